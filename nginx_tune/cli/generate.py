@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import tempfile
 from collections.abc import Sequence
@@ -10,12 +11,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from nginx_tune.change.generate.features import FEATURES, beside, feature_form
-from nginx_tune.change.generate.nginx_conf import emit_decided
+from nginx_tune.change.generate.nginx_conf import emit_decided, kept_defaults
 from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.writing import FileProvenance
 from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
+from nginx_tune.cli.described import INPUTS, typed_words
 from nginx_tune.cli.inputs import read_bytes
 from nginx_tune.cli.second_reading import check_generated
 from nginx_tune.decide.answer import build_of
@@ -46,7 +49,7 @@ _STATUS_MODULE = "--with-http_stub_status_module"
     "--check",
     "check_path",
     metavar="FILE",
-    help="Exit 1 with a diff when FILE differs; without --facts, comments apart.",
+    help="Exit 1 with a diff when nginx would read something else in FILE; comments do not count.",
 )
 @click.option(
     "--save-facts",
@@ -89,7 +92,8 @@ def command(
     if save_facts is not None:
         write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
     if check_path is not None:
-        return _check(check_path, text, by_byte=not inputs.is_live)
+        older = dataclasses.replace(inputs, site=replace(inputs.site, mime_types=None))
+        return _check(check_path, text, _emit(older, named))
     host = host_parts(inputs.decisions.decisions, inputs.facts)
     if output is not None and Path(output).is_dir():
         if formats in ((), ("nginx",)):
@@ -99,7 +103,7 @@ def command(
         {
             "nginx": text.encode,
             "json": lambda: encode(inputs.decisions),
-            "md": lambda: render_generated_markdown(text, host),
+            "md": lambda: render_generated_markdown(text, host, kept_defaults(inputs.decisions)),
         },
         formats,
         output,
@@ -166,10 +170,18 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
             roots=inputs.roots,
             cache_dirs=inputs.cache_dirs,
             features=named["features"],
+            described=_description(inputs, named),
         ),
         beside=beside(inputs.site, inputs.kind, inputs.facts, inputs.given_workload),
         status_page=_has_status_page(inputs.facts.nginx),
     )
+
+
+def _description(inputs: Inputs, named: dict[str, Any]) -> list[str]:
+    """The words of this call where they describe the host; none where facts were read."""
+    if not inputs.facts.declared or named["facts_path"] is not None:
+        return []
+    return typed_words(click.get_current_context(), (*INPUTS, "features"))
 
 
 def _has_status_page(nginx: Nginx) -> bool:
@@ -177,17 +189,17 @@ def _has_status_page(nginx: Nginx) -> bool:
     return _STATUS_MODULE in nginx.flags and build_of(nginx).at_least(1, 7, 5)
 
 
-def _check(path: str, text: str, *, by_byte: bool) -> ExitStatus:
-    """Compare a file with what the inputs give.
+def _check(path: str, text: str, older: str) -> ExitStatus:
+    """Compare what nginx reads of a file with what the inputs give.
 
-    The facts of a running host are never twice the same; what nginx reads of the file is, and
-    the comments (a fingerprint, figures) are then left out.
+    Comments hold fingerprints and figures, which on a running host are never twice the same.
+    ``older`` has the types inside, as files had before the path of mime.types was known.
     """
     found = read_bytes(path)
     if found == text.encode():
         return ExitStatus.OK
     old = found.decode(errors="replace")
-    if not by_byte and _words(old) == _words(text):
+    if _words(old) in (_words(text), _words(older)):
         return ExitStatus.OK
     diff = difflib.unified_diff(
         old.splitlines(keepends=True),

@@ -150,6 +150,7 @@ def _nginx(version: str) -> Nginx:
         version=version,
         nginx_version=version,
         flags=flags,
+        mime_types_path="/etc/nginx/mime.types",
         error_log_path="/var/log/nginx/error.log",
     )
 

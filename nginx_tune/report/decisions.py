@@ -67,6 +67,7 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
     sure = [
         f"Not known yet: {', '.join(open_ones)}; -v has what settles each." if open_ones else "",
         f"Low confidence: {', '.join(unsure)}." if unsure else "",
+        one_line(_kind(decisions)),
         f"{len(every) - len(shown)} more stay as they are. Reasons and risks: -v.",
     ]
     return [

@@ -113,9 +113,14 @@ def _host_markdown(part: HostPart, written: str) -> list[str]:
     ]
 
 
-def render_generated_markdown(text: str, host: Sequence[HostPart]) -> bytes:
-    """A generated nginx.conf and what it asks of the host, each file with its way back."""
+def render_generated_markdown(
+    text: str, host: Sequence[HostPart], kept_defaults: Sequence[str]
+) -> bytes:
+    """A generated nginx.conf, what it leaves at nginx's default, and the files of the host."""
     parts = ["# nginx.conf\n", markdown_block(text)]
+    if kept_defaults:
+        lines = "".join(f"- {markdown_text(one)}\n" for one in kept_defaults)
+        parts += ["## Left at nginx's default\n", lines]
     for part in host:
         parts += _host_markdown(part, f"sudo install -Dm644 FILE {part.path}")
     return ("\n".join(parts).rstrip() + "\n").encode(errors="backslashreplace")

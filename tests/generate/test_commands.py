@@ -43,7 +43,7 @@ def one_line(run: subprocess.CompletedProcess[str], status: int) -> str:
 
 
 def test_recommend_says_everything_in_both_forms(run_cli: Run, facts_file: Path) -> None:
-    run = run_cli("recommend", "--facts", facts_file, "--kind", "media")
+    run = run_cli("-v", "recommend", "--facts", facts_file, "--kind", "media")
     assert run.returncode == 0
     assert "Kind of site: media (declared)\n\nthread-pools: disable" in run.stdout
     assert "flips when  workload.dataset.bytes: " in run.stdout
@@ -262,7 +262,7 @@ def test_a_build_without_threads_gets_a_configuration_without_pools(
     facts: Facts = host(
         nginx=nginx(flags=["--with-http_ssl_module"]), datasets=[dataset(4096 * GIBIBYTE, MEBIBYTE)]
     )
-    run = run_cli("generate", "--facts", write(tmp_path / "f.json", encode(facts)))
+    run = run_cli("generate", "--facts", write(tmp_path / "f.json", encode(facts)), "-f", "md")
     assert run.returncode == 0
     assert "aio threads: No thread pools: this nginx is built without --with-threads." in run.stdout
     assert "aio threads;" not in run.stdout

@@ -11,7 +11,10 @@ from nginx_versions import Nginx, every_version, find_nginx
 from real_nginx import check
 from rows import each_row
 
+from nginx_tune.change.generate.nginx_conf import emit_decided, kept_defaults
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.site import Site
 
 texts = cache(render)
 
@@ -102,9 +105,16 @@ def test_every_line_but_the_sites_own_says_why(name: str) -> None:
 
 
 def test_what_was_left_alone_is_said() -> None:
-    head = texts()["static-fits"].split("events {", maxsplit=1)[0]
-    assert "# Left as nginx has it, on purpose:" in head
-    assert "aio threads: Leave them off: dataset fits in the page cache" in head
+    reason = "Leave them off: the dataset fits"
+    known = Decision(id="thread-pools", verdict="disable", summary=reason)
+    open_one = Decision(
+        id="reuseport", verdict="not_enough_evidence", summary="Not known.", next_command="nstat"
+    )
+    decisions = Decisions(decisions=[known, open_one])
+    assert kept_defaults(decisions) == [f"aio threads: {reason}"]
+    text = emit_decided(decisions, Site())
+    assert reason not in text
+    assert "#   reuseport: Not known.\n#   settle it: nstat\n" in text
 
 
 def test_no_template_holds_a_number_to_tune() -> None:

@@ -31,6 +31,7 @@ def test_the_answer_has_the_switches_then_how_sure_it_is_and_what_to_type() -> N
         "reuseport     measure  Not known\n"
         "\n"
         "Not known yet: reuseport; -v has what settles each.\n"
+        "Kind of site: static (assumed; --kind or -c says it)\n"
         "1 more stay as they are. Reasons and risks: -v.\n"
         "\n"
         "Next: nginx-tune plan\n"

@@ -75,10 +75,10 @@ def emit_nginx_conf(
     """The text of an nginx.conf.
 
     ``forced`` settings go on top of the others, in the place of the same directive of the same
-    context; ``headline`` stands above all of it, as a comment; ``left_alone`` are lines on what was
-    deliberately not set, ``of_host`` on what decisions ask of the host; ``status_page`` adds a
-    local stub_status, ``memory_page`` a page that is answered without a file or a server: what
-    experiments ask to see whether loops stand still, and nobody else did.
+    context; ``headline`` stands above all of it, as a comment; ``left_alone`` are lines on what
+    needs evidence before it is set, ``of_host`` on what decisions ask of the host; ``status_page``
+    adds a local stub_status, ``memory_page`` a page that is answered without a file or a server,
+    by which experiments see whether loops stand still.
 
     Errors: UsageError for a value that cannot be written.
     """
@@ -142,9 +142,8 @@ def emit_decided(
     memory_page: bool = False,
     beside: Beside = NOTHING,
 ) -> str:
-    """The nginx.conf that decisions lead to, with a line on each that changes nothing."""
-    # A file of these kinds passes nothing on, though the site may name upstreams for others.
-    unwritten = _OF_UPSTREAMS if decisions.kind in ("static", "media") else frozenset[str]()
+    """The nginx.conf that decisions lead to, with a line on each that needs evidence first."""
+    unwritten = _not_of(decisions.kind)
     check_site(site)
     compressing = next((d.settings for d in decisions.decisions if d.id == "gzip"), [])
     if site.gzip and compressing:  # the decision has the same lines with what they take
@@ -169,7 +168,7 @@ def emit_decided(
             line
             for d in decisions.decisions
             if d.id not in unwritten
-            for line in (_left_alone(d) if _changes_nothing(d) else _unmeasured(d))
+            for line in (_left_alone(d) if _needs_evidence(d) else _unmeasured(d))
         ],
         of_host=[
             line
@@ -181,6 +180,22 @@ def emit_decided(
         memory_page=memory_page,
         beside=beside,
     )
+
+
+def kept_defaults(decisions: Decisions) -> list[str]:
+    """A line for each decision that leaves nginx as it is, on grounds that are known."""
+    unwritten = _not_of(decisions.kind)
+    return [
+        line
+        for d in decisions.decisions
+        if d.id not in unwritten and _changes_nothing(d) and not _needs_evidence(d)
+        for line in _left_alone(d)
+    ]
+
+
+def _not_of(kind: Kind) -> frozenset[str]:
+    """The decisions that a file of this kind has no place for: it passes nothing on."""
+    return _OF_UPSTREAMS if kind in ("static", "media") else frozenset()
 
 
 def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] = ()) -> str:
@@ -240,12 +255,14 @@ _DIRECTIVES = {
 
 
 def _changes_nothing(decision: Decision) -> bool:
-    """Also one that proposes beside what it sets."""
-    if decision.proposed:
-        return True
     if decision.id in _OF_CACHES and decision.verdict == "not_applicable":
         return False  # who asked for no cache is not told four times that there is none
     return not decision.settings and decision.verdict not in ("enable", "set", "raise", "lower")
+
+
+def _needs_evidence(decision: Decision) -> bool:
+    """Also one that proposes beside what it sets."""
+    return bool(decision.proposed) or decision.verdict == "not_enough_evidence"
 
 
 def _left_alone(decision: Decision) -> list[str]:
@@ -255,7 +272,7 @@ def _left_alone(decision: Decision) -> list[str]:
     for one in decision.proposed:
         words = " ".join([one.directive, *(word or '""' for word in one.args)])
         lines.append(f"  proposed: {words}{' { ... }' if one.lines else ';'} ({one.context})")
-    if decision.next_command and (decision.proposed or _rests_on_disks(decision)):
+    if decision.next_command and (_needs_evidence(decision) or _rests_on_disks(decision)):
         lines.append(f"  settle it: {decision.next_command}")
     return lines
 
@@ -266,7 +283,7 @@ def _unmeasured(decision: Decision) -> list[str]:
         return []
     name = _DIRECTIVES.get(decision.id, decision.id)
     return [
-        f"{name}: written for disks that nobody measured; ten seconds tell",
+        f"{name}: written for disks that were not measured, which takes ten seconds",
         f"  settle it: {decision.next_command}",
     ]
 

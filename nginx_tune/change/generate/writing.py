@@ -213,12 +213,19 @@ class FileProvenance:
     roots: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
     features: Sequence[str] = ()
+    described: Sequence[str] = ()
+    """The words of a command line that describes the host; empty where facts were read."""
 
 
 def header(provenance: FileProvenance | None) -> Written:
     """Comment lines; the same inputs give the same lines anywhere."""
     if provenance is None:
         return Written(f"# Made by nginx-tune {__version__}.")
+    made = f"nginx.conf for the kind {provenance.kind}, made by nginx-tune {__version__}."
+    if provenance.described:
+        words = ["nginx-tune generate", *map(_shell_word, provenance.described)]
+        lines = [made, "The same options and files give the same bytes:", f"  {' '.join(words)}"]
+        return Written("\n".join(f"# {line}" for line in lines))
     inputs: list[tuple[str, str, Document]] = [("FACTS", "--facts", provenance.facts)]
     if provenance.workload is not None:
         inputs.append(("WORKLOAD", "--workload", provenance.workload))
@@ -231,7 +238,7 @@ def header(provenance: FileProvenance | None) -> Written:
     words += [f"--cache-dir {_shell_word(path)}" for path in provenance.cache_dirs]
     words += [f"--with {_shell_word(one)}" for one in provenance.features]
     lines = [
-        f"nginx.conf for the kind {provenance.kind}, made by nginx-tune {__version__}.",
+        made,
         "The same inputs give the same bytes:",
         f"  {' '.join(words)}",
         "with these documents, as nginx-tune writes them:",
