@@ -53,7 +53,9 @@ def test_a_map_says_where_a_checkout_has_what_it_includes(run_cli: RunCli, tmp_p
     assert run.returncode == 0, run.stderr
     assert f"+++ b{there}/events.conf\n" in run.stdout
     assert "multi_accept" not in run_cli("plan", conf, "--facts", FACTS).stdout
-    decided = run_cli("recommend", "-c", conf, "--facts", FACTS, "--map", f"/opt/extra={there}")
+    decided = run_cli(
+        "-v", "recommend", "-c", conf, "--facts", FACTS, "--map", f"/opt/extra={there}"
+    )
     assert f"{there}/events.conf:1" in decided.stdout
     assert run_cli("recommend", "--facts", FACTS, "--map", f"/opt/extra={there}").returncode == 2
 

@@ -300,7 +300,7 @@ def test_the_command_names_the_sites_own(run_cli: Run, tmp_path: Path) -> None:
     facts.write_bytes(encode(host(nginx=nginx("1.22.1", HTTP2))))
     workload = tmp_path / "workload.json"
     workload.write_bytes(encode(load("cache")))
-    run = run_cli("recommend", "--facts", facts, "--workload", workload, "-c", conf)
+    run = run_cli("-v", "recommend", "--facts", facts, "--workload", workload, "-c", conf)
     assert run.returncode == 0, run.stderr
     assert f"({conf}:6 upstream App), needs proxy_http_version 1.1 (location)" in run.stdout
     assert "upstream_origin" not in run.stdout

@@ -108,7 +108,7 @@ def test_recommend_says_the_kind_and_where_it_is_from(
     if workload is not None:
         asked.write_bytes(encode(workload))
         args = [*args, "--workload", str(asked)]
-    shown = run_cli("recommend", "--facts", str(facts), "-c", str(path), *args)
+    shown = run_cli("-v", "recommend", "--facts", str(facts), "-c", str(path), *args)
     assert said.format(path=path) in shown.stdout, shown.stderr
     if "proxy" in said:
         assert "sendfile: not applicable" in shown.stdout
