@@ -300,8 +300,9 @@ def _table(
     notes: dict[str, int] = {}
     rows = [("metric", "baseline", "candidate", "ratio", "" if few else "outcome")]
     for metric in metrics:
-        is_quoted = metric.name == verdict.primary_metric and verdict.outcome == "inconclusive"
-        note = "" if is_quoted else _note(metric, few)
+        note = _note(metric, few)
+        if metric.name == verdict.primary_metric and note in verdict_sentence(verdict):
+            note = ""
         mark = f" [{notes.setdefault(note, len(notes) + 1)}]" if note else ""
         primary = " (primary)" if metric.name == verdict.primary_metric else ""
         before, after = columns_of(metric)
