@@ -70,6 +70,28 @@ def test_ansible_lint_finds_nothing(playbooks: Path) -> None:
     assert lint.returncode == 0, lint.stdout + lint.stderr
 
 
+@pytest.mark.parametrize("test", ["validate-modules", "pep8", "yamllint", "runtime-metadata"])
+def test_ansible_test_finds_nothing(tmp_path: Path, test: str) -> None:
+    """Its own script fetches pip from a host; Python brings one along."""
+    pip = tmp_path / ".ansible/test/cache/get_pip_24_2.py"
+    pip.parent.mkdir(parents=True)
+    pip.write_text("import ensurepip; ensurepip.bootstrap(upgrade=True)\n")
+    copy = tmp_path / "ansible_collections/nginx_tune/nginx"
+    shutil.copytree(COLLECTION, copy)
+    subprocess.run(["git", "init", "--quiet", copy], check=True)
+    subprocess.run(["git", "-C", copy, "add", "--all"], check=True)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    run = subprocess.run(
+        [BIN / "ansible-test", "sanity", "--test", test, "--python", version],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(tmp_path)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize("module", sorted(p.stem for p in COLLECTION.glob("plugins/modules/*.py")))
 def test_each_module_has_its_documentation(playbooks: Path, module: str) -> None:
     shown = ansible("ansible-doc", "-j", f"nginx_tune.nginx.{module}", cwd=playbooks)

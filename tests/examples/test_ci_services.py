@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -17,6 +18,8 @@ import yaml
 from checkouts import MODULES, commit_all, debian_tree
 from recorded_hosts import facts_file
 from rows import each_row
+
+from nginx_tune import __version__
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 ACTION = EXAMPLES / "github-actions" / "action.yml"
@@ -77,18 +80,24 @@ def test_without_a_package_nothing_is_installed_and_one_line_says_what_to_set(
     for name in ("pip", "python3", "sudo", "apt-get"):
         (tmp_path / "bin" / name).write_text("#!/bin/sh\ntouch ran\n")
         (tmp_path / "bin" / name).chmod(0o755)
-    for given in ({}, {"NGINX_TUNE_PACKAGE": "", "PACKAGE": ""}):
+    for given in ({}, {"NGINX_TUNE_FILES": "", "FILES": ""}):
         run = subprocess.run(
             ["bash", "-eo", "pipefail", "-c", script],
             cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
-            env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), **given},
+            env={
+                "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
+                "RUNNER_TEMP": str(tmp_path),
+                "GITHUB_ACTION_PATH": str(tmp_path),
+                "NGINX_TUNE_REQUIREMENTS": "requirements.txt",
+                **given,
+            },
         )
         assert run.returncode != 0
         (line,) = run.stderr.splitlines()
-        assert re.search(r"PACKAGE: set .* to the URL of a wheel of nginx-tune$", line), line
+        assert re.search(r"FILES: set .* to the place of the files of a release$", line), line
         assert not (tmp_path / "ran").exists()
 
 
@@ -163,6 +172,7 @@ class Runner:
                 env={
                     **os.environ,
                     "RUNNER_TEMP": str(self.temporary),
+                    "GITHUB_ACTION_PATH": str(self.temporary),
                     "GITHUB_ACTIONS": "true",
                     **{f"GITHUB_{name}": str(file) for name, file in files.items()},
                     **env,
@@ -184,10 +194,16 @@ class Runner:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the action has installed the tool once."""
     temporary = tmp_path_factory.mktemp("runner")
+    locked = (EXAMPLES.parent / "tools" / "locked" / "product.txt").read_text()
     action = yaml.safe_load(ACTION.read_text())
     action["runs"]["steps"] = action["runs"]["steps"][:1]
     runner = Runner(temporary, temporary)
-    assert runner.run(action, package=str(wheel)) == 0, runner.said
+    requirements = temporary / "requirements.txt"
+    requirements.write_text(f"{locked}nginx-tune=={__version__} --hash=sha256:{'0' * 64}\n")
+    assert runner.run(action, files=str(wheel.parent)) != 0, "another hash"
+    own = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    requirements.write_text(f"{locked}nginx-tune=={__version__} --hash=sha256:{own}\n")
+    assert runner.run(action, files=str(wheel.parent)) == 0, runner.said
     return temporary
 
 
@@ -403,3 +419,13 @@ def test_where_nothing_can_be_emulated_the_job_warns(job: Shell) -> None:
     run = job(f"chmod +x bin/sudo; PATH=$PWD/bin:$PATH\n{script}")
     assert run.returncode == 0, run.stderr
     assert "::warning::this runner cannot emulate the host" in run.stdout
+
+
+@with_package
+def test_a_validation_without_the_load_probe_is_no_warning(job: Shell) -> None:
+    for script in scripts():
+        if "doctor --require" in script:
+            (line,) = (one for one in script.splitlines() if "doctor --require" in one)
+            run = job(line)
+            assert run.returncode == (1 if "exit 1" in line else 4), run.stderr
+            assert "no load probe" in run.stdout

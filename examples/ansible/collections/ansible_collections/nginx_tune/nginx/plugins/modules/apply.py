@@ -88,7 +88,8 @@ seealso:
   - module: nginx_tune.nginx.plan
 notes:
   - Needs C(nginx-tune) on the managed host; see the role C(nginx_tune.nginx.install).
-  - O(plan) and O(files) hold whole files, and perhaps secrets. Under C(no_log) neither the screen nor the host's log has them.
+  - O(plan) and O(files) hold whole files, and perhaps secrets. No result and no log of the host has them. The controller's
+    screen shows a task's arguments from C(-vvv) on; C(no_log) of the task keeps them from it.
   - A host whose files are the wanted ones already is left alone; RV(change) then tells of a change that still waits.
 """
 
@@ -167,8 +168,8 @@ def main():
             state=dict(
                 type="str", choices=["applied", "confirmed", "rolled_back"], default="applied"
             ),
-            plan=dict(type="dict"),
-            files=dict(type="dict"),
+            plan=dict(type="dict", no_log=True),
+            files=dict(type="dict", no_log=True),
             id=dict(type="str"),
             conf=dict(type="path"),
             prefix=dict(type="path"),
@@ -186,23 +187,26 @@ def main():
         required_if=[("state", "applied", ("plan", "files"), True)],
         supports_check_mode=True,
     )
+    # Whole files, which no result and no log has. Their words ("http", "64") stay in messages.
+    module.no_log_values.clear()
+    given = dict((one, module.params.pop(one)) for one in ("plan", "files"))
     if module.params["state"] != "applied":
         end_change(module)
     folder = tempfile.mkdtemp(dir=module.tmpdir)
     try:
-        apply_change(module, folder)
+        apply_change(module, given, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def apply_change(module, folder):
+def apply_change(module, given, folder):
     """Make the change unless every file is the wanted one."""
-    pending, diff = look(module)
+    pending, diff = look(module, given)
     last = last_change(module)
     if not pending and last.get("state") == DIED and not module.check_mode:
         # Its process has died: such a change is taken back first, as apply itself does.
         run_tool(module, ["rollback", "--recover"] + place(module))
-        pending, diff = look(module)
+        pending, diff = look(module, given)
         last = last_change(module)
     if not pending:
         if last.get("state") in (DIED, "stuck"):
@@ -216,7 +220,7 @@ def apply_change(module, folder):
     if module.check_mode:
         module.exit_json(changed=True, **told({}, diff))
     status, output, errors = run_tool(
-        module, command(module, folder, pending), (FINE, FOUND, STUCK)
+        module, command(module, given, folder, pending), (FINE, FOUND, STUCK)
     )
     if status == STUCK:
         module.fail_json(
@@ -228,12 +232,11 @@ def apply_change(module, folder):
     module.fail_json(msg="rolled back: %s" % change["reason"], rc=status, **told(change))
 
 
-def wanted(module):
+def wanted(module, given):
     """Each file of the change: path, content, and what it must be now (none: any, or absent)."""
-    params = module.params
-    if params["files"] is not None:
+    if given["files"] is not None:
         found = []
-        for path, text in sorted(params["files"].items()):
+        for path, text in sorted(given["files"].items()):
             if not os.path.isabs(path):
                 module.fail_json(msg="files: %s is no absolute path" % path)
             if not isinstance(text, str):
@@ -242,14 +245,14 @@ def wanted(module):
         return found
     return [
         (one["path"], base64.b64decode(one["content"]), one["sha256_before"])
-        for one in params["plan"].get("files", [])
+        for one in given["plan"].get("files", [])
     ]
 
 
-def look(module):
+def look(module, given):
     """The files that are not the wanted ones yet, and their difference."""
     pending, diff = [], ""
-    for path, content, expected in wanted(module):
+    for path, content, expected in wanted(module, given):
         now = read(path)
         if now == content:
             continue
@@ -257,8 +260,8 @@ def look(module):
             module.fail_json(msg="%s: changed since the plan was made: make it again" % path)
         pending.append((path, content))
         diff += difference(path, now or b"", content) if module._diff else ""
-    if pending and module.params["plan"]:
-        check_reads(module)
+    if pending and given["plan"]:
+        check_reads(module, given["plan"])
     return pending, diff
 
 
@@ -268,9 +271,8 @@ def difference(path, before, after):
     return "".join(line + "\n" for line in difflib.unified_diff(*lines, path, path, lineterm=""))
 
 
-def check_reads(module):
+def check_reads(module, plan):
     """End the module when the plan is out of date or its reload is known to be refused."""
-    plan = module.params["plan"]
     for path, sha256 in sorted(plan.get("reads", {}).items()):
         if hashlib.sha256(read(path) or b"").hexdigest() != sha256:
             module.fail_json(msg="%s: changed since the plan was made: make it again" % path)
@@ -279,16 +281,16 @@ def check_reads(module):
         module.fail_json(msg="nginx would refuse this plan at a reload: nginx-tune plan says why")
 
 
-def command(module, folder, pending):
+def command(module, given, folder, pending):
     """The command line of the change."""
     params = module.params
     arguments = ["apply", "-f", "json"] + place(module)
-    if params["files"] is None:
+    if given["files"] is None:
         path = os.path.join(folder, "plan.json")
         with open(path, "w") as file:
-            json.dump(params["plan"], file)
+            json.dump(given["plan"], file)
         arguments.append(path)
-    for number, (path, content) in enumerate(pending if params["files"] is not None else []):
+    for number, (path, content) in enumerate(pending if given["files"] is not None else []):
         new = os.path.join(folder, "new-%d" % number)
         with open(new, "wb") as file:
             file.write(content)
