@@ -9,11 +9,20 @@ from pathlib import Path
 
 import pytest
 from change_files import Change, begin
+from fuzzing import changed, fuzzed
+from hypothesis import given
 
 from nginx_tune.change.apply.hindrances import check_unfinished
 from nginx_tune.change.apply.history import read_history
 from nginx_tune.change.apply.journal import State
-from nginx_tune.change.apply.model_journal import Kept, RefusedError, StuckError, Swapping
+from nginx_tune.change.apply.model_journal import (
+    Kept,
+    RefusedError,
+    StuckError,
+    Swapping,
+    encode_record,
+    read_story,
+)
 from nginx_tune.change.apply.swap import clear, swap_in
 from nginx_tune.change.apply.undo import recover_all, roll_back
 from nginx_tune.host.live import LiveHost
@@ -33,6 +42,16 @@ def _kept(state: State, path: Path, content: bytes) -> Change:
 
 def _flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+RECORDS = b"".join(map(encode_record, (Swapping(), Kept())))
+
+
+@fuzzed
+@given(changed([RECORDS]))
+def test_a_changed_journal_is_read_to_its_damage(data: bytes) -> None:
+    story = read_story(data)
+    assert story.whole_bytes <= len(data)
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {

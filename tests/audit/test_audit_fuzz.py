@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from fuzzing import fuzzed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import draws
@@ -106,15 +107,17 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @pytest.mark.long
+@fuzzed
+@settings(max_examples=draws(200, 1000))
 @given(mutated(), st.sampled_from([None, HOST]))
-@settings(max_examples=draws(200, 2000))
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)
 
 
+@fuzzed
+@settings(max_examples=draws(60, 600))
 @given(st.lists(st.sampled_from([*WORDS, *SEEDS[:5], b"# configuration file /a:\n",
                                  b"\n# configuration file /b/../c:\r\n"]), max_size=6))  # fmt: skip
-@settings(max_examples=draws(60, 600))
 def test_dumps(parts: list[bytes]) -> None:
     try:
         dump = parse_dump(b"".join(parts))

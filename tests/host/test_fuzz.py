@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzzing import changed, fuzzed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from recorded_hosts import NAMES, read_capture
@@ -18,7 +22,14 @@ from tiers import draws
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.inspection import Answer, Capture
 from nginx_tune.errors import UsageError
-from nginx_tune.host import parse_network, parse_nginx, parse_proc, parse_storage, version_texts
+from nginx_tune.host import (
+    parse_elf,
+    parse_network,
+    parse_nginx,
+    parse_proc,
+    parse_storage,
+    version_texts,
+)
 from nginx_tune.host.recording import redact
 from nginx_tune.observe.inspect.inspection import replay
 
@@ -78,7 +89,8 @@ def nulls(value: Any, pointer: str = "") -> Iterator[str]:
 
 
 @pytest.mark.long
-@settings(max_examples=draws(120, 2000), suppress_health_check=[HealthCheck.too_slow])
+@fuzzed
+@settings(max_examples=draws(120, 1000), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_gives_facts(capture: Capture) -> None:
     """Or it says in one line what was asked for that is not there."""
@@ -95,6 +107,7 @@ def test_a_damaged_host_gives_facts(capture: Capture) -> None:
 
 
 @pytest.mark.long
+@fuzzed
 @settings(max_examples=draws(60, 1000), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_is_redacted_all_the_same(capture: Capture) -> None:
@@ -131,6 +144,7 @@ def parsers() -> list[Callable[[str], object]]:
     return found
 
 
+@fuzzed
 @given(st.one_of(JUNK, cut()))
 def test_no_parser_breaks_on_anything(text: str) -> None:
     for parse in parsers():
@@ -141,6 +155,19 @@ def test_no_parser_breaks_on_anything(text: str) -> None:
     parse_nginx.parse_title([text])
     parse_storage.mount_of(parse_storage.parse_mountinfo(text), "/srv/x")
     version_texts.version_texts(text.encode(errors="surrogatepass"))
+
+
+def _elf() -> bytes:
+    """The parts of this Python that are read: the headers, and where they point to."""
+    with Path(sys.executable).resolve().open("rb") as file:
+        return file.read(4096)
+
+
+@fuzzed
+@given(changed([_elf(), _elf()[:200]]))
+def test_a_damaged_program_names_what_it_can(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        parse_elf.parse_elf(lambda at, size: data[at : at + size])
 
 
 @each_row(

@@ -10,13 +10,17 @@ import random
 
 import msgspec
 import pytest
+from fuzzing import changed, fuzzed
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import each_row
 from synthetic_logs import FULL, Truth, lines_of
+from tiers import draws
 
-from nginx_tune.decide.workload.learnt import learnt_workload
+from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
 from nginx_tune.decide.workload.log_format import COMBINED, json_format, parse_log_format
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.learning import LearnPlan, LineFormat, LogReading, Tally
+from nginx_tune.documents.learning import LearnPlan, LineFormat, LogReading, Tally, encode_manifest
 from nginx_tune.documents.workload import HttpVersion, Workload
 from nginx_tune.observe.access_logs import LogFrame, read_frames
 
@@ -85,6 +89,21 @@ GOOD = {
     "http3": '1790000000.123 h3 "/v" 200 17',
     "no-time": '"GET / HTTP/1.0" 200 3',
 }
+LINES = {name: (line + "\n").encode() * 3 for name, line in GOOD.items()}
+
+
+@fuzzed
+@settings(max_examples=draws(20, 500))
+@given(st.sampled_from(sorted(LINES)).flatmap(
+    lambda name: st.tuples(st.just(name), changed([LINES[name]]))))  # fmt: skip
+def test_any_bytes_are_lines_of_a_log(drawn: tuple[str, bytes]) -> None:
+    name, data = drawn
+    plan = LearnPlan(format=FORMATS[name])
+    reading = read(data, FORMATS[name], chunk=37)
+    encode(learnt_workload(tally(reading), reading.timeline, plan))
+    encode_manifest(*manifest_of(tally(reading), reading.timeline, plan))
+
+
 NOT_3 = HttpVersion().value
 """What is taken where nobody says which of the others it was."""
 TOLD: dict[str, tuple[str, list[str], str, dict[str, float]]] = {

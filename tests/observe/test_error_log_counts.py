@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
+from fuzzing import changed, fuzzed
+from hypothesis import given
 from rows import each_row
 
 from nginx_tune.documents.log_messages import LOG_MESSAGES
@@ -21,6 +23,26 @@ def seen(*messages: bytes) -> list[tuple[str, str]]:
         counts = parse_error_log([AT + b"[crit] 7#7: *4 " + message])
         found += list(counts.messages) or [("", "")]
     return found
+
+
+LINES = [
+    AT + b"[crit] 7#7: *4 " + message
+    for message in (
+        b'open() "/srv/a" failed (24: Too many open files), client: 192.0.2.1',
+        b'thread pool "default" queue overflow: 65536 tasks waiting',
+        b'limiting requests, excess: 20.1 by zone "one", client: 192.0.2.1',
+        b"1024 worker_connections are not enough",
+        b"upstream timed out (110: Connection timed out) while reading, client: 192.0.2.1",
+        b'ngx_slab_alloc() failed: no memory in cache keys zone "media"',
+    )
+]
+
+
+@fuzzed
+@given(changed([b"\n".join(LINES), *LINES]))
+def test_any_bytes_of_a_log_are_counted(data: bytes) -> None:
+    lines = data.split(b"\n")
+    assert sum(parse_error_log(lines).levels.values()) <= len(lines)
 
 
 END = (

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from fuzzing import changed, fuzzed
 from hdr_reference import plain_text, recorded
 from hdrh.histogram import HdrHistogram
 from hypothesis import given, settings
@@ -59,6 +60,32 @@ def test_agrees_with_the_reference_implementation(
 def test_adding_gives_what_recording_everything_gives(parts: list[list[int]]) -> None:
     merged = merge_histograms(decode_histogram(plain_text(recorded(part))) for part in parts)
     assert merged == decode_histogram(plain_text(recorded([v for part in parts for v in part])))
+
+
+def _read(data: bytes) -> None:
+    try:
+        histogram = decode_histogram(base64.b64encode(data).decode())
+    except UsageError:
+        return
+    assert decode_histogram(encode_histogram(histogram)) == histogram
+    histogram.mean()
+    for quantile in (0.0, 0.5, 1.0):
+        histogram.value_at(quantile)
+    merge_histograms([histogram, histogram])
+
+
+SEEDS = [base64.b64decode(encode_histogram(decode_histogram(plain_text(recorded(values)))))
+         for values in ([], [5_000], [*range(1_000, 90_000, 300)] * 3)]  # fmt: skip
+PLAIN = [
+    base64.b64decode(plain_text(recorded(values))) for values in ([], [5_000], [7_000_000] * 9)
+]
+
+
+@fuzzed
+@settings(max_examples=draws(100, 1000))
+@given(changed([*SEEDS, *PLAIN]))
+def test_a_changed_histogram_is_read_or_refused(data: bytes) -> None:
+    _read(data)
 
 
 @given(value=NANOSECONDS)
