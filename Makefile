@@ -75,7 +75,10 @@ test-all:
 	for part in lint $(PARTS); do $(MAKE) $$part || failed=1; done; \
 	echo "SEED=$$SEED make test-all"; $(TELL_UNTESTED); exit $$failed
 
-test-all-rust: test-rust
+# Each reader of strangers' bytes is fuzzed for a minute (NGINX_TUNE_FUZZ_SECONDS), here and in tests/fuzzing.py.
+test-all-rust:
+	@export SEED=$${SEED:-$$(shuf -n 1 -i 1-999999)} NGINX_TUNE_FUZZ_SECONDS=$${NGINX_TUNE_FUZZ_SECONDS:-60}; \
+	echo "SEED=$$SEED make $@"; $(MAKE) test-rust
 
 # On the oldest Python and with the lowest libraries that pyproject.toml declares: all that needs
 # nothing of the host, and the shells, which call the program that is installed.

@@ -177,6 +177,7 @@ impl Read for Record {
 mod tests {
     use super::{Manifest, Record};
     use crate::clock::SECOND;
+    use crate::mutations::Mutations;
     use crate::plan::ByteRange;
     use std::fs;
     use std::path::PathBuf;
@@ -225,6 +226,30 @@ mod tests {
             assert_eq!(manifest.read_next(), Ok(None));
             manifest.rewind().unwrap();
         }
+    }
+
+    #[test]
+    fn mutated_manifests_are_read_or_refused() {
+        let seeds = [
+            format!("{HEAD}\n{{\"offset_seconds\":0.5,\"path\":\"/a\",\"bytes\":10}}\n"),
+            format!("{HEAD}\n{{\"offset_seconds\":2,\"path\":\"/b\",\"range\":[5,9]}}\n\n"),
+        ];
+        let file = written("mutated", HEAD);
+        let name = file.0.to_str().unwrap();
+        let mut some = Mutations::of("manifests", 300);
+        let mut read = 0;
+        while some.again() {
+            fs::write(&file.0, some.mutated(&seeds)).unwrap();
+            let Ok(mut manifest) = Manifest::open(name) else {
+                continue;
+            };
+            while let Ok(Some(record)) = manifest.read_next() {
+                assert!(record.path.starts_with('/'));
+                read += 1;
+            }
+            let _ = manifest.rewind();
+        }
+        assert!(read > 10 || some.is_alone());
     }
 
     #[test]

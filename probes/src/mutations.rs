@@ -1,7 +1,10 @@
 //! Inputs that chance has changed, for the tests of what reads the bytes of strangers.
 //!
-//! `NGINX_TUNE_MUTATIONS=1000000 cargo test --release mutated` tries as many of each kind, `NGINX_TUNE_SEED`
-//! others. A test that fails says seed and round, and `NGINX_TUNE_ROUND` tries that one alone.
+//! `NGINX_TUNE_FUZZ_SECONDS=60 cargo test --profile checked mutated -- --nocapture` goes on with each kind for a
+//! minute and says how many it tried; `SEED` draws others. A test that fails says seed and round, and
+//! `NGINX_TUNE_ROUND` tries that one alone.
+
+use std::time::{Duration, Instant};
 
 use crate::chance::{Chance, Purpose};
 
@@ -11,6 +14,8 @@ const DRAWS_OF_A_ROUND: u64 = 1 << 20;
 /// Rounds of one test.
 #[derive(Debug)]
 pub(crate) struct Mutations {
+    kind: String,
+    until: Option<Instant>,
     chance: Chance,
     seed: u64,
     round: u64,
@@ -21,16 +26,14 @@ pub(crate) struct Mutations {
 }
 
 impl Mutations {
-    /// So many rounds, unless the environment asks for more.
+    /// So many rounds, and more while the seconds last that the environment gives.
     pub(crate) fn of(kind: &str, count: u64) -> Self {
-        Self::few(kind, asked("NGINX_TUNE_MUTATIONS").unwrap_or(count))
-    }
-
-    /// So many rounds of what takes long.
-    pub(crate) fn few(kind: &str, count: u64) -> Self {
-        let seed = asked("NGINX_TUNE_SEED").unwrap_or(20);
+        let seed = asked("SEED").unwrap_or(20);
         let alone = asked("NGINX_TUNE_ROUND");
+        let seconds = asked("NGINX_TUNE_FUZZ_SECONDS").filter(|_| alone.is_none());
         Self {
+            kind: kind.to_owned(),
+            until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
             chance: Chance::new(seed, kind, Purpose::Path),
             seed,
             round: alone.unwrap_or(0),
@@ -50,7 +53,7 @@ impl Mutations {
     pub(crate) fn again(&mut self) -> bool {
         self.round += u64::from(std::mem::replace(&mut self.is_begun, true));
         self.drawn = 0;
-        self.round < self.end
+        self.round < self.end || self.until.is_some_and(|until| Instant::now() < until)
     }
 
     /// A number below `most`, which is not 0.
@@ -116,10 +119,9 @@ fn asked(name: &str) -> Option<u64> {
 impl Drop for Mutations {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!(
-                "NGINX_TUNE_SEED={} NGINX_TUNE_ROUND={}",
-                self.seed, self.round
-            );
+            eprintln!("SEED={} NGINX_TUNE_ROUND={}", self.seed, self.round);
+        } else if self.until.is_some() {
+            eprintln!("{}: {} rounds", self.kind, self.round);
         }
     }
 }
@@ -136,7 +138,7 @@ fn a_round_can_be_tried_alone_and_pieces_are_the_whole() {
     }
     let (round, bytes) = seen.pop().expect("a round");
     let mut one = Mutations::of("self", 0);
-    (one.round, one.end) = (round, round + 1);
+    (one.until, one.round, one.end) = (None, round, round + 1);
     assert!(one.again());
     assert_eq!(one.mutated(&seeds), bytes);
     assert!(!one.again());

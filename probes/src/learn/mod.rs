@@ -189,3 +189,38 @@ fn keep(rest: &mut Vec<u8>, more: &[u8]) {
     let room = (LONGEST_LINE_BYTES + 2).saturating_sub(rest.len());
     rest.extend_from_slice(&more[..more.len().min(room)]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Plan, run};
+    use crate::mutations::Mutations;
+
+    const PLAN: &str = r#"{"schema":"nginx-tune/learnplan/1","format":{"escape":"default","segments":[
+        {"before":"","slot":"msec","is_list":false},{"before":" \"","slot":"request","is_list":false},
+        {"before":"\" ","slot":"status","is_list":false},{"before":" ","slot":"bytes","is_list":false},
+        {"before":" ","slot":"request_time","is_list":false},{"before":" \"","slot":"range","is_list":false}],
+        "after":"\"","keys":[]},"with_query":false,"most_objects":9,"most_heavy":3,"most_requests":5,
+        "most_places":4,"keeps_paths":true}"#;
+    const LINES: &[u8] =
+        b"1790000000.123 \"GET /a%20b?c HTTP/1.1\" 206 900 1.250 \"bytes=100-1099\"\n\
+        1790000001.000 \"HEAD /\\x22 HTTP/2.0\" 304 0 0.000 \"-\"\n\
+        1790000009.999 \"PRI\" 400 157 - \"-\"\n";
+
+    #[test]
+    fn mutated_logs_are_counted_and_mutated_plans_read_or_refused() {
+        let plan = Plan::parse(PLAN.as_bytes()).unwrap();
+        let mut some = Mutations::of("access logs", 2_000);
+        while some.again() {
+            let mut tally = Vec::new();
+            run(&plan, &mut &some.mutated(&[LINES])[..], &mut tally).unwrap();
+            let tally: serde_json::Value = serde_json::from_slice(&tally).unwrap();
+            let refused = tally["refused"].as_object().unwrap().values();
+            let refused: u64 = refused.map(|one| one["lines"].as_u64().unwrap()).sum();
+            assert_eq!(
+                tally["lines"].as_u64(),
+                tally["requests"].as_u64().map(|n| n + refused)
+            );
+            let _ = Plan::parse(&some.mutated(&[PLAN]));
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! What is right and wrong in a plan.
 
+use crate::mutations::Mutations;
+
 use super::{Arrivals, Keepalive, Plan, Stripe};
 use serde_json::{Value, json};
 
@@ -35,6 +37,17 @@ fn a_small_plan_is_filled_with_defaults() {
         plan.classes[0].arrivals,
         Arrivals::Closed { users: 4, .. }
     ));
+}
+
+#[test]
+fn mutated_plans_are_read_or_refused() {
+    let seeds = [plan().to_string()];
+    let mut some = Mutations::of("load plans", 5_000);
+    let mut read = 0;
+    while some.again() {
+        read += u32::from(Plan::parse(&some.mutated(&seeds)).is_ok());
+    }
+    assert!(read > 10 || some.is_alone());
 }
 
 type Case = (&'static str, Box<dyn Fn(&mut Value)>);

@@ -3,6 +3,7 @@
 use super::{NotHttp, Response};
 use crate::chance::{Chance, Purpose};
 use crate::failure::Failure;
+use crate::mutations::Mutations;
 use crate::plan::Method;
 
 /// Everything that can be told of a response.
@@ -323,4 +324,23 @@ fn a_complete_response_is_judged_by_status_and_length() {
         .unwrap();
     assert_eq!(response.fault(&[200], Some(5)), None);
     assert_eq!(response.fault(&[200], Some(6)), Some(Failure::Length));
+}
+
+#[test]
+fn mutated_responses_are_the_same_wherever_they_are_split() {
+    let seeds: Vec<&[u8]> = GOOD.iter().map(|(bytes, ..)| *bytes).collect();
+    let mut some = Mutations::of("responses of HTTP/1", 20_000);
+    let (mut faults, mut ends) = (0, 0);
+    while some.again() {
+        let bytes = some.mutated(&seeds);
+        let pieces = some.pieces(&bytes);
+        let whole = feed(Method::Get, &[&bytes]).ok();
+        let split = feed(Method::Get, &pieces).ok();
+        assert_eq!(split, whole, "{:?}", bytes.escape_ascii().to_string());
+        match whole {
+            Some(seen) => ends += u32::from(seen.complete),
+            None => faults += 1,
+        }
+    }
+    assert!(faults > 100 && ends > 100 || some.is_alone());
 }

@@ -230,7 +230,7 @@ fn a_window_that_runs_low_is_counted() {
 #[test]
 fn mutated_words_of_a_server_never_panic() {
     // A connection and its handshake each: as many as there are frames elsewhere would take hours.
-    let mut some = Mutations::few("words of a server", 300);
+    let mut some = Mutations::of("words of a server", 300);
     let mut faults = 0;
     while some.again() {
         let mut pair = Pair::new(4, Streams::default(), b"h3");
