@@ -21,7 +21,8 @@ from tiers import ALL, SEED
 SECONDS = float(os.environ.get("NGINX_TUNE_FUZZ_SECONDS") or 60) if ALL else 0.0
 ODD = (
     None, True, -1, 0, 1, 2**31, 2**53, 2**63, -(2**63), 1e308, 5e-324, -0.5, "", "x" * 300,
-    "\x1b[31m", "\0", "../../etc/passwd", "\u202e", "a\nb", "\ud800", "1e999", [], {}, [[]], {"": {}},
+    "\x1b[31m", "\0", "../../etc/passwd", "\u202e", "a\nb", "\ud800", "1e999", [], {}, [[]],
+    {"": {}},
 )  # fmt: skip
 """Values that are rarely meant where they stand."""
 WORDS = (
@@ -33,8 +34,8 @@ WORDS = (
 def fuzzed(test: Callable[..., None]) -> Callable[..., None]:
     """Draw on until the time is over; a failure comes with what repeats it."""
     drawn = 0
-    handle: Any = test.hypothesis  # type: ignore[attr-defined]  # hypothesis's own handle
-    inner = handle.inner_test
+    drawn_by: Any = test.hypothesis  # type: ignore[attr-defined]  # hypothesis's own handle
+    inner = drawn_by.inner_test
 
     @functools.wraps(inner)
     def counted(*args: Any, **named: Any) -> None:
@@ -44,7 +45,7 @@ def fuzzed(test: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def repeated(*args: Any, **named: Any) -> None:
-        handle.inner_test = counted
+        drawn_by.inner_test = counted
         begun = time.monotonic()
         number = SEED
         while number == SEED or time.monotonic() < begun + SECONDS:
