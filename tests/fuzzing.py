@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from hypothesis import seed
 from hypothesis import strategies as st
-from tiers import ALL, SEED
+from tiers import ALL, FUZZ_SECONDS, SEED
 
-SECONDS = float(os.environ.get("NGINX_TUNE_FUZZ_SECONDS") or 60) if ALL else 0.0
 ODD = (
     None, True, -1, 0, 1, 2**31, 2**53, 2**63, -(2**63), 1e308, 5e-324, -0.5, "", "x" * 300,
     "\x1b[31m", "\0", "../../etc/passwd", "\u202e", "a\nb", "\ud800", "1e999", [], {}, [[]],
@@ -48,7 +46,7 @@ def fuzzed(test: Callable[..., None]) -> Callable[..., None]:
         drawn_by.inner_test = counted
         begun = time.monotonic()
         number = SEED
-        while number == SEED or time.monotonic() < begun + SECONDS:
+        while number == SEED or time.monotonic() < begun + FUZZ_SECONDS:
             if ALL:
                 seed(number)(test)
             test(*args, **named)

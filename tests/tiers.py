@@ -17,6 +17,9 @@ SEED = int(os.environ.get("SEED") or 14)
 REPEAT = f"SEED={SEED} NGINX_TUNE_TESTS=all" if ALL else f"SEED={SEED}"
 """The variables that draw the same again: for the message of a failure."""
 
+FUZZ_SECONDS = float(os.environ.get("NGINX_TUNE_FUZZ_SECONDS") or 60) if ALL else 0.0
+"""How long a harness draws on (`tests/fuzzing.py`)."""
+
 
 def draws(gate: int, thorough: int) -> int:
     """How many to draw."""

@@ -108,7 +108,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.long
 @fuzzed
-@settings(max_examples=draws(200, 1000))
+@settings(max_examples=draws(200, 300))
 @given(mutated(), st.sampled_from([None, HOST]))
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)

@@ -93,7 +93,7 @@ LINES = {name: (line + "\n").encode() * 3 for name, line in GOOD.items()}
 
 
 @fuzzed
-@settings(max_examples=draws(20, 500))
+@settings(max_examples=draws(20, 100))
 @given(st.sampled_from(sorted(LINES)).flatmap(
     lambda name: st.tuples(st.just(name), changed([LINES[name]]))))  # fmt: skip
 def test_any_bytes_are_lines_of_a_log(drawn: tuple[str, bytes]) -> None:

@@ -23,7 +23,7 @@ BLOCKS = blocks()
 
 @pytest.mark.long
 @fuzzed
-@settings(max_examples=draws(40, 500))
+@settings(max_examples=draws(40, 100))
 @given(changed_tables([json.loads(encode(one)) for one in BLOCKS[:2]]))
 def test_an_odd_measurement_is_judged_or_refused(tables: Any) -> None:
     try:

@@ -82,7 +82,7 @@ PLAIN = [
 
 
 @fuzzed
-@settings(max_examples=draws(100, 1000))
+@settings(max_examples=draws(100, 500))
 @given(changed([*SEEDS, *PLAIN]))
 def test_a_changed_histogram_is_read_or_refused(data: bytes) -> None:
     _read(data)
