@@ -192,35 +192,67 @@ fn keep(rest: &mut Vec<u8>, more: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Plan, run};
+    use serde_json::json;
+
+    use super::{BYTES, LOG, Plan, TALLY, run};
+    use crate::error::Error;
     use crate::mutations::Mutations;
 
     const PLAN: &str = r#"{"schema":"nginx-tune/learnplan/1","format":{"escape":"default","segments":[
         {"before":"","slot":"msec","is_list":false},{"before":" \"","slot":"request","is_list":false},
         {"before":"\" ","slot":"status","is_list":false},{"before":" ","slot":"bytes","is_list":false},
         {"before":" ","slot":"request_time","is_list":false},{"before":" \"","slot":"range","is_list":false}],
-        "after":"\"","keys":[]},"with_query":false,"most_objects":9,"most_heavy":3,"most_requests":5,
+        "after":"\"","keys":[]},"with_query":false,"most_objects":9,"most_lines":9,"most_seconds":9,"most_requests":5,
+        "key":"000102030405060708090a0b0c0d0e0f",
         "most_places":4,"keeps_paths":true}"#;
     const LINES: &[u8] =
         b"1790000000.123 \"GET /a%20b?c HTTP/1.1\" 206 900 1.250 \"bytes=100-1099\"\n\
         1790000001.000 \"HEAD /\\x22 HTTP/2.0\" 304 0 0.000 \"-\"\n\
         1790000009.999 \"PRI\" 400 157 - \"-\"\n";
 
+    fn framed(kind: u8, data: &[u8]) -> Vec<u8> {
+        let length = (data.len() as u32).to_le_bytes();
+        [&[kind], &length[..], data].concat()
+    }
+
+    fn read(plan: &Plan, frames: &[u8]) -> Result<serde_json::Value, Error> {
+        let mut reading = Vec::new();
+        run(plan, &mut &*frames, &mut reading)?;
+        Ok(serde_json::from_slice(&reading).unwrap())
+    }
+
     #[test]
     fn mutated_logs_are_counted_and_mutated_plans_read_or_refused() {
         let plan = Plan::parse(PLAN.as_bytes()).unwrap();
-        let mut some = Mutations::of("access logs", 2_000);
+        let mut some = Mutations::of("access logs", 500);
         while some.again() {
-            let mut tally = Vec::new();
-            run(&plan, &mut &some.mutated(&[LINES])[..], &mut tally).unwrap();
-            let tally: serde_json::Value = serde_json::from_slice(&tally).unwrap();
-            let refused = tally["refused"].as_object().unwrap().values();
-            let refused: u64 = refused.map(|one| one["lines"].as_u64().unwrap()).sum();
-            assert_eq!(
-                tally["lines"].as_u64(),
-                tally["requests"].as_u64().map(|n| n + refused)
-            );
+            let log = framed(BYTES, &some.mutated(&[LINES]));
+            let reading = read(&plan, &[framed(LOG, b"a"), log].concat()).unwrap();
+            let counts = &reading["tally"]["counts"];
+            let refused = counts["refused"].as_object().unwrap().values();
+            let refused: u64 = refused.map(|lines| lines.as_u64().unwrap()).sum();
+            let requests = counts["requests"].as_u64().unwrap();
+            assert_eq!(counts["lines"].as_u64(), Some(requests + refused));
             let _ = Plan::parse(&some.mutated(&[PLAN]));
         }
+    }
+
+    #[test]
+    fn mutated_tallies_are_added_or_refused() {
+        let plan = Plan::parse(PLAN.as_bytes()).unwrap();
+        let frames = [framed(LOG, b"a"), framed(BYTES, LINES)].concat();
+        let reading = read(&plan, &frames).unwrap();
+        let sum = json!({"tally": reading["tally"], "places": reading["places"]}).to_string();
+        let mut some = Mutations::of("tallies", 500);
+        let (mut added, mut refused) = (0, 0);
+        while some.again() {
+            let tally = framed(TALLY, &some.mutated(&[&sum]));
+            match read(&plan, &[tally, frames.clone()].concat()) {
+                Ok(_) => added += 1,
+                Err(_) => refused += 1,
+            }
+            let _ = read(&plan, &some.mutated(&[&frames]));
+        }
+        assert!(added > 10 && refused > 10 || some.is_alone());
     }
 }
