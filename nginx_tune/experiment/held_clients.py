@@ -1,8 +1,8 @@
-"""Long connections to a server that is about to be changed, and what becomes of each.
+"""Long connections to a server that is about to be changed, and the fate of each.
 
-One thread with an event loop: few bytes a second on each connection, until somebody ends it. What a
-client is amid when the server ends its connection decides whether anything was lost: an idle
-connection is only closed.
+One thread with an event loop sends a few bytes per second on each connection until one side ends
+it. A connection that the server ends is lost only if something was under way; an idle one is just
+closed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 
 _PERIOD_SECONDS = 0.25
-"""From one sign of life to the next."""
+"""The interval of activity on a connection."""
 _READ_BYTES = 4096
 _WRITE_BYTES = 1024
 _RECEIVE_BUFFER_BYTES = 8192
 _ANSWER_SECONDS = 10.0
 _ALIVE_BYTES = 32 << 20
-"""More than the kernel keeps of what a server has sent: who has read this reads from a server."""
+"""More than kernel buffers hold, so a client that has read this reads from a live server."""
 _EARLY_SECONDS = 0.7
-"""For a server to refuse an upload before it has read it."""
+"""The time for a server to refuse an upload before reading it."""
 _SWITCHING = 101
 _WITHOUT_BODY = (204, 304)
 _REFUSED = 400
@@ -47,14 +47,14 @@ _LOCAL = ("127.0.0.1", 0)
 _OPEN_SECONDS = 10.0
 _HURRY_SECONDS = 3.0
 _ENDING: tuple[HeldKind, ...] = ("download", "silent")
-"""Kinds that show how they end only when they are asked to."""
+"""Kinds whose fate only shows when they are hurried."""
 _LOOK_SECONDS = 0.01
-_MOST_TELLINGS = 10
-_TELLING_SECONDS = 0.3
+_MOST_CANCELS = 10
+_CANCEL_SECONDS = 0.3
 
 
 class EndedError(Exception):
-    """The server ended the connection; ``lost`` when something was under way."""
+    """The server ended the connection; ``lost`` if something was under way."""
 
     def __init__(self, why: str, *, lost: bool) -> None:
         super().__init__(why)
@@ -63,35 +63,35 @@ class EndedError(Exception):
 
 
 class StaleError(Exception):
-    """A kept connection ended before a byte of the answer: the request is sent once more.
+    """A kept connection ended before a byte of the answer, so the request is retried.
 
-    As browsers and the load do (RFC 9112, section 9.3.1): the server may have closed it as idle
-    while the request was on its way.
+    The server may have closed it as idle while the request was in flight. Browsers and the load
+    retry too (RFC 9112, section 9.3.1).
     """
 
 
 @dataclass
 class ClientState:
-    """One client, and what has become of it."""
+    """A client with its state."""
 
     client: HeldClient
     is_open: bool = False
     opened_once: bool = False
     was_held: bool = False
     state: str = ""
-    """``lost``, ``closed`` or ``finished`` for good; empty while it goes on."""
+    """The final state ``lost``, ``closed`` or ``finished``; empty while it goes on."""
     why: str = ""
     reconnects: int = 0
     retried: int = 0
     hurries: bool = False
-    """It is to see now how it ends: a server that is gone may have left much to be read."""
+    """It must find its end now: a server that is gone may have left much to read."""
     is_settled: bool = False
     """It has seen that the server still sends."""
     lost_at: list[float] = field(default_factory=list)
 
 
 def reason_of(error: BaseException) -> str:
-    """The end of a connection, in few words."""
+    """The end of a connection in a few words."""
     if isinstance(error, ConnectionRefusedError):
         return "refused"
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):
@@ -156,22 +156,22 @@ def _head(client: HeldClient, method: str = "GET", *lines: str) -> bytes:
 class _Answer(msgspec.Struct, frozen=True):
     status: int
     length: int | None
-    """Bytes of the body; null for one in chunks, -1 for one that ends with the connection."""
+    """Bytes of the body; None if chunked, -1 if it ends with the connection."""
     keeps: bool
 
 
 async def _read_head(
     reader: asyncio.StreamReader, seconds: float | None = _ANSWER_SECONDS, first: bytes = b""
 ) -> _Answer:
-    """The head of an answer, of which ``first`` was read before.
+    """The head of an answer, of which ``first`` was read already.
 
-    Errors: ValueError for what is no HTTP, IncompleteReadError, TimeoutError, OSError.
+    Errors: ValueError for an answer that is not HTTP, IncompleteReadError, TimeoutError, OSError.
     """
     head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), seconds)
     status_line, *lines = head.decode("latin-1").split("\r\n")
     words = status_line.split()
     if not status_line.startswith("HTTP/") or len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
-        raise ValueError("no HTTP answer")
+        raise ValueError("the answer is not HTTP")
     pairs = (line.partition(":") for line in lines)
     fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
     status = int(words[1])
@@ -185,22 +185,22 @@ async def _read_head(
     return _Answer(status, length, fields.get("connection", "").lower() != "close")
 
 
-async def _ask(client: HeldClient, streams: _Streams) -> _Answer:
-    """One whole request.
+async def _request(client: HeldClient, streams: _Streams) -> _Answer:
+    """One request with its whole answer.
 
-    Errors: EndedError when the server ends it.
+    Errors: EndedError if the server ends the connection.
     """
     try:
         await _send_request(client, streams[1])
         return await _read_answer(streams[0])
     except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise _ended_as_asked(error) from None
+        raise _ended_in_request(error) from None
 
 
-async def _ask_on(client: HeldClient, streams: _Streams) -> None:
-    """The same on a connection that has answered before.
+async def _request_again(client: HeldClient, streams: _Streams) -> None:
+    """Another request on a connection that has answered before.
 
-    Errors: StaleError when nothing of an answer comes, EndedError when some of it does.
+    Errors: StaleError if no byte of an answer comes, EndedError if only a part does.
     """
     reader, writer = streams
     try:
@@ -213,7 +213,7 @@ async def _ask_on(client: HeldClient, streams: _Streams) -> None:
     try:
         await _read_answer(reader, first)
     except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise _ended_as_asked(error) from None
+        raise _ended_in_request(error) from None
 
 
 async def _send_request(client: HeldClient, writer: asyncio.StreamWriter) -> None:
@@ -227,15 +227,15 @@ async def _read_answer(reader: asyncio.StreamReader, first: bytes = b"") -> _Ans
     return answer
 
 
-def _ended_as_asked(error: BaseException) -> EndedError:
-    return EndedError(f"{reason_of(error)} as it was asked", lost=True)
+def _ended_in_request(error: BaseException) -> EndedError:
+    return EndedError(f"{reason_of(error)} during a request", lost=True)
 
 
-async def _ask_first(client: HeldClient, streams: _Streams) -> None:
-    """The same where the connection is to be kept."""
-    answer = await _ask(client, streams)
+async def _request_first(client: HeldClient, streams: _Streams) -> None:
+    """The first request on a connection that is to be kept."""
+    answer = await _request(client, streams)
     if not answer.keeps or answer.length == -1:
-        raise EndedError("the server keeps no connection", lost=False)
+        raise EndedError("the server keeps no connections alive", lost=False)
 
 
 async def _skip_body(reader: asyncio.StreamReader, answer: _Answer) -> None:
@@ -259,7 +259,7 @@ async def _skip(reader: asyncio.StreamReader, size: int) -> None:
 
 
 async def _end_of(reader: asyncio.StreamReader, seconds: float | None) -> bool:
-    """True if the server closes within a time, nothing being under way."""
+    """True if the server closes an idle connection within a time; None waits forever."""
     try:
         return not await asyncio.wait_for(reader.read(1), seconds)
     except asyncio.TimeoutError:
@@ -270,7 +270,7 @@ async def _end_of(reader: asyncio.StreamReader, seconds: float | None) -> bool:
 
 async def _idle(record: ClientState, is_open: Callable[[], None]) -> None:
     async with _connected(record.client) as streams:
-        await _ask_first(record.client, streams)
+        await _request_first(record.client, streams)
         is_open()
         while not await _end_of(streams[0], None):
             pass
@@ -278,25 +278,25 @@ async def _idle(record: ClientState, is_open: Callable[[], None]) -> None:
 
 
 async def _silent(record: ClientState, is_open: Callable[[], None]) -> None:
-    """Connected and nothing said; at the end it asks."""
+    """Connect and send nothing; at the end, make a request."""
     async with _connected(record.client) as streams:
         is_open()
         while not record.hurries:
             if await _end_of(streams[0], _PERIOD_SECONDS):
-                raise EndedError("closed before it asked", lost=True)
-        await _ask(record.client, streams)
+                raise EndedError("closed before its request", lost=True)
+        await _request(record.client, streams)
 
 
 async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
-    """A client that asks on, on a new connection where its own was closed."""
+    """Make requests, on a new connection after the old one was closed."""
     while True:
         try:
             async with _connected(record.client) as streams:
-                await _ask_first(record.client, streams)
+                await _request_first(record.client, streams)
                 record.reconnects += record.opened_once
                 is_open()
                 while not await _end_of(streams[0], _PERIOD_SECONDS):
-                    await _ask_on(record.client, streams)
+                    await _request_again(record.client, streams)
         except StaleError:
             record.retried += 1
         except EndedError as ended:
@@ -305,7 +305,7 @@ async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
             if ended.lost:
                 record.why = ended.why
                 record.lost_at.append(time.monotonic())
-            else:  # by a worker that is about to go, or by one that keeps none
+            else:  # a worker that is shutting down, or that keeps none alive
                 record.reconnects += 1
                 await asyncio.sleep(_PERIOD_SECONDS)
         except (OSError, asyncio.TimeoutError, ValueError) as error:
@@ -327,9 +327,9 @@ async def _websocket(record: ClientState, is_open: Callable[[], None]) -> None:
         is_open()
         while True:
             writer.write(_TOKEN)
-            said = await asyncio.wait_for(reader.readexactly(len(_TOKEN)), _ANSWER_SECONDS)
-            if said != _TOKEN:
-                raise EndedError("another echo came", lost=True)
+            echo = await asyncio.wait_for(reader.readexactly(len(_TOKEN)), _ANSWER_SECONDS)
+            if echo != _TOKEN:
+                raise EndedError("wrong echo", lost=True)
             await asyncio.sleep(_PERIOD_SECONDS)
 
 
@@ -338,7 +338,7 @@ async def _download(record: ClientState, is_open: Callable[[], None]) -> None:
         writer.write(_head(record.client))
         answer = await _read_head(reader)
         if answer.status >= _REFUSED or (answer.length or 0) <= 0:
-            raise EndedError(f"answers {answer.status}, of no known length", lost=False)
+            raise EndedError(f"answers {answer.status} without a known length", lost=False)
         left = answer.length or 0
         hurried = 0
         is_open()
@@ -354,7 +354,7 @@ async def _download(record: ClientState, is_open: Callable[[], None]) -> None:
 
 
 async def _upload(record: ClientState, is_open: Callable[[], None]) -> None:
-    """Few bytes now and then; the server is to wait for them all."""
+    """Send a body slowly; the server has to wait for all of it."""
     client = record.client
     async with _connected(client) as (reader, writer):
         writer.write(_head(client, "POST", f"Content-Length: {client.bytes}"))
@@ -386,7 +386,7 @@ async def _send(
         await asyncio.wait([answered], timeout=_PERIOD_SECONDS)
         if answered.done():
             answer = answered.result()  # raises what ended it
-            raise EndedError(f"answers {answer.status} before it has read all", lost=False)
+            raise EndedError(f"answers {answer.status} before reading the body", lost=False)
         if time.monotonic() - began >= _EARLY_SECONDS:
             is_open()
 
@@ -403,10 +403,10 @@ LIVES: dict[HeldKind, Callable[[ClientState, Callable[[], None]], Awaitable[None
 
 
 class HeldClients:
-    """The clients; use as a context manager: inside they are all open, as far as they can be."""
+    """Clients that are open inside the context manager, as far as they can connect."""
 
     def __init__(self, clients: Sequence[HeldClient]) -> None:
-        self._records = [ClientState(one) for one in clients]
+        self._records = [ClientState(client) for client in clients]
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._opened = threading.Event()
@@ -422,26 +422,27 @@ class HeldClients:
         self._thread.join()
 
     def begin_change(self) -> None:
-        """From now on what ends is told: the change begins."""
-        for one in self._records:
-            one.was_held = one.is_open and not one.state
-            one.reconnects = one.retried = 0
+        """Count ends from now on as those of the change."""
+        for record in self._records:
+            record.was_held = record.is_open and not record.state
+            record.reconnects = record.retried = 0
         self._changed_at = time.monotonic()
 
     def tally(self) -> list[HeldConnections]:
-        """The fates of all, by kind.
+        """The fates of the clients by kind.
 
-        For it downloads read on fast, to see their end, and the silent ones ask.
+        Side effects: downloads read at full speed to find their end, and silent clients make their
+        request.
         """
         ending = [one for one in self._records if one.was_held and one.client.kind in _ENDING]
-        for one in ending:
-            one.hurries = True
+        for record in ending:
+            record.hurries = True
         until = time.monotonic() + _HURRY_SECONDS
         while time.monotonic() < until:
-            if all(one.state or one.is_settled for one in ending):
+            if all(record.state or record.is_settled for record in ending):
                 break
             time.sleep(_LOOK_SECONDS)
-        kinds = dict.fromkeys(one.client.kind for one in self._records)
+        kinds = dict.fromkeys(record.client.kind for record in self._records)
         return [self._tally(kind) for kind in kinds]
 
     def _tally(self, kind: HeldKind) -> HeldConnections:
@@ -486,12 +487,12 @@ class HeldClients:
             self._loop.close()
 
     async def _live(self, record: ClientState, opened: Callable[[], None]) -> None:
-        told = [opened]
+        pending = [opened]
 
         def is_open() -> None:
             record.is_open = record.opened_once = True
-            while told:
-                told.pop()()
+            while pending:
+                pending.pop()()
 
         try:
             await LIVES[record.client.kind](record, is_open)
@@ -501,8 +502,8 @@ class HeldClients:
         except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError, ValueError) as error:
             self._end(record, reason_of(error), lost=record.is_open)
         finally:
-            while told:
-                told.pop()()
+            while pending:
+                pending.pop()()
 
     @staticmethod
     def _end(record: ClientState, why: str, *, lost: bool) -> None:
@@ -514,12 +515,12 @@ class HeldClients:
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """End them: one that is told amid a wait that is just over does not hear it (CPython 3.11)."""
+    """Cancel the tasks repeatedly: CPython 3.11 loses a cancel at the end of a wait_for()."""
     left = set(tasks)
-    for _ in range(_MOST_TELLINGS):
+    for _ in range(_MOST_CANCELS):
         for task in left:
             task.cancel()
         left = {task for task in left if not task.done()}
         if not left:
             return
-        _, left = await asyncio.wait(left, timeout=_TELLING_SECONDS)
+        _, left = await asyncio.wait(left, timeout=_CANCEL_SECONDS)

@@ -1,8 +1,7 @@
-"""A change of a running nginx under load and held connections: what it takes and what it costs.
+"""A change of a running nginx under load and long connections, measured inside the sandbox.
 
-Runs inside the sandbox. nginx has no number for its generations, and is content where nothing of it
-took: so its workers are told apart by their processes, and the new ones are seen to answer. The
-memory of both generations is sampled meanwhile.
+nginx does not report whether a reload took effect. So worker generations are distinguished by their
+processes, new workers are seen to answer, and the memory of both generations is sampled.
 """
 
 from __future__ import annotations
@@ -55,42 +54,42 @@ _COUNTED = (
 """Counters of /proc/net/netstat and /proc/net/snmp."""
 _LOOK_SECONDS = 0.01
 _SETTLE_SECONDS = 0.3
-"""For what comes behind the last answer: lines of logs."""
-_ASK_SECONDS = 12.0
-"""Listeners are asked for so long."""
+"""The time for log lines that follow the last answer."""
+_ANSWER_SECONDS = 12.0
+"""The time for listeners to answer."""
 _ENDED_HERE = "interrupted"
-"""The load's flag for what ended before its time."""
+"""The flag of a load that is ended early, as it is here."""
 _SPARE_SECONDS = 60.0
-"""Time for which the load could go on; it is ended when the watch is over."""
+"""Time that the load has to spare; it is ended when the watch is over."""
 
 
 def rehearse(
     request: RehearseRequest, lab: OpenLab, shown: ShownFiles, say: Callable[[str], None]
 ) -> list[RehearsedReload]:
-    """The change, and the way back where there is one.
+    """Make the change and, if requested, the change back.
 
-    Errors: ConfigurationError, UndecidedError when the old side does not start, or the load fails.
+    Errors: ConfigurationError, UndecidedError if the old side does not start or the load fails.
     """
     shown.turn_to(request.old.variant)
     server = ScratchServer(request, lab)
     with kernel_settings(request.variant.conduct.sysctls):
         try:
             server.start(request.old)
-            turn, whole = request.turn_seconds, request.seconds
-            text = f"{request.manner}: the load on the old configuration, then the change"
-            with Ticker(say, text, begins=0.0, ends=turn, total=whole):
-                there = _Turn(request, server, shown, is_back=False).run()
-            if not request.goes_back or there.outcome == "refused":
-                return [there]
+            turn, total = request.turn_seconds, request.seconds
+            text = f"{request.manner}: load on the old configuration, then the change"
+            with Ticker(say, text, begins=0.0, ends=turn, total=total):
+                forward = _Turn(request, server, shown, is_back=False).run()
+            if not request.goes_back or forward.outcome == "refused":
+                return [forward]
             text = f"{request.manner}: and back"
-            with Ticker(say, text, begins=turn, ends=whole, total=whole):
-                return [there, _Turn(request, server, shown, is_back=True).run()]
+            with Ticker(say, text, begins=turn, ends=total, total=total):
+                return [forward, _Turn(request, server, shown, is_back=True).run()]
         finally:
             server.close()
 
 
 class _Turn:
-    """One change of the server, to one of its sides."""
+    """A change of the server to one of its sides."""
 
     def __init__(
         self, request: RehearseRequest, server: ScratchServer, shown: ShownFiles, *, is_back: bool
@@ -104,7 +103,7 @@ class _Turn:
         self._host = LiveHost()
 
     def run(self) -> RehearsedReload:
-        """Have the load, hold connections, change it, watch on."""
+        """Start the load and the long connections, change the server, and watch on."""
         request = self._request
         is_up = bool(_workers(self._server))
         plan = self._reached_plan()
@@ -147,7 +146,7 @@ class _Turn:
         )
 
     def _turn(self, held: HeldClients) -> tuple[RehearsedReload, float, float]:
-        """The change itself, with the moments of its begin and of the end of the watch."""
+        """Make the change; returns it with the times of its beginning and of the watch's end."""
         request, server = self._request, self._server
         before = _workers(server)
         silent = self._silent(before)
@@ -166,7 +165,7 @@ class _Turn:
             self._to.addresses,
             started=started,
             reached=server.reached_path,
-            seconds=_ASK_SECONDS,
+            seconds=_ANSWER_SECONDS,
         )
         try:
             with MemoryWatch(server.processes) as memory, _Drain(before, started) as drain:
@@ -174,15 +173,15 @@ class _Turn:
                 taken = taking.by(request.manner, self._to)
                 if taken.outcome != "refused":
                     drain.wait(started + request.drain_seconds - time.monotonic())
-                found = answers.finish(waits=taken.outcome == "taken", silent=silent)
+                first_answers = answers.finish(waits=taken.outcome == "taken", silent=silent)
             ended_unix, ended = time.time(), time.monotonic()
             time.sleep(_SETTLE_SECONDS)
             lines = logs.lines()
         finally:
             logs.close()
         now = _counters()
-        unanswered = _unanswered(found)
-        is_down = taken.outcome == "taken" and bool(unanswered) and len(unanswered) == len(found)
+        unanswered = _unanswered(first_answers)
+        is_down = taken.outcome == "taken" and 0 < len(unanswered) == len(first_answers)
         turned = RehearsedReload(
             manner=request.manner,
             is_back=self._is_back,
@@ -190,7 +189,7 @@ class _Turn:
             reason=taken.reason or "; ".join(unanswered),
             faults=list(taken.faults),
             faults_before=list(logs.seen_before),
-            first_answers=found,
+            first_answers=first_answers,
             workers_before=len(before),
             workers_after=len(taken.workers),
             drain_seconds=drain.seconds,
@@ -212,7 +211,7 @@ class _Turn:
         return turned, changed_unix, ended_unix
 
     def _silent(self, before: frozenset[Process]) -> set[str]:
-        """The listeners that do not answer as things are."""
+        """The listeners that do not answer even before the change."""
         plain = [one for one in self._from.addresses if not one.path]
         if not before:
             return set()
@@ -252,7 +251,7 @@ class _Turn:
 
 
 class _Load:
-    """The load probe beside what goes on here; use as a context manager."""
+    """The load probe in the background, inside a context manager."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan
@@ -269,9 +268,9 @@ class _Load:
         self._thread.shutdown()
 
     def wait(self, seconds: float) -> None:
-        """Let it go on for a while.
+        """Wait while the load runs.
 
-        Errors: those of ``run_probe``; UndecidedError when it has ended already.
+        Errors: those of ``run_probe``; UndecidedError if it has ended already.
         """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -281,7 +280,7 @@ class _Load:
             time.sleep(_LOOK_SECONDS)
 
     def finish(self) -> Measurement:
-        """End it; what it measured.
+        """End the load; returns its measurement.
 
         Errors: those of ``run_probe``.
         """
@@ -290,7 +289,7 @@ class _Load:
 
 
 class _Drain:
-    """Waits for processes to be gone, beside what else goes on; use as a context manager."""
+    """The wait for processes to exit, in the background, inside a context manager."""
 
     def __init__(self, processes: Iterable[Process], started: float) -> None:
         self._left = list(processes)
@@ -317,7 +316,7 @@ class _Drain:
                 return
 
     def wait(self, seconds: float) -> None:
-        """Until they are gone, or the time is over."""
+        """Wait until the processes have exited, or the time is up."""
         self._gone.wait(max(0.0, seconds))
 
 
@@ -330,7 +329,7 @@ def _workers(server: ScratchServer) -> frozenset[Process]:
 
 
 def _unanswered(found: Sequence[FirstAnswer]) -> list[str]:
-    """The listeners that should have answered."""
+    """The listeners that should have answered and did not, with the reasons."""
     return [
         f"{one.listener}: {one.reason}"
         for one in found
@@ -350,7 +349,7 @@ _KIB = 1024
 
 
 class MemoryWatch:
-    """Samples from its beginning to its end; use as a context manager."""
+    """Samples of the memory of processes, and their peak, inside a context manager."""
 
     def __init__(self, processes: Callable[[], Iterable[int]]) -> None:
         self._processes = processes
@@ -376,12 +375,12 @@ class MemoryWatch:
 
 
 def memory_of(pids: Iterable[int]) -> int | None:
-    """Memory of processes, what they share counted once among them; null when none can be read.
+    """Bytes of processes as the sum of their proportional set sizes; None if none can be read.
 
-    Shape: bytes; proportional set size. Source: proc_pid_smaps_rollup(5).
+    Source: proc_pid_smaps_rollup(5).
     """
-    found = [size for pid in pids if (size := _proportional_bytes(pid)) is not None]
-    return sum(found) if found else None
+    sizes = [size for pid in pids if (size := _proportional_bytes(pid)) is not None]
+    return sum(sizes) if sizes else None
 
 
 def _cpu_seconds(pids: Iterable[int]) -> float:
@@ -411,9 +410,9 @@ _TICK_SECONDS = 1.0
 
 
 class Ticker:
-    """Tells each second how far a work of known length is; use as a context manager.
+    """Progress of work of known length, every second, inside a context manager.
 
-    What ends before its time leaves a leap, and what takes longer stands at its end.
+    Work that ends early makes a leap; work that takes longer stays at its end.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def test_a_fault_is_named_with_its_file(tmp_path: Path) -> None:
         ("pairs = 2", "duration_seconds = -1.0", "duration_seconds"),
         ("pairs = 2", "scale = 2.0", "scale"),
         ('candidate = "/etc/new.conf"', 'candidate = ""', "candidate: none"),
-        ('name = "hot"', 'name = "cold"', "stands twice"),
+        ('name = "hot"', 'name = "cold"', "appears twice"),
     ):
         assert right in text
         file.write_text(text.replace(right, wrong))

@@ -133,7 +133,7 @@ def test_an_upload_that_ends_is_lost_and_one_that_is_refused_was_never_held(
     server.reply = HEAD.replace(b"200 OK", b"413 Too Large") % 0
     found = held_until(server, server.client("upload", 500_000), lambda _: None)
     assert (found.held, found.not_opened) == (0, 1)
-    assert found.reasons == {"answers 413 before it has read all": 1}
+    assert found.reasons == {"answers 413 before reading the body": 1}
 
 
 def test_one_that_asks_on_opens_another_where_its_own_was_closed(server: Server) -> None:

@@ -73,12 +73,12 @@ H3 = ScenarioClass(
     arrivals=Arrivals(kind="closed", users=1),
 )
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
-    "a name twice": ({"variants": [VARIANT, VARIANT]}, "a name stands twice"),
+    "a name twice": ({"variants": [VARIANT, VARIANT]}, "a name appears twice"),
     "a variant called baseline": (
         {"variants": [ExtraVariant(name="baseline")]},
-        "a name stands twice",
+        "a name appears twice",
     ),
-    "a name with a slash": ({"variants": [ExtraVariant(name="../x")]}, "arms: no name"),
+    "a name with a slash": ({"variants": [ExtraVariant(name="../x")]}, "arms: not a valid name"),
     "a claim on no arm": (
         {"claims": [Claim(name="c", source_row="A1", expression="total.errors == 0", variant="x")]},
         "claims: no variant 'x'",
@@ -203,7 +203,7 @@ def test_an_optional_variant_is_left_out_with_its_claims(
         left_out=programs.left_out,
     )
     assert (result.held, result.left_out) == (False, True)
-    assert "1.18 is not here" in result.reason
+    assert "1.18 is not installed" in result.reason
     needed = [msgspec.structs.replace(variant, optional=False) for variant in scenario.variants]
     with pytest.raises(MissingToolError):
         find_programs(

@@ -126,7 +126,7 @@ def test_claims_that_this_host_cannot_try_are_counted_with_the_reason(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     scenarios = [SCENARIOS["accept-lasting"], SCENARIOS["thread-pools"]]
     (one,) = run.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=True)
-    assert (one.scenario, one.reason) == ("accept-lasting", "nginx 1.18 is not here")
+    assert (one.scenario, one.reason) == ("accept-lasting", "nginx 1.18 is not installed")
     old = {variant.name for variant in scenarios[0].variants if variant.series}
     of_old = {claim.name for claim in scenarios[0].claims if old & {claim.variant, claim.against}}
     assert set(one.claims) == of_old
@@ -134,7 +134,10 @@ def test_claims_that_this_host_cannot_try_are_counted_with_the_reason(
     assert len([*run.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=False)]) == 2
     text = render_source_rows(SourceRows(claims=20, untried=[one]))
     left = 20 - len(one.claims)
-    assert f"{left} of 20 claims can be tried on this host\nnginx 1.18 is not here: accept" in text
+    assert (
+        f"{left} of 20 claims can be tried on this host\nnginx 1.18 is not installed: accept"
+        in text
+    )
 
 
 def test_the_screen_breaks_no_word_and_says_first_how_many() -> None:

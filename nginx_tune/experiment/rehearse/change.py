@@ -1,14 +1,12 @@
-"""A change of a configuration, and the clients that it is tried with; pure.
+"""A change of a configuration: the files it replaces, the places it drops, and its test clients.
 
-It replaces files, and may take places away.
-
-Requests for a name or location that is gone are answered all the same, by the default server or by
-another location, so no load shows it. Source: ngx_http_find_virtual_server,
+Requests for a dropped name or location are still answered, by the default server or another
+location, so no load shows the loss. Source: ngx_http_find_virtual_server,
 ngx_http_core_find_location.
 
-``quic_bpf on`` is taken for off, and said, where the sandbox allows no bpf(2). Else nginx does not
-start with it, and logs an emergency at a reload that takes all the rest, both of them the sandbox's
-doing. Source: ngx_quic_bpf_module_init() in ngx_event_quic_bpf.c.
+``quic_bpf on`` is turned off, with a note, since the sandbox allows no bpf(2): nginx would not
+start with it, and would log an emergency at a reload. Source: ngx_quic_bpf_module_init() in
+ngx_event_quic_bpf.c.
 """
 
 from __future__ import annotations
@@ -35,15 +33,14 @@ from nginx_tune.experiment.validate.site_requests import SiteRequest
 from nginx_tune.experiment.validate.successors import find_successors
 
 _PLACE = re.compile(r" in (?P<file>/.*):[0-9]+$")
-"""The end of a message of nginx that is about a line."""
+"""The end of a message of nginx about a line of its configuration."""
 
 
 def change_between(old: ConfTree, new: ConfTree) -> dict[str, bytes]:
-    """From one tree to another: the bytes that change, in the places of the old one's files.
+    """The files to change so that nginx reads the new tree in the old one's place, by path.
 
-    What the new one reads below its own directory is laid over the same names below the old one's;
-    what the old one alone reads there is emptied, which nginx reads as nothing. Elsewhere files
-    keep their names.
+    Files below the new tree's directory go to the same names below the old one's. Files that only
+    the old tree reads there become empty. Other files keep their paths.
     """
     before, after = _files(old), _files(new)
     home, there = posixpath.dirname(old.path), posixpath.dirname(new.path)
@@ -56,9 +53,10 @@ def change_between(old: ConfTree, new: ConfTree) -> dict[str, bytes]:
 
 
 def as_read(message: str, *, laid: str, read: str) -> str:
-    """A message of nginx on a file that was laid in another's place, with the name it was read by.
+    """A message of nginx on a moved file, with the file's original path.
 
-    ``laid`` and ``read`` are the main file's: in a directory of its own all below it moved along.
+    ``laid`` and ``read``: the main file's path in the sandbox, and its original path. Files below
+    its directory moved with it.
     """
     ended = _PLACE.search(message)
     if ended is None:
@@ -68,7 +66,7 @@ def as_read(message: str, *, laid: str, read: str) -> str:
 
 
 def read_name(file: str, *, laid: str, read: str) -> str:
-    """The name by which a file was read that was laid in another's place."""
+    """The original path of a moved file."""
     if file == laid:
         return read
     return _moved(file, posixpath.dirname(laid), posixpath.dirname(read))
@@ -90,47 +88,46 @@ _MODIFIERS = ("=", "^~", "~*", "~")
 
 
 class _Name(NamedTuple):
-    """The identity of a location, however it is written."""
+    """The identity of a location, independent of spelling."""
 
     kind: str
-    """``=``, ``~`` or ``~*``; empty for a beginning, with ``^~`` or without."""
+    """``=``, ``~`` or ``~*``; empty for a prefix, with or without ``^~``."""
     text: str
 
 
 _REST = _Name("", "/")
-"""The location that answers all that no other does, as a server does without it."""
+"""The location of all other requests, equivalent to the server itself."""
 _ANSWERS = ("root", "return", "rewrite")
 
 
 def dropped_places(old: ConfTree, new: ConfTree) -> list[str]:
-    """Each with where its requests go now."""
+    """Names and locations that the new tree drops, each with what answers their requests now."""
     if old is new:
         return []
     successors = find_successors(old, new)
     before, after = LocationMatcher(old), LocationMatcher(new)
-    found = list(successors.lost)
+    dropped = list(successors.lost)
     for scope in scopes(old):
-        own, now = scope.own, successors.servers.get(scope.server)
-        if scope.kind != "location" or now is None:
+        own, successor = scope.own, successors.servers.get(scope.server)
+        if scope.kind != "location" or successor is None:
             continue
-        if said := _gone(scope, now, (before, after)):
+        if taken_over := _taken_over(scope, successor, (before, after)):
             name = names_of(scope.server)[0] or "the server"
-            text = f"location {' '.join(own.args)} of {name} ({own.file}:{own.line}): {said}"
-            found.append(text)
-    return found
+            place = f"location {' '.join(own.args)} of {name} ({own.file}:{own.line})"
+            dropped.append(f"{place}: {taken_over}")
+    return dropped
 
 
-def _gone(
+def _taken_over(
     scope: Scope, server: Directive, matchers: tuple[LocationMatcher, LocationMatcher]
 ) -> str:
-    """The place that now answers a location's requests; empty where it, or a new one, answers them.
+    """The place that now answers a dropped location's requests; empty if it is not dropped.
 
-    A location that is new is in the place of what it takes. One that was there before stood for
-    something else.
+    A location that is new counts as a replacement of what it takes; an old one does not.
     """
     name = _name(scope.own)
     known = {_name(one) for one in _locations(scope.server)}
-    for forms in _asked(name, _around(scope)):
+    for forms in _sample_uris(name, _around(scope)):
         own = [u for u in forms if matchers[0].location_of(scope.server, u) is scope.own]
         taken = [matchers[1].location_of(server, uri) for uri in own]
         if not own or any(_is_in_place(one, server, name, known) for one in taken):
@@ -143,7 +140,7 @@ def _gone(
 def _is_in_place(
     location: Directive | None, server: Directive, of: _Name, known: Collection[_Name]
 ) -> bool:
-    """True if a location of NEW, or the server itself by its own lines, stands for one of OLD's."""
+    """True if a location of NEW, or its server by its own lines, replaces one of OLD."""
     if location is None:
         own = server.block or Block([])
         return of == _REST and any(own.first(line) for line in _ANSWERS)
@@ -162,13 +159,13 @@ def _name(location: Directive) -> _Name:
 
 
 def _around(scope: Scope) -> str:
-    """The text that the URIs of a location inside another begin with."""
+    """The prefix of the URIs of a nested location."""
     outer = [_name(one) for one in scope.chain if one.name == "location" and one is not scope.own]
     return next((one.text for one in reversed(outer) if one.text.startswith("/")), "/")
 
 
-def _asked(name: _Name, around: str) -> list[list[str]]:
-    """The URIs that clients of a location may ask, each in all its forms; none where not known."""
+def _sample_uris(name: _Name, around: str) -> list[list[str]]:
+    """URIs that a location takes, each in all its forms; empty if none is known."""
     if name.kind.startswith("~"):
         return sample_uris(name.text, ignores_case=name.kind == "~*", beneath=around)
     if name.kind == "=":
@@ -181,22 +178,22 @@ def _asked(name: _Name, around: str) -> list[list[str]]:
 
 
 BPF_NOTE = (
-    "quic_bpf on is off here, in both configurations: the sandbox allows no bpf; what a reload "
-    "does to it is among the predictions"
+    "quic_bpf is off in both configurations here, since the sandbox allows no bpf; the predictions "
+    "cover the effect of a reload on it"
 )
 
 
 def wants_bpf(tree: ConfTree) -> list[Directive]:
-    """The lines that ask for it."""
+    """The lines with ``quic_bpf on``."""
     return [line for line in tree.main.all("quic_bpf") if line.value == "on"]
 
 
 def without_bpf(
     old: ConfTree, new: ConfTree, change: Mapping[str, bytes]
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The files laid over the old ones before the change, and those laid by it.
+    """The files to replace before the change, and by the change, with ``quic_bpf off``.
 
-    ``change``: the files in which the new configuration differs, at the places of the old one's.
+    ``change``: the files in which the new configuration differs, by the old one's paths.
     """
     laid = _off(old)
     own = {one.source.file: one.source.data for one in new.parsed}
@@ -206,7 +203,7 @@ def without_bpf(
 
 
 def _off(tree: ConfTree) -> dict[str, bytes]:
-    """The bytes of the files that ask for it, with ``off``."""
+    """The bytes of the files with ``quic_bpf on``, with ``off`` instead."""
     found: dict[str, bytes] = {}
     for one in tree.parsed:
         edits = [
@@ -218,29 +215,29 @@ def _off(tree: ConfTree) -> dict[str, bytes]:
 
 
 _CONNECTIONS = 256
-"""Connections of a class: arrivals are not to wait for the probe."""
+"""Connections of a class, so that arrivals do not wait for the probe."""
 _HELD = 8
 _TIMEOUT_SECONDS = 10.0
 FRESH = "fresh"
-"""The class whose requests come on new connections."""
+"""The class that opens a connection for each request."""
 _LEAST_DOWNLOAD_BYTES = 1 << 20
-"""A smaller one may fit into the buffers of the kernel: nginx is done with it at once."""
+"""A smaller download may fit into kernel buffers, so that nginx is done with it at once."""
 _UPLOAD_BYTES = 512 << 10
 _ANSWERED = list(range(200, 400))
-"""Statuses of what is served, or sent elsewhere."""
+"""Statuses of served and redirected requests."""
 
 
 class ClientsToHold(NamedTuple):
-    """The clients to hold, and the reasons to hold no other kinds."""
+    """The long connections to open, and the kinds left out, with the reasons."""
 
     clients: list[HeldClient]
     left_out: dict[HeldKind, str]
 
 
 def at_rate(plan: LoadPlan, rate_per_second: float) -> LoadPlan:
-    """The plan's classes at a fixed rate all together, and one that opens connections.
+    """The plan at a fixed total rate, with a further class that opens connections.
 
-    A class that has a rate of its own keeps it.
+    Replays and steps keep their own rates.
     """
     first = plan.classes[0]
     paced = [one for one in plan.classes if one.arrivals.kind in {"replay", "steps"}]
@@ -268,12 +265,12 @@ def _paced(one: LoadClass, rate_per_second: float) -> LoadClass:
 
 
 def answered_by_either(plan: LoadPlan, limited: Mapping[str, Sequence[int]]) -> LoadPlan:
-    """The plan with each class content with what either configuration may answer.
+    """The plan, with every class accepting what either configuration may answer.
 
-    ``limited`` are by class the statuses of limits for each client: the load is no crowd.
+    ``limited``: by class, the statuses of limits on each client, since the load is one client.
 
-    Served otherwise, by another redirect or with another file, is no failure of the change: what
-    NEW answers is compared by itself. A body that breaks off still fails.
+    Another redirect or file is not a failure of the change; NEW's answers are compared separately.
+    A truncated body still fails.
     """
     return msgspec.structs.replace(
         plan,
@@ -291,7 +288,7 @@ def answered_by_either(plan: LoadPlan, limited: Mapping[str, Sequence[int]]) -> 
 def held_clients(
     tree: ConfTree, plan: LoadPlan, requests: Sequence[SiteRequest], *, idle: int, active: int
 ) -> ClientsToHold:
-    """``idle`` connections over all servers that are asked, ``active`` of each other kind."""
+    """``idle`` idle connections over all loaded servers, and ``active`` of each other kind."""
     found: list[HeldClient] = []
     left_out: dict[HeldKind, str] = {}
     entries = _entries(plan)
@@ -305,7 +302,7 @@ def held_clients(
             found.append(HeldClient(kind=kind, target=target, url=url))
     largest = _largest(plan)
     if largest is None:
-        left_out["download"] = "no file of a MiB or more is served"
+        left_out["download"] = "no file of 1 MiB or more is served"
     else:
         one = HeldClient(kind="download", target=largest[1], url=largest[2], bytes=largest[0])
         found += [one] * active
@@ -314,11 +311,11 @@ def held_clients(
     passed = passes(scopes(tree), Variables(tree))
     upgraded = _passed_on(own, [one for one in passed if _is_upgraded(one)])
     if not upgraded:
-        left_out["websocket"] = "no location that is asked passes the header Upgrade on"
+        left_out["websocket"] = "no loaded location passes on the Upgrade header"
     found += _spread("websocket", upgraded, active)
     taking = _passed_on(own, [one for one in passed if one.module != "memcached"])
     if not taking:
-        left_out["upload"] = "no location that is asked passes requests on"
+        left_out["upload"] = "no loaded location passes requests on"
     found += _spread("upload", taking, active, _UPLOAD_BYTES)
     return ClientsToHold(found, left_out if active else {})
 
@@ -352,7 +349,7 @@ def _is_upgraded(one: Pass) -> bool:
 
 
 def _passed_on(requests: Sequence[SiteRequest], found: Sequence[Pass]) -> list[SiteRequest]:
-    # By the server and not by its name: that on port 80 has it too, and sends all away.
+    # By server, not by name: the one on port 80 has the same name, and only redirects.
     places = {
         (one.scope.server, " ".join(one.scope.own.args))
         for one in found

@@ -1,4 +1,4 @@
-"""Rehearsal of a change: the load that it is tried with, each manner, and what comes of it."""
+"""A rehearsal: a change of a running nginx under load, in each manner, and its result."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ from nginx_tune.nginx.subject import refuse_foreign_code
 _OLD, _NEW = "baseline", "candidate"
 _NAMES = {_OLD: "OLD", _NEW: "NEW"}
 _LONGEST_WARMUP_SECONDS = 1.0
-_SAID = re.compile(r"^.*?\[emerg\] (?:[0-9]+#[0-9]+: )?")
-"""The part of a message in front of nginx's own words."""
+_MESSAGE_HEAD = re.compile(r"^.*?\[emerg\] (?:[0-9]+#[0-9]+: )?")
+"""The prefix of a message of nginx: time, level and process."""
 
 
 class OldAndNew(NamedTuple):
-    """The configuration as it is and as it will be, in the same place."""
+    """The old configuration and the new one, in the same place."""
 
     old: ConfTree
     new: ConfTree
     change: Mapping[str, bytes]
-    """The files in which the new one differs, by their paths."""
+    """The files in which the new one differs, by path."""
     prefix: str | None
-    """The ``-p`` that nginx gets; None for the build's own."""
+    """nginx's ``-p``; None for the build's own."""
     nginx: Nginx
     new_nginx: Nginx | None
-    """Another program; None for the same one."""
+    """The new program; None for the same one."""
     new_path: str = ""
     refused_here: Sequence[str] = ()
-    """Parts of the new one that this host would refuse, whatever the sandbox takes."""
+    """Parts of the new one that this host would refuse, though the sandbox takes them."""
     unseen: Sequence[str] = ()
-    """Parts of the host that could not be looked at."""
+    """Parts of the host that could not be checked."""
 
 
 class RehearseOptions(NamedTuple):
-    """The manner of a rehearsal."""
+    """The options of a rehearsal."""
 
     manners: Sequence[Manner]
     goes_back: bool
@@ -84,16 +84,16 @@ class RehearseOptions(NamedTuple):
     after_seconds: float
     drain_seconds: float
     sysctls: Mapping[str, str]
-    """Those of the network namespace of the sandbox."""
+    """Settings of the sandbox's network namespace."""
     requires: Sequence[str]
     lab: LabPlan | None = None
-    """Host to emulate; None runs on this machine as it is."""
+    """The host to emulate; None for this machine as it is."""
     scale: float | None = None
-    """Share of data and memory that a lab made from facts keeps."""
+    """The share of data and memory that a lab made from facts keeps."""
 
 
 class _Trial(NamedTuple):
-    """The load and the clients that a change is tried with, and the answers of both sides alone."""
+    """The load, the clients, and the answers of both sides before any change."""
 
     workbench: Workbench
     load: LoadPlan
@@ -105,20 +105,20 @@ class _Trial(NamedTuple):
 
 
 class _Share:
-    """Progress of a rehearsal: the share that is done, in front of the words on what goes on."""
+    """The progress of a rehearsal over all its parts."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         self._progress = progress
-        self._before = self._whole = 0.0
+        self._before = self._total = 0.0
 
     def __call__(self, text: str) -> None:
-        """Tell it."""
-        part_of(self._progress, self._before, self._whole)(text)
+        """Report a line of the current part."""
+        part_of(self._progress, self._before, self._total)(text)
 
     @contextmanager
     def of(self, seconds: float, parts: int) -> Iterator[None]:
-        """Count a part of so many seconds as done once it is left whole; the first gives all."""
-        self._whole = self._whole or seconds * parts
+        """Run one of ``parts`` parts of about the same length, and count it as done at its end."""
+        self._total = self._total or seconds * parts
         yield
         self._before += seconds
 
@@ -126,11 +126,12 @@ class _Share:
 def run_rehearsal(
     sides: OldAndNew, wish: RehearseOptions, *, progress: Callable[[str], None]
 ) -> Rehearsal:
-    """Rehearse the change.
+    """Rehearse the change in each manner.
 
-    Interrupted (KeyboardInterrupt) after one manner is whole, it tells of those that are.
-    Errors: ConfigurationError for a tree that could not be parsed or that ``nginx -t`` rejects,
-            UndecidedError when there is nothing to load or a tool is missing.
+    On KeyboardInterrupt the finished manners are the result; before the first is finished, the
+    interruption is raised.
+    Errors: ConfigurationError for a tree that cannot be parsed or that ``nginx -t`` rejects,
+            UndecidedError if there is nothing to load or a tool is missing.
     """
     programs = _programs(sides)
     site = _site(sides, makes_files=wish.lab is not None)
@@ -150,13 +151,16 @@ def run_rehearsal(
             if not reloads:
                 raise
             interrupted = True
-            progress("interrupted: what was rehearsed so far is told")
-    rehearsal = _told(trial, sides, wish, reloads, programs)
+            progress("interrupted: reporting what was rehearsed so far")
+    rehearsal = _rehearsal(trial, sides, wish, reloads, programs)
     return msgspec.structs.replace(rehearsal, interrupted=interrupted)
 
 
 def _programs(sides: OldAndNew) -> tuple[str, str]:
-    """The programs of both sides; the new one is refused where others may write it."""
+    """The programs of both sides.
+
+    Errors: UndecidedError for a new program that other users may write.
+    """
     old = runnable_program(sides.nginx)
     new = old if sides.new_nginx is None else runnable_program(sides.new_nginx)
     refuse_foreign_code(new, [])
@@ -174,14 +178,14 @@ def _open(sandbox: Sandbox, sides: OldAndNew, site: SitePair, wish: RehearseOpti
             scale=wish.scale,
             changing={_OLD: laid, _NEW: changed},
         )
-    except ConfigurationError as error:  # the old one alone is asked before both are tried
+    except ConfigurationError as error:  # only the old one runs before both are tested
         raise ConfigurationError(f"{_side(sides, _OLD)}: {error.message}") from None
 
 
 def _prepare(
     workbench: Workbench, sides: OldAndNew, site: SitePair, wish: RehearseOptions
 ) -> _Trial:
-    """Plan the load and the held connections, and ask both sides alone."""
+    """Plan the load and the long connections, and compare the answers of both sides."""
     plan = at_rate(workbench.experiment.plans[_OLD], wish.rate_per_second)
     warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
     plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
@@ -204,7 +208,7 @@ def _request(
     programs: tuple[str, str],
 ) -> RehearseRequest:
     old, new = programs
-    # A reload stays with the program that runs.
+    # A reload keeps the running program.
     after = old if manner == "reload" else new
     return RehearseRequest(
         manner=manner,
@@ -221,7 +225,7 @@ def _request(
     )
 
 
-def _told(
+def _rehearsal(
     trial: _Trial,
     sides: OldAndNew,
     wish: RehearseOptions,
@@ -261,7 +265,7 @@ def _told(
 
 
 def _site(sides: OldAndNew, *, makes_files: bool) -> SitePair:
-    """The site that clients of the old configuration ask, in the place of both."""
+    """The site of the old configuration's clients, for both sides."""
     site = read_site(
         sides.old,
         sides.old,
@@ -278,7 +282,7 @@ def _site(sides: OldAndNew, *, makes_files: bool) -> SitePair:
 
 
 def _build_and_path(sides: OldAndNew, name: str) -> tuple[Nginx, str]:
-    """The program of a side, and the main file that it was read from."""
+    """The program of a side, and the path of its main file."""
     if name == _OLD:
         return sides.nginx, sides.old.path
     return sides.new_nginx or sides.nginx, sides.new_path or sides.new.path
@@ -290,18 +294,19 @@ def _side(sides: OldAndNew, name: str) -> str:
 
 
 def _check(workbench: Workbench, sides: OldAndNew) -> None:
-    """Check that ``nginx -t`` takes both sides, each by its own program.
+    """Check that ``nginx -t`` of each side's own program accepts that side.
 
-    Errors: ConfigurationError with the words of the first that it does not, and whose they are.
+    Errors: ConfigurationError with the side and nginx's message.
     """
     for variant in workbench.experiment.variants:
         nginx, path = _build_and_path(sides, variant.name)
         tried = workbench.session.try_laid(variant, runnable_program(nginx))
         if tried.status != 0:
             lines = [line for line in tried.messages if "[emerg]" in line] or tried.messages
-            said = _SAID.sub("", lines[0]) if lines else "no message"
-            said = as_read(said, laid=sides.old.path, read=path)
-            raise ConfigurationError(f"{_side(sides, variant.name)}: nginx -t rejects it: {said}")
+            message = _MESSAGE_HEAD.sub("", lines[0]) if lines else "no message"
+            message = as_read(message, laid=sides.old.path, read=path)
+            side = _side(sides, variant.name)
+            raise ConfigurationError(f"{side}: nginx -t rejects it: {message}")
 
 
 def _addresses(tree: ConfTree) -> list[Address]:
@@ -323,15 +328,15 @@ def _summed(found: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 def _held_notes(held: ClientsToHold) -> list[str]:
-    return [f"no {kind} was held: {why}" for kind, why in held.left_out.items()]
+    return [f"no {kind} connection was tried: {why}" for kind, why in held.left_out.items()]
 
 
-_MOST_AGAIN = 12
-"""Places that a limit refused and that are asked again: each needs a start of nginx."""
+_MOST_RETRIES = 12
+"""Bound on retries of places that a limit refused; each one starts nginx."""
 
 
 class ComparedAnswers(NamedTuple):
-    """Places by what has become of them, for people."""
+    """Sentences on the places whose answers became worse or different, and notes."""
 
     worse: list[str]
     other: list[str]
@@ -339,9 +344,9 @@ class ComparedAnswers(NamedTuple):
 
 
 def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswers:
-    """Ask each place of both: of the old one twice, since some answer otherwise each time.
+    """Request each place from both sides, twice from the old one to detect varying answers.
 
-    What a limit for each client refused is asked again of a new one that has nothing counted.
+    Requests that a limit on clients refused are repeated with a new nginx, which has no counts.
     """
     questions = list(workbench.questions.values())
     old, new = workbench.experiment.variants
@@ -353,40 +358,40 @@ def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswe
             for at, question in enumerate(questions)
             if after[at].status in limits.statuses(question.target)
         ]
-        for at in refused[:_MOST_AGAIN]:
+        for at in refused[:_MOST_RETRIES]:
             after[at] = workbench.session.survey(new, [questions[at]])[0]
-    except NginxTuneError as error:  # what keeps NEW from starting is told by the change itself
+    except NginxTuneError as error:  # the change itself reports why NEW does not start
         return ComparedAnswers([], [], [f"NEW's answers were not compared: {error.message}"])
-    unknown = set(refused[_MOST_AGAIN:])
+    unknown = set(refused[_MOST_RETRIES:])
     twice = zip(first[: len(questions)], first[len(questions) :], strict=True)
     rows = enumerate(zip(workbench.questions, twice, after, strict=True))
-    found = compared(
+    result = compared(
         (row for at, row in rows if at not in unknown), has_silent=workbench.has_silent
     )
     if unknown:
-        found.notes.append(
-            f"{plural(len(unknown), 'place')} more that a limit for each client refused in NEW: "
-            "not asked again, so whether they are served is not known"
+        result.notes.append(
+            f"{plural(len(unknown), 'further place')} refused by a limit of NEW and not retried, "
+            "so their answers are unknown"
         )
-    return found
-
-
-def compared(
-    found: Iterable[tuple[str, tuple[Response, Response], Response]], *, has_silent: bool
-) -> ComparedAnswers:
-    """By label: what the old one answered, twice, and what the new one does."""
-    result = ComparedAnswers([], [], [])
-    for label, (first, second), after in found:
-        if lost_answer(first, after, has_silent=has_silent):
-            now = after.fault if after.status is None else str(after.status)
-            result.worse.append(f"{label}: OLD answers {first.status}, NEW {now}")
-        elif first == second and (said := _other(first, after)):
-            result.other.append(f"{label}: {said}")
     return result
 
 
-def _other(old: Response, new: Response) -> str:
-    """The difference of two answers; of an error and of what was not asked nothing is said."""
+def compared(
+    rows: Iterable[tuple[str, tuple[Response, Response], Response]], *, has_silent: bool
+) -> ComparedAnswers:
+    """The comparison of rows of label, both old answers, and the new answer."""
+    result = ComparedAnswers([], [], [])
+    for label, (first, second), after in rows:
+        if lost_answer(first, after, has_silent=has_silent):
+            now = after.fault if after.status is None else str(after.status)
+            result.worse.append(f"{label}: OLD answers {first.status}, NEW {now}")
+        elif first == second and (difference := _difference(first, after)):
+            result.other.append(f"{label}: {difference}")
+    return result
+
+
+def _difference(old: Response, new: Response) -> str:
+    """The difference of two good answers; empty for none, or if either is an error."""
     is_served = old.status is not None and old.status < 400  # noqa: PLR2004
     if not is_served or new.status is None or new.status >= 400:  # noqa: PLR2004
         return ""
@@ -395,5 +400,5 @@ def _other(old: Response, new: Response) -> str:
     if None not in (old.length_bytes, new.length_bytes) and old.length_bytes != new.length_bytes:
         return f"{old.length_bytes} bytes from OLD, {new.length_bytes} from NEW"
     if old.digest and new.digest and old.digest != new.digest:
-        return "other bytes than before"
+        return "other contents than before"
     return ""

@@ -1,4 +1,4 @@
-"""Experiments as files, checked before anything runs: the built-in scenarios, and a caller's."""
+"""Scenario and experiment files, built-in or the user's, read and checked before anything runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nginx_tune.report.scenario import expected_text
 
 
 def list_scenarios() -> list[Scenario]:
-    """The built-in scenarios, by name."""
+    """The built-in scenarios, sorted by name."""
     folder = resources.files("nginx_tune") / "scenarios"
     files = [item for item in folder.iterdir() if item.name.endswith(".toml")]
     found = (decode_tables(Scenario, _tables(file), file.name) for file in files)
@@ -37,12 +37,12 @@ def list_scenarios() -> list[Scenario]:
 
 
 def is_file_name(name: str) -> bool:
-    """True if a file is meant, and no built-in scenario."""
+    """True for the name of a file, not of a built-in scenario."""
     return name.endswith(".toml") or "/" in name
 
 
 def scenario_text(name: str) -> str:
-    """A built-in scenario's file. Errors: UsageError for an unknown name."""
+    """The text of a built-in scenario. Errors: UsageError for an unknown name."""
     folder = resources.files("nginx_tune") / "scenarios"
     for file in folder.iterdir():
         if file.name.endswith(".toml") and _tables(file).get("name") == name:
@@ -70,7 +70,7 @@ def load_experiment(
 def load_scenario(name: str, read_toml: Callable[[Path], dict[str, Any]]) -> Scenario:
     """A built-in scenario by name, or one from a TOML file.
 
-    Errors: UsageError for an unknown name or a file that is no scenario.
+    Errors: UsageError for an unknown name or a file that is not a scenario.
     """
     if is_file_name(name):
         return decode_tables(Scenario, read_toml(Path(name)), name)
@@ -91,7 +91,7 @@ def _tables(file: Any) -> Mapping[str, Any]:
 
 
 def read_source_rows(scenarios: Sequence[Scenario]) -> SourceRows:
-    """The package's table; each row has the claims of the scenarios that it names."""
+    """The table of source facts, each row with the claims of its scenarios."""
     file = resources.files("nginx_tune") / "sources" / "rows.toml"
     table = msgspec.convert(msgspec.toml.decode(file.read_bytes()), SourceRows)
     return SourceRows(rows=[_with_claims(row, scenarios) for row in table.rows])
@@ -109,15 +109,15 @@ def _with_claims(row: SourceRow, scenarios: Sequence[Scenario]) -> SourceRow:
 
 
 def check_experiment(spec: ExperimentSpec, source: str) -> None:
-    """Nothing for one that can be run. Errors: UsageError that names the file and the field."""
+    """Check that an experiment can be run. Errors: UsageError with the file and the field."""
     names = [item.name for item in spec.load.classes]
     faults = {
         "candidate: none": not (spec.candidate or spec.plan),
-        "plan: it is about a configuration, so no baseline and no candidate go with it": bool(
+        "plan: it names its configuration, so it excludes baseline and candidate": bool(
             spec.plan and (spec.candidate or spec.baseline)
         ),
         "load.classes: none": not names,
-        "load.classes: a name stands twice": len(set(names)) < len(names),
+        "load.classes: a name appears twice": len(set(names)) < len(names),
         **{f"load.{fault}": True for fault in family_faults(spec.load.classes)},
         f"pairs: not from 1 to {_MOST_PAIRS}": not 1 <= spec.pairs <= _MOST_PAIRS,
         "duration_seconds: not above 0": spec.duration_seconds <= 0,
@@ -135,13 +135,13 @@ _MOST_PAIRS = 100
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Nothing for a scenario that can be run.
+    """Check that a scenario can be run, since a misspelt claim must not cost all of its runs.
 
-    Errors: UsageError that names the field: a misspelt claim must not cost the whole run.
+    Errors: UsageError with the field.
     """
     names = [item.name for item in scenario.classes]
     _check(len(names) > 0, "classes: none")
-    _check(len(set(names)) == len(names), "classes: a name stands twice")
+    _check(len(set(names)) == len(names), "classes: a name appears twice")
     _check(1 <= scenario.pairs <= _MOST_PAIRS, f"pairs: not from 1 to {_MOST_PAIRS}")
     _check(scenario.duration_seconds > 0, "duration_seconds: not above 0")
     _check(scenario.warmup_seconds >= 0, "warmup_seconds: below 0")
@@ -154,7 +154,7 @@ def check_scenario(scenario: Scenario) -> None:
     )
     _check(
         scenario.starts == "cold" or not scenario.lab.cold_names,
-        "starts: files that were read have no cold names",
+        "starts: must be 'cold' with lab.cold_names, as reading a file warms its name",
     )
     check_variants(scenario, _check)
     claimed = [claim.expression for claim in scenario.claims]
@@ -177,7 +177,7 @@ def _check_lab(lab: Lab) -> None:
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}", re.ASCII)
 _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 _SYSCTL = re.compile(r"net\.[a-z0-9_-]+(\.[a-z0-9_-]+)+", re.ASCII)
-"""Only names that the lab's own network namespace has, never the machine's."""
+"""Sysctls of the lab's network namespace, never the machine's."""
 _SYSCTL_VALUE = re.compile(r"[0-9 ]{1,40}", re.ASCII)
 _QUERY = re.compile(r"[a-z0-9=&_-]{0,200}", re.ASCII)
 _MOST_WORKERS = 64
@@ -186,11 +186,14 @@ Ensure = Callable[[bool, str], None]
 
 
 def check_variants(scenario: Scenario, check: Ensure) -> None:
-    """Call ``check`` with each thing that must hold and the fault where it does not."""
+    """Call ``check`` with each condition and its fault."""
     names = ["baseline", "candidate", *(variant.name for variant in scenario.variants)]
-    check(len(set(names)) == len(names), "arms: a name stands twice")
+    check(len(set(names)) == len(names), "arms: a name appears twice")
     for variant in scenario.variants:
-        check(_NAME.fullmatch(variant.name) is not None, f"arms: no name: {variant.name[:60]!a}")
+        check(
+            _NAME.fullmatch(variant.name) is not None,
+            f"arms: not a valid name: {variant.name[:60]!a}",
+        )
     for name, spec in zip(
         names, (scenario.baseline, scenario.candidate, *scenario.variants), strict=True
     ):
@@ -214,14 +217,14 @@ def _check_variant(scenario: Scenario, name: str, spec: VariantSpec, check: Ensu
     for item in (*scenario.classes, *spec.classes):
         _check_class(scenario, item, check)
     check(not spec.cleartext or scenario.lab.tls, f"{name}: cleartext: the lab has no TLS anyway")
-    asked = spec.classes or scenario.classes
+    classes_of_variant = spec.classes or scenario.classes
     check(
-        not spec.cleartext or all(item.http3 is None for item in asked),
+        not spec.cleartext or all(item.http3 is None for item in classes_of_variant),
         f"{name}: cleartext: HTTP/3 is always encrypted",
     )
     for key, value in spec.sysctls.items():
-        fine = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)
-        check(fine is not None, f"{name}: sysctls: only net.… with numbers: {key[:60]!a}")
+        valid = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)
+        check(valid is not None, f"{name}: sysctls: only net.… with numbers: {key[:60]!a}")
     check(
         not spec.series or _SERIES.fullmatch(spec.series) is not None,
         f"{name}: series: not like 1.18: {spec.series[:60]!a}",

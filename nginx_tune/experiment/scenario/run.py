@@ -1,4 +1,4 @@
-"""Run of a scenario: variants, lab, decisions before any measurement, verdict and claims."""
+"""A scenario: decisions for its lab, variants, runs, and the judgement of its claims."""
 
 from __future__ import annotations
 
@@ -67,24 +67,23 @@ CONNECTIONS_LOG = "/var/log/nginx/connections.log"
 
 
 class VariantWriter(Protocol):
-    """Writes one variant's nginx.conf; the emitter, given from outside."""
+    """The generator of a variant's nginx.conf."""
 
     def __call__(
         self, spec: VariantSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
     ) -> str:
-        """The whole text."""
+        """The text of the configuration."""
 
 
 class Programs(NamedTuple):
-    """The nginx of each variant, and the variants that are left out."""
+    """The nginx of each variant, and the variants left out, with the reasons."""
 
     of_variant: Mapping[str, str]
     left_out: Mapping[str, str]
-    """The reason, by the variant's name."""
 
 
 def specs_of(scenario: Scenario) -> dict[str, VariantSpec]:
-    """Every variant by its name, baseline and candidate first."""
+    """The variants by name, baseline and candidate first."""
     return {
         "baseline": scenario.baseline,
         "candidate": scenario.candidate,
@@ -93,9 +92,9 @@ def specs_of(scenario: Scenario) -> dict[str, VariantSpec]:
 
 
 def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
-    """The programs of the variants, as far as this machine has them.
+    """The variants' programs, as far as this machine has them.
 
-    Errors: MissingToolError or UndecidedError when one that is not optional cannot run.
+    Errors: MissingToolError or UndecidedError if a variant that is not optional cannot run.
     """
     found: dict[str, str] = {}
     left_out: dict[str, str] = {}
@@ -113,7 +112,7 @@ def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
 def untried_claims(
     scenarios: Sequence[Scenario], nginx: Nginx, *, is_root: bool
 ) -> Iterator[UntriedClaims]:
-    """The claims that this host cannot try with its nginx, by scenario and reason."""
+    """The claims that cannot be tried on this host, by scenario and reason."""
     for scenario in scenarios:
         every = [claim.name for claim in scenario.claims]
         if scenario.lab.disks and not is_root:
@@ -142,8 +141,8 @@ def _program(spec: VariantSpec, nginx: Nginx, binary: str) -> str:
     program = find_series(spec.series)
     if program is None:
         raise MissingToolError(
-            f"nginx {spec.series} is not here",
-            hint=f"tools/nginx-matrix {spec.series} unpacks it from Debian's archive",
+            f"nginx {spec.series} is not installed",
+            hint=f"get it from Debian's archive with tools/nginx-matrix {spec.series}",
         )
     try:
         return find_program(str(program))
@@ -167,10 +166,10 @@ def make_variants(
     site: Site,
     cached: Sequence[str] = (),
 ) -> list[Variant]:
-    """The variants that run, each with its configuration; ``cached`` are URLs that caches hold."""
+    """The variants that run, with their configurations; ``cached``: URLs that fill the caches."""
     workers = scenario.lab.worker_processes
-    always = [_workers(workers), _told_by_worker()] if workers > 1 else []
-    always += _counting() if scenario.counts_connections else []
+    always = [_workers(workers), _worker_header()] if workers > 1 else []
+    always += _connections_log() if scenario.counts_connections else []
 
     def text(spec: VariantSpec, more: Sequence[Setting] = ()) -> str:
         forced = msgspec.structs.replace(spec, settings=[*always, *spec.settings, *more])
@@ -224,13 +223,13 @@ def _workers(count: int) -> Setting:
     return Setting(context="main", directive="worker_processes", args=[str(count)])
 
 
-def _told_by_worker() -> Setting:
-    """The worker's number in each response; a location with headers of its own tells nothing."""
+def _worker_header() -> Setting:
+    """A response header with the worker's id, except in locations with headers of their own."""
     return Setting(context="http", directive="add_header", args=list(HEADER_WORDS))
 
 
-def _counting() -> list[Setting]:
-    """A log of nothing but which worker served which connection."""
+def _connections_log() -> list[Setting]:
+    """A log of the worker of each connection."""
     return [
         Setting(context="http", directive="log_format", args=[LOG_NAME, *LOG_WORDS]),
         Setting(context="server", directive="access_log", args=[CONNECTIONS_LOG, LOG_NAME]),
@@ -238,17 +237,17 @@ def _counting() -> list[Setting]:
 
 
 def variant_of_prediction(scenario: Scenario) -> str:
-    """The variant that tries what was decided: the first with all of it, else the candidate."""
+    """The variant that tries the decisions: the first with all of them, else the candidate."""
     specs = specs_of(scenario)
     decided = (name for name, spec in specs.items() if spec.decisions == "recommended")
     return next((name for name in decided if name != "baseline"), "candidate")
 
 
 def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
-    """The decisions in which that variant differs from the baseline as they were decided.
+    """The decisions by which that variant differs from the baseline.
 
-    Thread pools that are forced on try the forecast where they are those that were decided, or
-    where none were: then it is of what they would cost.
+    Thread pools that the variant forces on try the forecast if they are the decided ones, or if
+    none were decided: the forecast is then of their cost.
     """
     variant, baseline = specs_of(scenario)[variant_of_prediction(scenario)], scenario.baseline
     tried: set[str] = set()
@@ -267,20 +266,20 @@ def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
 
 
 def tries_chunk(scenario: Scenario, prediction: Decisions) -> bool:
-    """True if the chunk that was decided is forced on a variant whose loop reads by itself."""
+    """True if a variant without thread pools forces the decided chunk size."""
     variant = specs_of(scenario)[variant_of_prediction(scenario)]
     forced = _forced(variant, "sendfile_max_chunk")
-    wanted = [
+    decided = [
         one.args
         for decision in prediction.decisions
         for one in decision.settings
         if one.directive == "sendfile_max_chunk"
     ]
-    return has_no_pools(variant) and forced is not None and forced in wanted
+    return has_no_pools(variant) and forced is not None and forced in decided
 
 
 def has_no_pools(spec: VariantSpec) -> bool:
-    """True if a variant surely has no thread pools."""
+    """True if a variant certainly has no thread pools."""
     return spec.decisions == "none" and _forced(spec, "aio") is None and spec.stand_in == "none"
 
 
@@ -294,24 +293,24 @@ MEMORY_URL = "/healthz"
 E = TypeVar("E", Scenario, ExperimentSpec)
 
 _MOST_WORKERS = 64
-"""The most workers of one variant."""
+"""Bound on the workers of a variant."""
 
 
 class Shorter(NamedTuple):
-    """Changes of a scenario's length by its caller; None leaves it."""
+    """Overrides of an experiment's length and seed; None keeps its own."""
 
     pairs: int | None = None
     duration_seconds: float | None = None
     seed: int | None = None
 
     def of(self, experiment: E) -> E:
-        """The same experiment, of the size that the caller wants."""
+        """The experiment with the overrides."""
         changes = {key: value for key, value in self._asdict().items() if value is not None}
         return msgspec.structs.replace(experiment, **changes)
 
 
 class _Prepared(NamedTuple):
-    """A lab's host as it was found, the decisions for it, and the variants that try them."""
+    """The facts of a lab's host, the decisions for it, and the experiment that tries them."""
 
     facts: Facts
     prediction: Decisions
@@ -328,12 +327,12 @@ def run_scenario(
 ) -> ScenarioRun:
     """Run a scenario on this machine.
 
-    Interrupted (KeyboardInterrupt), it judges what was measured so far and says so; before the
-    first run the interruption is raised on.
-    Errors: UsageError for a scenario that cannot be run (before anything runs),
-            MissingToolError without nginx, UndecidedError when nginx lacks what the scenario
-            needs, MissingPermissionError when the lab needs root.
-    Side effects: everything happens inside the sandbox and is gone afterwards.
+    On KeyboardInterrupt the runs so far are judged and the result is marked; before the first run
+    the interruption is raised.
+    Errors: UsageError for a scenario that cannot be run (before any load), MissingToolError without
+            nginx, UndecidedError if nginx lacks what the scenario needs, MissingPermissionError if
+            the lab needs root.
+    Side effects: all of them are inside the sandbox and end with it.
     """
     scenario = (shorter or Shorter()).of(scenario)
     check_scenario(scenario)
@@ -358,7 +357,7 @@ def run_scenario(
         if not measurements:
             raise
         stopped = "interrupted"
-        progress("interrupted: what was measured so far is judged")
+        progress("interrupted: judging the pairs so far")
     environment = _environment(scenario, nginx, prepared.facts, session.tcp)
     verdict = judge(
         _pairs_with("candidate", prepared, measurements),
@@ -366,7 +365,7 @@ def run_scenario(
         environment=environment,
         decisions=prepared.prediction,
     )
-    return _told(
+    return _result(
         scenario,
         prepared,
         measurements,
@@ -376,7 +375,7 @@ def run_scenario(
 
 
 def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNeeds]:
-    """The places that the variants' builds write to, and what else of the host they see."""
+    """The places that the variants' builds write to, and the part of the host that they see."""
     builds = [nginx.flags, *(read_build(LiveHost(), program).flags for program in others)]
     covers = [
         place
@@ -384,7 +383,7 @@ def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNee
         for place in plan_places(flags, [ERROR_LOG], prefix=build_prefix(flags, None))
     ]
     view = merge_views([plan_view([], flags, None, directory="/") for flags in builds])
-    # The lab decides what the variants will be.
+    # The variants are not known yet: the lab's facts decide them.
     view = msgspec.structs.replace(view, threads=MAX_THREADS_ALL_WORKERS, workers=_MOST_WORKERS)
     return outermost(covers), view
 
@@ -392,7 +391,7 @@ def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNee
 def _prepare(
     session: Session, scenario: Scenario, programs: Programs, write_variant: VariantWriter
 ) -> _Prepared:
-    """Decide for the lab's host before anything is measured, and write the variants."""
+    """Make the decisions for the lab's host before any load, and write the variants."""
     facts = session.facts(mounts_of(scenario.lab))
     facts = declare_workers(facts, scenario.lab.worker_processes)
     site = session.place(asked_site(scenario))
@@ -433,7 +432,7 @@ def _pairs_with(
     )
 
 
-def _told(
+def _result(
     scenario: Scenario,
     prepared: _Prepared,
     measurements: list[Measurement],
@@ -441,7 +440,7 @@ def _told(
     verdict: Verdict,
     left_out: Mapping[str, str],
 ) -> ScenarioRun:
-    """Hold predictions and claims against what was measured, and put all of it together."""
+    """Judge predictions and claims, and assemble the result."""
     prediction = prepared.prediction
     predicted_variant = variant_of_prediction(scenario)
     return ScenarioRun(
@@ -481,7 +480,7 @@ def _told(
 def _experiment(
     scenario: Scenario, variants: Sequence[Variant], served: Mapping[str, Sequence[ServedFile]]
 ) -> Experiment:
-    """Each variant with what it is asked; its own classes where it has some."""
+    """The variants with their loads: their own classes if they have any, else the scenario's."""
     own = {name: spec.classes for name, spec in specs_of(scenario).items() if spec.classes}
     files = served.get(ORIGIN) or served[scenario.lab.disks[0].name]
     target = Target(address=LOOPBACK, port=PORT, host=HOST)
@@ -499,20 +498,20 @@ def _experiment(
 
 
 def check_nginx(nginx: Nginx, scenario: Scenario) -> str:
-    """The binary, when it can run the scenario."""
+    """The program. Errors: UndecidedError if it lacks a module that the scenario needs."""
     binary = runnable_program(nginx)
     built = {flag.partition("=")[0] for flag in nginx.flags}
     missing = [flag for flag in scenario.needs if flag not in built]
     if missing:
         raise UndecidedError(
             f"{binary} is built without {', '.join(missing)}, which {scenario.name} needs",
-            hint="install a package of nginx that has it and name it with --nginx",
+            hint="install an nginx that has it, and name it with --nginx",
         )
     return binary
 
 
 def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]:
-    """The files of each disk, by name; every mount is a root of the site. The origin's too."""
+    """The files to load by disk, with paths below the mounts, which are roots; and the origin's."""
     if scenario.cached_files:
         new = session.files[ORIGIN][scenario.cached_files :]
         return {ORIGIN: new} | share_out(scenario.lab, _cached(session, scenario), host=HOST)

@@ -1,15 +1,15 @@
-"""A rehearsal: the phases of its load, the gates on it, and what it comes to; pure.
+"""A rehearsal: the phases of its load, its gates, and its exit status.
 
-reload.failed == 0                  requests of the load that failed, of all kinds
-reload.failed.reset == 0            of one kind
-reload.retried == 0                 requests that were sent again, the load's and held connections'
-reload.lost == 0                    long connections that were lost; also reload.lost.websocket
-reload.first_answer <= 500ms        until the last listener was answered by the new generation
-reload.drain <= 30s                 until the last old worker was gone
-reload.memory_peak <= 512MiB        of both generations together
+reload.failed == 0                  failed requests of the load
+reload.failed.reset == 0            those of one kind
+reload.retried == 0                 retried requests of the load and of long connections
+reload.lost == 0                    lost long connections; also reload.lost.websocket
+reload.first_answer <= 500ms        until the new generation has answered at every listener
+reload.drain <= 30s                 until the last old worker has exited
+reload.memory_peak <= 512MiB        both generations together
 reload.listen_overflows == 0        also listen_drops
 reload.during.p99 <= 50ms           also before, after; p50, max, failed
-reload_back.failed == 0             of the way back; upgrade, restart as reload
+reload_back.failed == 0             the change back; upgrade, restart as reload
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ _KIND = re.compile(r"[a-z_]{1,40}")
 _LEAST_LASTING = 3
 _CALM_SECONDS = 1.0
 _BUSY_RATIO = 0.5
-"""Share of the host's CPU time that others use at most beside a rehearsal that can be judged."""
+"""The share of the host's CPU time of other processes up to which a rehearsal can be judged."""
 _LASTING_RATIO = 2.0
-"""The factor by which requests fail more often after a change than before."""
+"""The factor over the failures before a change, above which those after it are its own."""
 
 
 def reload_name(one: RehearsedReload) -> str:
-    """As gates and tables call it."""
+    """The name of a change in gates and tables."""
     return f"{one.manner}_back" if one.is_back else one.manner
 
 
 def worst_outcome(rehearsal: Rehearsal) -> ReloadOutcome:
-    """The worst outcome of several changes; of none that nothing was taken."""
+    """The worst outcome of a rehearsal's changes; ``refused`` without any."""
     order: list[ReloadOutcome] = ["down", "refused", "taken"]
     found = {one.outcome for one in rehearsal.reloads}
     if rehearsal.refused_here:
@@ -67,7 +67,7 @@ def worst_outcome(rehearsal: Rehearsal) -> ReloadOutcome:
 
 
 def check_rehearsal_gates(requires: Iterable[str], names: Sequence[str]) -> None:
-    """Nothing, when each gate can be read and names something of these reloads.
+    """Check that each gate can be read and names a metric of these changes.
 
     Errors: UsageError.
     """
@@ -84,12 +84,12 @@ def _check(gate: Expression, names: Sequence[str]) -> None:
         raise UsageError(f"'{gate.text}': no '{head}'; one of {', '.join(names)}", hint=hint)
     if not _is_known(metric):
         raise UsageError(f"'{gate.text}': no metric '{metric}'", hint=hint)
-    wanted = _DIMENSIONS.get(metric.rpartition(".")[2])
-    fits = gate.dimension == wanted or (gate.dimension == "count" and wanted is None)
+    dimension = _DIMENSIONS.get(metric.rpartition(".")[2])
+    fits = gate.dimension == dimension or (gate.dimension == "count" and dimension is None)
     if not fits and not (gate.dimension is None and gate.limit == 0):
-        unit = {"time": "ms", "bytes": "MiB"}.get(wanted or "", "")
-        wants = f"wants a unit such as {unit}" if unit else "has no unit"
-        raise UsageError(f"'{gate.text}': {metric} {wants}", hint=hint)
+        unit = {"time": "ms", "bytes": "MiB"}.get(dimension or "", "")
+        fault = f"needs a unit such as {unit}" if unit else "has no unit"
+        raise UsageError(f"'{gate.text}': {metric} {fault}", hint=hint)
 
 
 def _is_known(metric: str) -> bool:
@@ -106,7 +106,7 @@ def _is_known(metric: str) -> bool:
 def judge_rehearsal(
     requires: Iterable[str], reloads: Sequence[RehearsedReload]
 ) -> list[GateResult]:
-    """The result of each gate: what was not measured never passes."""
+    """The result of each gate; a quantity that was not measured never passes."""
     found = {reload_name(one): one for one in reloads}
     return [_judge(parse_expression(text), found) for text in requires]
 
@@ -122,7 +122,7 @@ def _judge(gate: Expression, found: dict[str, RehearsedReload]) -> GateResult:
 
 def _why(one: RehearsedReload | None, metric: str) -> str:
     if one is None:
-        return "it did not come to that"
+        return "not rehearsed"
     head, _, kind = metric.partition(".")
     if head == "lost":
         return f"not measured: no {f'{kind} connection' if kind else 'connection'} was held"
@@ -161,12 +161,12 @@ def _of_phase(phase: Phase, name: str) -> float | None:
 
 
 def sent_again(one: RehearsedReload) -> int:
-    """Requests that met the close of a kept connection; one that may not be repeated is lost so."""
+    """Requests retried because their kept connection was closed."""
     return one.retried + sum(item.retried for item in one.held)
 
 
 def last_answer(one: RehearsedReload) -> float | None:
-    """Seconds until the last listener was answered by the new generation; null when one was not."""
+    """Seconds until the new generation has answered at every listener; None if one is missing."""
     seconds = [item.seconds for item in one.first_answers if not _was_silent(item.reason)]
     known = [value for value in seconds if value is not None]
     return max(known) if known and len(known) == len(seconds) else None
@@ -177,21 +177,21 @@ def _was_silent(reason: str) -> bool:
 
 
 class Lasting(NamedTuple):
-    """Requests that go on failing after a change, when it is long over."""
+    """Requests that keep failing after a change is over."""
 
     failed: int
     requests: int
-    """In all, failed ones too."""
+    """Including failed ones."""
     failed_before: int
     requests_before: int
 
 
 def lasting_failures(one: RehearsedReload) -> Lasting | None:
-    """The failures of what was changed to, apart from those of the change itself; None for none.
+    """The failures that the change left behind; None for none.
 
-    Phases are whole seconds: a few failures may be the change's last ones, and what failed as
-    often before is no matter of the change. Where requests waited long before it, this machine is
-    too busy to tell: those that time out then are nobody's fault.
+    A few failures may still belong to the change, as phases are whole seconds. Failures that were
+    as frequent before are not the change's. If requests waited long even before, the machine is too
+    busy for timeouts to count.
     """
     phases = {phase.name: phase for phase in one.phases}
     after, before = phases.get("after"), phases.get("before", Phase(name="before"))
@@ -209,23 +209,23 @@ def lasting_failures(one: RehearsedReload) -> Lasting | None:
 
 
 def is_busy(one: RehearsedReload) -> bool:
-    """True if the machine was too busy to tell a server that is down from one that is slow."""
+    """True if the machine was too busy to distinguish a server that is down from a slow one."""
     before = next((phase for phase in one.phases if phase.name == "before"), Phase(name="before"))
     waited = before.max_seconds or 0.0
     return (one.foreign_cpu_ratio or 0.0) > _BUSY_RATIO or waited >= _CALM_SECONDS
 
 
 def is_unsure(one: RehearsedReload) -> bool:
-    """True if workers ran and nobody answered, on a machine that was too busy to answer."""
+    """True if workers ran but none answered, on a machine that was too busy."""
     return one.outcome == "down" and one.workers_after > 0 and is_busy(one)
 
 
 def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
-    """Found (1) where a change was not taken as it is written, or a gate failed.
+    """The exit status of a rehearsal.
 
-    So is one that this host would refuse, and one after which requests fail that did not before.
-    Undecided (4) where a gate's quantity was not measured, nothing was rehearsed, or the machine
-    was too busy to tell.
+    Found (1): a change did not take effect as written, would be refused by this host, left failing
+    requests behind, or failed a gate. Undecided (4): a gate's quantity was not measured, nothing
+    was rehearsed, or the machine was too busy.
     """
     reloads, gates = rehearsal.reloads, rehearsal.gates
     if rehearsal.refused_here:
@@ -248,7 +248,7 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
 
 
 _LEAST_BEYOND = 10
-"""Samples beyond a quantile, or it counts as not measured."""
+"""Samples that must lie beyond a quantile for it to count as measured."""
 _NANO = 1e-9
 _NAMES: tuple[PhaseName, ...] = ("before", "during", "after")
 
@@ -256,9 +256,9 @@ _NAMES: tuple[PhaseName, ...] = ("before", "during", "after")
 def split_phases(
     measurement: Measurement, *, changed_unix: float, ended_unix: float
 ) -> list[Phase]:
-    """The phases of a run, from its histograms of each second.
+    """The phases of a rehearsal's load, from the histograms of its seconds.
 
-    Shape: a second that the change, or its end, falls into is ``during``.
+    Shape: the seconds in which the change begins or ends are ``during``.
     Errors: UsageError for a histogram that cannot be read.
     """
     began = measurement.started_unix_seconds or 0.0
