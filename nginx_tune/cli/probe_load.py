@@ -40,7 +40,7 @@ def plan_of(
         streams=options["streams"],
         connections=options["connections"],
         rate=rate,
-        asked=_asked(options["paths_from"]),
+        paths=_asked(options["paths_from"]),
         headers=parse_headers(options["headers"]),
         status=parse_statuses(options["status"]),
         timeout_seconds=parse_duration(options["timeout"]),

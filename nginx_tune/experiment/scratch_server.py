@@ -1,7 +1,7 @@
-"""The server of a block or a rehearsal, nginx or a bare one in its place, and changes of it.
+"""The server of a run or a rehearsal, nginx or a bare stand-in, and its changes.
 
-nginx is told to take other files, or another program, and is seen to do so: the new generation
-first answers on each listener, which is asked from the moment it is there.
+A change makes nginx load other files or another program. It counts once the new generation answers;
+each listener is asked as soon as new workers exist.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     pass
 
 
-_HOW: dict[StandIn, WaitingBy] = {"raw-blocking-accept": "blocking", "raw-epoll-accept": "epoll"}
+_WAITS: dict[StandIn, WaitingBy] = {"raw-blocking-accept": "blocking", "raw-epoll-accept": "epoll"}
 
 
 def start_stand_in(
@@ -50,9 +50,9 @@ def start_stand_in(
     stderr_path: Path,
     cpus: Sequence[int],
 ) -> BareInstance:
-    """A bare server that accepts connections."""
+    """Start a bare server that accepts connections."""
     command = raw_accept_command(
-        _HOW[which], python=sys.executable, port=port, workers=workers, log=log
+        _WAITS[which], python=sys.executable, port=port, workers=workers, log=log
     )
     return start_bare(
         command,
@@ -66,9 +66,9 @@ def start_stand_in(
 
 @contextlib.contextmanager
 def kernel_settings(values: Mapping[str, str]) -> Iterator[None]:
-    """Have sysctls of this network namespace at these values; then as they were.
+    """Set sysctls of this network namespace inside the context, and restore them after it.
 
-    Errors: UndecidedError for one that this kernel does not have or take.
+    Errors: UndecidedError for a sysctl or value that this kernel does not have.
     """
     before: dict[Path, str] = {}
     try:
@@ -92,7 +92,7 @@ def kernel_settings(values: Mapping[str, str]) -> Iterator[None]:
 def reloading(
     pid: int, conf_path: str, texts: Sequence[str], every_seconds: float
 ) -> Iterator[None]:
-    """Reload a master with one text after the other, over and over, until the block ends."""
+    """Reload a master with the texts in turn, at an interval, inside the context."""
     ended = threading.Event()
 
     def reload() -> None:
@@ -115,16 +115,16 @@ def reloading(
 
 
 _PROGRAM = f"{SEEN}/program/nginx"
-"""nginx runs its new program by the name that it was started by: here it is a link of ours."""
+"""The link by which nginx is started, since it runs a new program by the same name."""
 _WORKER, _LEAVING = "nginx: worker process", "nginx: worker process is"
-"""Behind a dynamic loader there is not room for the whole of a title."""
+"""Beginnings of process titles, which may be truncated behind a dynamic loader."""
 _STOP_SECONDS = 5.0
-"""As Debian's service waits for a stop in good order (start-stop-daemon --retry QUIT/5/TERM/5)."""
+"""The time for a graceful stop, as of Debian's service (``--retry QUIT/5/TERM/5``)."""
 _LOOK_SECONDS = 0.005
 
 
 class ScratchServer:
-    """One nginx, started, changed and ended."""
+    """An nginx that is started, changed and stopped."""
 
     def __init__(self, request: RehearseRequest, lab: OpenLab) -> None:
         self._request = request
@@ -136,17 +136,17 @@ class ScratchServer:
         self._over = threading.Event()
         self.master = Process(pid=0, start_ticks=0)
         self.log_begins: dict[str, int] = {}
-        """The place in the error logs at which the latest start begins."""
+        """The offset in each error log at the latest start."""
 
     @property
     def goes_to_the_background(self) -> bool:
-        """Nginx exchanges its program only there. Source: ngx_signal_handler."""
+        """True for an upgrade, which nginx makes only as a daemon. Source: ngx_signal_handler."""
         return self._request.manner == "upgrade"
 
     def start(self, side: Side) -> None:
-        """Start it and wait until it serves.
+        """Start nginx on a side and wait until it serves.
 
-        Errors: ConfigurationError, UndecidedError as ``start_instance``.
+        Errors: those of ``start_instance``.
         """
         request = self._request
         program = side.binary
@@ -179,7 +179,7 @@ class ScratchServer:
         return STATE / f"rehearsed-{self._starts}.stderr"
 
     def next_stderr_path(self) -> Path:
-        """The same of the next start."""
+        """The standard error of the next start."""
         return STATE / f"rehearsed-{self._starts + 1}.stderr"
 
     def _take_master(self, pid: int) -> None:
@@ -191,7 +191,7 @@ class ScratchServer:
 
     @staticmethod
     def point_to(binary: str) -> None:
-        """Have the link lead to a program."""
+        """Point the link to a program."""
         program = own_file(_PROGRAM)
         program.parent.mkdir(parents=True, exist_ok=True)
         fresh = program.with_suffix(".new")
@@ -200,7 +200,7 @@ class ScratchServer:
         fresh.replace(program)
 
     def reached(self, target: Target) -> str | None:
-        """A unix socket of a target as it is reached from here, whatever master there is."""
+        """A path by which a target's unix socket is reachable, whichever master listens."""
         path = target.unix
         if path is None:
             return None
@@ -212,18 +212,18 @@ class ScratchServer:
             return self._doors[path].path
 
     def _keep_doors(self) -> None:
-        """Follow nginx, which may take a socket away or make it anew at any time."""
+        """Follow nginx, which may remove or recreate a socket at any time."""
         while not self._over.wait(_LOOK_SECONDS):
             self._look_at_doors()
 
     def _look_at_doors(self) -> None:
         with self._doors_lock:
-            pid = self.master.pid if lives(self.master) else 0  # 0 sees nothing
+            pid = self.master.pid if lives(self.master) else 0  # no process has id 0
             for door in self._doors.values():
                 door.look(pid)
 
     def close(self) -> None:
-        """End all of it for good."""
+        """Stop nginx and close its sockets for good."""
         self.stop()
         self._over.set()
         with self._doors_lock:
@@ -232,26 +232,26 @@ class ScratchServer:
             self._doors.clear()
 
     def reached_path(self, path: str) -> str:
-        """A unix socket of the configuration as it is reached from here."""
+        """A path by which a unix socket of the configuration is reachable."""
         return self.reached(Target(unix=path)) or path
 
     def open_log(self, path: str) -> int:
-        """Descriptor of a log that it writes."""
+        """A descriptor of a log that nginx writes."""
         with self._lab.enclosure.open_written(path) as file:
             return os.dup(file.fileno())
 
     def refused_calls(self) -> list[str]:
-        """System calls that the sandbox refused it so far."""
+        """The system calls that the sandbox has refused nginx."""
         return [] if self._instance is None else self._instance.refused_calls()
 
     def processes(self) -> list[int]:
-        """All of it."""
+        """The ids of all its processes."""
         return [] if self._instance is None else self._instance.processes()
 
     def look(self) -> Generations:
-        """The workers of all its masters.
+        """The workers of all masters, serving and shutting down.
 
-        Errors: ReloadError when no master is left.
+        Errors: ReloadError if no master is left.
         """
         families = {} if self._instance is None else self._instance.masters()
         if not families:
@@ -262,14 +262,14 @@ class ScratchServer:
         return Generations(_processes(workers.keys() - leaving), _processes(leaving))
 
     def tell(self, number: signal.Signals) -> None:
-        """A signal to the master."""
+        """Send a signal to the master."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.master.pid, number)
 
     def why_no_other_program(self) -> str:
-        """The reason why nginx would not run what the link leads to; empty when it would.
+        """The reason why nginx would not run the link's program; empty if it would.
 
-        Source: ngx_exec_new_binary runs what its own first argument names.
+        Source: ngx_exec_new_binary runs the program of its own first argument.
         """
         try:
             words = Path(f"/proc/{self.master.pid}/cmdline").read_bytes()
@@ -277,14 +277,14 @@ class ScratchServer:
             return ""
         text = words.replace(b"\0", b" ").decode(errors="replace")
         name = text.partition("nginx: master process ")[2].split(" ")[0]
-        if _PROGRAM.startswith(name):  # it may be cut off
+        if _PROGRAM.startswith(name):  # it may be truncated
             return ""
-        return f"it would run {name} again: so what starts it has named it, and not --new-nginx"
+        return f"it would run {name} again, by which it was started, and not --new-nginx"
 
     def await_new_master(self, seconds: float, look: Callable[[], object]) -> bool:
-        """Wait for the master of another program; it is the one that is told from then on.
+        """Wait for the new program's master, and make it the one that gets signals.
 
-        ``look`` is called once it is there.
+        ``look`` is called as soon as it has workers.
         """
         old = self.master.pid
         until = time.monotonic() + seconds
@@ -298,7 +298,7 @@ class ScratchServer:
         return False
 
     def end_slowly(self) -> None:
-        """As a service is stopped: in good order for a while, then at once."""
+        """Stop nginx as a service manager does: gracefully, then by force."""
         if self._instance is None:
             return
         self.tell(signal.SIGQUIT)
@@ -308,12 +308,12 @@ class ScratchServer:
         self.stop()
 
     def stop(self) -> None:
-        """End all of it."""
+        """Kill nginx."""
         if self._instance is None:
             return
         instance, self._instance = self._instance, None
         if self.goes_to_the_background:
-            # Two masters may be there; with its first process all of the sandbox ends.
+            # There may be two masters, and the sandbox ends only with its first process.
             for pid in instance.processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -331,7 +331,7 @@ _JOIN_SECONDS = 5.0
 
 
 class FirstAnswers:
-    """The listeners of one master, each asked by a thread of its own."""
+    """The first answer of a new generation at each listener, each asked by its own thread."""
 
     def __init__(
         self,
@@ -342,7 +342,7 @@ class FirstAnswers:
         reached: Callable[[str], str],
         seconds: float,
     ) -> None:
-        """``started`` is the moment of the change; ``reached`` where a unix socket is from here."""
+        """``started``: time of the change; ``reached`` maps unix sockets to reachable paths."""
         self._host = host
         self._addresses = addresses
         self._started = started
@@ -350,11 +350,11 @@ class FirstAnswers:
         self._until = started + seconds
         self._workers: frozenset[Process] = frozenset()
         self._threads: list[threading.Thread] = []
-        self._found: dict[str, FirstAnswer] = {}
+        self._answers: dict[str, FirstAnswer] = {}
         self._over = False
 
     def see(self, master: Process, workers: Collection[Process]) -> None:
-        """The new workers as they are now; with the first of them the asking begins."""
+        """Note the new workers; the first ones start the requests."""
         self._workers = frozenset(workers)
         if not workers or self._threads:
             return
@@ -364,25 +364,23 @@ class FirstAnswers:
             thread.start()
 
     def _ask(self, place: AcceptingSocket, master: Process) -> None:
-        asked_at = place._replace(path=self._reached(place.path)) if place.path else place
-        why = "was not asked"
+        reachable = place._replace(path=self._reached(place.path)) if place.path else place
         while not self._over and time.monotonic() < self._until:
-            ours = {one.pid for one in self._workers}
-            asked = ask_place(self._host, asked_at, master, ours)
-            if asked.is_answer:
+            ours = {worker.pid for worker in self._workers}
+            attempt = ask_place(self._host, reachable, master, ours)
+            if attempt.is_answer:
                 seconds = time.monotonic() - self._started
-                self._found[place.name] = FirstAnswer(
-                    listener=place.name, seconds=seconds, is_seen=asked.who is not None
+                self._answers[place.name] = FirstAnswer(
+                    listener=place.name, seconds=seconds, is_seen=attempt.who is not None
                 )
                 return
-            why = asked.why
-            self._found[place.name] = FirstAnswer(listener=place.name, reason=why)
-            if asked.is_out_of_reach:
+            self._answers[place.name] = FirstAnswer(listener=place.name, reason=attempt.why)
+            if attempt.is_out_of_reach:
                 return
             time.sleep(_RETRY_SECONDS)
 
     def finish(self, *, waits: bool, silent: Collection[str]) -> list[FirstAnswer]:
-        """The findings; ``silent`` are listeners that did not answer before either."""
+        """The first answers; ``silent``: listeners that did not answer before the change either."""
         if waits:
             for thread in self._threads:
                 thread.join(max(0.0, self._until - time.monotonic()))
@@ -393,17 +391,17 @@ class FirstAnswers:
             FirstAnswer(listener=one.listener, reason=f"{one.reason}, as before")
             if one.seconds is None and one.listener in silent
             else one
-            for one in dict(self._found).values()
+            for one in dict(self._answers).values()
         ]
 
 
 _TAKE_SECONDS = 12.0
-"""A bind that fails is tried again for 2.5 s, with the master blocked."""
+"""nginx retries a failed bind for 2.5 s, with the master blocked."""
 _AFTER_FAULT_SECONDS = 1.0
 _AFTER_BIND_SECONDS = 4.0
 _NEW_MASTER_SECONDS = 8.0
 _TAKE_LOOK_SECONDS = 0.02
-_IGNORED = 'nginx ignores the signal for another program: with "daemon off" it always does'
+_IGNORED = 'nginx ignored the signal to upgrade, as it always does with "daemon off"'
 
 
 class Taken(NamedTuple):
@@ -416,7 +414,7 @@ class Taken(NamedTuple):
 
 
 class Taking:
-    """One change of a server; ``answers`` hears of the new workers as soon as they are there."""
+    """A change of a server; ``answers`` is notified of new workers at once."""
 
     def __init__(
         self,
@@ -433,7 +431,7 @@ class Taking:
         self._answers = answers
 
     def by(self, manner: Manner, side: Side) -> Taken:
-        """Change it to a side."""
+        """Change the server to a side."""
         if manner == "restart":
             return self._restart(side)
         self._shown.turn_to(side.variant)
@@ -455,8 +453,8 @@ class Taking:
         server.point_to(side.binary)
         server.tell(signal.SIGUSR2)
         if not server.await_new_master(_NEW_MASTER_SECONDS, self._look):
-            said = bad_lines(self._logs.lines(), ours=None, old=frozenset())
-            return Taken("refused", said[0] if said else _IGNORED, workers=self._before)
+            lines = bad_lines(self._logs.lines(), ours=None, old=frozenset())
+            return Taken("refused", lines[0] if lines else _IGNORED, workers=self._before)
         with contextlib.suppress(ProcessLookupError):
             os.kill(old.pid, signal.SIGWINCH)
         taken = self._await_taken()
@@ -468,7 +466,7 @@ class Taking:
         server, logs = self._server, self._logs
         server.end_slowly()
         self._shown.turn_to(side.variant)
-        # In its new sandbox nginx has numbers that the old one had: they tell nothing apart.
+        # The new sandbox reuses process ids, so log lines are told apart by their position.
         seen = len(logs.lines())
         try:
             server.start(side)
@@ -482,8 +480,8 @@ class Taking:
             )
         except NginxTuneError as error:
             return Taken("down", error.message)
-        found = bad_lines(logs.lines()[seen:], ours=None, old=frozenset())
-        faults = logs.new_faults(found, self._before)
+        lines = bad_lines(logs.lines()[seen:], ours=None, old=frozenset())
+        faults = logs.new_faults(lines, self._before)
         return Taken("taken", faults=tuple(faults), workers=workers)
 
     def _await_taken(self) -> Taken:
@@ -498,7 +496,7 @@ class Taking:
         return Taken("taken", faults=tuple(faults), workers=workers)
 
     def _settle(self, fault: str) -> Taken:
-        """The outcome of a fault: nginx may serve all the same."""
+        """The outcome after a fault, despite which nginx may still serve."""
         longest = _AFTER_BIND_SECONDS if "bind() to" in fault else _AFTER_FAULT_SECONDS
         until = time.monotonic() + longest
         try:

@@ -1,12 +1,12 @@
-"""``nginx -t`` on a tree with some files replaced, in the sandbox that keep nothing of it.
+"""``nginx -t`` on a tree with some files replaced, in a sandbox.
 
-``nginx -t`` creates logs, pid files and directories, binds addresses, resolves names and runs the
-code of modules. Inside the sandbox the file system is read-only but for memory, the only link is
-``lo``, every address can be bound and every name of the configuration resolves, so what is judged
-is the configuration, and nothing of the host is touched.
+``nginx -t`` creates logs, pid files and directories, binds addresses, resolves names and runs code
+of modules. In the sandbox the file system is read-only except for memory, the only link is ``lo``,
+every address can be bound, and every name of the configuration resolves. So only the configuration
+is judged, and the host is not touched.
 
-Variants may share paths: a configuration beside itself with a change planned. Every such file is
-laid over once, by a copy whose bytes are those of the variant whose turn it is.
+Variants may share paths, such as a configuration and a planned change of it. Each shared file is
+covered by one copy, which gets the bytes of the current variant.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from nginx_tune.sandbox.places import read_mounts
 from nginx_tune.sandbox.root import OWN_MEMORY
 
 MOST_RUNS = 200
-"""Each run past the first gives nginx one more thing that the sandbox had taken away."""
+"""Bound on runs; each one gives nginx one more thing that the sandbox lacks."""
 
 _SECONDS = 60.0
 _NO_PLACE = re.compile(
     r'(?:\((?:\) )?"|bind\(\) to unix:)(/[^"\n]*?)(?:"(?:, [0-9]+\))?)? failed \((?:2|13|30|75): '
 )
-"""ENOENT, EACCES (Landlock's word for what takes no writes), EROFS and EOVERFLOW (what an ordinary
-user's namespace says of a directory of another user)."""
+"""ENOENT, EACCES (a read-only place under Landlock), EROFS, and EOVERFLOW (another user's directory
+in an ordinary user's namespace)."""
 _NO_PARENT = re.compile(r'\[emerg\].*mkdir\(\) "(/[^"\n]*)" failed \(2: ')
 _NO_SECRET = re.compile(
     r'cannot load certificate(?: key)? "(/[^"\n]*)": BIO_new_file\(\) failed'
     r'|\("(/[^"\n]*)"\) failed \(SSL: '
 )
-"""The same by OpenSSL's words, of certificates, keys and parameters."""
+"""Certificates, keys and parameters that OpenSSL cannot open."""
 _NO_HOST = re.compile(r'host not found in [a-z "]*?"?([^\s":;/$]+)(?::[0-9]+)?"')
 _BIND_ANYWHERE = ("ipv4/ip_nonlocal_bind", "ipv6/ip_nonlocal_bind")
 
@@ -56,10 +56,10 @@ def try_configuration(
     replaced: Mapping[str, bytes],
     view: HostNeeds | None = None,
 ) -> NginxTest:
-    """The words of the target's ``nginx -t`` on a configuration with some files replaced.
+    """The result of ``nginx -t`` on a configuration with some files replaced.
 
-    ``given`` is its ``-g``.
-    Errors: MissingPermissionError when the sandbox cannot be made by this user.
+    ``given``: nginx's ``-g``.
+    Errors: MissingPermissionError if this user cannot make the sandbox.
     """
     argv = [binary, "-t", "-c", absolute_path(conf)]
     argv += ["-p", absolute_path(prefix)] if prefix is not None else []
@@ -76,10 +76,10 @@ def try_configuration(
         tried = sandbox.ask(TRIAL, request)
     refused = ", ".join(tried.refused_calls)
     if refused and tried.status:
-        said = tried.messages[-1] if tried.messages else "no message"
+        message = tried.messages[-1] if tried.messages else "no message"
         raise UndecidedError(
-            f"{conf}: nginx -t failed after the sandbox had refused it {refused}: {said}",
-            hint="what a module needs of the kernel beyond nginx cannot be tried here",
+            f"{conf}: nginx -t failed after the sandbox had refused it {refused}: {message}",
+            hint="a module that needs more of the kernel than nginx cannot be tested here",
         )
     return NginxTest(
         accepted=tried.status == 0,
@@ -90,7 +90,7 @@ def try_configuration(
 
 
 def _next_step(messages: list[str]) -> str:
-    """The next step after a refusal whose words do not say it."""
+    """The next step after a refusal, if nginx's message does not suggest it."""
     for line in messages:
         if found := _NO_PARENT.search(line):
             return (
@@ -107,10 +107,10 @@ def _next_step(messages: list[str]) -> str:
 
 
 def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> Tried:
-    """Run the test; called by the process inside the sandbox.
+    """Run the test, inside the sandbox.
 
-    What the view says that nginx writes to, it gets before: each directory that it asks for by
-    failing is a run of its own. The last one counts.
+    Directories that nginx surely writes to are made writable first. Each further one that it fails
+    on takes another run; the last run counts.
     """
     argv = request.argv
     _bind_anywhere()
@@ -122,30 +122,30 @@ def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> 
     for _ in range(MOST_RUNS):
         if run.status == 0:
             break
-        wanted = _lacking(run.messages)
-        if wanted is None:
+        missing = _lacking(run.messages)
+        if missing is None:
             break
-        if not wanted.startswith("/"):
-            if wanted in given:
+        if not missing.startswith("/"):
+            if missing in given:
                 break
-            given.add(wanted)
-            hosts += f"127.0.0.1 {wanted}\n"
+            given.add(missing)
+            hosts += f"127.0.0.1 {missing}\n"
             _show_hosts(hosts, directory, enclosure)
-        elif not _give_place(wanted, given, enclosure, is_read=_reads(run.messages, wanted)):
+        elif not _give_place(missing, given, enclosure, is_read=_reads(run.messages, missing)):
             break
         run = _run(argv, enclosure)
     return run
 
 
 def try_laid(argv: list[str], enclosure: Enclosure) -> Tried:
-    """Run the test on the files as they are shown now."""
+    """Run the test on the files as currently shown."""
     return _run(argv, enclosure)
 
 
 def show_files(
     files: Mapping[str, bytes], directory: Path, enclosure: Enclosure
 ) -> dict[str, Path]:
-    """Show other bytes in the place of files, which need not exist; where each is then written."""
+    """Cover files, which need not exist, by copies with other bytes; the copies by path."""
     copies = {path: directory / f"replaced-{number}" for number, path in enumerate(files)}
     for path, copy in copies.items():
         try:
@@ -158,12 +158,9 @@ def show_files(
 
 
 def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[str]:
-    """Have every name that a configuration needs resolve, to where nothing but stubs answers.
+    """Make every name that a configuration needs resolve to the stubs; returns the names.
 
-    Shape: the names.
-
-    Called by the process inside the sandbox. What else nginx says of the configuration it says
-    again when it is started.
+    Called inside the sandbox. Other faults of the configuration show when nginx is started.
     """
     from nginx_tune.nginx.lab.stub_server import RESOLVED  # noqa: PLC0415  # not for a test alone
 
@@ -172,15 +169,15 @@ def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[s
     hosts = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
     for _ in range(MOST_RUNS):
         run = _run(argv, enclosure)
-        wanted = _lacking(run.messages) if run.status else None
-        if wanted is None or wanted in given:
+        missing = _lacking(run.messages) if run.status else None
+        if missing is None or missing in given:
             break
-        if wanted.startswith("/"):
-            if not _give_place(wanted, places, enclosure, is_read=_reads(run.messages, wanted)):
+        if missing.startswith("/"):
+            if not _give_place(missing, places, enclosure, is_read=_reads(run.messages, missing)):
                 break
             continue
-        given.append(wanted)
-        hosts = f"{hosts.rstrip()}\n{RESOLVED} {wanted}\n"
+        given.append(missing)
+        hosts = f"{hosts.rstrip()}\n{RESOLVED} {missing}\n"
         _show_hosts(hosts, directory, enclosure)
     return given
 
@@ -196,20 +193,23 @@ def _run(argv: list[str], enclosure: Enclosure) -> Tried:
 
 
 def _give_place(path: str, given: set[str], enclosure: Enclosure, *, is_read: bool) -> bool:
-    """Have a path there that nginx found missing or read-only: to read, then to write; whether."""
+    """Make a path that nginx found missing or read-only available, readable first, then writable.
+
+    Returns False if that is not possible.
+    """
     real = Path(path)
     if path not in given and os.path.exists(path):  # noqa: PTH110  # Path's raises where closed
         given.add(path)
         enclosure.show(path)
         return True
-    if is_read:  # a key that this user may not read: no place to write to makes it readable
+    if is_read:  # a key that this user may not read; a writable place would not help
         return False
     parent = str(real.parent)
     if not real.parent.is_dir():
         return False
     enclosure.unshow(path)
-    # What is in the directory is to stay in sight; what others own in it cannot be copied up by
-    # an ordinary user, so in the end it goes, unless the configuration itself would.
+    # The directory's files should stay visible. An ordinary user cannot copy up other users'
+    # files, so the last resort is an empty directory, unless that hides the configuration.
     if enclosure.copy(parent, (*enclosure.view.files, path)):
         return True
     empty = f"an empty {parent}"
@@ -227,10 +227,10 @@ def _is_file_in(path: str, directory: str) -> bool:
 
 
 def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:
-    """Let the directories take writes that nginx surely asks for: empty ones in their places.
+    """Cover the directories that nginx surely writes to by empty writable ones.
 
-    Not those that hold what nginx reads, nor those in which other file systems are mounted: of
-    them it gets those that it fails on.
+    Left out are directories that hold what nginx reads, or mounts: those are handled if it fails on
+    them.
     """
     points = {mount.mount_point for mount in read_mounts()}
     kept = [os.path.realpath(path) for path in view.shown]
@@ -258,7 +258,7 @@ def _lacking(messages: Sequence[str]) -> str | None:
 
 
 def _reads(messages: Sequence[str], path: str) -> bool:
-    """True if nginx would only read there: a certificate, a key or parameters."""
+    """True for a path that nginx only reads: a certificate, a key or parameters."""
     return any(path in found.groups() for found in _NO_SECRET.finditer("\n".join(messages)))
 
 
@@ -271,7 +271,7 @@ def _show_hosts(text: str, directory: Path, enclosure: Enclosure) -> None:
 
 
 def write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a file that is nobody else's before it has its mode."""
+    """Write a new file, private until it has its mode."""
     number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     with os.fdopen(number, "wb") as file:
         file.write(data)
@@ -282,12 +282,12 @@ def _bind_anywhere() -> None:
     for name in _BIND_ANYWHERE:
         try:
             Path("/proc/sys/net", name).write_text("1")
-        except OSError:  # a kernel without IPv6; nginx then says so of its addresses
+        except OSError:  # a kernel without IPv6, on whose addresses nginx then fails
             continue
 
 
 class ShownFiles:
-    """The files that are laid over, and the bytes that each variant sees there."""
+    """The covered files, with the bytes that each variant sees."""
 
     def __init__(self) -> None:
         self._plain: dict[str, bytes] = {}
@@ -301,10 +301,9 @@ class ShownFiles:
         directory: Path,
         enclosure: Enclosure,
     ) -> None:
-        """Lay the files of all variants over; one that no variant has is empty.
+        """Cover the files of all variants by copies in a directory; missing ones are empty.
 
-        ``of_variant``: by the variant's name the bytes of each file, by its path. The copies are
-        kept in the directory.
+        ``of_variant``: by variant, the bytes of files by path.
         """
         paths = sorted({path for files in of_variant.values() for path in files})
         self._plain = {path: _bytes_of(Path(path)) for path in paths}
@@ -312,7 +311,7 @@ class ShownFiles:
         self._copies = show_files(self._plain, directory, enclosure)
 
     def turn_to(self, variant: str) -> None:
-        """Show what this variant sees."""
+        """Show the files that a variant sees."""
         own = self._of_variant.get(variant, {})
         for path, copy in self._copies.items():
             data = own.get(path, self._plain[path])

@@ -1,6 +1,6 @@
-"""The load plan of a scenario's classes, and the search for the rate that an objective bears; pure.
+"""The load plan of a scenario's classes, and the search for the capacity under an objective.
 
-The search runs the probe by a function of its caller's.
+The search runs the probe through a function of its caller.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ THINK_SECONDS = 0.02
 _LEAST_DRAIN_SECONDS = 5.0
 
 HELD_CONNECTIONS = 32
-"""Connections of a class with a rate and no number: some for each worker, and few beside nginx's
-512 ``worker_connections``."""
+"""Default connections of a class with a rate: several per worker, and few of nginx's 512
+``worker_connections``."""
 
 
 STATUSES_OF_MEMORY = [200, 204]
-"""Answers of a location that is taken for one without a file (``return 200`` or ``204``)."""
+"""Statuses of a location without a file (``return 200`` or ``204``)."""
 
 
 class ServedFile(NamedTuple):
@@ -52,11 +52,11 @@ class ServedFile(NamedTuple):
 
 
 def default_classes() -> list[ScenarioClass]:
-    """The sources' two loads (A4) scaled to one worker, and a location served without a file.
+    """Two closed loops scaled to one worker, on a hot file and random ones, and a paced class.
 
-    Users pause 20 ms between requests: without, a closed loop over loopback saturates a CPU,
-    and what is compared is the machine with itself. The memory class is paced so that its tail
-    has samples and hardly any cost.
+    Users pause 20 ms between requests, since a closed loop without pauses saturates a CPU over
+    loopback and compares the machine with itself. The class without a file has a rate that gives
+    its tail enough samples at hardly any cost.
     """
     return [
         ScenarioClass(
@@ -90,11 +90,10 @@ def plan_load(
     memory_url: str | None,
     files_of: Mapping[str, Sequence[ServedFile]] | None = None,
 ) -> LoadPlan:
-    """The load of a variant; its length and its seed are settled later.
+    """The load of a variant, without length and seed.
 
-    The hot file is the first; the random class asks for all the others, so that the hot one is
-    never evicted by being one of them. ``files_of`` are the files of each disk, for classes that
-    name one. Errors: UndecidedError when a class has nothing to ask.
+    The first file is the hot one; the random class requests all others. ``files_of``: files by
+    disk, for classes that name a disk. Errors: UndecidedError if a class has nothing to request.
     """
     planned = []
     for item in classes:
@@ -102,7 +101,7 @@ def plan_load(
             if memory_url is None:
                 raise UndecidedError(
                     f"class {item.name}: no location answers without a file",
-                    hint="add 'location = /healthz { return 200; }' or leave the class out",
+                    hint="add 'location = /healthz { return 200; }', or leave out the class",
                 )
             paths = Paths(kind="fixed", paths=[memory_url])
         elif item.manifest:
@@ -134,7 +133,7 @@ def plan_load(
 
 
 def for_seconds(plan: LoadPlan, *, warmup: float, duration: float) -> LoadPlan:
-    """The plan for runs of this length."""
+    """The plan with another length."""
     return msgspec.structs.replace(
         plan,
         warmup_seconds=warmup,
@@ -144,12 +143,12 @@ def for_seconds(plan: LoadPlan, *, warmup: float, duration: float) -> LoadPlan:
 
 
 def hot_urls(classes: Sequence[ScenarioClass], files: Sequence[ServedFile]) -> list[str]:
-    """The URLs that must be in the page cache before such a load."""
+    """The URLs whose files must be in the page cache before the load."""
     return [files[0].url] if files and any(item.source == "hot" for item in classes) else []
 
 
 def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
-    """The choice of the next file."""
+    """The choice of the next file of a class."""
     if item.source == "hot":
         return "fixed"
     if item.once:
@@ -158,19 +157,19 @@ def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
 
 
 def _beside_memory(paths: Paths, memory_url: str, times: int) -> Paths:
-    """Each path with so many requests beside it that need no file; their length is not known."""
+    """The paths with ``times`` requests without a file for each, whose length is unknown."""
     more = [memory_url] * (times * len(paths.paths))
     return msgspec.structs.replace(paths, paths=[*paths.paths, *more], bytes=None)
 
 
 def _files_for(item: ScenarioClass, files: Sequence[ServedFile]) -> Sequence[ServedFile]:
     random = files[1:] or files[:1]
-    wanted = files[:1] if item.source == "hot" else random[: item.first_files]
-    if not wanted:
+    own = files[:1] if item.source == "hot" else random[: item.first_files]
+    if not own:
         raise UndecidedError(
-            f"class {item.name}: no file to ask for", hint="name a root with files in it"
+            f"class {item.name}: no file to request", hint="name a root with files in it"
         )
-    return wanted
+    return own
 
 
 _MOST_WEIGHT = 256
@@ -178,9 +177,9 @@ _MOST_URGENCY = 7
 
 
 def family_faults(classes: Sequence[RequestClass]) -> list[str]:
-    """The faults of classes that share connections, are urgent or slow, each behind its field.
+    """The faults of shared connections, priorities and reading paces, each with its field.
 
-    The probe looks once more (``probes/src/plan/family.rs``): a plan may come from anywhere.
+    The probe checks again (``probes/src/plan/family.rs``), since a plan may come from anywhere.
     """
     named = {item.name: item for item in classes}
     faults = []
@@ -250,8 +249,8 @@ def search_capacity(
 ) -> Capacity:
     """The capacity of a server under an objective.
 
-    The search starts at the plan's own rate; ``run`` measures one plan. Ctrl-C ends the search
-    with the steps that there are.
+    The search starts at the plan's own rate; ``run`` measures a plan. Ctrl-C ends it with the steps
+    so far.
     Errors: UsageError for an objective that cannot be read or a plan without a rate.
     """
     objective = parse_objective(objectives, [item.name for item in plan.classes])
@@ -265,7 +264,7 @@ def search_capacity(
     interrupted = False
     try:
         while (rate := next_rate(steps, bounds)) is not None:
-            # Another seed each time: the runs of one rate are to be independent.
+            # A seed for each run, so that runs at one rate are independent.
             number = plan.seed + len(steps)
             planned = plan_at_rate(plan, rate, samples=objective.samples, seed=number)
             if on_start is not None:
@@ -278,7 +277,6 @@ def search_capacity(
             if on_step is not None:
                 on_step(step)
     except KeyboardInterrupt:
-        # What the runs before found is kept.
         interrupted = True
     answer = so_far(steps) if interrupted else settle(steps, bounds)
     return Capacity(
@@ -290,15 +288,15 @@ def search_capacity(
 
 
 _LONGEST_SECONDS = 120.0
-"""A step is not made longer than this for the sake of its samples."""
+"""Bound on a step that is prolonged for its samples."""
 _DRAIN_SECONDS = 2.0
-"""After a step; what is unanswered then counts as failed."""
+"""The wait after a step; requests still unanswered then count as failed."""
 
 
 def total_rate(plan: LoadPlan) -> float:
-    """The rate of all classes whose rate a search can change.
+    """The total rate of the classes whose rate a search can change.
 
-    Errors: UsageError when there is none, or when one follows steps or a manifest.
+    Errors: UsageError if there is none, or if a class follows steps or a manifest.
     """
     moving = [item for item in plan.classes if item.arrivals.kind in ("steps", "replay")]
     if moving:
@@ -309,16 +307,16 @@ def total_rate(plan: LoadPlan) -> float:
     if rate <= 0:
         raise UsageError(
             "a search for the capacity needs a class with a rate",
-            hint="kind poisson or constant, not closed",
+            hint="use arrivals of kind poisson or constant, not closed",
         )
     return rate
 
 
 def plan_at_rate(plan: LoadPlan, rate_per_second: float, *, samples: int, seed: int) -> LoadPlan:
-    """The plan with its open-loop classes at so many requests a second together.
+    """The plan with its open-loop classes at a total rate.
 
-    Each keeps its share; closed loops stay as they are. The measured time is long enough for
-    ``samples`` requests of the rarest class, within bounds.
+    Each keeps its share; closed loops stay as they are. Within bounds, the measured time is long
+    enough for ``samples`` requests of the rarest class.
     """
     factor = rate_per_second / total_rate(plan)
     classes = [

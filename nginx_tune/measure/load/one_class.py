@@ -1,4 +1,4 @@
-"""The load plan of a single class, from a caller's options, within the caller's bounds; pure."""
+"""The load plan of a single class, from the caller's options and within the caller's caps."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ from nginx_tune.documents.loadplan import (
 from nginx_tune.errors import UsageError
 
 OPEN_LOOP_CONNECTIONS = 1000
-"""Cap of an open loop: its arrivals should not wait for the probe, and a host's usual 28 000
-local ports and nginx's usual 1 024 connections a worker bear it."""
+"""Cap of an open loop: enough that arrivals do not wait for the probe, and within a host's usual
+28,000 local ports and nginx's usual 1,024 connections per worker."""
 
 CLOSED_LOOP_USERS = 10
 
 MULTIPLEXED_CONNECTIONS = 32
-"""Connections of an open loop over HTTP/2 or HTTP/3: each stays with one worker, so few of them
-compare few."""
+"""Connections of an open loop over HTTP/2 or HTTP/3; each stays with one worker."""
 
 MULTIPLEXED_STREAMS = 100
-"""The most streams of an open loop, as browsers have it."""
+"""Bound on the streams per connection of an open loop, as in browsers."""
 
 MULTIPLEXED_USERS = 10
-"""On each connection of a closed loop."""
+"""Users per connection of a closed loop."""
 
 RATE_PER_THREAD = 40_000.0
-"""Requests a second that leave a thread time to be punctual."""
+"""Requests per second that a thread sends on time."""
 
 
 @dataclass(frozen=True)
 class Keepalive:
-    """The life of connections: for ever, for some requests, or closed by chance."""
+    """The life of connections: unlimited, some requests, or closed at random."""
 
     kept: bool = True
     requests: int | None = None
@@ -61,18 +60,18 @@ class OfferedRate:
 
 @dataclass(frozen=True)
 class Load:
-    """All that can be said of a load of one class."""
+    """The options of a load of one class."""
 
     http2: bool = False
     http3: bool = False
     streams: int | None = None
-    """HTTP/2 and HTTP/3: requests at once on a connection; so many users of a closed loop
-    on each."""
+    """HTTP/2 and HTTP/3: requests at once per connection; in a closed loop, users per
+    connection."""
     connections: int | None = None
-    """Closed loop: the users, each with its own; open loop: held open and used in turn."""
+    """Closed loop: users, each with a connection; open loop: connections used in turn."""
     rate: OfferedRate | None = None
-    asked: Paths | None = None
-    """Null asks for the URL's own path."""
+    paths: Paths | None = None
+    """None for the URL's own path."""
     headers: Mapping[str, str] = field(default_factory=dict)
     status: Sequence[int] = (200,)
     timeout_seconds: float = 30.0
@@ -85,33 +84,33 @@ class Load:
 
 
 def default_threads(rate: OfferedRate | None, connections: int, cpus: int) -> int:
-    """The threads that a load wants: one core sends some 70,000 small requests a second.
+    """The threads for a load: a core sends some 70,000 small requests per second.
 
-    Half of the CPUs are left to others, such as the server. What a closed loop will reach is not
-    known; a run that its CPU time limits is flagged.
+    At least half of the CPUs are left to others, such as the server. A closed loop gets one thread,
+    since its rate is unknown; a run limited by the probe's CPU time is flagged.
     """
     if rate is None:
         return 1
-    wanted = math.ceil(max(rate.values) / RATE_PER_THREAD)
-    return max(min(wanted, cpus // 2, connections), 1)
+    needed = math.ceil(max(rate.values) / RATE_PER_THREAD)
+    return max(min(needed, cpus // 2, connections), 1)
 
 
 def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
-    """The load plan.
+    """The load plan of the options.
 
-    Errors: UsageError for what contradicts itself.
+    Errors: UsageError for options that contradict each other.
     """
     if load.http2 or load.http3:
         return _plan(target, load, _class_with_streams(target, path, load))
     if load.streams is not None:
-        raise UsageError("streams are HTTP/2's and HTTP/3's", hint="give --http2 or --http3 too")
+        raise UsageError("only HTTP/2 and HTTP/3 have streams", hint="give --http2 or --http3 too")
     arrivals = _arrivals(load)
     is_open = arrivals.kind != "closed"
     held = load.connections if is_open else None
     if held is not None and not load.keepalive.kept:
         raise UsageError(
-            "connections of an open loop are held, and keepalive off closes them",
-            hint="leave --connections out, or --keepalive off",
+            "an open loop keeps its connections open, and --keepalive off closes them",
+            hint="leave out --connections, or --keepalive off",
         )
     most = load.connections or (OPEN_LOOP_CONNECTIONS if is_open else CLOSED_LOOP_USERS)
     main = msgspec.structs.replace(
@@ -130,7 +129,7 @@ def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadC
     return LoadClass(
         name="url",
         arrivals=arrivals,
-        paths=load.asked or Paths(kind="fixed", paths=[path]),
+        paths=load.paths or Paths(kind="fixed", paths=[path]),
         connections=connections,
         headers=dict(load.headers),
         status=list(load.status),
@@ -141,7 +140,7 @@ def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadC
 def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     """A class whose connections carry many requests at once.
 
-    Errors: UsageError for what only HTTP/1.1 has, and for what HTTP/3 has not.
+    Errors: UsageError for options of HTTP/1.1, and targets without QUIC.
     """
     option = "--http3" if load.http3 else "--http2"
     if load.http2 and load.http3:
@@ -149,7 +148,7 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     if load.http3:
         _require_quic(target)
     if load.keepalive != Keepalive():
-        raise UsageError(f"--keepalive is of HTTP/1.1, and does not go with {option}")
+        raise UsageError(f"--keepalive is for HTTP/1.1 and excludes {option}")
     arrivals = _arrivals(load)
     if arrivals.kind == "closed":
         connections = load.connections or CLOSED_LOOP_USERS
@@ -166,13 +165,13 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
 
 
 def _require_quic(target: Target) -> None:
-    """Errors: UsageError for what QUIC cannot be spoken with."""
+    """Errors: UsageError for a target without QUIC."""
     if target.tls is None:
         raise UsageError(
             "--http3 is over QUIC, which is always encrypted", hint="give an https URL"
         )
     if target.unix is not None:
-        raise UsageError("a unix socket is of TCP, and does not go with --http3")
+        raise UsageError("HTTP/3 needs UDP, so a unix socket excludes --http3")
 
 
 def _plan(target: Target, load: Load, item: LoadClass) -> LoadPlan:
@@ -197,8 +196,8 @@ def _arrivals(load: Load) -> Arrivals:
 
 
 def _steps(load: Load) -> list[RateStep]:
-    """The rates over the measured time; the warm-up runs at the first."""
-    assert load.rate is not None  # noqa: S101  # the caller has looked
+    """The rates over the measured time; the warm-up has the first rate."""
+    assert load.rate is not None  # noqa: S101  # the caller checked
     first, *_, last = load.rate.values
     steps = []
     if load.warmup_seconds:
@@ -219,22 +218,21 @@ CAP_NAMES = {
     "connections": "connections",
     "rate": "rate_per_second",
 }
-"""As callers name them."""
+"""Fields of ``Caps`` by the names of the command line."""
 
 
 def plan_within(plan: LoadPlan, given: Mapping[str, float]) -> LoadPlan:
-    """The plan with the bounds that hold for it.
+    """The plan with the caps that hold for it.
 
-    ``given`` are the caller's by name; the others are the defaults. A plan's own hold where they
-    are lower: a file may not lift what bounds it.
+    ``given``: the caller's caps by name, else the defaults. A plan's own caps hold only if lower,
+    since a file must not lift its own bounds.
     """
-    own = plan.caps
     bounds = {}
     for name, cap in CAP_NAMES.items():
-        callers = given.get(name, getattr(Caps(), cap))
-        theirs = getattr(own, cap)
-        bounds[cap] = min(callers, theirs)
-        # A plan that says nothing has the defaults: the caller may be above these.
-        if theirs == getattr(Caps(), cap) and name in given:
-            bounds[cap] = callers
+        default = getattr(Caps(), cap)
+        callers = given.get(name, default)
+        own = getattr(plan.caps, cap)
+        # A plan without caps has the defaults, which the caller may exceed.
+        has_none = own == default and name in given
+        bounds[cap] = callers if has_none else min(callers, own)
     return msgspec.structs.replace(plan, caps=msgspec.convert(bounds, Caps))

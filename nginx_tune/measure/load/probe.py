@@ -1,7 +1,7 @@
-"""Runs of the load probe and its like: one JSON plan in, progress lines, one JSON result out.
+"""Runs of the load probe: a JSON plan in, progress lines and a JSON result out.
 
-The probes are a separate process so that Python's threads and garbage collection are not in what
-is measured. The process checks its plan itself and dies with this one.
+The probe is a separate process so that Python's threads and garbage collection do not affect the
+measurement. It checks its plan itself, and dies with this process.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from nginx_tune.measure.load.target import plain_manifests
 
 PROBE = "nginx-tune-probe"
 WHEELS = ("x86_64", "aarch64")
-"""CPUs that a release has a wheel with a probe for."""
+"""CPUs for which a release has a wheel with a probe."""
 PLATFORMS = "manylinux_2_17_{cpu}.manylinux2014_{cpu}.musllinux_1_1_{cpu}"
-"""In such a wheel's name, as ``build_hook.py`` writes it."""
+"""The platform tags of such a wheel, as ``build_hook.py`` writes them."""
 _PATIENCE_SECONDS = 15.0
-"""Above the plan's own time: starting and printing on a busy machine."""
+"""Time beyond the plan's, to start and print on a busy machine."""
 _INTERRUPTED_SECONDS = 3.0
 """The probe prints its result within a second of a signal."""
 _READ_BYTES = 1 << 16
@@ -45,7 +45,7 @@ ProbeProgress = Callable[[dict[str, Any]], None]
 
 
 class ProbeInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
-    """Ctrl-C during a run; ``measurement`` is what the probe had seen by then, if it said."""
+    """Ctrl-C during a run; ``measurement`` is that of the time so far, if the probe printed one."""
 
     def __init__(self, measurement: Measurement | None) -> None:
         super().__init__()
@@ -59,12 +59,12 @@ def run_probe(
     cpus: Sequence[int] | None = None,
     is_over: Callable[[], bool] | None = None,
 ) -> Measurement:
-    """Run a load plan, and measure.
+    """Run a load plan; returns its measurement.
 
-    ``on_progress`` gets one object a second; ``cpus`` replaces the plan's; ``is_over``
-    ends the run early, with what was measured by then.
-    Errors: UsageError when the probe refuses plan or target, UndecidedError when it fails or
-            does not end, MissingToolError without a probe, ProbeInterrupted on Ctrl-C.
+    ``on_progress`` gets an object every second; ``cpus`` replaces the plan's; ``is_over`` ends the
+    run early, with a measurement of the time so far.
+    Errors: UsageError if the probe refuses plan or target, UndecidedError if it fails or does not
+            end, MissingToolError without a probe, ProbeInterrupted on Ctrl-C.
     """
     if cpus is not None:
         plan = msgspec.structs.replace(plan, cpus=list(cpus))
@@ -86,7 +86,7 @@ def run_probe(
 
 
 class RunInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
-    """Ctrl-C during a run; ``result`` is what the probe had seen by then, if it said."""
+    """Ctrl-C during a run; ``result`` is that of the time so far, if the probe printed one."""
 
     def __init__(self, result: Document | None) -> None:
         super().__init__()
@@ -94,22 +94,22 @@ class RunInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
 
 
 def find_probe() -> Path:
-    """The probe's executable: in the package, else as cargo left it in a checkout.
+    """The probe's executable: in the package, else built by cargo in a checkout.
 
-    Errors: MissingToolError when there is none.
+    Errors: MissingToolError without one.
     """
     package = Path(nginx_tune.__file__).parent
     for place in (package / "_bin", package.parent / "probes" / "target" / "release"):
         if os.access(place / PROBE, os.X_OK, effective_ids=True):
             return place / PROBE
-    raise MissingToolError("this installation has no load probe", hint=_how_to_get_it(package))
+    raise MissingToolError("this installation has no load probe", hint=_install_command(package))
 
 
-def _how_to_get_it(package: Path) -> str:
-    """The line that gives an installation its probe, by its own installer and from its own place.
+def _install_command(package: Path) -> str:
+    """The command that adds the probe to this installation, by its own installer and origin.
 
-    A checkout builds it. What was installed from sources is installed anew, with a cargo; what
-    came in the wheel without a probe, from the wheel of this CPU beside it.
+    A checkout builds it; an installation from sources is repeated with cargo; one from the wheel
+    without a probe is replaced by the wheel for this CPU.
     Source: PEP 376 (INSTALLER), PEP 610 (direct_url.json).
     """
     if (crate := package.parent / "probes").joinpath("Cargo.toml").is_file():
@@ -146,12 +146,11 @@ def run_plan(
     on_progress: ProbeProgress | None = None,
     is_over: Callable[[], bool] | None = None,
 ) -> D:
-    """The result, a document of ``kind``, of running a plan that takes so many seconds.
+    """Run a plan that takes ``seconds``; returns its result, a document of ``kind``.
 
-    ``name`` is what errors call the probe; ``is_over`` ends the run early: what was measured by
-    then is the result.
-    Errors: UsageError when the probe refuses the plan, UndecidedError when it fails or does not
-            end, MissingToolError without a probe, RunInterrupted on Ctrl-C.
+    ``name``: the probe's name in errors. ``is_over`` ends the run early, with the result so far.
+    Errors: UsageError if the probe refuses the plan, UndecidedError if it fails or does not end,
+            MissingToolError without a probe, RunInterrupted on Ctrl-C.
     """
     with _start(find_probe(), plan, name, arguments) as run:
         try:
@@ -163,7 +162,7 @@ def run_plan(
 
 
 class _Run:
-    """A probe that runs, and what it has written."""
+    """A running probe, with its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], progress: IO[bytes], name: str) -> None:
         self._process = process
@@ -179,7 +178,7 @@ class _Run:
         on_progress: ProbeProgress | None,
         is_over: Callable[[], bool] | None = None,
     ) -> None:
-        """Read all that the probe writes until it ends."""
+        """Read all output of the probe until it ends."""
         longest = 60.0 if is_over is None else _LOOK_SECONDS
         deadline = time.monotonic() + seconds
         assert self._process.stdout is not None  # noqa: S101  # both are pipes
@@ -215,7 +214,7 @@ class _Run:
                 on_progress(msgspec.json.decode(line))
 
     def interrupt(self) -> None:
-        """Have the probe end now and read what it says."""
+        """End the probe now, and read its result."""
         self._process.send_signal(signal.SIGINT)
         with contextlib.suppress(KeyboardInterrupt, UndecidedError, subprocess.TimeoutExpired):
             self.read(_INTERRUPTED_SECONDS, None)
@@ -228,7 +227,7 @@ class _Run:
             return None
 
     def result(self, kind: type[D]) -> D:
-        """The result, or the error that the probe ended with."""
+        """The result. Errors: the probe's own, or UndecidedError for a result that is malformed."""
         if self._process.returncode not in (ExitStatus.OK, ExitStatus.INTERRUPTED):
             self._fail()
         try:
@@ -237,9 +236,9 @@ class _Run:
             raise UndecidedError(error.message) from None
 
     def _fail(self) -> NoReturn:
-        said = self._errors.decode(errors="replace").strip().splitlines()
+        lines = self._errors.decode(errors="replace").strip().splitlines()
         status = self._process.returncode
-        message = said[-1].removeprefix(f"{PROBE}: ") if said else f"exit status {status}"
+        message = lines[-1].removeprefix(f"{PROBE}: ") if lines else f"exit status {status}"
         if status == ExitStatus.USAGE:
             capped = "above the cap of" in message
             hint = "a cap can be raised: probe --cap NAME=VALUE" if capped else ""
@@ -249,7 +248,7 @@ class _Run:
 
 @contextlib.contextmanager
 def _start(probe: Path, plan: Document, name: str, arguments: Sequence[str]) -> Iterator[_Run]:
-    """A probe that runs a plan; it is gone afterwards, whatever happens."""
+    """Run the probe on a plan inside the context, and kill it at its end."""
     reading, writing = os.pipe()
     # A file, not a pipe: a plan of many paths is larger than a pipe holds. In memory, since a
     # container may have no directory to write to.
@@ -268,7 +267,7 @@ def _start(probe: Path, plan: Document, name: str, arguments: Sequence[str]) -> 
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=[writing],
-                # Ctrl-C of the terminal is ours to pass on, once.
+                # The terminal's Ctrl-C must reach the probe only through us, once.
                 start_new_session=True,
             )
         except OSError as error:

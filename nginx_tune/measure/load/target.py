@@ -1,6 +1,6 @@
-"""The target of a load: the address of a URL and its permission, the paths, the listeners.
+"""The target of a load: the address of a URL, its permission, its paths, and who listens there.
 
-Names are resolved here, once; the probe itself resolves none and follows no redirect.
+Names are resolved here, once; the probe resolves none and follows no redirects.
 """
 
 from __future__ import annotations
@@ -37,48 +37,47 @@ from nginx_tune.host.parse_network import (
 _PORTS = {"http": 80, "https": 443}
 
 _UNIX_URL = re.compile(r"(https?)://unix:(/[^:?#]+)(?::(/.*)?)?")
-"""As in nginx's proxy_pass: scheme, socket, path."""
+"""Scheme, socket and path, as in nginx's proxy_pass."""
 
 _DROPPED = re.compile(r"[\t\r\n]|^[\0- ]")
-"""Characters that urlsplit leaves out without a word: another path would be asked for."""
+"""Characters that urlsplit drops silently, which would change the path."""
 
 _ABORT_RATIO = 0.2
-"""A server is left alone when it fails this share of the requests."""
+"""The share of failed requests at which a load stops."""
 
 
 _TLS = Tls()
 
 
 class ResolvedUrl(NamedTuple):
-    """A URL, resolved."""
+    """The target and path of a URL."""
 
     target: Target
     path: str
 
 
 def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> ResolvedUrl:
-    """The address, port, ``Host`` header and path of a URL; ``tls`` is for https.
+    """The target and path of a URL; ``tls`` is for https.
 
-    An IPv4 address is taken before an IPv6 one: most test servers listen on IPv4 alone. With the
-    path of a unix socket (``unix``, or ``http://unix:/run/x.sock:/path`` as nginx writes it) no
-    name is looked up.
-    Errors: UsageError for another scheme than http or https, a URL that is none, an unknown name.
+    IPv4 addresses are preferred, since most test servers listen only there. With a unix socket
+    (``unix``, or ``http://unix:/run/x.sock:/path`` as in nginx) no name is looked up.
+    Errors: UsageError for a malformed URL, a scheme other than http and https, an unknown name.
     """
     if _DROPPED.search(url):
         raise UsageError(
-            f"{url!r} is no URL: it has a line break, a tab or a blank in front",
-            hint="in a path they are written %0A, %0D, %09 and %20",
+            f"{url!r} is not a URL: it has a line break, a tab or a leading space",
+            hint="write %0A, %0D, %09 and %20 for them in a path",
         )
     named = _UNIX_URL.fullmatch(url)
     if named is not None:
         if unix is not None:
-            raise UsageError(f"'{url}' names a unix socket, and so does --unix")
+            raise UsageError(f"'{url}' names a unix socket, so --unix must be left out")
         url, unix = f"{named[1]}://localhost{named[3] or '/'}", named[2]
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"'{url}' is no URL: {error}") from None
+        raise UsageError(f"'{url}' is not a URL: {error}") from None
     default_port = _PORTS.get(parts.scheme)
     if default_port is None:
         raise UsageError(
@@ -93,7 +92,7 @@ def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Resolv
             hint="give a load plan with an Authorization header",
         )
     if port == 0:
-        raise UsageError(f"'{url}': port 0 cannot be asked")
+        raise UsageError(f"'{url}': port 0 cannot be connected to")
     address = "" if unix is not None else resolve_name(host)[0]
     name = f"[{host}]" if ":" in host else host
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
@@ -111,9 +110,9 @@ def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Resolv
 
 
 def resolve_name(name: str) -> list[str]:
-    """The addresses of a name, IPv4 first; an address is its own.
+    """The addresses of a name or address, IPv4 first.
 
-    Errors: UsageError when there is none.
+    Errors: UsageError for an unknown name.
     """
     try:
         return [str(ipaddress.ip_address(name))]
@@ -129,10 +128,9 @@ def resolve_name(name: str) -> list[str]:
 
 
 def permit_target(plan: LoadPlan, *, allow_targets: Sequence[str], allow_live: bool) -> LoadPlan:
-    """The plan with what the caller permits, in place of what it permits itself.
+    """The plan with the caller's permissions instead of its own, as a file must not lift limits.
 
-    A plan is a file like any other: it may not open the guard rails on its own.
-    Errors: UsageError for what is no name or address.
+    Errors: UsageError for a malformed or unknown name or address.
     """
     for one in (plan.target, *(item.target for item in plan.classes if item.target is not None)):
         _check_address(one)
@@ -151,8 +149,8 @@ def _check_address(target: Target) -> None:
         ipaddress.ip_address(target.address)
     except ValueError:
         raise UsageError(
-            f"target.address '{target.address}' is no IP address",
-            hint="a load plan names the address; the probe resolves no names",
+            f"target.address '{target.address}' is not an IP address",
+            hint="the probe resolves no names, so a load plan needs an address",
         ) from None
 
 
@@ -170,9 +168,9 @@ _HEAD_BYTES = 1 << 16
 
 
 def read_manifest_head(file: Path) -> dict[str, Any] | None:
-    """The first line of a manifest, plain or gzip; None when the file is something else.
+    """The head line of a manifest, plain or gzip; None for another kind of file.
 
-    Errors: UsageError when it cannot be read.
+    Errors: UsageError if the file cannot be read.
     """
     try:
         with _opened(file) as stream:
@@ -188,9 +186,9 @@ def read_manifest_head(file: Path) -> dict[str, Any] | None:
 
 
 def read_paths(file: Path) -> list[str]:
-    """The paths of a list: one a line, of URLs only the path; empty lines and # comments not.
+    """The paths of a file with one path or URL per line; empty lines and # comments are skipped.
 
-    Errors: UsageError when it cannot be read, is no text or has no path.
+    Errors: UsageError if the file cannot be read, is not UTF-8 text, or has no path.
     """
     try:
         with _opened(file) as stream:
@@ -208,18 +206,18 @@ def read_paths(file: Path) -> list[str]:
             parts = urlsplit(line)
             line = parts.path + (f"?{parts.query}" if parts.query else "") or "/"
         if not line.startswith("/"):
-            raise UsageError(f"{file}:{number}: a path begins with /")
+            raise UsageError(f"{file}:{number}: a path must begin with /")
         paths.append(quote(line, safe=_SAFE))
     if not paths:
-        raise UsageError(f"{file}: no path in it")
+        raise UsageError(f"{file}: it has no paths")
     return paths
 
 
 @contextlib.contextmanager
 def plain_manifests(plan: LoadPlan) -> Iterator[LoadPlan]:
-    """The plan with manifests that the probe can read: those in gzip are unpacked meanwhile.
+    """The plan with its gzip manifests decompressed for the time of the context.
 
-    Errors: UsageError when one cannot be read.
+    Errors: UsageError if one cannot be read.
     """
     with contextlib.ExitStack() as stack:
         classes = [_with_plain_manifest(item, stack) for item in plan.classes]
@@ -252,23 +250,23 @@ def _unreadable(file: Path, error: Exception) -> UsageError:
 
 
 def find_listening_pids(host: Host, address: str, port: int) -> list[int]:
-    """Those on an address and port, as far as they can be seen.
+    """The processes that listen on an address and port, as far as they are visible.
 
-    Of nginx these are the master and its workers, who hold its sockets too.
+    Of nginx, these are the master and its workers.
     """
-    wanted = ipaddress.ip_address(address)
-    inodes = {item.inode for item in _listeners(host) if item.covers(wanted, port)}
+    ip = ipaddress.ip_address(address)
+    inodes = {item.inode for item in _listeners(host) if item.covers(ip, port)}
     return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
 
 
 def find_socket_pids(host: Host, path: str) -> list[int]:
-    """The same of a unix socket."""
+    """The processes that listen on a unix socket."""
     inodes = _socket_inodes(host, path)
     return [pid for pid in _pids(host) if inodes and _sockets(host, pid) & inodes]
 
 
 def find_workers(host: Host, pids: Sequence[int]) -> list[int]:
-    """Those of some processes that serve: the children of a master among them, else all."""
+    """The workers among some processes: the children of a master, else all."""
     parents = {pid: next(islice(lineage(host, pid), 1, None), 0) for pid in pids}
     children = [pid for pid in pids if parents[pid] in parents]
     return children or list(pids)
