@@ -42,7 +42,7 @@ def test_each_file_once_where_a_class_says_so() -> None:
 
 
 def test_a_class_without_anything_to_ask_is_an_error() -> None:
-    with pytest.raises(UndecidedError, match="no file to ask for"):
+    with pytest.raises(UndecidedError, match="no file to request"):
         plan_load(
             default_classes(),
             [],

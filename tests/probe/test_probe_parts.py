@@ -85,7 +85,7 @@ def test_a_url_that_would_lose_a_character_is_refused() -> None:
             resolve_url(url.format("http://127.0.0.1/"))
             taken.append(url)
     assert taken == []
-    with pytest.raises(UsageError, match="is no URL: it has a line break, a tab"):
+    with pytest.raises(UsageError, match="is not a URL: it has a line break, a tab"):
         resolve_url("http://127.0.0.1/a\nb")
 
 
