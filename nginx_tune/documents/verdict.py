@@ -17,7 +17,7 @@ from nginx_tune.documents.measurement import Capacity
 Outcome = Literal["better", "worse", "no_difference", "inconclusive", "invalid"]
 
 BetterWhen = Literal["higher", "lower", "neither"]
-"""``neither``: neither way is harm or gain, such as the host's load average."""
+"""``neither``: neither direction is a gain, such as the host's load average."""
 
 Unit = Literal[
     "seconds", "bytes", "bytes_per_second", "per_second", "seconds_per_second", "count", "ratio"

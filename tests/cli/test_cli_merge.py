@@ -71,7 +71,7 @@ def test_histograms_stand_below_the_report_and_alone(run_cli: RunCli, hosts: lis
 def test_a_lost_stripe_is_written_and_status_4(run_cli: RunCli, hosts: list[Path]) -> None:
     run = run_cli("merge", hosts[1], "-f", "json")
     assert run.returncode == 4
-    assert "part of the load is lost: of seed 1 stripes 0 of 2 are not there" in run.stderr
+    assert "part of the load is lost: of seed 1, stripes 0 of 2 are missing" in run.stderr
     merged = json.loads(run.stdout)
     assert merged["classes"]["hot"]["requests"] > 0, "what was measured is not lost too"
     assert any(flag.startswith("agents_missing: ") for flag in merged["flags"])
@@ -80,6 +80,6 @@ def test_a_lost_stripe_is_written_and_status_4(run_cli: RunCli, hosts: list[Path
 def test_the_same_file_twice_is_one_line_and_status_2(run_cli: RunCli, hosts: list[Path]) -> None:
     run = run_cli("merge", hosts[0], hosts[0])
     assert run.returncode == 2
-    assert "hold the same arrivals" in run.stderr
+    assert "have the same arrivals" in run.stderr
     assert run.stderr.count("\n") == 1
     assert run.stdout == ""

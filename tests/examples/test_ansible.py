@@ -430,7 +430,7 @@ def test_a_stripe_that_is_lost_fails_the_load_and_is_named(
         results=str(tmp_path / "results"),
     )  # fmt: skip
     assert status != 0
-    assert "part of the load is lost: of seed 1 stripes 1 of 3 are not there" in said
+    assert "part of the load is lost: of seed 1, stripes 1 of 3 are missing" in said
     assert "not measured: web2" in said
     (results,) = (tmp_path / "results").iterdir()
     merged = json.loads((results / "merged.json").read_text())

@@ -92,6 +92,6 @@ def test_a_pod_that_failed_is_a_stripe_that_is_lost(fleet: Fleet, tmp_path: Path
     names = [fleet.namespace(host.name) for host in fleet.hosts[:3]]
     run, results = load(fleet, tmp_path, [names[0], "no-such-namespace", names[2]])
     assert run.returncode == 4, run.stdout + run.stderr
-    assert "part of the load is lost: of seed 1 stripes 1 of 3 are not there" in run.stderr
+    assert "part of the load is lost: of seed 1, stripes 1 of 3 are missing" in run.stderr
     merged = json.loads((results / "merged.json").read_text())
     assert [one["stripe"]["index"] for one in merged["agents"]] == [0, 2]

@@ -251,7 +251,10 @@ def test_options_that_mean_nothing_are_one_line(run_cli: RunCli) -> None:
         (["--paths-from", "/dev/null"], "it has no paths"),
         (["--objective", "p98 < 1"], "unknown metric"),
         (["--objective", "p99 <= 1s", "--rate", "1,2"], "needs one rate"),
-        (["--rate", "5", "--connections", "3", "--keepalive", "off"], "--keepalive off closes them"),
+        (
+            ["--rate", "5", "--connections", "3", "--keepalive", "off"],
+            "--keepalive off closes them",
+        ),
     ):
         run = run_cli("probe", "http://127.0.0.1:1/nothing", *arguments, "--allow-live")
         assert run.returncode == 2, (arguments, run.stdout)

@@ -149,7 +149,7 @@ def test_each_hosts_flags_are_kept_with_its_name() -> None:
     assert merged.flags[1].startswith("start_unknown: ")
     assert [agent.flags for agent in merged.agents] == [[late], []]
     alone = merge(measurement([5_000], index=1, count=3))
-    assert alone.flags == ["agents_missing: of seed 1 stripes 0, 2 of 3 are not there"]
+    assert alone.flags == ["agents_missing: of seed 1, stripes 0, 2 of 3 are missing"]
 
 
 def test_what_tls_agreed_on_adds() -> None:
@@ -187,14 +187,14 @@ def test_workers_of_the_one_server_add() -> None:
 @each_row(
     ("other", "words"),
     [
-        (measurement([1], index=0), "m0 and m1 hold the same arrivals (seed 1, stripe 0 of 2"),
-        (measurement([1], index=1, count=3), "hold the same arrivals (seed 1, stripe 0 of 2 and"),
+        (measurement([1], index=0), "m0 and m1 have the same arrivals (seed 1, stripe 0 of 2"),
+        (measurement([1], index=1, count=3), "have the same arrivals (seed 1, stripe 0 of 2 and"),
         (measurement([1], index=1, plan_digest="e"), "m0 and m1 are of different load plans"),
         (measurement([1], index=1, classes={}), "m1 has the classes none, m0 has hot"),
-        (measurement([1], index=1, started_unix_seconds=1002.0), "m0 had ended before m1 began"),
+        (measurement([1], index=1, started_unix_seconds=1002.0), "m0 ended before m1 began"),
         (
             measurement([1], index=1, server=ServerMeasurement(pool_overflow=1)),
-            "m0 and m1 both tell of the server",
+            "m0 and m1 both have figures of the server",
         ),
     ],
 )

@@ -108,7 +108,7 @@ def test_what_the_sample_missed_ends_the_run_with_its_url(run_cli: RunCli, top: 
     (line,) = run.stderr.splitlines()
     assert "cold: " in line
     assert "a.test /f37.css is answered with 2048 bytes by a stub instead of 3000" in line
-    assert "--dry-run prints the load as a file to change" in line
+    assert "edit the load that --dry-run prints" in line
 
 
 def test_a_limit_that_refuses_the_questions_hides_no_file(run_cli: RunCli, top: Path) -> None:
@@ -119,5 +119,5 @@ def test_a_limit_that_refuses_the_questions_hides_no_file(run_cli: RunCli, top: 
     found: list[str] = json.loads(run.stdout)["found"]
     assert [one for one in found if "answers 503" in one] == []
     (said,) = [one for one in found if one.startswith("not loaded: cold (/")]
-    assert "(2r/s for each $server_name): below that it would ask too seldom" in said
+    assert "(2r/s for each $server_name): a load below that is too small to be judged" in said
     assert [one for one in found if "loaded below them: hot 1.6/s" in one]

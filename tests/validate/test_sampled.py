@@ -78,7 +78,7 @@ def test_where_some_are_answered_otherwise_all_are_asked_and_only_those_loaded()
     assert last.unsettled == []
     assert {f.url for f in last.files} == set(known) - refused
     assert last.refused["/f0.css and 1 more"].startswith("answers 403")
-    assert sum("not asked for" in why for why in last.refused.values()) == 1
+    assert sum("not requested" in why for why in last.refused.values()) == 1
 
 
 def test_a_body_that_nginx_rewrites_is_expected_with_the_length_that_it_has() -> None:

@@ -1,11 +1,10 @@
-"""One metric in two variants: both readings, the pairs, and the CPU time of the same requests.
+"""A metric in two variants: its pairs, its outcome, and the CPU time of the same requests.
 
-CPU time a request compares two variants that answered the same requests. A faster variant of a
-closed loop answers others: more of the class that it made fast. So the ratio of CPU times is held
-against the ratio of requests, class by class. If every request of a class costs a variant the same,
-whatever the others do, then what the candidate's requests cost the baseline lies between its CPU
-time times the smallest of these ratios and times the largest. Only what lies beyond both is called
-a difference.
+CPU time per request can only be compared for the same requests. In a closed loop a faster variant
+answers another mix: more of the class that it made fast. If each class costs a variant the same per
+request, then the baseline's CPU time for the candidate's requests lies between its own times the
+smallest and times the largest ratio of the classes' requests. Only a candidate beyond both counts
+as a difference.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from nginx_tune.measure.proof.statistics import (
 )
 
 CUT_OFF = "lower bounds, for requests were cut off"
-"""The reason for a number to be no more than a bound."""
+"""The reason why a number is only a bound."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class MetricPairs:
 
     @cached_property
     def runs(self) -> PairedRuns:
-        """Those that count for this metric."""
+        """The runs that count for this metric."""
         return self.all_runs.counting_for(self.metric.name)
 
     @property
@@ -56,19 +55,19 @@ class MetricPairs:
 
     @cached_property
     def baseline(self) -> Reading:
-        """All runs of the baseline together."""
+        """The metric over all runs of the baseline."""
         return self.metric.read(self.runs.baseline)
 
     @cached_property
     def candidate(self) -> Reading:
-        """All runs of the candidate together."""
+        """The metric over all runs of the candidate."""
         return self.metric.read(self.runs.candidate)
 
     @cached_property
     def pairs(self) -> list[tuple[float, float]]:
-        """Baseline and candidate of each pair; empty when any run lacks the metric.
+        """Baseline and candidate of each pair; empty if any run lacks the metric.
 
-        To leave out only the runs that lack it would choose runs by their result.
+        Leaving out only the runs that lack it would select by result.
         """
         return [] if self.missing else [(b or 0.0, c or 0.0) for b, c in self._values]
 
@@ -85,7 +84,7 @@ class MetricPairs:
 
     @cached_property
     def bounded(self) -> frozenset[str]:
-        """The variants of which some run's number is a lower bound: requests were cut off."""
+        """The variants with a run whose number is a lower bound, because requests were cut off."""
         variants = ("baseline", "candidate")
         return frozenset(
             variants[index % 2] for index, one in enumerate(self._readings) if one.is_bound
@@ -93,7 +92,7 @@ class MetricPairs:
 
     @cached_property
     def log_ratios(self) -> list[float]:
-        """The log of candidate / baseline of each pair; empty when one has no ratio."""
+        """The log of candidate / baseline of each pair; empty if a pair has no ratio."""
         if any(b <= 0 or c <= 0 for b, c in self.pairs):
             return []
         return [math.log(c / b) for b, c in self.pairs]
@@ -105,9 +104,9 @@ class MetricPairs:
 
     @property
     def by_pair(self) -> dict[int, float]:
-        """The log ratio of each pair by its number; the difference where not all have one.
+        """The log ratios by pair number, or the differences if a pair has no ratio.
 
-        Empty where any run lacks the metric.
+        Empty if any run lacks the metric.
         """
         if not self.pairs:
             return {}
@@ -116,9 +115,9 @@ class MetricPairs:
 
     @cached_property
     def ratio(self) -> Reading:
-        """Candidate / baseline: estimated over pairs, else from the variants as wholes.
+        """Candidate / baseline: estimated over pairs, else from all runs of the variants.
 
-        A bound where one variant's numbers are lower bounds; nothing where both are.
+        A bound if one variant's numbers are lower bounds; no value if both are.
         """
         before, after = self.baseline, self.candidate
         if self.log_ratios:
@@ -135,10 +134,10 @@ class MetricPairs:
 
     @cached_property
     def middles(self) -> tuple[float, float] | None:
-        """Baseline and candidate in the middle of their runs; None without a ratio of pairs.
+        """The middle of the baseline's and of the candidate's runs; None without ratios of pairs.
 
-        Each is the Hodges-Lehmann estimate of its own runs. Their quotient is near that of the
-        pairs and not the same, so both give way half of what is between.
+        Each is the Hodges-Lehmann estimate of its runs, adjusted so that their quotient is exactly
+        the ratio estimated over pairs.
         """
         if not self.log_ratios:
             return None
@@ -164,7 +163,7 @@ class MetricPairs:
 
 
 def _bounded(ratio: float, variants: frozenset[str]) -> Reading:
-    """A ratio of numbers of which some variants' are lower bounds."""
+    """A ratio in which the numbers of some variants are lower bounds."""
     if not variants:
         return Reading(ratio)
     if len(variants) > 1:
@@ -180,31 +179,31 @@ MARGIN = 0.05
 
 
 class Criterion(NamedTuple):
-    """The bar that a claim must clear."""
+    """The criterion for an outcome."""
 
     tests: int = 1
-    """Metrics that are tested together, this one among them."""
+    """The number of metrics tested together."""
     margin: float = MARGIN
     floor: float = 0.0
-    """Share that two equal variants come out apart on this host."""
+    """The noise floor of this host, as a share."""
     alpha: float = ALPHA
-    """Share of wrong claims; less when this is one of several looks."""
+    """The share of wrong claims, less for one of several looks."""
 
 
 TOO_FEW = "are needed"
-"""In the reason of an outcome that too few pairs allow."""
+"""The end of the reason of an outcome with too few pairs."""
 
-NO_SIDE = "neither way is better"
-"""A metric that rises or falls without harm or gain, such as the load average (A6)."""
+NO_SIDE = "neither direction is better"
+"""The reason of a metric without a better side, such as the load average."""
 
 ALONE = Criterion()
-"""The reason of a metric that is looked at once, by itself."""
+"""The criterion of a metric that is tested once, by itself."""
 
 
 def outcome_of(
     comparison: MetricPairs, p: float | None, bar: Criterion = ALONE
 ) -> tuple[Outcome, str]:
-    """The outcome of a metric, and why it is not decided."""
+    """The outcome of a metric, with the reason if it is not decided."""
     if comparison.metric.better_when == "neither":
         return "inconclusive", NO_SIDE
     if comparison.log_ratios:
@@ -215,10 +214,10 @@ def outcome_of(
 
 
 def _stands(comparison: MetricPairs, outcome: Outcome) -> bool:
-    """True if an outcome holds wherever above its bounds the truth lies.
+    """True if an outcome holds for all true values above the lower bounds.
 
-    Where the candidate's numbers can only be higher it may be found higher, and lower where the
-    baseline's can: ranks and their intervals grow with every number.
+    Ranks and intervals grow with every number. So lower bounds of the candidate allow "higher", and
+    lower bounds of the baseline allow "lower".
     """
     return stands(
         outcome,
@@ -229,7 +228,7 @@ def _stands(comparison: MetricPairs, outcome: Outcome) -> bool:
 
 
 def stands(outcome: Outcome, better_when: BetterWhen, *, can_grow: bool, can_shrink: bool) -> bool:
-    """True if an outcome holds though the ratio may in truth be higher, or lower, or both."""
+    """True if an outcome holds even if the true ratio is higher, or lower, or either."""
     if not (can_grow or can_shrink) or outcome not in ("better", "worse", "no_difference"):
         return True
     is_higher = (outcome == "better") is (better_when == "higher")
@@ -241,7 +240,7 @@ def _why_open(comparison: MetricPairs) -> str:
 
 
 def p_value_of(comparison: MetricPairs) -> float | None:
-    """None where there is nothing to test: no pairs, or the same number in both variants."""
+    """The p-value of a metric; None without pairs, or with equal numbers in all of them."""
     if comparison.log_ratios:
         return sign_flip_p(comparison.log_ratios)
     if any(comparison.differences):
@@ -252,7 +251,7 @@ def p_value_of(comparison: MetricPairs) -> float | None:
 def _outcome_of_ratios(
     comparison: MetricPairs, p: float | None, bar: Criterion
 ) -> tuple[Outcome, str]:
-    """The outcome of a metric that has a ratio in every pair, and why it is not decided."""
+    """The outcome of a metric with a ratio in every pair, with the reason if not decided."""
     pairs = len(comparison.log_ratios)
     fewest = fewest_pairs(alpha=bar.alpha)
     if pairs < fewest:
@@ -271,7 +270,7 @@ def _outcome_of_ratios(
         return "inconclusive", f"less than the smallest effect worth having, {share}"
     if is_noise(comparison.log_ratios, bar.margin, bar.floor):
         return "inconclusive", f"within the noise of this host, {percent_text(bar.floor, 2)}"
-    # One metric needs no correction, and its interval has decided.
+    # A single metric needs no correction: its interval has decided.
     if bar.tests > 1 and (p is None or p > bar.alpha):
         return "inconclusive", (
             f"clear of 1 alone, not after the correction for {bar.tests} metrics tested together"
@@ -299,7 +298,7 @@ def _outcome_of_differences(
 
 
 def is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
-    """An effect worth having that two equal variants show on this host as well."""
+    """True for an effect beyond the margin but within the host's noise floor."""
     return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
 
 
@@ -313,18 +312,18 @@ def _count(number: int, noun: str) -> str:
 
 COST = "server.cpu_seconds_per_request"
 _LEAST_SHARE = 0.01
-"""Of requests and bytes; a class with less in both variants says nothing of the CPU time."""
+"""The share of requests and bytes below which a class does not affect the CPU time."""
 _SAME_MIX = math.log(1.05)
-"""Ratios of the classes' requests so near to each other are those of the same requests."""
+"""The spread of the classes' request ratios up to which the mix counts as the same."""
 
 
 @dataclass(frozen=True)
 class CostComparison(MetricPairs):
-    """CPU time a request, without what another mix of requests may be the reason of."""
+    """CPU time per request, without what a change of the mix of requests can explain."""
 
     @cached_property
     def log_ratios(self) -> list[float]:
-        """By pair, the log ratio's part that the mix cannot explain; 0 where it can explain all."""
+        """The part of each pair's log ratio that the mix cannot explain."""
         if not self.pairs or any(b <= 0 or c <= 0 for b, c in self.pairs):
             return []
         ranges = [
@@ -335,12 +334,12 @@ class CostComparison(MetricPairs):
 
     @cached_property
     def middles(self) -> None:
-        """None: CPU time a request is told as it was; the ratio is of the same requests."""
+        """None: the ratio is of the same requests, the figures shown are as measured."""
         return None
 
     @cached_property
     def other_mix(self) -> str:
-        """The reason why equal costs are unknown; empty where both variants answered the same."""
+        """The reason why the costs cannot be called equal; empty if the mix is the same."""
         spreads = [spread for pair in self.runs.pairs if (spread := _spread(pair)) is not None]
         if not spreads or median(spreads) <= _SAME_MIX:
             return ""
@@ -360,9 +359,9 @@ def _times(log_ratio: float, name: str) -> str:
 
 
 def _range_of(pair: Pair, log_ratio: float) -> tuple[float, float]:
-    """Between which the log ratio of the cost of the same requests lies.
+    """The range of the log ratio of the cost of the same requests.
 
-    ``log_ratio`` is that of CPU time a request, all classes together.
+    ``log_ratio``: that of CPU time per request over all classes.
     """
     ratios = _class_ratios(pair)
     if not ratios:
@@ -378,7 +377,7 @@ def _spread(pair: Pair) -> float | None:
 
 
 def _extremes(pairs: Sequence[Pair]) -> tuple[tuple[float, str], tuple[float, str]]:
-    """The classes that were asked most and least beside the baseline, all pairs together."""
+    """The classes with the largest and the smallest ratio of requests over all pairs."""
     names = dict.fromkeys(name for pair in pairs for name in _class_ratios(pair))
     ratios = sorted((_total_ratio(pairs, name), name) for name in names)
     return ratios[-1], ratios[0]
@@ -394,9 +393,9 @@ def _total_ratio(pairs: Sequence[Pair], name: str) -> float:
 
 
 def _class_ratios(pair: Pair) -> dict[str, float]:
-    """The log of candidate's to baseline's requests, of each class that can matter.
+    """The log of candidate's over baseline's requests of each class that matters.
 
-    Infinite for a class that one variant answered nothing of: of its cost nothing is known.
+    Infinite for a class that only one variant answered, whose cost is then unknown.
     """
     found = {}
     for name, before in pair.baseline.classes.items():
@@ -413,7 +412,7 @@ def _class_ratios(pair: Pair) -> dict[str, float]:
 
 
 def _share(run: Measurement, name: str) -> float:
-    """The share of the run's requests or of its bytes, whichever is more."""
+    """The larger of a class's shares of requests and bytes."""
     part = run.classes[name]
     sent = sum(one.bytes for one in run.classes.values())
     return max(_answered(part) / _requests(run), part.bytes / sent if sent else 0.0)
@@ -424,5 +423,5 @@ def _requests(run: Measurement) -> int:
 
 
 def _answered(part: ClassMeasurement) -> int:
-    """Good answers, and refusals by a limit: those cost CPU time too."""
+    """Good answers and refusals by a limit, which cost CPU time too."""
     return part.requests + part.limited

@@ -1,12 +1,11 @@
-"""HdrHistograms as the load probe writes them: decoded, added, asked for quantiles, encoded.
+"""HdrHistograms as the load probe writes them: decoding, addition, quantiles, encoding.
 
-The wire form (version 2) is a fixed header and one zig-zag LEB128 number per counter, in the
-order of the counters: a positive number is a count, a negative one that many empty counters.
-Where a counter stands says which values it holds: the first ``2 * half`` counters are one unit
-wide, every further ``half`` counters twice as wide as the ones before. Only counters that hold
-something are kept, so that a header that promises an enormous range costs nothing.
+The wire form (version 2) is a fixed header and a zig-zag LEB128 number per counter, in order: a
+positive number is a count, a negative one a number of empty counters. The first ``2 * half``
+counters are one unit wide, and each further ``half`` counters are twice as wide as those before.
+Only counters that are not empty are kept, so a header with an enormous range costs nothing.
 
-Values are whole numbers (nanoseconds in a measurement); nothing here knows the unit.
+Values are whole numbers (nanoseconds in a measurement).
 
 Source: HdrHistogram, AbstractHistogram.encodeIntoByteBuffer and ZigZagEncoding.
 """
@@ -28,7 +27,7 @@ _PLAIN_COOKIE = 0x1C849303
 _DEFLATED_COOKIE = 0x1C849304
 _WORD_SIZE = 0x10
 _COOKIE_MASK = 0xFFFFFF0F
-"""Without the word size, which is one and the same in version 2."""
+"""Masks out the word size, which is constant in version 2."""
 
 _HEADER = struct.Struct(">IIIIQQd")
 _OUTER_HEADER = struct.Struct(">II")
@@ -43,12 +42,12 @@ _MAX_COUNTER_BYTES = 9
 
 @dataclass(frozen=True)
 class Layout:
-    """The values of each counter; histograms of one layout add exactly."""
+    """The mapping of values to counters; histograms of one layout add exactly."""
 
     unit_bits: int
     """Values below ``2 ** unit_bits`` share a counter."""
     half_bits: int
-    """``2 ** half_bits`` counters per doubling."""
+    """There are ``2 ** half_bits`` counters per doubling."""
 
     def lowest_value(self, index: int) -> int:
         """The smallest value in a counter."""
@@ -56,12 +55,12 @@ class Layout:
         return position << (shift + self.unit_bits)
 
     def highest_value(self, index: int) -> int:
-        """The largest value in a counter: what HdrHistogram reports for a quantile."""
+        """The largest value in a counter, which HdrHistogram reports for a quantile."""
         shift, position = self._place(index)
         return ((position + 1) << (shift + self.unit_bits)) - 1
 
     def middle_value(self, index: int) -> int:
-        """The value that stands for a counter in a mean."""
+        """The middle of a counter, for means."""
         lowest = self.lowest_value(index)
         return lowest + (self.highest_value(index) - lowest + 1) // 2
 
@@ -93,20 +92,20 @@ class Histogram:
         return sum(self.counts.values())
 
     def value_at(self, quantile: float) -> int | None:
-        """The value that ``quantile`` of the recorded ones do not exceed; None when empty.
+        """The value that a share ``quantile`` of the values does not exceed; None when empty.
 
         Errors: ValueError for a quantile outside 0 to 1.
         """
-        wanted = rank_of(quantile, self.total)
+        rank = rank_of(quantile, self.total)
         seen = 0
         for index, count in self.counts.items():
             seen += count
-            if seen >= wanted:
+            if seen >= rank:
                 return self.layout.highest_value(index)
         return None
 
     def mean(self) -> float | None:
-        """The mean, each value taken at the middle of its counter; None when empty."""
+        """The mean, with each value at the middle of its counter; None when empty."""
         total = self.total
         if not total:
             return None
@@ -114,28 +113,28 @@ class Histogram:
         return sum(middle(index) * count for index, count in self.counts.items()) / total
 
     def count_above(self, value: int) -> int:
-        """The number of recorded values in counters wholly above ``value``."""
+        """The number of values in counters entirely above ``value``."""
         return sum(
             count for index, count in self.counts.items() if self.layout.lowest_value(index) > value
         )
 
 
 def rank_of(quantile: float, total: int) -> int:
-    """The rank (1 is the smallest) of a quantile among ``total`` values.
+    """The rank, from 1, of a quantile among ``total`` values.
 
     Errors: ValueError for a quantile outside 0 to 1.
     """
     if not 0 <= quantile <= 1:
-        raise ValueError(f"a quantile lies between 0 and 1, not {quantile}")
-    # 0.999 * 3000 is 2997.0000000000005: without the slack the rank would be one too high.
+        raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+    # Without the slack the rank would be one too high: 0.999 * 3000 is 2997.0000000000005.
     exact = quantile * total
     return max(math.ceil(exact - exact * 1e-12), 1)
 
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram | None:
-    """The histogram of all recorded values together; None for no histograms.
+    """The sum of histograms; None for none.
 
-    Errors: UsageError when the layouts differ, since the sum would not be exact.
+    Errors: UsageError for different layouts, whose sum would not be exact.
     """
     layout: Layout | None = None
     counts: Counter[int] = Counter()
@@ -150,7 +149,7 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram | None:
 def decode_histogram(text: str) -> Histogram:
     """The histogram in base64 text, version 2, plain or deflated.
 
-    Errors: UsageError that says what is wrong with the text.
+    Errors: UsageError with the fault of the text.
     """
     if len(text) > _MAX_TEXT_CHARACTERS:
         raise _malformed(f"{len(text)} characters are more than any probe writes")
@@ -173,9 +172,9 @@ def decode_histogram(text: str) -> Histogram:
 
 
 def encode_histogram(histogram: Histogram) -> str:
-    """The histogram as base64 text, version 2, deflated: what every HdrHistogram library reads.
+    """The histogram as base64 text, version 2, deflated, as every HdrHistogram library reads it.
 
-    Errors: ValueError for a layout that no number of decimal digits gives.
+    Errors: ValueError for a layout that corresponds to no number of decimal digits.
     """
     layout = histogram.layout
     digits = math.floor(math.log10(1 << layout.half_bits))
@@ -197,7 +196,7 @@ def encode_histogram(histogram: Histogram) -> str:
 
 
 def _number(value: int) -> bytes:
-    """One zig-zag LEB128 number."""
+    """A zig-zag LEB128 number."""
     left = (value << 1) ^ (value >> 63)
     out = bytearray()
     while left > 0x7F and len(out) < _MAX_COUNTER_BYTES - 1:  # noqa: PLR2004  # seven bits a byte
@@ -208,7 +207,7 @@ def _number(value: int) -> bytes:
 
 
 def _half_bits(digits: int) -> int:
-    """Enough counters per doubling to tell values apart that differ in the last digit kept."""
+    """The ``half_bits`` that keep so many decimal digits."""
     return max(math.ceil(math.log2(2 * 10**digits)) - 1, 0)
 
 
@@ -252,7 +251,7 @@ def _split(data: bytes) -> tuple[Layout, int, bytes]:
 
 
 def _counters(payload: bytes) -> Iterator[tuple[int, int]]:
-    """The counters that are not empty: (index, count)."""
+    """The counters that are not empty, as (index, count)."""
     index = position = 0
     while position < len(payload):
         number = shift = 0

@@ -1,8 +1,8 @@
-"""The measurements of several load hosts as one: counts add, percentiles are never averaged.
+"""The sum of measurements of several load hosts.
 
-Each load host ran its stripe of one plan, or a load of its own seed. Histograms add exactly, so
-the quantiles are those of one host that had sent it all. Rates are of the time in which all of
-them measured.
+Each host ran its stripe of one plan, or a load of its own seed. Counts and histograms add, so
+quantiles are those of a single host that sent everything; percentiles are never averaged. Rates are
+of the time in which all hosts measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_SUMS = frozenset({"most_streams", "mean_streams", "peer_limit"})
 
 
 def add_streams(parts: Sequence[Streams]) -> Streams | None:
-    """The sum; None of none."""
+    """The sum of stream counts; None for none."""
     if not parts:
         return None
     streams = sum(part.streams for part in parts)
@@ -50,12 +50,12 @@ def add_streams(parts: Sequence[Streams]) -> Streams | None:
 
 
 MOST_SKEW_SECONDS = 0.1
-"""Between the starts of load hosts; what clocks kept by NTP allow."""
+"""The largest distance between the starts of load hosts, as clocks kept by NTP allow."""
 
 
 @dataclass(frozen=True)
 class HostMeasurement:
-    """One load host's measurement."""
+    """The measurement of a load host."""
 
     name: str
     measurement: Measurement
@@ -63,7 +63,7 @@ class HostMeasurement:
 
 @dataclass(frozen=True)
 class _Window:
-    """The time in which all load hosts measured, by the clock that starts have."""
+    """The time in which all load hosts measured, in Unix seconds."""
 
     start: float
     end: float
@@ -74,9 +74,9 @@ class _Window:
 
 
 def merge_measurements(parts: Sequence[HostMeasurement]) -> Measurement:
-    """One measurement of all parts.
+    """The sum of the measurements.
 
-    Errors: UsageError when they cannot be added, with the two that do not fit.
+    Errors: UsageError for parts that cannot be added, with two that do not fit.
     """
     _check(parts)
     measurements = [part.measurement for part in parts]
@@ -102,7 +102,7 @@ def merge_measurements(parts: Sequence[HostMeasurement]) -> Measurement:
             started_unix_seconds=window.start if known else None,
             duration_seconds=window.seconds,
             classes=classes,
-            server=_the_server(parts),
+            server=_merge_server(parts),
             generator=_merge_generators([item.generator for item in measurements]),
             flags=[*_flags(parts), *_flags_of_all(measurements, skew)],
             series=_merge_series(measurements),
@@ -122,7 +122,7 @@ def _check(parts: Sequence[HostMeasurement]) -> None:
         if theirs.classes.keys() != ours.classes.keys():
             raise UsageError(
                 f"{part.name} has the classes {_listed(theirs.classes)}, "
-                f"{first.name} has {_listed(ours.classes)}: they do not add"
+                f"{first.name} has {_listed(ours.classes)}: they cannot be added"
             )
         if theirs.plan_digest and ours.plan_digest and theirs.plan_digest != ours.plan_digest:
             raise UsageError(f"{first.name} and {part.name} are of different load plans")
@@ -144,7 +144,7 @@ def _overlap(one: HostMeasurement, two: HostMeasurement) -> UsageError:
         for part in (one, two)
     )
     return UsageError(
-        f"{one.name} and {two.name} hold the same arrivals (seed {two.measurement.seed}, {of})",
+        f"{one.name} and {two.name} have the same arrivals (seed {two.measurement.seed}, {of})",
         hint="give each load host a stripe or a seed of its own",
     )
 
@@ -162,8 +162,8 @@ def _common_window(parts: Sequence[HostMeasurement], starts: Sequence[float]) ->
     if window.seconds <= 0 and len(parts) > 1:
         late, early = parts[starts.index(window.start)], parts[ends.index(window.end)]
         raise UsageError(
-            f"{early.name} had ended before {late.name} began: loads that did not run together "
-            "do not add"
+            f"{early.name} ended before {late.name} began: loads that did not run together "
+            "cannot be added"
         )
     return window
 
@@ -171,9 +171,9 @@ def _common_window(parts: Sequence[HostMeasurement], starts: Sequence[float]) ->
 def _rates(
     name: str, measurements: Sequence[Measurement], starts: Sequence[float], window: _Window
 ) -> tuple[float, float]:
-    """Good requests and body bytes a second in the common time, by completion.
+    """Good requests and body bytes per second in the common time, by completion.
 
-    A second that lies partly in it counts for that part.
+    A second that is only partly in it counts in proportion.
     """
     requests = size = 0.0
     for item, start in zip(measurements, starts, strict=True):
@@ -221,7 +221,7 @@ def _merge_class(parts: Sequence[ClassMeasurement], rates: tuple[float, float]) 
 
 
 def _add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """All of them, kind by kind."""
+    """The sum of counts by kind."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
@@ -243,34 +243,34 @@ def _merge_shares(parts: Sequence[ClassMeasurement]) -> dict[str, WorkerShare]:
     }
 
 
-def _the_server(parts: Sequence[HostMeasurement]) -> ServerMeasurement:
+def _merge_server(parts: Sequence[HostMeasurement]) -> ServerMeasurement:
     nothing = ServerMeasurement()
-    telling = [part for part in parts if part.measurement.server != nothing]
-    if len(telling) > 1 and all(_tells_connections_alone(part) for part in telling):
-        # Stripes that ran on the server's own host: each saw the connections of all of them.
-        held: dict[int, WorkerUse] = {}
-        for worker in (worker for part in telling for worker in part.measurement.server.workers):
-            other = held.get(worker.pid)
+    watching = [part for part in parts if part.measurement.server != nothing]
+    if len(watching) > 1 and all(map(_has_only_connections, watching)):
+        # Stripes on the server's own host, each of which saw the connections of all.
+        most: dict[int, WorkerUse] = {}
+        for worker in (worker for part in watching for worker in part.measurement.server.workers):
+            other = most.get(worker.pid)
             if other is None or (worker.connections or 0) > (other.connections or 0):
-                held[worker.pid] = worker
-        return ServerMeasurement(workers=list(held.values()))
-    if len(telling) > 1:
+                most[worker.pid] = worker
+        return ServerMeasurement(workers=list(most.values()))
+    if len(watching) > 1:
         raise UsageError(
-            f"{telling[0].name} and {telling[1].name} both tell of the server: they are runs "
-            "of their own, not load hosts of one load"
+            f"{watching[0].name} and {watching[1].name} both have figures of the server: they are "
+            "separate runs, not load hosts of one load"
         )
-    return telling[0].measurement.server if telling else nothing
+    return watching[0].measurement.server if watching else nothing
 
 
-def _tells_connections_alone(part: HostMeasurement) -> bool:
-    """True if all that is told of the server is seen by the probe itself."""
+def _has_only_connections(part: HostMeasurement) -> bool:
+    """True if the server's only figures are connections, which the probe itself counts."""
     server = part.measurement.server
     plain = [WorkerUse(pid=one.pid, connections=one.connections) for one in server.workers]
     return server == ServerMeasurement(workers=plain)
 
 
 def _merge_generators(generators: Sequence[Generator]) -> Generator:
-    """The cost of all; of ratios the worst."""
+    """The sum of the probes' own costs, with the worst of ratios."""
 
     def worst(read: Callable[[Generator], float | None]) -> float | None:
         return max((v for item in generators if (v := read(item)) is not None), default=None)
@@ -296,39 +296,37 @@ def _flags(parts: Sequence[HostMeasurement]) -> list[str]:
 def _flags_of_all(measurements: Sequence[Measurement], skew: float | None) -> list[str]:
     flags = [f"agents_missing: {lost}" for lost in lost_stripes(measurements)]
     if skew is None and len(measurements) > 1:
-        flags.append("start_unknown: a load host does not say when it began; taken as together")
+        flags.append("start_unknown: a load host has no start time; all are taken as simultaneous")
     elif skew is not None and skew > MOST_SKEW_SECONDS:
         flags.append(f"start_skew: the load hosts began {skew:.2f} s apart")
     return flags
 
 
 def lost_stripes(measurements: Sequence[Measurement]) -> list[str]:
-    """The stripes that no measurement holds, a text for each seed; empty for whole loads."""
+    """A text on the missing stripes of each seed; empty for whole loads."""
     stripes: dict[int, list[Stripe]] = {}
     for item in measurements:
         stripes.setdefault(item.seed, []).append(item.stripe)
-    found = []
-    for seed, there in sorted(stripes.items()):
-        missing = sorted(set(range(there[0].count)) - {stripe.index for stripe in there})
+    texts = []
+    for seed, own in sorted(stripes.items()):
+        missing = sorted(set(range(own[0].count)) - {stripe.index for stripe in own})
         if missing:
-            found.append(
-                f"of seed {seed} stripes {', '.join(map(str, missing))} of {there[0].count} are "
-                "not there"
-            )
-    return found
+            numbers = ", ".join(map(str, missing))
+            texts.append(f"of seed {seed}, stripes {numbers} of {own[0].count} are missing")
+    return texts
 
 
 def _merge_series(measurements: Sequence[Measurement]) -> list[SeriesPoint]:
-    """Second by second of each host's own time; quantiles of seconds do not add."""
+    """The sum by second of each host's own time, without quantiles, which do not add."""
     seconds: dict[int, dict[str, list[ClassSecond]]] = {}
     for item in measurements:
         for point in item.series:
-            there = seconds.setdefault(point.second, {})
+            by_class = seconds.setdefault(point.second, {})
             for name, second in point.classes.items():
-                there.setdefault(name, []).append(second)
+                by_class.setdefault(name, []).append(second)
     return [
-        SeriesPoint(second=k, classes={name: _add_seconds(v) for name, v in there.items()})
-        for k, there in sorted(seconds.items())
+        SeriesPoint(second=k, classes={name: _add_seconds(v) for name, v in by_class.items()})
+        for k, by_class in sorted(seconds.items())
     ]
 
 
@@ -344,7 +342,7 @@ def _add_seconds(seconds: Sequence[ClassSecond]) -> ClassSecond:
 
 
 def _agents(part: HostMeasurement) -> list[Agent]:
-    """The load host, or those of a measurement that was merged before."""
+    """The load host, or the hosts of a merged measurement."""
     item = part.measurement
     if item.agents:
         return item.agents
@@ -365,10 +363,10 @@ def _agents(part: HostMeasurement) -> list[Agent]:
 
 
 def add_sessions(parts: Iterable[Sequence[TlsSessions]]) -> list[TlsSessions]:
-    """The connections of all parts by version and cipher suite, the most first."""
+    """The connections of all parts by TLS version and cipher suite, the most frequent first."""
     total: Counter[tuple[str, str]] = Counter()
-    for one in (one for part in parts for one in part):
-        total[one.version, one.cipher] += one.connections
+    for sessions in (sessions for part in parts for sessions in part):
+        total[sessions.version, sessions.cipher] += sessions.connections
     return [
         TlsSessions(version=version, cipher=cipher, connections=count)
         for (version, cipher), count in sorted(total.items(), key=lambda item: (-item[1], item[0]))
@@ -376,9 +374,10 @@ def add_sessions(parts: Iterable[Sequence[TlsSessions]]) -> list[TlsSessions]:
 
 
 def sessions_by_variant(measurements: Iterable[Measurement]) -> dict[str, list[TlsSessions]]:
-    """The same of each variant that spoke TLS, all its runs and classes together."""
-    found: dict[str, list[list[TlsSessions]]] = {}
+    """The TLS connections of each variant that used TLS, over all runs and classes."""
+    by_variant: dict[str, list[list[TlsSessions]]] = {}
     for run in measurements:
-        found.setdefault(run.variant, []).extend(one.tls_sessions for one in run.classes.values())
-    added = {variant: add_sessions(parts) for variant, parts in found.items()}
+        own = by_variant.setdefault(run.variant, [])
+        own.extend(part.tls_sessions for part in run.classes.values())
+    added = {variant: add_sessions(parts) for variant, parts in by_variant.items()}
     return {variant: sessions for variant, sessions in added.items() if sessions}

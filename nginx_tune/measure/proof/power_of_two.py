@@ -1,7 +1,7 @@
-"""Latencies by powers of two: which there are in measurements, and the histogram of each.
+"""Latency histograms in buckets of powers of two.
 
-The counters of an HdrHistogram end where powers of two (in nanoseconds) do, so every bucket here
-is a sum of whole counters and its count is exact.
+Counters of an HdrHistogram end at powers of two (in nanoseconds), so each bucket is a sum of whole
+counters, and exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nginx_tune.measure.proof.metrics import SERVER_LATENCIES
 from nginx_tune.measure.proof.runs import counts_for
 
 EVERY = "all"
-"""Stands for every latency that has a sample."""
+"""The name for every latency with samples."""
 
 _OF_CLASS = {
     "": "response_seconds",
@@ -42,13 +42,13 @@ _NANOSECONDS = 1e9
 
 
 def latency_names(classes: Iterable[str]) -> list[str]:
-    """Every latency that measurements with these classes can have."""
+    """The names of all latencies of measurements with these classes."""
     of_classes = [f"{name}{tail}" for name in classes for tail in _OF_CLASS]
     return [*of_classes, *_OF_SERVER, _LATENESS]
 
 
 def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
-    """Errors: UsageError for a name that is no latency, with those near it."""
+    """Errors: UsageError for an unknown latency, with similar names."""
     known = latency_names(classes)
     for name in names:
         if name not in (*known, EVERY):
@@ -61,32 +61,31 @@ def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
 def histograms_of(
     measurements: Sequence[Measurement], names: Sequence[str] = (), *, discard: bool = False
 ) -> Histograms:
-    """The histograms of these latencies, the runs of a variant together; no names: of each class.
+    """The histograms of latencies, by variant; without names, of every class.
 
-    With ``discard`` runs are left out whose flags discard them from a verdict.
-
-    Errors: UsageError for an unknown name, for a malformed histogram, and for histograms of
-    different precision.
+    ``discard``: true to leave out runs whose flags discard them from a verdict.
+    Errors: UsageError for an unknown name, a malformed histogram, or histograms of different
+            precision.
     """
     classes = list(dict.fromkeys(name for one in measurements for name in one.classes))
     check_latencies(names, classes)
     every = EVERY in names
-    wanted = latency_names(classes) if every else list(dict.fromkeys(names)) or classes
-    variants = dict.fromkeys(one.variant for one in measurements)
-    found = [
+    chosen = latency_names(classes) if every else list(dict.fromkeys(names)) or classes
+    variants = dict.fromkeys(run.variant for run in measurements)
+    histograms = [
         _of_variant(
-            name, variant, [one for one in measurements if one.variant == variant], discard=discard
+            name, variant, [run for run in measurements if run.variant == variant], discard=discard
         )
-        for name in wanted
+        for name in chosen
         for variant in variants
     ]
-    return Histograms(histograms=[one for one in found if one.count or not every])
+    return Histograms(histograms=[one for one in histograms if one.count or not every])
 
 
 def power_buckets(histogram: Histogram) -> list[Bucket]:
-    """The counts by powers of two, from the first that is not empty to the last.
+    """The counts by powers of two, from the first bucket that is not empty to the last.
 
-    What lies below the histogram's unit is in one bucket that begins at 0.
+    Values below the histogram's unit are in one bucket from 0.
     """
     layout = histogram.layout
     counts: Counter[int] = Counter()
@@ -95,7 +94,7 @@ def power_buckets(histogram: Histogram) -> list[Bucket]:
     filled = [bits for bits, count in counts.items() if count]
     if not filled:
         return []
-    # A lowest value of 0 has no bits: its counter ends with the unit.
+    # The counter with the lowest value 0 ends at the unit.
     unit = layout.unit_bits
     powers = [bits for bits in range(min(filled), max(filled) + 1) if not 0 < bits <= unit]
     return [
@@ -135,7 +134,7 @@ def _of_variant(
 
 
 def _bounds(samples: Sequence[LatencySample], latency: Latency) -> list[str]:
-    """The statistics that requests which never finished make lower bounds."""
+    """The statistics that are lower bounds because of unfinished requests."""
     if not latency.count:
         return []
     named = {"mean": "mean", "median": "p50", "max": "max"}
@@ -145,7 +144,7 @@ def _bounds(samples: Sequence[LatencySample], latency: Latency) -> list[str]:
 
 
 def _sample(run: Measurement, name: str) -> LatencySample | None:
-    """A latency of a run; None where the run has none of that name."""
+    """A latency of a run; None if it has none of that name."""
     if name == _LATENESS:
         return LatencySample(run.generator.lateness_seconds)
     if name in _OF_SERVER:

@@ -1,23 +1,21 @@
-"""Statistics: of a few paired runs, exact; of seconds, resampled; the knee of a curve.
+"""Exact statistics of a few pairs of runs, bootstrap of seconds, and the knee of a curve.
 
-Latencies inside a run are correlated, so a run (run) is one observation and a pair of runs
-is one difference: the log ratio of candidate to baseline. With six to thirty pairs nothing has
-to be approximated: every question below is answered by counting all sign patterns.
+Latencies within a run are correlated, so a run is one observation, and a pair of runs one
+difference: the log ratio of candidate to baseline. With six to thirty pairs all sign patterns can
+be counted, so nothing is approximated.
 
-The estimate is the median of all pairwise means (Hodges-Lehmann); the interval is cut from the
-same means at the ranks that the signed-rank distribution gives, so its coverage is known and is
-reported as it is: 96.9 % at six pairs, since nothing nearer to 95 % exists.
+The estimate is the Hodges-Lehmann estimate. The interval is cut from the same Walsh averages at
+ranks of the signed-rank distribution, so its coverage is exact: 96.9 % at six pairs, the value
+nearest to 95 %.
 
-Several metrics of the same pairs are tested together, so that many do not claim more than one.
-Which variant is the baseline is tossed for a pair as a whole. So under "no difference" the signs of
-all metrics of a pair turn together, and what the strongest of them reaches by chance is counted
-over those tosses. Metrics that move together (a mean and a rate) then cost no more than one, and
-six pairs can show something of any number of metrics, where a correction by their number alone
-(Bonferroni, Holm) can show nothing of more than one.
+Several metrics of the same pairs are tested together. Under "no difference", swapping the variants
+of a pair flips the signs of all its metrics at once, so the maximum over the metrics is counted
+over these swaps. Correlated metrics (a mean and a rate) then cost no more than one. Six pairs can
+show a difference in any number of metrics, where Bonferroni or Holm would need more pairs.
 
-A second resembles the one before it, so seconds are drawn in runs of about the square root of their
-number, around the end to the beginning again. Pairs of a numerator and a denominator are drawn, so
-that a rate of rates (CPU per request) is resampled whole.
+Neighbouring seconds are correlated, so the bootstrap draws circular stretches of about the square
+root of their number. It draws numerators with their denominators, so that a quotient (CPU time per
+request) is resampled as a whole.
 
 Sources: Hodges and Lehmann 1963; Hollander, Wolfe and Chicken, Nonparametric Statistical Methods,
 chapter 3; Holm 1979; Fisher's randomisation test, Good, Permutation Tests, chapter 3; Westfall and
@@ -41,23 +39,23 @@ from nginx_tune.documents.facts_storage import CurvePoint
 from nginx_tune.documents.units import number_text, seconds_text
 
 ALPHA = 0.05
-"""The share of true "no difference" cases that may be called a difference."""
+"""The significance level: the share of wrong differences."""
 
 _EXACT_FLIPS = 32
-"""Up to here every sign pattern is counted: two halves of at most 2^16 sums each."""
+"""Values up to which all sign patterns are counted, as two halves of at most 2^16 sums."""
 _SAMPLED_FLIPS = 20_000
 _ROUNDING = 1e-9
-"""Sums of one set of numbers in two orders agree to this relative difference."""
+"""The relative rounding error of a sum in another order."""
 _SIGNED_RANK_EFFICIENCY = 3 / math.pi
 """The efficiency of the signed-rank interval against the mean's on normal data."""
 _POWER = 0.8
 _MOST_PAIRS = 1000
-"""A plan that needs more pairs than this is not worth naming."""
+"""Bound on the number of pairs that is worth suggesting."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Bounds and the probability that bounds made this way hold the true value."""
+    """A confidence interval with its exact level."""
 
     low: float
     high: float
@@ -65,14 +63,12 @@ class Interval:
 
 
 def walsh_averages(values: Sequence[float]) -> list[float]:
-    """The means of all pairs of values, each value also with itself, ascending."""
-    return sorted(
-        (a + b) / 2 for index, a in enumerate(values) for b in values[index:]
-    )  # n(n+1)/2 of them
+    """The n(n+1)/2 means of all pairs of values, each value also with itself, ascending."""
+    return sorted((a + b) / 2 for index, a in enumerate(values) for b in values[index:])
 
 
 def hodges_lehmann(values: Sequence[float]) -> float:
-    """The middle of a sample: the median of its Walsh averages.
+    """The location of a sample: the median of its Walsh averages.
 
     Errors: StatisticsError for no values.
     """
@@ -92,10 +88,10 @@ def signed_rank_cumulative(size: int) -> tuple[int, ...]:
 
 
 def signed_rank_interval(values: Sequence[float], alpha: float = ALPHA) -> Interval | None:
-    """The narrowest exact interval whose coverage is at least ``1 - alpha``.
+    """The narrowest exact interval with a coverage of at least ``1 - alpha``.
 
-    Where no interval reaches that (under six values at 0.05) the widest one there is, with the
-    level that it has. None for fewer than two values.
+    If none reaches it (fewer than six values at 0.05), the widest with its level. None for fewer
+    than two values.
     """
     size = len(values)
     if size <= 1:
@@ -110,9 +106,9 @@ def signed_rank_interval(values: Sequence[float], alpha: float = ALPHA) -> Inter
 
 
 def sign_flip_p(values: Sequence[float], *, seed: int = 1) -> float:
-    """The two-sided p of "the signs are coin tosses": patterns with a sum as far from zero.
+    """Two-sided p-value of the sign-flip test of the sum.
 
-    Exact up to 32 values; beyond, from 20 000 patterns drawn from ``seed``. 1 for no values.
+    Exact up to 32 values; beyond, from 20,000 random patterns of ``seed``. 1 for no values.
     """
     if not values:
         return 1.0
@@ -127,7 +123,7 @@ def sign_flip_p(values: Sequence[float], *, seed: int = 1) -> float:
 
 
 def _count_far_sums(values: Sequence[float], far: float) -> int:
-    """The number of sign patterns whose sum is at least ``far`` away from zero."""
+    """The number of sign patterns whose sum is at least ``far`` from zero."""
     if far <= 0:
         return 1 << len(values)
     half = len(values) // 2
@@ -156,10 +152,7 @@ def _sign_patterns(size: int, seed: int) -> list[int]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p values of tests made together, adjusted step-down.
-
-    ``p <= alpha`` then keeps the chance of any false claim among all of them at ``alpha``.
-    """
+    """The p-values adjusted by Holm's step-down method for the family-wise error rate."""
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     by_size = sorted(range(len(p_values)), key=p_values.__getitem__)
@@ -170,9 +163,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def fewest_pairs(tests: int = 1, alpha: float = ALPHA) -> int:
-    """The number of pairs below which no result can be significant: 6 for one test at 0.05.
+    """The fewest pairs with which a result can be significant: 6 for one test at 0.05.
 
-    With n pairs no two-sided p is smaller than 2 of the 2^n patterns.
+    With n pairs, the smallest two-sided p-value is 2 / 2^n.
     """
     return 1 + math.ceil(math.log2(max(tests, 1) / alpha))
 
@@ -180,11 +173,10 @@ def fewest_pairs(tests: int = 1, alpha: float = ALPHA) -> int:
 def pairs_needed(
     log_ratios: Sequence[float], *, worth: float, tests: int = 1, alpha: float = ALPHA
 ) -> int | None:
-    """About how many pairs would settle it, if further ones spread as these do.
+    """The approximate number of pairs that settles the outcome with a power of 80 %.
 
-    ``worth`` is the log of the smallest ratio worth having. An estimate beyond it is settled
-    when the interval leaves zero; one within it when the interval fits inside. With a chance of
-    80 %. None when more than 1000 pairs would be needed.
+    ``worth``: log of the smallest ratio worth having. An estimate beyond it is settled once the
+    interval excludes zero, one within it once the interval fits inside. None for more than 1000.
     """
     fewest = fewest_pairs(tests, alpha)
     if len(log_ratios) <= 1:
@@ -198,27 +190,26 @@ def pairs_needed(
     if estimate > worth:
         distance, reach = estimate, certain + normal.inv_cdf(_POWER)
     else:
-        # Both ends have to stay inside, so either may miss half as often.
+        # Both ends must stay inside, so each may miss only half as often.
         distance, reach = worth - estimate, certain + normal.inv_cdf((1 + _POWER) / 2)
     if distance <= 0 or reach * spread / distance > math.sqrt(_MOST_PAIRS):
         return None
-    # Half the square more, because the spread itself is only estimated (Guenther 1981).
+    # The second term corrects for the estimated spread (Guenther 1981).
     pairs = (reach * spread / distance) ** 2 + certain**2 / 2
     return max(fewest, math.ceil(pairs / _SIGNED_RANK_EFFICIENCY))
 
 
 _EXACT_PAIRS = 13
-"""Up to here every toss is counted: 2^12, the others mirror them."""
+"""Pairs up to which all 2^12 swaps are counted; the other half mirrors them."""
 _SAMPLED_TOSSES = 4_096
 
 
 def step_down(metrics: Sequence[Mapping[int, float]], *, seed: int = 1) -> list[float]:
-    """The p value of each metric, two-sided, adjusted for all of them.
+    """Two-sided p-values of metrics, adjusted step-down for the family-wise error rate.
 
-    A metric is its log ratio or difference in each pair, by the pair's number; not every metric
-    counts in every pair. ``p <= alpha`` keeps the chance of any false claim among all of them at
-    ``alpha``, whatever they have in common. Exact up to 13 pairs; beyond, from 4,096 tosses.
-    1 for a metric that is zero everywhere.
+    A metric is its log ratio or difference by pair number; not every metric counts in every pair.
+    The level holds under any correlation. Exact up to 13 pairs; beyond, from 4,096 random swaps. 1
+    for a metric that is zero everywhere.
     """
     pairs = sorted({pair for values in metrics for pair in values})
     by_toss = [_strengths(_scaled(values, pairs), seed) for values in metrics]
@@ -226,7 +217,7 @@ def step_down(metrics: Sequence[Mapping[int, float]], *, seed: int = 1) -> list[
     adjusted = [1.0] * len(metrics)
     strongest = [0.0] * (len(by_toss[0]) if by_toss else 0)
     for index in reversed(order):
-        # Those that are weaker than this one are in it already; the stronger ones do not count.
+        # The maximum is over this metric and all weaker ones.
         strongest = list(map(max, strongest, by_toss[index]))
         seen = by_toss[index][0] * (1 - _ROUNDING)
         if seen > 0:
@@ -239,13 +230,13 @@ def step_down(metrics: Sequence[Mapping[int, float]], *, seed: int = 1) -> list[
 
 
 def _scaled(values: Mapping[int, float], pairs: Sequence[int]) -> list[float]:
-    """The values by pair, of length 1 together: the sum then is as good as Student's t."""
+    """The values by pair, scaled to length 1, so that their sum is equivalent to Student's t."""
     length = math.sqrt(math.fsum(value * value for value in values.values()))
     return [values.get(pair, 0.0) / length if length else 0.0 for pair in pairs]
 
 
 def _strengths(values: Sequence[float], seed: int) -> list[float]:
-    """The size of the sum at each toss; the first is what was seen."""
+    """The absolute sum for each swap, the observed one first."""
     if not values:
         return [0.0]
     if len(values) <= _EXACT_PAIRS:
@@ -263,16 +254,16 @@ def _strengths(values: Sequence[float], seed: int) -> list[float]:
 
 
 FEWEST_SECONDS = 20
-"""Below this too few runs are left to resample."""
+"""The fewest seconds of a series: with fewer there are too few stretches to resample."""
 _MOST_POINTS = 600
-"""A longer window is first added up to so many stretches of equal length."""
+"""The points to which a longer series is shortened, by sums of equal stretches."""
 _RESAMPLES = 4000
 _SHORTEST_STRETCH = 5
 
 
 @dataclass(frozen=True)
 class Series:
-    """A quantity by second: a numerator and what it is divided by."""
+    """A quantity by second, as numerators and denominators."""
 
     numerators: tuple[float, ...]
     denominators: tuple[float, ...]
@@ -288,7 +279,7 @@ class Series:
 
 
 def resample(series: Series, seed: str, *, windows: int = _RESAMPLES) -> list[float]:
-    """The quantity in so many windows that could have been seen as well."""
+    """The quantity in resampled windows."""
     series = _shortened(series)
     size = len(series)
     length = max(_SHORTEST_STRETCH, math.ceil(math.sqrt(size)))
@@ -306,7 +297,7 @@ def resample(series: Series, seed: str, *, windows: int = _RESAMPLES) -> list[fl
 
 
 def percentile_interval(values: Sequence[float], alpha: float) -> tuple[float, float] | None:
-    """The bounds that leave half of ``alpha`` outside on either side; None for undefined ones."""
+    """The percentile interval that excludes half of ``alpha`` on either side; None for NaN."""
     if not values or any(math.isnan(value) for value in values):
         return None
     ascending = sorted(values)
@@ -327,29 +318,26 @@ def _shortened(series: Series) -> Series:
 
 
 def _stretch_sums(values: Sequence[float], length: int) -> list[float]:
-    """The sum of the stretch that begins at each place, around the end."""
+    """The sums of the circular stretches that begin at each place."""
     around = [*values, *values[: length - 1]]
     return [math.fsum(around[at : at + length]) for at in range(len(values))]
 
 
 LEAST_GAIN = 1.05
-"""A step to the next depth must bring 5 % more reads per second."""
-
+"""The factor in reads per second that a step to the next depth must bring."""
 
 MOST_P99_GROWTH = 2.0
-"""… and must not double p99."""
-
+"""The factor in p99 that a step must not exceed."""
 
 NOISE_FACTOR = 2.0
-"""A gain counts when it is larger than so many standard errors of the difference."""
-
+"""The standard errors of the difference that a gain must exceed."""
 
 _BURST_RATIO = 0.25
-"""A median so far below the mean time of a read at depth 1: the reads come in bursts."""
+"""The ratio of median to mean read time at depth 1 below which reads come in bursts."""
 
 
 class Knee(NamedTuple):
-    """The depth of the knee, and why; or why there is none."""
+    """The depth of the knee, or None, with the reason."""
 
     depth: int | None
     reason: str
@@ -358,10 +346,10 @@ class Knee(NamedTuple):
 def find_knee(points: Sequence[CurvePoint]) -> Knee:
     """The first depth whose next step does not pay.
 
-    A step does not pay when reads per second gain less than 5 % (or no more than the noise of the
-    two points) or p99 doubles. A single bad step that the next one makes good is noise.
-    None when the first step already does not pay (a plateau: a throttled disk, or one that
-    serves a read at a time) and when the last one still does.
+    A step pays if reads per second gain at least 5 % and more than the noise, and p99 does not
+    double. A single bad step that the next one makes up for is noise. None if the first step
+    already does not pay (a plateau: a throttled disk, or one that serves a read at a time), or if
+    the last one still does.
     """
     curve = sorted((p for p in points if p.reads_per_second > 0), key=lambda p: p.depth)
     if len(curve) < 3:  # noqa: PLR2004  # two steps: one that pays and one that does not
@@ -385,9 +373,9 @@ def find_knee(points: Sequence[CurvePoint]) -> Knee:
 
 
 def plateau_reads_per_second(points: Sequence[CurvePoint]) -> float | None:
-    """The rate that more depth does not pass: the mean over the depths that no longer gain.
+    """The mean rate over the depths that no longer gain; None if the rate still grows.
 
-    The best single point would be the luckiest one. None where the rate still grows.
+    The best single point would be the luckiest one.
     """
     curve = sorted((p for p in points if p.reads_per_second > 0), key=lambda p: p.depth)
     for index in range(len(curve) - 1):
@@ -398,7 +386,7 @@ def plateau_reads_per_second(points: Sequence[CurvePoint]) -> float | None:
 
 
 def _gains(curve: Sequence[CurvePoint], index: int) -> bool:
-    """True if going deeper pays in reads per second: with the next step, or with the next two."""
+    """True if reads per second gain with the next step or with the next two."""
     here = curve[index]
     return any(
         _is_more(here, deeper, LEAST_GAIN**steps)
@@ -417,7 +405,7 @@ def _is_more(here: CurvePoint, deeper: CurvePoint, factor: float) -> bool:
 
 
 def _p99_doubles(curve: Sequence[CurvePoint], index: int) -> bool:
-    """True if going deeper doubles p99, with the next step and with the next two."""
+    """True if p99 doubles both with the next step and with the next two."""
     here = curve[index].p99_seconds
     deeper = [point.p99_seconds for point in curve[index + 1 : index + 3]]
     if here is None or deeper[0] is None:
