@@ -36,7 +36,7 @@ from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.documents.sizing import SizeRange
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.scenario.run import run_scenario
-from nginx_tune.experiment.scenario.workload import asked_site, declare_workers, plan_workload
+from nginx_tune.experiment.scenario.workload import declared_site, declare_workers, plan_workload
 from nginx_tune.experiment.session import place_site
 from nginx_tune.experiment.view import emulate
 from nginx_tune.host.live import LiveHost
@@ -174,7 +174,7 @@ def _sizes(tables: dict[str, Any], memory_bytes: float, goal: AnswerGoal | None)
     )
     facts = msgspec.structs.replace(emulate(bare, lab, cpus=2), datasets=[scanned])
     facts = declare_workers(facts, lab.worker_processes)
-    site = place_site(asked_site(scenario), lab, Placement(address=LOOPBACK))
+    site = place_site(declared_site(scenario), lab, Placement(address=LOOPBACK))
     workload = plan_workload(scenario, facts)
     return size_hosts(facts, workload, site=site, request=SizeRequest(goal, "p99"))
 

@@ -26,7 +26,7 @@ from nginx_tune.decide.engine import decide
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.scenario import PredictionResult, Scenario, ScenarioRun
-from nginx_tune.experiment.scenario.workload import asked_site, plan_workload
+from nginx_tune.experiment.scenario.workload import declared_site, plan_workload
 from nginx_tune.experiment.session import place_site
 from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
 
@@ -50,7 +50,7 @@ def remake(run: ScenarioRun, scenario: Scenario) -> Remade:
         certificate="/certificate" if lab.tls else None,
         certificate_key="/key" if lab.tls else None,
     )
-    site = place_site(asked_site(scenario), lab, there)
+    site = place_site(declared_site(scenario), lab, there)
     made = decide(run.facts, plan_workload(scenario, run.facts), site=site)
     again = msgspec.structs.replace(
         run,

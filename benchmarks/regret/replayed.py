@@ -43,7 +43,7 @@ from nginx_tune.documents.facts import Cpu, Facts, Kernel, Nginx
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.workload import Workload
 from nginx_tune.experiment.scenario.workload import (
-    asked_site,
+    declared_site,
     declare_workers,
     plan_workload,
 )
@@ -125,7 +125,7 @@ def decided(cell: kept.KeptCell, scenario: Scenario, knowledge: Knowledge) -> li
         certificate_key="/key" if lab.tls else None,
     )
     facts, workload = knowledge(facts_of(cell, scenario), scenario)
-    site = place_site(asked_site(scenario), lab, there)
+    site = place_site(declared_site(scenario), lab, there)
     return decide(facts, workload, site=site).decisions
 
 

@@ -1,1 +1,1 @@
-"""Arms, what each is asked, and the runs in the sandbox that a verdict stands on."""
+"""Experiments: variants, their loads, and the sandboxed runs that a verdict rests on."""

@@ -1,16 +1,14 @@
-"""The host as a sandbox shows it: the files of a configuration, facts of an emulated host; pure.
+"""The host as a sandbox shows it: files of a configuration, and facts of an emulated host.
 
-Every argument that is an absolute path, or holds one, is taken for a file or directory that nginx
-reads, but for those of directives that take URIs; what is not there is left out later. A directory
-that holds half of a system is shown only where it is served.
+Files: every argument that is or contains an absolute path counts as one that nginx reads, except
+those of directives that take URIs; missing ones are left out later. Directories that hold much of
+the system are shown only if served.
 
-Every response of a tree may tell the worker's number, and nothing else of the tree is changed. A
-level takes the ``add_header`` lines of the level around it only where it has none of its own
-(ngx_http_headers_merge_conf). So the line goes into ``http``, for every level that takes what is
-there, and beside the first ``add_header`` of each level that has its own. It begins no line: what
-nginx says of the others keeps their numbers.
+Worker header: a level inherits ``add_header`` only if it has none of its own
+(ngx_http_headers_merge_conf). So the line goes into ``http``, and beside the first ``add_header``
+of each level that has one. It starts no new line, so line numbers in nginx's messages stay.
 
-The facts of an emulated host are those read inside the lab, and those of the lab itself.
+Facts: those read inside the lab, with the lab's own limits.
 """
 
 from __future__ import annotations
@@ -57,9 +55,9 @@ _URIS = frozenset(
         "error_log", "pid", "lock_file", "google_perftools_profiles", "rtmp_socket_dir",
     }
 )  # fmt: skip
-"""Directives whose arguments that begin with a slash are no files, or are written only."""
+"""Directives whose arguments with a slash are not files, or are only written."""
 _WRITTEN = ("_temp_path", "_cache_path", "_store")
-"""Ends of the names of directives whose places nginx makes itself."""
+"""Suffixes of directives whose places nginx makes itself."""
 _SERVED = ("root", "alias")
 _BROAD = frozenset(
     {
@@ -69,7 +67,7 @@ _BROAD = frozenset(
         "/var/run", "/var/tmp",  # noqa: S108
     }
 )  # fmt: skip
-"""Directories that hold more than one thing."""
+"""Directories that hold much of the system."""
 _PROGRAMS_OWN = ("--modules-path=", "--conf-path=")
 _STORES = ("proxy_store", "fastcgi_store", "uwsgi_store", "scgi_store")
 _DEFAULT_PREFIX = "/usr/local/nginx"
@@ -78,10 +76,10 @@ _DEFAULT_PREFIX = "/usr/local/nginx"
 def plan_view(
     trees: Iterable[ConfTree], flags: Iterable[str], prefix: str | None, *, directory: str
 ) -> HostNeeds:
-    """All that the sandbox of some configurations shows.
+    """The part of the host that the sandbox of some configurations shows.
 
-    ``flags`` are configure arguments; ``prefix`` is nginx's ``-p``, null for the build's own;
-    ``directory`` is what the trees' relative names stand on.
+    ``flags``: configure arguments. ``prefix``: nginx's ``-p``; None for the build's own.
+    ``directory``: the base of the trees' relative paths.
     """
     flags = list(flags)
     trees = list(trees)
@@ -94,7 +92,7 @@ def plan_view(
         written=sorted(
             written_places(
                 flags,
-                # Of a directory that nginx makes itself also the one that it makes it in.
+                # For a directory that nginx makes, also its parent.
                 [
                     path
                     for tree in trees
@@ -137,23 +135,23 @@ _DEFAULT_DIRECTORIES = {
     "--http-uwsgi-temp-path": "uwsgi_temp",
     "--http-scgi-temp-path": "scgi_temp",
 }
-"""Below the prefix, where the build does not say otherwise. Source: auto/options, auto/init."""
+"""Defaults below the prefix. Source: auto/options, auto/init."""
 
 
 def plan_places(
     flags: Iterable[str], written: Iterable[str] = (), *, prefix: str | None = None
 ) -> list[str]:
-    """Directories to cover: where the build and the configuration put logs, pids, temp files.
+    """The directories to cover: those of logs, pid files and temporary files.
 
-    ``prefix`` is nginx's, on which relative names stand; null where it is not known.
-    ``flags`` are configure arguments, ``written`` files that a configuration names. A directory
-    inside another that is covered is left out; so are ``stderr``, ``syslog:`` and variables.
+    ``flags``: configure arguments. ``written``: files that a configuration names. ``prefix``:
+    nginx's prefix for relative paths; None if unknown. Left out are directories inside others,
+    ``stderr``, ``syslog:`` and variables.
     """
     return outermost(written_places(flags, written, prefix=prefix))
 
 
 def outermost(places: Collection[str]) -> list[str]:
-    """Those that lie inside none of the others, in order."""
+    """The places that are not inside another one, sorted."""
     return sorted(
         place
         for place in places
@@ -164,7 +162,7 @@ def outermost(places: Collection[str]) -> list[str]:
 def written_places(
     flags: Iterable[str], written: Iterable[str] = (), *, prefix: str | None = None
 ) -> set[str]:
-    """All of those, the inner ones too."""
+    """The directories of ``plan_places``, including those inside others."""
     places = set(_ALWAYS)
     flags = list(flags)
     places |= _defaults(flags, prefix) if prefix else set()
@@ -178,17 +176,17 @@ def written_places(
 
 
 def required_directories(written: Iterable[str]) -> list[str]:
-    """Directories that must be there before nginx starts: those of files that it writes.
+    """The directories that must exist before nginx starts: those of files that it writes.
 
-    Of a temporary or cache path it makes the last directory itself. Source: ngx_create_paths.
+    nginx makes the last directory of a temporary or cache path itself. Source: ngx_create_paths.
     """
-    # A directory that nginx makes ends with "/.": the one that it makes it in must be there.
+    # A directory that nginx makes ends in "/."; its parent must exist.
     files = (path.removesuffix("/.") for path in written)
     return sorted({place for path in files for place in _parent(path)})
 
 
 def _defaults(flags: list[str], prefix: str) -> set[str]:
-    """The paths that the build leaves where nginx itself has it, or names by a relative path."""
+    """The build's places below its prefix: defaults, and relative paths."""
     given = {flag.partition("=")[0]: flag.partition("=")[2] for flag in flags}
     found = set()
     for option in _BUILD_FILES:
@@ -206,7 +204,7 @@ def _parent(path: str) -> set[str]:
     if not path.startswith("/") or "$" in path:
         return set()
     parent = PurePosixPath(posixpath.dirname(path))  # of "/a/." it is /a: paths drop the dot
-    # /var/run is a link to /run, and /dev holds devices; neither wants a cover of its own.
+    # /var/run is a link to /run, and /dev holds devices; neither needs a cover.
     known = {PurePosixPath("/"), PurePosixPath("/dev"), PurePosixPath("/var/run")}
     return set() if parent in known else {str(parent)}
 
@@ -216,23 +214,23 @@ def _inside(place: str, other: str) -> bool:
 
 
 def _threads(line: Directive) -> int:
-    """The threads that a line gives each worker; what is no number nginx refuses."""
+    """The threads per worker of a ``thread_pool`` line; nginx refuses what is not a number."""
     if line.name != "thread_pool":
         return 0
-    said = [arg.removeprefix("threads=") for arg in line.args if arg.startswith("threads=")]
-    numbers = [int(text) for text in said if text.isascii() and text.isdecimal()]
+    counts = [arg.removeprefix("threads=") for arg in line.args if arg.startswith("threads=")]
+    numbers = [int(text) for text in counts if text.isascii() and text.isdecimal()]
     return min(sum(numbers), ResourceLimits().processes)
 
 
 def _workers(line: Directive) -> int:
-    """The workers that a line asks for by number."""
-    asked = line.value if line.name == "worker_processes" and line.args else ""
-    is_number = asked.isascii() and asked.isdecimal()
-    return min(int(asked), ResourceLimits().processes) if is_number else 0
+    """The number of a ``worker_processes`` line; 0 for others."""
+    count = line.value if line.name == "worker_processes" and line.args else ""
+    is_number = count.isascii() and count.isdecimal()
+    return min(int(count), ResourceLimits().processes) if is_number else 0
 
 
 def merge_views(views: Sequence[HostNeeds]) -> HostNeeds:
-    """The view that shows all of them: variants of several builds run in one sandbox."""
+    """The union of views, for variants of several builds in one sandbox."""
     return HostNeeds(
         shown=list(dict.fromkeys(path for view in views for path in view.shown)),
         written=sorted({path for view in views for path in view.written}),
@@ -287,7 +285,7 @@ def _named(line: Directive, tree: ConfTree, base: str) -> Iterator[str]:
 
 
 def _static(path: str, *, is_served: bool) -> Iterator[str]:
-    """The path up to where it varies."""
+    """The constant beginning of a path."""
     cut = min((i for i in (path.find(c) for c in "$*?[") if i >= 0), default=len(path))
     if cut < len(path):
         path = path[:cut].rpartition("/")[0] or "/"
@@ -304,7 +302,7 @@ def _narrow(path: str) -> Iterator[str]:
 
 
 def opened_files(tree: ConfTree) -> list[str]:
-    """Full names of the files that nginx opens when it starts: logs and all that it reads."""
+    """Absolute paths of the files that nginx opens when it starts: logs and files it reads."""
     found: dict[str, None] = {}
     for line in tree.main.walk():
         is_log = line.name in {"access_log", "error_log"}
@@ -318,7 +316,7 @@ def opened_files(tree: ConfTree) -> list[str]:
 
 
 def module_files(tree: ConfTree, flags: Iterable[str], prefix: str | None) -> list[str]:
-    """Full names of the modules that a tree has nginx load. Source: ngx_load_module."""
+    """Absolute paths of the modules that a tree loads. Source: ngx_load_module."""
     base = tree.prefix or build_prefix(flags, prefix)
     lines = (line for line in tree.main.walk() if line.name == "load_module" and line.args)
     names = (posixpath.normpath(posixpath.join(base, line.value)) for line in lines)
@@ -326,9 +324,9 @@ def module_files(tree: ConfTree, flags: Iterable[str], prefix: str | None) -> li
 
 
 def written_directories(tree: ConfTree) -> list[str]:
-    """Directories that take what requests make: stored answers, uploads, logs by variables.
+    """Directories that requests write to and that are served or read too.
 
-    What is in them is served or read too.
+    They take stored answers, uploads, and logs whose paths have variables.
     """
     found: dict[str, None] = {}
     for line in http_directives(tree):
@@ -392,7 +390,7 @@ _SMALL_READ_BYTES = 4096
 
 
 def lab_datasets(lab: Lab) -> Iterator[Dataset]:
-    """What a scan of each disk's files would find."""
+    """The result of a scan of each disk's files."""
     for disk in lab.disks:
         sizes = sorted(
             size
@@ -425,10 +423,9 @@ def lab_datasets(lab: Lab) -> Iterator[Dataset]:
 
 
 def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
-    """The facts with the lab's limits in place of the machine's.
+    """The facts with the lab's limits instead of the machine's.
 
-    The disks are declared, not measured: a limited disk is what its limits say. So is the link to
-    the clients; the machine's own links fall away.
+    Disks and the link to the clients are declared, not measured; the machine's links are left out.
     """
     memory = facts.memory
     if lab.memory_bytes is not None:
@@ -439,7 +436,7 @@ def emulate(facts: Facts, lab: Lab, *, cpus: int) -> Facts:
             cgroup_limit_bytes=lab.memory_bytes,
             page_cache_limit_bytes=lab.memory_bytes,
             page_cache_limit_reason="the lab's memory limit around nginx",
-            # Who laid out the files looked their names up, outside the limit.
+            # Names are cached by the process that made the files, outside of the limit.
             names_apart=not lab.cold_names,
         )
     storage = facts.storage
@@ -484,7 +481,7 @@ def _limits(disk: LabDisk) -> str:
 
 
 def _links(lab: Lab) -> list[Link]:
-    """The link between clients and nginx; none over the loopback, which bounds nothing."""
+    """The link between clients and nginx; none for the loopback, which has no limit."""
     if lab.topology != "link" or lab.link.bits_per_second is None:
         return []
     reason = "the lab's link between clients and nginx"
@@ -494,8 +491,8 @@ def _links(lab: Lab) -> list[Link]:
 def _plateau(disk: LabDisk) -> Curve | None:
     """The curve of a limited disk.
 
-    The kernel counts a throttle's reads and bytes apart: a read takes what the slower of the two
-    takes, not both one after the other.
+    The kernel throttles reads and bytes separately, so a read takes the longer of the two waits,
+    not their sum.
     Source: tg_within_iops_limit() and tg_within_bps_limit() in block/blk-throttle.c, the longer
             wait of both; thread-pools reads 80 of its 80 MiB/s in chunks, at 400 reads a second.
     """

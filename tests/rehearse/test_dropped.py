@@ -27,7 +27,7 @@ def dropped(old: str, new: str) -> list[str]:
 def test_names_and_locations_that_are_gone_are_told() -> None:
     for new, said in (
         (A.format("location / { } location /api/ { }"),
-         ["*:80, b.test: no server names it any more, and that of a.test answers"]),
+         ["*:80, b.test: no server has this name any more, and that of a.test answers"]),
         (A.format("location / { }") + B, ["location /api/ of a.test (N:1): location / answers"]),
         (A.format("location = / { }") + B,
          ["location / of a.test (N:1): the server itself answers",
@@ -58,7 +58,7 @@ def test_patterns_and_a_name_of_several() -> None:
     assert dropped(old, new) == ["location ~ x$ of a.test (N:1): the server itself answers /anyx"]
     beside = "server { listen 80 default_server; server_name z.test; }"
     assert dropped(beside + old, beside + new) == [
-        "*:80, w.test: no server names it any more, and that of z.test answers",
+        "*:80, w.test: no server has this name any more, and that of z.test answers",
         "location ~ x$ of a.test (N:1): the server itself answers /anyx",
     ]
 

@@ -96,7 +96,9 @@ def test_what_this_host_refuses_and_what_is_served_no_longer_fails_it(
     assert after["failed"] > before["failed"] == 0
     assert any(one.endswith("OLD answers 200, NEW 503") for one in found["worse_answers"])
     (dropped,) = found["dropped"]
-    assert dropped == "*:18321, b.test: no server names it any more, and that of a.test answers"
+    assert (
+        dropped == "*:18321, b.test: no server has this name any more, and that of a.test answers"
+    )
 
 
 def test_what_is_sent_elsewhere_is_answered(run_cli: RunCli, place: Path) -> None:

@@ -77,7 +77,7 @@ PASSED = "location / { proxy_pass http://127.0.0.1:9192; }"
         (X % "alias OTHER/;", X % "return 200 ok;", "a.test /x/: a file with the baseline"),
         (X % "alias OTHER/;", "", "a.test /x/: 200 with the baseline, 404"),
         (X % "alias OTHER/;", "try_files $uri /index.html;",
-         "a.test /x/: a file with the baseline, a fallback in its place"),
+         "a.test /x/: a file with the baseline, a fallback with the candidate"),
         (API, "location /api/ { return 200 ok; }", "a.test /api/: passed on with the baseline"),
         (API, "try_files $uri /index.html;", "a.test /api/: passed on with the baseline, a file"),
         (API.replace("/api/", "/api"), API.replace("/api/", "= /api"),
@@ -131,12 +131,12 @@ def test_what_is_answered_as_before_is_not_lost(look: Look, before: str, after: 
 def test_a_server_that_is_gone_is_lost_and_another_is_not_asked_for_it(look: Look) -> None:
     found = look(API, API, B % ("b.test", PASSED), "")
     assert found["lost"] == [
-        "127.0.0.1:18191, b.test: no server names it any more, and that of a.test answers"
+        "127.0.0.1:18191, b.test: no server has this name any more, and that of a.test answers"
     ]
     assert not [one for one in found["found"] if "b-test" in one]
     found = look("", "", B % ("b.test c.test", "root OTHER;"), B % ("c.test", "root OTHER;"))
     assert found["lost"] == [
-        "127.0.0.1:18191, b.test: no server names it any more, and that of a.test answers"
+        "127.0.0.1:18191, b.test: no server has this name any more, and that of a.test answers"
     ]
     assert [one for one in found["found"] if "b-test (b.test: files, 200)" in one]
     # Named still, by a server that has none of its files.

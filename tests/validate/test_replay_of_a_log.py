@@ -119,7 +119,7 @@ def test_a_lab_has_files_of_the_sizes_that_were_sent(
     )  # fmt: skip
     assert run.returncode in {0, 4}, run.stderr
     said = "\n".join(json.loads(run.stdout)["environment"]["differences"])
-    assert "4 files of 1,055,000 bytes in all, as large as the manifest tells" in said
+    assert "4 files of 1,055,000 bytes in all, with the sizes of the manifest" in said
     shown = json.loads(run_cli("runs", "show", "last", "-f", "json", env=state).stdout)
     for block in shown["result"]["measurements"]:
         site = block["classes"]["site"]
@@ -213,7 +213,7 @@ def test_requests_that_are_passed_on_need_no_file(tmp_path: Path) -> None:
     assert replay.sizes == {"a/b": 10}
     _, *kept = map(json.loads, Path(replay.manifest).read_text().splitlines())
     assert [(line["path"], line.get("bytes")) for line in kept] == [("/api/x", None), ("/a/b", 10)]
-    assert "2 of 4 requests are for no file of the site" in replay.notes
+    assert "2 of 4 requests are not for files of the site" in replay.notes
 
 
 def test_a_manifest_of_another_site_is_one_line(tmp_path: Path) -> None:

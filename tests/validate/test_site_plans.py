@@ -337,7 +337,7 @@ def test_classes_go_to_the_listener_that_speaks_their_protocol() -> None:
     assert [item.target and item.target.port for item in aimed.classes] == [443, 8443]
     assert aimed.permit.ports == [80, 443, 8443]
     assert protocol_note(aimed, ["2", "3"]) == [
-        "asked: hot-http2 over HTTP/2; hot-http3 over HTTP/3"
+        "protocols: hot-http2 over HTTP/2; hot-http3 over HTTP/3"
     ]
     assert protocol_note(plan, []) == []
 

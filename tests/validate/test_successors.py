@@ -19,7 +19,7 @@ def server(names: str, body: str = "root /x;", listen: str = "80") -> str:
 
 def test_a_name_that_falls_to_another_server_is_lost() -> None:
     table = [
-        (A + B, A, "*:80, b.test: no server names it any more, and that of a.test answers"),
+        (A + B, A, "*:80, b.test: no server has this name any more, and that of a.test answers"),
         (A + server("b.test c.test"), A + server("b.test"), "*:80, c.test: no server names it"),
         (A + server("*.b.test"), A + server("www.b.test"), "*:80, *.b.test: no server names it"),
         (A + server(".b.test"), A + server("b.test"), "*:80, .b.test: no server names it"),
@@ -27,13 +27,13 @@ def test_a_name_that_falls_to_another_server_is_lost() -> None:
         (A + server(r"~^x\d+\.test$"), A, r"*:80, ~^x\d+\.test$: no server names it"),
         (A + server("b.test") + server("*.test", "return 301 /;"),
          A + server("*.test", "return 301 /;"),
-         "*:80, b.test: no server names it any more, and that of *.test answers"),
+         "*:80, b.test: no server has this name any more, and that of *.test answers"),
         # A page for the rest that took such names before, by another spelling of its wildcard too.
         (A + server("b.test") + server("*.test", "return 301 /;"),
          A + server(".test", "return 301 /;"),
-         "*:80, b.test: no server names it any more, and that of .test answers"),
+         "*:80, b.test: no server has this name any more, and that of .test answers"),
         (server("b.test") + server("~."), server("~.", "aio threads; root /x;"),
-         "*:80, b.test: no server names it any more, and that of ~. answers"),
+         "*:80, b.test: no server has this name any more, and that of ~. answers"),
         (server("a.test", "root /a;", "80 default_server") + server("b.test"),
          server("a.test", "root /a;") + server("b.test", "root /x;", "80 default_server"),
          "*:80, any other name: another default server, that of b.test, answers"),

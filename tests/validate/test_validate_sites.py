@@ -226,7 +226,7 @@ def test_a_workload_is_asked_for(run_cli: RunCli, site: Path) -> None:
     verdict = json.loads(run.stdout)
     assert run.stderr == ""
     said = verdict["environment"]["differences"]
-    assert any("120 requests a second, popularity exponent 1" in line for line in said)
+    assert any("120 requests per second, popularity exponent 1" in line for line in said)
     if verdict["outcome"] != "invalid":
         assert verdict["gates"][0]["passed"]
 

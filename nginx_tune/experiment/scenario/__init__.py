@@ -1,1 +1,1 @@
-"""From a scenario's file to an experiment, its claims and predictions."""
+"""Scenario files: their experiments, claims and predictions."""

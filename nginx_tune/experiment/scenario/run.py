@@ -34,8 +34,8 @@ from nginx_tune.experiment.scenario.files import check_scenario
 from nginx_tune.experiment.scenario.workload import (
     HOST,
     PORT,
-    asked_site,
     declare_workers,
+    declared_site,
     mounts_of,
     plan_workload,
     share_out,
@@ -394,7 +394,7 @@ def _prepare(
     """Make the decisions for the lab's host before any load, and write the variants."""
     facts = session.facts(mounts_of(scenario.lab))
     facts = declare_workers(facts, scenario.lab.worker_processes)
-    site = session.place(asked_site(scenario))
+    site = session.place(declared_site(scenario))
     prediction = decide(facts, plan_workload(scenario, facts), site=site)
     served = _served(session, scenario)
     variants = make_variants(

@@ -1,8 +1,8 @@
-"""A host of ``size`` as a scenario: a scale model of it in the lab, asked at the rate it carries.
+"""A host of ``size`` as a scenario: a scale model in the lab, loaded at the rate it carries.
 
-Memory and data are scaled down together, which keeps the share of the requests that memory answers;
-disks, sizes of files and the rate are the host's. Of many disks one stands for all, with its share
-of memory, data, link and rate, so that it is as busy as it would be.
+Memory and data are scaled down together, which keeps the share of requests answered from memory.
+Disks, file sizes and rate are the host's. One disk stands for all of them, with its share of
+memory, data, link and rate, so that it is as busy as on the host.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ _MOST_FILES = 40_000
 _LEAST_MEMORY_BYTES = 96 * _MIB
 _MOST_BYTES_PER_SECOND = 200e6
 _MOST_REQUESTS_PER_SECOND = 4000.0
-"""What a lab on one machine, with the load beside it, sends without being the limit itself."""
+"""The rate that a lab on one machine, load included, sends without being the limit."""
 _MOST_LINK_BITS_PER_SECOND = 2 * 10**9
 _FEWEST_ANSWERS = 1500
-"""For the 99th percentile of a class, with some to spare."""
+"""The answers that the 99th percentile of a class needs, with some to spare."""
 _LONGEST_SECONDS = 60.0
 _LONGEST_WARMUP_SECONDS = 40.0
 _SETTLED = 1.5
-"""Requests for each object that the page cache holds, until it has those of the long run."""
+"""Requests per object of a full page cache until it has its long-run contents."""
 _LARGER = 4.0
-"""Times that a lab's data may be larger than what is usual."""
+"""The factor by which a lab's data may exceed its usual size."""
 
 
 def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
-    """The tables of a scenario that measures the nearest host.
+    """The tables of a scenario that measures the recommended host.
 
-    That is the one which carries the asked rate at least cost; without such a rate this host, at
-    the rate that it carries.
-    Errors: UndecidedError where no lab can be its scale model.
+    That is the cheapest one that carries the requested rate; without one, this host at the rate
+    that it carries.
+    Errors: UndecidedError if no lab can be its scale model.
     """
     host = nearest_host(sizing)
     column = sizes.columns[host.disks]
@@ -56,8 +56,8 @@ def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
         rate = host.carried_per_second.low if host.carried_per_second else 0.0
     if rate <= 0:
         raise UndecidedError(
-            "no host of the table is sure to carry a rate, so there is none to measure",
-            hint="--rate N, or another --objective",
+            "no host of the table certainly carries any rate, so there is nothing to measure",
+            hint="give --rate N, or another --objective",
         )
     exponent = sizes.situation.exponent.value or 0.0
     return scenario_tables(
@@ -73,7 +73,7 @@ def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
 
 
 def nearest_host(sizing: Sizing) -> SizedHost:
-    """The cheapest host that carries the asked rate, else this one."""
+    """The cheapest host that carries the requested rate, else this one."""
     if sizing.cheapest is not None:
         return sizing.hosts[sizing.cheapest]
     return next(host for host in sizing.hosts if host.is_this)
@@ -92,7 +92,7 @@ def scenario_tables(
 ) -> Mapping[str, Any]:
     """The tables of a scenario: one of the host's ``disks`` in the lab, stock and recommended.
 
-    Errors: UndecidedError where no lab can be its scale model.
+    Errors: UndecidedError if no lab can be its scale model.
     """
     i = server.inputs
     scale = _scale(server, disks, rate)
@@ -146,29 +146,29 @@ def scenario_tables(
 
 
 def _scale(server: Server, disks: int, rate: float) -> float:
-    """The share of the data and the memory that one disk of the lab has."""
+    """The share of the host's data and memory that the lab's disk has."""
     i = server.inputs
     bytes_per_second = rate / disks * i.object_bytes * server.sent_ratio
     if rate / disks > _MOST_REQUESTS_PER_SECOND or bytes_per_second > _MOST_BYTES_PER_SECOND:
         raise UndecidedError(
-            f"{rate / disks:,.0f} requests a second of {i.object_bytes / _MIB:.3g} MiB from one "
-            "disk are more than a lab on one machine sends",
+            f"{rate / disks:,.0f} requests per second of {i.object_bytes / _MIB:.3g} MiB from one "
+            "disk are more than a lab on one machine can send",
             hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
         )
     data = i.objects * i.object_bytes
-    wanted = min(1 / disks, _MOST_DATA_BYTES / data, _MOST_FILES / i.objects)
-    kept = max(wanted, min(1 / disks, _LEAST_MEMORY_BYTES / i.page_cache_bytes))
-    if kept > _LARGER * wanted:
+    usual = min(1 / disks, _MOST_DATA_BYTES / data, _MOST_FILES / i.objects)
+    scale = max(usual, min(1 / disks, _LEAST_MEMORY_BYTES / i.page_cache_bytes))
+    if scale > _LARGER * usual:
         raise UndecidedError(
-            "no scale model: with the least memory that a lab has, "
+            "no scale model: with a lab's least memory, "
             f"{_LEAST_MEMORY_BYTES // _MIB} MiB, its data would be too large",
             hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
         )
-    return kept
+    return scale
 
 
 def _lab_disk(disk: Disk, model: ModelDisk) -> dict[str, Any]:
-    """The lab's disk for one of the host's: by its curve, of its class, or as the model has it."""
+    """The lab's disk for one of the host's: by its curve, its class, or the model."""
     name = disk.class_ if disk.class_ in LIMITS else "hdd"
     if disk.curve is not None and disk.curve.points:
         found = model_of_curve(disk.curve, name)  # type: ignore[arg-type]  # a key of LIMITS

@@ -1,4 +1,4 @@
-"""The site and workload of a scenario, and how requests of its classes spread over files; pure."""
+"""The site and workload of a scenario, and the popularity of its files."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ HOST = "localhost"
 
 
 def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
-    """The demand of the scenario, declared: the decisions then predict what it will show.
+    """The demand of the scenario as a declared workload, from which decisions predict its result.
 
-    Requests in flight are the users of closed classes; an open class adds its rate, and so do
-    users of random files who pause, since a read is short beside a pause; what is answered
-    without a file is no part of it. All random requests may miss the page cache at once, and on
-    average those do that it does not hold.
+    Requests in flight are the users of closed classes. Open classes add their rate, and so do users
+    of random files who pause, since a read is short compared with a pause. Requests without a file
+    do not count. All random requests may miss the page cache at once; on average those miss that it
+    does not hold.
     """
     scenario = msgspec.structs.replace(
         scenario, classes=[part for item in scenario.classes for part in _apart(item)]
@@ -89,7 +89,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
 
 
 def _apart(item: ScenarioClass) -> list[ScenarioClass]:
-    """A class with a rate, some of whose requests need no file, as two."""
+    """A class with a rate, split in two if some of its requests need no file."""
     rate, times = item.arrivals.rate_per_second, item.beside_memory
     if not times or rate is None:
         return [item]
@@ -103,7 +103,7 @@ def _apart(item: ScenarioClass) -> list[ScenarioClass]:
 
 
 def _data(datasets: Sequence[Dataset]) -> ServedData:
-    """The files of all disks together."""
+    """The files of all disks."""
     if not datasets:
         return ServedData()
     return ServedData(
@@ -115,7 +115,7 @@ def _data(datasets: Sequence[Dataset]) -> ServedData:
 
 
 def _sizes(datasets: Sequence[Dataset]) -> ObjectSizes:
-    """Sizes of the files; several disks have the mean of all and the quantiles of the first."""
+    """The file sizes: the mean over all disks, and the quantiles of the first."""
     first = datasets[0].sizes if datasets else None
     if first is None:
         return ObjectSizes(provenance="measured")
@@ -130,10 +130,7 @@ def _sizes(datasets: Sequence[Dataset]) -> ObjectSizes:
 
 
 def declare_workers(facts: Facts, workers: int) -> Facts:
-    """The facts of a host with at least as many CPUs as the experiment has workers.
-
-    The decisions then reckon with these workers, and both kinds of variants have them.
-    """
+    """The facts with at least as many CPUs as workers, so that decisions plan for them."""
     if (facts.cpu.effective or 0) >= workers:
         return facts
     cpu = msgspec.structs.replace(
@@ -143,7 +140,7 @@ def declare_workers(facts: Facts, workers: int) -> Facts:
 
 
 def _taken_by_client(reading: Sequence[ScenarioClass]) -> float | None:
-    """The rate that a client takes, on average, where all of them are slow."""
+    """The mean rate of a client in bytes per second, if all clients are slow."""
     clients = [
         c.connections if c.read_pace_of == "connection" else c.arrivals.users or c.connections
         for c in reading
@@ -156,9 +153,9 @@ def _taken_by_client(reading: Sequence[ScenarioClass]) -> float | None:
 
 
 def _by_path(scenario: Scenario, reading: Sequence[ScenarioClass]) -> dict[str, float]:
-    """Requests a second for random files of each disk, where all come by themselves.
+    """Requests per second for random files by mount, if all classes are open loops.
 
-    Users who wait for their answers ask a slow disk less often, nobody knows beforehand how much.
+    Closed-loop users request less from a slow disk, by an unknown amount.
     """
     lab = scenario.lab
     random = [item for item in reading if item.source == "random"]
@@ -174,7 +171,7 @@ def _by_path(scenario: Scenario, reading: Sequence[ScenarioClass]) -> dict[str, 
 
 
 def _without_file(classes: Sequence[ScenarioClass]) -> float | None:
-    """Requests a second that are answered from nginx's own memory."""
+    """Requests per second that are answered without a file."""
     return sum(c.arrivals.rate_per_second or 0.0 for c in classes if c.source == "memory") or None
 
 
@@ -183,13 +180,13 @@ def _requests_per_connection(classes: list[ScenarioClass]) -> float:
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of what is known; None where nothing is."""
+    """The sum of the known counts; None without any."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
 
 def _pausing_rate(item: ScenarioClass) -> float:
-    """Requests a second of users who pause between random files; 0 of all others."""
+    """Requests per second of users who pause between random files; 0 for other classes."""
     if item.source != "random" or not item.arrivals.think_seconds:
         return 0.0
     return (item.arrivals.users or 0) / item.arrivals.think_seconds
@@ -211,7 +208,7 @@ class _Files(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Files next to each other in rank that are asked for alike."""
+    """Files of neighbouring ranks with equal popularity."""
 
     first: float
     last: float
@@ -220,11 +217,11 @@ class _Span(NamedTuple):
 
 
 def declare_popularity(scenario: Scenario) -> Popularity:
-    """The popularity of files, as the classes say who is asked for how often.
+    """The popularity of the files, from the classes.
 
-    Where all classes that read files have rates, the shares of all of them are known. Who waits
-    for answers asks as often as they come: then it is the popularity of the random requests
-    alone, each class by its users, or by its files where only some of them wait.
+    If all classes that read files have rates, their shares are known. Closed loops have no known
+    rates: then only random requests count, weighted by users, or by files if only some classes are
+    closed loops.
     """
     reading = [c for c in scenario.classes if c.source not in WITHOUT_FILE]
     rated = all(c.arrivals.rate_per_second is not None for c in reading)
@@ -255,7 +252,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
 
 
 def requested_mean_bytes(scenario: Scenario) -> float | None:
-    """Mean size over requests, where all classes have rates; None where it is not known."""
+    """The mean size over requests, if all classes have rates; else None."""
     reading = [c for c in scenario.classes if c.source not in WITHOUT_FILE]
     files = _files_by_disk(scenario.lab)
     rates = [c.arrivals.rate_per_second for c in reading]
@@ -267,9 +264,9 @@ def requested_mean_bytes(scenario: Scenario) -> float | None:
 
 
 def _known_requests(scenario: Scenario, counted: Sequence[ScenarioClass]) -> float | None:
-    """Requests of these that a run's page cache has seen in the middle of what is measured.
+    """The requests that a run's page cache has seen halfway through the measured time.
 
-    None where it has seen all files before, and where some of who asks waits for answers.
+    None for a warm start, and if some classes are closed loops.
     """
     rates = [c.arrivals.rate_per_second for c in counted]
     if scenario.starts == "warm" or None in rates:
@@ -293,7 +290,7 @@ def _files_by_disk(lab: Lab) -> dict[str, _Files]:
 
 
 def _disk_of(item: ScenarioClass, files: dict[str, _Files]) -> str:
-    """The disk whose files a class asks for; empty for none that is known."""
+    """The disk whose files a class requests; empty for an unknown one."""
     name = item.disk or next(iter(files), "")
     return name if name in files else ""
 
@@ -309,7 +306,7 @@ def _weights(counted: Sequence[ScenarioClass], files: dict[str, _Files]) -> list
 
 
 def _curve(counted: Sequence[ScenarioClass], files: dict[str, _Files]) -> list[CurveShare]:
-    """Shares of the requests over bytes, the most popular first."""
+    """Cumulative shares of requests over bytes, the most popular first."""
     weights = _weights(counted, files)
     total = sum(weights)
     groups: list[tuple[float, float]] = []
@@ -330,7 +327,7 @@ def _curve(counted: Sequence[ScenarioClass], files: dict[str, _Files]) -> list[C
 
 
 def _spans(item: ScenarioClass, files: int, share: float) -> list[_Span]:
-    """Runs of files in the order of the plan, with the share of each; the hot one first."""
+    """The spans of a class's files by rank, with their shares; the hot file is rank 0."""
     if item.source == "hot":
         return [_Span(0.0, 1.0, share)]
     first = 1.0 if files > 1 else 0.0
@@ -343,7 +340,7 @@ def _spans(item: ScenarioClass, files: int, share: float) -> list[_Span]:
 
 
 def _together(spans: Sequence[_Span], files: _Files) -> Iterable[tuple[float, float]]:
-    """Pieces of the ranks with the requests of all classes for them: files, and their share."""
+    """The ranks in pieces, each with its number of files and their share over all classes."""
     edges = sorted({0.0, float(files.number), *(e for s in spans for e in (s.first, s.last))})
     for low, high in pairwise(edges):
         share = sum(
@@ -355,10 +352,9 @@ def _together(spans: Sequence[_Span], files: _Files) -> Iterable[tuple[float, fl
 
 
 def share_out(lab: Lab, objects: Sequence[ServedFile], *, host: str) -> dict[str, list[ServedFile]]:
-    """The objects by the disk whose cache has them.
+    """The objects by the disk whose cache holds them.
 
-    The key is that of ``decide.cache_layout``, ``$scheme$host$request_uri``; so is the order of
-    the disks.
+    Key (``$scheme$host$request_uri``) and disk order are those of ``decide.cache_layout``.
     """
     disks = [disk.name for disk in lab.disks if disk.writable and not disk.spare]
     scheme = "https" if lab.tls else "http"
@@ -369,8 +365,8 @@ def share_out(lab: Lab, objects: Sequence[ServedFile], *, host: str) -> dict[str
     return found
 
 
-def asked_site(scenario: Scenario) -> Site:
-    """The site as decisions are told of it, before the lab places it."""
+def declared_site(scenario: Scenario) -> Site:
+    """The site as decisions get it, before the lab places it."""
     mounts = mounts_of(scenario.lab)
     return Site(
         listen=[f"127.0.0.1:{PORT}"],
@@ -382,12 +378,12 @@ def asked_site(scenario: Scenario) -> Site:
 
 
 def mounts_of(lab: Lab) -> list[str]:
-    """The directories of a lab's disks that files are served from."""
+    """The mounts of a lab's disks with served files."""
     return [disk.mount for disk in lab.disks if not disk.spare]
 
 
 def _prefixes(lab: Lab) -> list[str]:
-    """The URL prefix of each disk's files, where the names of the files tell the disks apart."""
+    """The URL prefix of each disk's files, if the prefixes distinguish the disks."""
     named = [{f"/{item.prefix}" for item in lab.data if item.disk == d.name} for d in lab.disks]
     found = [next(iter(prefixes)) for prefixes in named if len(prefixes) == 1]
     several = len(lab.disks) > 1

@@ -1,1 +1,1 @@
-"""From two configurations to an experiment and its validation."""
+"""The validation of a configuration against another one."""

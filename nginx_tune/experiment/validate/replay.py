@@ -1,6 +1,6 @@
-"""Recorded requests as a lab can answer them: the files of a manifest, and the requests for these.
+"""Recorded requests as a lab can answer them: the files of a manifest, and their requests.
 
-Paths become names below a root, with sizes; where there are too many, a share of them is kept.
+Paths become file names below a root, with sizes. If there are too many, a share is kept.
 """
 
 from __future__ import annotations
@@ -26,27 +26,25 @@ from nginx_tune.documents.learning import Manifest, ManifestRequest, encode_mani
 from nginx_tune.documents.loadplan import LoadClass
 from nginx_tune.errors import UndecidedError, UsageError
 
-_SAID = "--manifest"
-
 
 class Replay(NamedTuple):
-    """Requests, and the files that answer them."""
+    """Requests, with the files that answer them."""
 
     manifest: str
-    """The file of the requests that are left."""
+    """The file of the kept requests."""
     sizes: dict[str, int]
-    """Bytes of each file by its name below the root."""
+    """Bytes by file name below the root."""
     share: float
-    """The share of objects that are kept."""
+    """The share of objects that is kept."""
     notes: list[str]
 
 
 def make_replay(
     manifest: Path, directory: Path, placing: Placing, *, scale: float | None
 ) -> Replay:
-    """The replay of a manifest; its requests are written into the directory.
+    """The replay of a manifest, with its requests in a file of the directory.
 
-    Errors: UsageError for a manifest that cannot be read, UndecidedError when nothing is left.
+    Errors: UsageError for a manifest that cannot be read, UndecidedError if nothing is left.
     """
     files = plan_files(requests_of(manifest), placing, scale)
     kept: list[ManifestRequest] = []
@@ -71,34 +69,34 @@ def make_replay(
             )
     if not kept:
         raise UndecidedError(
-            f"{_SAID}: none of its {count:,} requests is for a file of the site",
+            f"--manifest: none of its {count:,} requests is for a file of the site",
             hint=f"the site's files are at {placing.url_prefix or '/'}",
         )
     path = _write(kept, directory)
     total = sum(files.sizes.values())
     notes = [
-        f"{len(files.sizes):,} files of {total:,} bytes in all, as large as the manifest tells"
+        f"{len(files.sizes):,} files of {total:,} bytes in all, with the sizes of the manifest"
     ]
     if files.share < 1:
         notes.append(
-            f"{files.share:.3g} of the manifest's objects, and so {len(kept):,} of its {count:,} "
-            "requests"
+            f"{files.share:.3g} of the manifest's objects, which are {len(kept):,} of its "
+            f"{count:,} requests"
         )
     elif len(kept) < count:
-        notes.append(f"{count - len(kept):,} of {count:,} requests are for no file of the site")
+        notes.append(f"{count - len(kept):,} of {count:,} requests are not for files of the site")
     return Replay(path, files.sizes, files.share, notes)
 
 
 def without_foreign_lengths(manifest: Path, directory: Path, passes: Passes) -> str:
-    """The requests, without the lengths of what is passed on: a stub answers that.
+    """A manifest without the lengths of requests that are passed on and answered by a stub.
 
-    Shape: the manifest's own path where nothing of it is passed on.
+    Shape: the manifest's own path if nothing is passed on.
     """
-    if not any(passes(one.path) for one in requests_of(manifest)):
+    if not any(passes(request.path) for request in requests_of(manifest)):
         return str(manifest)
     kept = [
-        msgspec.structs.replace(one, bytes=None, range=None) if passes(one.path) else one
-        for one in requests_of(manifest)
+        msgspec.structs.replace(r, bytes=None, range=None) if passes(r.path) else r
+        for r in requests_of(manifest)
     ]
     return _write(kept, directory)
 
@@ -110,20 +108,20 @@ def _write(requests: list[ManifestRequest], directory: Path) -> str:
     return str(path)
 
 
-def asked_of(item: LoadClass) -> Iterator[tuple[str, int | None]]:
-    """The requests of a class, with the length that it expects where it knows one."""
+def expected_lengths(item: LoadClass) -> Iterator[tuple[str, int | None]]:
+    """The paths of a class with the lengths that it expects; None for an unknown length."""
     paths = item.paths
     if paths.manifest is not None:
-        for one in requests_of(Path(paths.manifest)):
-            yield one.path, None if one.range else one.bytes
+        for request in requests_of(Path(paths.manifest)):
+            yield request.path, None if request.range else request.bytes
     else:
         yield from zip_longest(paths.paths, paths.bytes or [])
 
 
 def requests_of(manifest: Path) -> Iterator[ManifestRequest]:
-    """Each request of a manifest.
+    """The requests of a manifest.
 
-    Errors: UsageError for one that cannot be read.
+    Errors: UsageError for a manifest that cannot be read.
     """
     decoder = msgspec.json.Decoder(ManifestRequest)
     number = 0
@@ -139,41 +137,41 @@ def requests_of(manifest: Path) -> Iterator[ManifestRequest]:
 
 
 USUAL_BYTES = 1 << 30
-"""Bytes of all files, when no share is asked for: made in some seconds."""
+"""Bytes of all files by default, which take some seconds to make."""
 _MOST_FILES = 50_000
 _USUAL_FILE_BYTES = 64 << 10
-"""The size where no request tells the size of any file."""
+"""The size of files if no request has a size."""
 _LONGEST_NAME_BYTES = 255
 _ESCAPED = re.compile(rb"%([0-9A-Fa-f]{2})")
 Passes = Callable[[str], bool]
-"""Tells whether the requests for a path are passed on to another server."""
+"""True for a path whose requests are passed on to another server."""
 
 
 class Files(NamedTuple):
-    """The files that requests ask for, below the root."""
+    """The requested files below the root."""
 
     sizes: dict[str, int]
     share: float
-    """The share of objects that are kept."""
+    """The share of objects that is kept."""
     unusable: int
-    """Objects whose names can be no files."""
+    """Objects whose names cannot be files."""
 
 
 class Placing(NamedTuple):
-    """Names below a root for paths."""
+    """The mapping of paths to file names below a root."""
 
     url_prefix: str
     index_file: str
-    """The name for a directory."""
+    """The file for a directory."""
     hashed: bool
     passes: Passes
 
     def url(self, path: str) -> str:
-        """The URL that is asked for: a hash is a name below the root."""
+        """The URL of a path; a hashed path is a file name below the root."""
         return f"{self.url_prefix}{path}" if self.hashed else path
 
     def name(self, path: str) -> str | None:
-        """The file below the root; None for what can be none."""
+        """The file name below the root; None for a path that cannot be a file."""
         if self.hashed:
             return path.removeprefix("/")
         raw = path.partition("?")[0].encode("utf-8", "surrogateescape")
@@ -190,48 +188,47 @@ class Placing(NamedTuple):
 
 
 def plan_files(requests: Iterable[ManifestRequest], placing: Placing, scale: float | None) -> Files:
-    """The files that the requests need; a share of the objects, and with them of the requests.
+    """The files that the requests need, or a share of them.
 
-    Which objects are kept is told by their names alone, so both variants and every run have the
-    same.
+    The kept objects depend on their names only, so they are the same in all variants and runs.
     """
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for request in requests:
         name = None if placing.passes(request.path) else placing.name(request.path)
         if name is not None:
-            found[name] = max(found.get(name, -1), _size(request))
-    known = [size for size in found.values() if size >= 0]
+            sizes[name] = max(sizes.get(name, -1), _size(request))
+    known = [size for size in sizes.values() if size >= 0]
     usual = sum(known) // len(known) if known else _USUAL_FILE_BYTES
-    found = {name: size if size >= 0 else usual for name, size in found.items()}
-    total = sum(found.values())
+    sizes = {name: size if size >= 0 else usual for name, size in sizes.items()}
+    total = sum(sizes.values())
     share = scale or min(1.0, USUAL_BYTES / total if total else 1.0)
-    share = min(share, _MOST_FILES / len(found) if found else 1.0)
-    kept = {name: size for name, size in found.items() if is_kept(name, share)}
+    share = min(share, _MOST_FILES / len(sizes) if sizes else 1.0)
+    kept = {name: size for name, size in sizes.items() if is_kept(name, share)}
     usable = _without_directories(kept)
     return Files(usable, share, len(kept) - len(usable))
 
 
 def is_kept(name: str, share: float) -> bool:
-    """True if an object is one of the share."""
+    """True if an object belongs to the kept share."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "big") < share * 2**64
 
 
 def passes_of(tree: ConfTree, server: Directive) -> Passes:
-    """The test whether a server passes a path on."""
+    """The predicate of the paths that a server passes on."""
     matcher = LocationMatcher(tree)
     passing = {one.scope.own for one in passes(scopes(tree), Variables(tree))}
     return lambda path: matcher.location_of(server, path.partition("?")[0]) in passing
 
 
 def _size(request: ManifestRequest) -> int:
-    """The size of the object; -1 when the request does not tell."""
+    """The size of the requested object; -1 if unknown."""
     if request.bytes is not None:
         return request.bytes
     return -1 if request.range is None else request.range[1] + 1
 
 
 def _without_directories(sizes: dict[str, int]) -> dict[str, int]:
-    """Those that are no directory of another."""
+    """The files whose names are not directories of other files."""
     directories = {name[:at] for name in sizes for at, letter in enumerate(name) if letter == "/"}
     return {name: size for name, size in sizes.items() if name not in directories}

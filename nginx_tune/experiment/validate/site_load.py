@@ -1,6 +1,6 @@
-"""The load of a validation, over its protocols, at the first root and in other places; pure.
+"""The load of a validation: recorded requests, a workload, or the default classes.
 
-Recorded requests, a learnt workload, or the loads of the sources.
+It covers the first root and other places, over the requested protocols.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from nginx_tune.measure.load.classes import (
 SITE = "site"
 """The class of the site's own traffic."""
 _CONNECTIONS = 512
-"""Arrivals are not to wait for the probe."""
+"""Enough connections that arrivals do not wait for the probe."""
 _DEFAULT_EXPONENT = 0.8
 _LEAST_RATIO = 0.001
-"""The least share of all requests; below, a class of its own tells nothing."""
+"""The share of requests below which a class is left out."""
 MOST = 12
-"""Classes of other places: each has connections of its own."""
+"""Bound on the other places that are loaded, each with its own connections."""
 MOST_FILES = 500
-"""The most files of one such place."""
+"""Bound on the files of such a place."""
 _FURTHER_USERS = 2
 _FURTHER_CONNECTIONS = 256
 _FURTHER_HELD = 8
-"""Held connections of such a class: there are up to ``MOST`` of them beside each other."""
+"""Open connections of each such class, of which there are up to ``MOST``."""
 _WORDS: dict[MultiplexedVersion | None, str] = {None: "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}
 
 C = TypeVar("C", bound=RequestClass)
 
 
 def default_load() -> SiteLoad:
-    """A hot file and random ones, and two users of every other place."""
+    """The default load: a hot file, random files, and two users of every other place."""
     return SiteLoad(classes=default_classes(), primary_metric="hot.requests_per_second", asks="all")
 
 
 def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoad:
-    """The requests of a manifest at the times they came, beside a location without a file."""
+    """The requests of a manifest at their recorded times, beside the URL without a file."""
     site = ScenarioClass(
         name=SITE,
         source="random",
@@ -69,7 +69,7 @@ def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoa
         held_connections=HELD_CONNECTIONS,
         arrivals=Arrivals(kind="replay", speed=speed),
     )
-    pace = "as recorded" if speed == 1 else f"{speed:g} times as fast as recorded"
+    pace = "at its recorded pace" if speed == 1 else f"at {speed:g} times its recorded pace"
     return SiteLoad(
         classes=[site, _memory()],
         primary_metric=f"{SITE}.mean",
@@ -80,15 +80,15 @@ def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoa
 
 
 def workload_load(workload: Workload) -> SiteLoad:
-    """The rate and popularity of a workload over the files that are served.
+    """The rate and popularity of a workload over the served files.
 
-    Which file is popular is not known, so the files stand in an order of their own.
+    The popular files are not known, so the rank of a file is arbitrary.
     Errors: UsageError for a workload without a rate.
     """
     rate = workload.rate.peak_per_second or workload.rate.mean_per_second
     if not rate:
         raise UsageError(
-            "the workload has no request rate", hint="learn it from a log, or declare rate"
+            "the workload has no request rate", hint="learn it from a log, or declare 'rate'"
         )
     exponent = workload.popularity.exponent
     site = ScenarioClass(
@@ -100,12 +100,12 @@ def workload_load(workload: Workload) -> SiteLoad:
         held_connections=HELD_CONNECTIONS,
         arrivals=Arrivals(kind="poisson", rate_per_second=rate),
     )
-    said = f"{rate:g} requests a second, popularity exponent {site.exponent:g}"
+    what = f"{rate:g} requests per second, popularity exponent {site.exponent:g}"
     locations = workload.traffic.locations if workload.traffic else []
     return SiteLoad(
         classes=[site, _memory()],
         primary_metric=f"{SITE}.mean",
-        notes=[f"load of the workload: {said}"],
+        notes=[f"load of the workload: {what}"],
         asks="locations" if locations else "files",
         locations=locations,
         rate_per_second=rate,
@@ -113,7 +113,7 @@ def workload_load(workload: Workload) -> SiteLoad:
 
 
 def share_of(load: SiteLoad, server: str, location: str) -> float | None:
-    """The share of the requests that a place has; None where none is told."""
+    """The share of requests of a place; None if the load does not state it."""
     shares = [
         one.requests_ratio
         for one in load.locations
@@ -123,10 +123,7 @@ def share_of(load: SiteLoad, server: str, location: str) -> float | None:
 
 
 def with_rest(classes: Sequence[ScenarioClass], ratio: float) -> list[ScenarioClass]:
-    """The classes with this share of the site's own rate: what is asked elsewhere is not here.
-
-    Without any of it the class is left out.
-    """
+    """The classes, with this share of the site's rate at the entry point; left out if too small."""
     return [
         msgspec.structs.replace(
             item,
@@ -142,7 +139,7 @@ def with_rest(classes: Sequence[ScenarioClass], ratio: float) -> list[ScenarioCl
 
 
 def _is_site(item: ScenarioClass) -> bool:
-    """Over whatever protocol."""
+    """True for the class of the site's own traffic over any protocol."""
     return item.name == SITE or item.name.startswith(f"{SITE}-http")
 
 
@@ -151,16 +148,16 @@ def _memory() -> ScenarioClass:
 
 
 def over_protocols(load: SiteLoad, protocols: Sequence[MultiplexedVersion]) -> SiteLoad:
-    """The same load over each of some protocols, a class for each; none leaves it HTTP/1.1.
+    """The load over each of some protocols, with a class for each; without any, over HTTP/1.1.
 
-    Connections are held, and each carries many requests. A rate is shared out evenly.
-    Errors: UsageError for recorded requests over several.
+    Connections stay open and carry many requests each. A rate is divided evenly.
+    Errors: UsageError for recorded requests over several protocols.
     """
     if not protocols:
         return load
     if load.manifest and len(protocols) > 1:
         raise UsageError(
-            "recorded requests came once, and are asked over one protocol",
+            "recorded requests can be replayed over one protocol only",
             hint="give --http2 or --http3, not both",
         )
     head, _, rest = load.primary_metric.partition(".")
@@ -175,12 +172,12 @@ def over_protocols(load: SiteLoad, protocols: Sequence[MultiplexedVersion]) -> S
 
 
 def class_name(name: str, protocol: MultiplexedVersion | None, count: int) -> str:
-    """The name of a class over one of so many protocols."""
+    """The name of a class over one of ``count`` protocols."""
     return name if protocol is None or count == 1 else f"{name}-http{protocol}"
 
 
 def over_protocol(item: C, protocol: MultiplexedVersion | None, count: int) -> C:
-    """A class of HTTP/1.1 over one of so many protocols."""
+    """An HTTP/1.1 class over one of ``count`` protocols, with its share of the rate."""
     if protocol is None:
         return item
     rate = item.arrivals.rate_per_second
@@ -201,7 +198,7 @@ def over_protocol(item: C, protocol: MultiplexedVersion | None, count: int) -> C
 def offered(
     pair: tuple[SiteRequest, SiteRequest], wanted: Sequence[MultiplexedVersion]
 ) -> list[MultiplexedVersion | None]:
-    """Over what a place is asked: the wanted protocols that both variants offer, else HTTP/1.1."""
+    """The protocols of a place: the requested ones that both variants offer, else HTTP/1.1."""
     found = [one for one in wanted if all(request.spoken.at(one) is not None for request in pair)]
     return [*found] or [None]
 
@@ -209,13 +206,13 @@ def offered(
 def class_names(
     pair: tuple[SiteRequest, SiteRequest], wanted: Sequence[MultiplexedVersion]
 ) -> list[str]:
-    """The names of its classes."""
+    """The names of a place's classes."""
     protocols = offered(pair, wanted)
     return [class_name(pair[0].name, one, len(protocols)) for one in protocols]
 
 
 def at_listeners(plan: LoadPlan, entry: EntryPoint) -> LoadPlan:
-    """The plan with each class aimed at the listener of the entry that speaks its protocol."""
+    """The plan, with each class at the entry point's listener for its protocol."""
     classes = []
     for item in plan.classes:
         protocol = _protocol(item)
@@ -234,7 +231,7 @@ def _permit(plan: LoadPlan, classes: Sequence[LoadClass]) -> Permit:
 
 
 def wanted_protocols(load: SiteLoad) -> list[MultiplexedVersion]:
-    """The protocols of the entry's classes beside HTTP/1.1."""
+    """The protocols of the load's classes other than HTTP/1.1."""
     found: list[MultiplexedVersion] = []
     if any(item.http2 is not None for item in load.classes):
         found.append("2")
@@ -244,14 +241,14 @@ def wanted_protocols(load: SiteLoad) -> list[MultiplexedVersion]:
 
 
 def protocol_note(plan: LoadPlan, wanted: Sequence[MultiplexedVersion]) -> list[str]:
-    """The protocols of all classes, where any but HTTP/1.1 was wanted."""
+    """A note on the protocols of all classes, if any other than HTTP/1.1 was requested."""
     if not wanted:
         return []
     by_protocol: dict[str, list[str]] = {}
     for item in plan.classes:
         by_protocol.setdefault(_WORDS[_protocol(item)], []).append(item.name)
-    said = "; ".join(f"{', '.join(by_protocol[word])} over {word}" for word in sorted(by_protocol))
-    return [f"asked: {said}"]
+    parts = [f"{', '.join(by_protocol[word])} over {word}" for word in sorted(by_protocol)]
+    return [f"protocols: {'; '.join(parts)}"]
 
 
 def _protocol(item: LoadClass) -> MultiplexedVersion | None:
@@ -268,10 +265,9 @@ def plan_classes(
     files: Sequence[ServedFile],
     rate_per_second: float | None,
 ) -> list[LoadClass]:
-    """The classes of an ask, one over each protocol at the listener that speaks it.
+    """The classes of a place, one for each protocol at the listener for it.
 
-    Its files are asked for, or its one URL; by two users where no rate is known. ``files`` are
-    URLs.
+    They request its files (by URL) if it has any, else its URL; by two users if no rate is known.
     """
     paths = Paths(kind="fixed", paths=[request.url])
     if files:
@@ -304,7 +300,7 @@ def plan_classes(
 
 
 def with_extra_classes(plan: LoadPlan, extra: Sequence[LoadClass]) -> LoadPlan:
-    """The plan with more classes, and leave to ask their servers."""
+    """The plan with further classes, and permission for their servers."""
     targets = [plan.target, *(item.target for item in extra if item.target is not None)]
     permit = msgspec.structs.replace(
         plan.permit,

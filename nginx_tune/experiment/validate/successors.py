@@ -28,14 +28,14 @@ from nginx_tune.conf.virtual_servers import (
 from nginx_tune.experiment.operations import Response, answer_clause
 
 _DEFAULT = "80"
-"""The address of a server without ``listen``, where root starts nginx: ngx_http_add_listen."""
+"""The port of a server without ``listen``, if root starts nginx. Source: ngx_http_add_listen."""
 _OK = 200
 _GATEWAY = frozenset({502, 504})
-"""Statuses where nothing, or nothing in time, answers in the place of an upstream."""
+"""Statuses for an upstream without an answer, or without one in time."""
 
 
 SuccessorKind = Literal["files", "passed", "own"]
-"""The source of an answer: a file, what another server says, or the configuration itself."""
+"""The source of an answer: a file, another server, or the configuration itself."""
 
 
 class _Socket(NamedTuple):
@@ -44,18 +44,18 @@ class _Socket(NamedTuple):
     is_tls: bool
     is_proxied: bool
     is_both: bool
-    """A wildcard of IPv6 takes IPv4 too."""
+    """True for an IPv6 wildcard that takes IPv4 too."""
 
 
 def lost_listeners(baseline: ConfTree, candidate: ConfTree) -> list[str]:
-    """Addresses that clients connect to, where the candidate would not answer them as before."""
-    were, there = list(_sockets(baseline)), list(_sockets(candidate))
-    # Ranges of ports may be written in other pieces.
-    cuts = PortCuts([one.name for one in (*were, *there)])
-    were, there = _cut(were, cuts), _cut(there, cuts)
+    """The baseline's addresses at which the candidate no longer answers clients as before."""
+    before, after = list(_sockets(baseline)), list(_sockets(candidate))
+    # The variants may split port ranges differently.
+    cuts = PortCuts([socket.name for socket in (*before, *after)])
+    before, after = _cut(before, cuts), _cut(after, cuts)
     lost: dict[str, None] = {}
-    for socket in were:
-        reached = [one for one in there if _reaches(one, socket)]
+    for socket in before:
+        reached = [other for other in after if _reaches(other, socket)]
         what = f"{socket.name}{' (QUIC)' if socket.is_quic else ''}"
         if not reached:
             lost[f"{what}: the candidate does not listen there"] = None
@@ -84,12 +84,12 @@ def _sockets(tree: ConfTree) -> Iterator[_Socket]:
             )
 
 
-def _cut(found: Sequence[_Socket], cuts: PortCuts) -> list[_Socket]:
-    return [one._replace(name=piece) for one in found for piece in cuts.pieces(one.name)]
+def _cut(sockets: Sequence[_Socket], cuts: PortCuts) -> list[_Socket]:
+    return [one._replace(name=piece) for one in sockets for piece in cuts.pieces(one.name)]
 
 
 def _reaches(theirs: _Socket, socket: _Socket) -> bool:
-    """True if who connects to ``socket`` comes to ``theirs``."""
+    """True if clients of ``socket`` reach ``theirs``."""
     if theirs.is_quic != socket.is_quic:
         return False
     if theirs.name == socket.name:
@@ -106,9 +106,9 @@ def is_reached(wanted: SocketName, theirs: SocketName, *, takes_ipv4: bool) -> b
 
 
 def lost_answer(baseline: Response, candidate: Response, *, has_silent: bool) -> str:
-    """The reason why the candidate no longer serves a place of the baseline's; empty where it does.
+    """The reason why the candidate no longer serves a place of the baseline; empty if it does.
 
-    ``has_silent``: some server that nginx asks has no stub here, so that 502 says nothing.
+    ``has_silent``: true if some server that nginx asks has no stub, so that a 502 proves nothing.
     """
     if baseline.status is None or not 200 <= baseline.status < 400:  # noqa: PLR2004  # not served
         return ""
@@ -130,20 +130,23 @@ def lost_content(
     has_partner: bool,
     has_file: bool = True,
 ) -> str:
-    """The reason why an answer without error is none in the baseline's place; empty where it is.
+    """The reason why a good answer of the candidate does not replace the baseline's; or empty.
 
-    Another text of the same kind is a change of the site. What was a file and is now said by the
-    configuration itself is gone, and so is what an application answered: by the configuration, or
-    by files where its location is gone (``has_partner``), a fallback's for one. So is a file where
-    the one that the candidate would send is not there (``has_file``), and a fallback comes.
+    Other content of the same kind is a change of the site, not a loss. Lost are:
+
+    - a file in whose place the configuration itself answers;
+    - a file that the candidate does not have (``has_file``), so that a fallback answers;
+    - an application's answer in whose place the configuration answers, or files do because its
+      location is gone (``has_partner``).
     """
     alike = baseline.digest == candidate.digest and baseline.length_bytes == candidate.length_bytes
     if baseline.status != _OK or candidate.status != _OK or alike:
         return ""
     if before == "files" and after == "own":
-        return f"a file with the baseline, {_bytes(candidate)} of the candidate's own in its place"
+        own = f"{_bytes(candidate)} from the configuration itself"
+        return f"a file with the baseline, {own} with the candidate"
     if before == "files" and after == "files" and not has_file:
-        return "a file with the baseline, a fallback in its place with the candidate"
+        return "a file with the baseline, a fallback with the candidate"
     if before == "passed" and (after == "own" or (after == "files" and not has_partner)):
         what = "an answer of its own" if after == "own" else "a file"
         return f"passed on with the baseline, {what} with the candidate"
@@ -153,15 +156,15 @@ def lost_content(
 def moved_content(
     baseline: Response, candidate: Response, *, before: SuccessorKind, after: SuccessorKind
 ) -> str:
-    """The reason not to compare variants of which one asks another server; empty if none."""
+    """The reason not to compare a place that only one variant passes on; empty for none."""
     if {before, after} != {"files", "passed"} or baseline.status != candidate.status:
         return ""
     if baseline.digest == candidate.digest:
         return ""
     if before == "files":
         return (
-            "files with the baseline, passed on with the candidate: a stub answers, so nothing "
-            "tells whether they are there"
+            "files with the baseline, passed on with the candidate: a stub answers, so their "
+            "existence is unknown"
         )
     return "passed on with the baseline, where a stub answers, files with the candidate"
 
@@ -173,19 +176,19 @@ def _bytes(answer: Response) -> str:
 def is_loaded(
     answers: Sequence[Response], *, are_files: bool = False, is_empty: bool = False
 ) -> tuple[int | None, str]:
-    """The status that a class expects; None and why not where the variants do not serve it alike.
+    """The status to expect from a place; None with the reason if the variants differ.
 
-    Of a directory without files (``is_empty``) it is no wonder that nothing is served.
+    ``is_empty``: true for a directory without files, whose refusal needs no explanation.
     """
     statuses = {one.status for one in answers}
     faults = [one.fault for one in answers if one.fault]
     if faults:
         return None, f"no answer: {faults[0]}"
     if len(statuses) > 1:
-        found = " and ".join(str(one.status) for one in answers)
-        return None, f"the configurations answer {found}"
+        both = " and ".join(str(one.status) for one in answers)
+        return None, f"the configurations answer {both}"
     status = answers[0].status
-    if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or sent elsewhere
+    if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or redirected
         return None, f"answers {status}" if is_empty else answer_clause(status)
     lengths = [one.length_bytes for one in answers]
     if are_files and len(set(lengths)) > 1 and None not in lengths:
@@ -197,24 +200,24 @@ def is_loaded(
 
 
 _NO_NAMES = frozenset({"", "_", "localhost"})
-"""Names of servers that are reached because no other is named."""
+"""Names of servers that clients reach because no other name matches."""
 
 
 class Successors(NamedTuple):
     """The successors of the baseline's servers."""
 
     servers: dict[Directive, Directive]
-    """The server of the candidate that answers for the first name of one that is left."""
+    """The candidate's server that answers for the first remaining name of a server."""
     hosts: dict[Directive, str]
-    """Whom to ask for where the first name of a server is lost and another is not."""
+    """A remaining host name of servers whose first name is lost."""
     gone: set[Directive]
-    """Servers of the baseline of which no name is left."""
+    """The baseline's servers without any remaining name."""
     lost: list[str]
-    """Names that fall to a server that they were kept from before."""
+    """Names that now fall to another of the baseline's servers."""
 
 
 def find_successors(baseline: ConfTree, candidate: ConfTree) -> Successors:
-    """The server of the candidate for each address and name of the baseline."""
+    """The candidate's server for each address and name of the baseline."""
     there = virtual_servers(candidate)
     found: dict[Directive, dict[str, Directive]] = {}
     firm: dict[Directive, Directive] = {}
@@ -249,7 +252,7 @@ def find_successors(baseline: ConfTree, candidate: ConfTree) -> Successors:
 
 
 class _Place:
-    """An address of the baseline and what a client reaches there in the candidate."""
+    """An address of the baseline, with the servers that clients reach there in the candidate."""
 
     def __init__(self, before: VirtualServers, after: VirtualServers) -> None:
         self._before, self._after = before, after
@@ -257,28 +260,28 @@ class _Place:
         self._bodies = {one: _body(one) for one in (*before.servers, *after.servers)}
 
     def continues(self, server: Directive, other: Directive) -> bool:
-        """True if a server of the candidate is one of the baseline: by a name, or by all else."""
+        """True if a server is the same one in the candidate: by a name, or by all its lines."""
         shared = self._names[server] & self._names[other]
         return bool(shared) or self._bodies[server] == self._bodies[other]
 
     def lost_to(self, server: Directive, host: str) -> str:
-        """The reason why a host of a server is lost; empty where it is not."""
+        """The reason why a host of a server is lost; empty if it is not."""
         choice = self._after.choose(host)
         other = choice.server
         if self.continues(server, other) or self._is_named_anew(choice, host):
             return ""
         was_named = self._before.choose(host).name
         if not any(self.continues(one, other) for one in self._before.servers):
-            return ""  # no other stood there before: it may be this one with another name
+            return ""  # a new server, which may be this one under another name
         if was_named is None:
-            return f"another default server, {_called(other)}, answers"
-        return f"no server names it any more, and {_called(other)} answers"
+            return f"another default server, {_description(other)}, answers"
+        return f"no server has this name any more, and {_description(other)} answers"
 
     def _is_named_anew(self, choice: Answering, host: str) -> bool:
-        """True if the name that takes a host takes it more closely than those its server had.
+        """True if a name matches a host more specifically than all old names of its server.
 
-        A page for all the rest takes the hosts that others give up, and is for none of them;
-        the same page by another spelling of its wildcard is no more.
+        A catch-all server takes the hosts that others drop, but does not replace them, however its
+        wildcard is spelled.
         """
         if choice.name is None:
             return False
@@ -294,7 +297,7 @@ class _Place:
 
 
 def _samples(before: VirtualServers) -> Iterator[tuple[Directive, str, str]]:
-    """The server, its name as written, and a host that it answers for."""
+    """The servers with each name as written and a host that it matches."""
     for server in before.servers:
         for name in names_of(server):
             for host in sample_hosts(name) if name not in _NO_NAMES else ():
@@ -306,7 +309,7 @@ def _samples(before: VirtualServers) -> Iterator[tuple[Directive, str, str]]:
 
 
 def _reached(before: VirtualServers, there: list[VirtualServers]) -> list[VirtualServers]:
-    """The address that clients of another come to: the address itself, else a wildcard's."""
+    """The candidate's servers that clients of an address reach: its own, else a wildcard's."""
     alike = [one for one in there if one.is_quic == before.is_quic]
     own = [one for one in alike if _is_same(one.socket, before.socket)]
     return own or [
@@ -315,12 +318,12 @@ def _reached(before: VirtualServers, there: list[VirtualServers]) -> list[Virtua
 
 
 def _is_same(one: SocketName, other: SocketName) -> bool:
-    """True if they are one address, ports of a range being written in other pieces or not."""
+    """True for the same address, even with port ranges split differently."""
     return one == other or (one[:2] == other[:2] and one.meets(other))
 
 
 def _refuses(server: Directive) -> bool:
-    """True if it stands there to serve nothing: who is not refused any more has lost nothing."""
+    """True for a server that only refuses, so that its clients have nothing to lose."""
     block = server.block or Block([])
     whole = [one for one in block.all("location") if one.args == ("/",)]
     levels = [block, *(one.block for one in whole if len(block.all("location")) == 1 and one.block)]
@@ -337,13 +340,13 @@ def _own_names(server: Directive) -> frozenset[str]:
     return frozenset(map(str.lower, names_of(server))) - _NO_NAMES
 
 
-def _called(server: Directive) -> str:
+def _description(server: Directive) -> str:
     name = names_of(server)[0]
     return f"that of {name}" if name else "one without a name"
 
 
 def _body(server: Directive) -> tuple[str, ...]:
-    """All that it says but for where it is reached."""
+    """The lines of a server other than ``listen`` and ``server_name``."""
     block = server.block or Block([])
     return tuple(_text(one) for one in block if one.name not in {"listen", "server_name"})
 

@@ -27,7 +27,7 @@ from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.experiment import find_warmup, run_pairs, search_variants
 from nginx_tune.experiment.operations import MODULE_INSIDE, Question
 from nginx_tune.experiment.session import has_files, shown
-from nginx_tune.experiment.validate.replay import asked_of
+from nginx_tune.experiment.validate.replay import expected_lengths
 from nginx_tune.experiment.validate.sampled import unexpected
 from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
 from nginx_tune.experiment.validate.workbench import Rival, Workbench, open_workbench
@@ -326,7 +326,7 @@ class FirstRuns:
         if item.http3 is not None or (item.http2 is not None and target.tls is None):
             return ""
         variants = {v.name: v for v in self._workbench.experiment.variants}
-        lengths = dict(islice(asked_of(item), _MOST_URLS))
+        lengths = dict(islice(expected_lengths(item), _MOST_URLS))
         all_urls = list(lengths)
         for start in range(0, len(all_urls), _URLS_AT_ONCE):
             urls = all_urls[start : start + _URLS_AT_ONCE]
