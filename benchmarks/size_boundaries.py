@@ -36,7 +36,7 @@ from nginx_tune.documents.scenario import Scenario, ScenarioRun
 from nginx_tune.documents.sizing import SizeRange
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.experiment.scenario.run import run_scenario
-from nginx_tune.experiment.scenario.workload import declared_site, declare_workers, plan_workload
+from nginx_tune.experiment.scenario.workload import declare_workers, declared_site, plan_workload
 from nginx_tune.experiment.session import place_site
 from nginx_tune.experiment.view import emulate
 from nginx_tune.host.live import LiveHost

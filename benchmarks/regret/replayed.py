@@ -43,8 +43,8 @@ from nginx_tune.documents.facts import Cpu, Facts, Kernel, Nginx
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.workload import Workload
 from nginx_tune.experiment.scenario.workload import (
-    declared_site,
     declare_workers,
+    declared_site,
     plan_workload,
 )
 from nginx_tune.experiment.session import place_site
