@@ -466,7 +466,7 @@ class Taking:
         server, logs = self._server, self._logs
         server.end_slowly()
         self._shown.turn_to(side.variant)
-        # The new sandbox reuses process ids, so log lines are told apart by their position.
+        # The new sandbox reuses process ids, so log lines are distinguished by position.
         seen = len(logs.lines())
         try:
             server.start(side)

@@ -323,35 +323,34 @@ def _learn(
     Refusals by a limit are ignored.
     """
     answers: list[dict[str, tuple[Response, Response]]] = [{} for _ in roots]
-    wanted = [[file for batch in root.batches for file in batch.sample] for root in roots]
+    pending = [[file for batch in root.batches for file in batch.sample] for root in roots]
     for _ in range(_MOST_LOOKS):
-        if not any(wanted):
+        if not any(pending):
             break
         surveyed = [
             _answers(session, variant, [
                 Question(target=root.targets[n], url=file.url)
-                for root, files in zip(roots, wanted, strict=True) for file in files
+                for root, files in zip(roots, pending, strict=True) for file in files
             ], limits)
             for n, variant in enumerate(variants)
         ]  # fmt: skip
-        came = iter(zip(*surveyed, strict=True))
-        for root, known, files in zip(roots, answers, wanted, strict=True):
-            told = {file.url: next(came) for file in files}
+        pairs = iter(zip(*surveyed, strict=True))
+        for root, known, files in zip(roots, answers, pending, strict=True):
             refusals = limits.statuses(root.targets[0]) | limits.statuses(root.targets[1])
-            known.update({url: both for url, both in told.items()
-                          if not any(one.status in refusals for one in both)})  # fmt: skip
-        settled = [
-            [settle(batch, known) for batch in root.batches]
+            for file in files:
+                both = next(pairs)
+                if not any(answer.status in refusals for answer in both):
+                    known[file.url] = both
+        pending = [
+            [file for batch in root.batches for file in settle(batch, known).unsettled]
             for root, known in zip(roots, answers, strict=True)
         ]
-        wanted = [[file for one in found for file in one.unsettled] for found in settled]
-    return [
-        _Learnt(
-            [file for batch in root.batches for file in settle(batch, known).files],
-            {k: why for batch in root.batches for k, why in settle(batch, known).refused.items()},
-        )
-        for root, known in zip(roots, answers, strict=True)
-    ]
+    learnt = []
+    for root, known in zip(roots, answers, strict=True):
+        found = [settle(batch, known) for batch in root.batches]
+        refused = {label: why for one in found for label, why in one.refused.items()}
+        learnt.append(_Learnt([file for one in found for file in one.files], refused))
+    return learnt
 
 
 def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:

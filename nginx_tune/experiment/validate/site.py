@@ -18,8 +18,8 @@ from nginx_tune.experiment.target import EntryPoint, FilePlace, file_places, pla
 from nginx_tune.experiment.validate.site_load import (
     MOST,
     class_names,
+    protocols_of,
     share_of,
-    wanted_protocols,
     with_rest,
 )
 from nginx_tune.experiment.validate.site_requests import SiteRequest, common_requests, plan_requests
@@ -100,7 +100,7 @@ def read_site(
     Errors: ConfigurationError for a tree that cannot be parsed, UndecidedError if there is nothing
             to load, UsageError for a gate on an unknown metric.
     """
-    wanted = wanted_protocols(load)
+    protocols = protocols_of(load)
     for tree in (baseline, candidate):
         _require_whole(tree)
     successors = find_successors(baseline, candidate)
@@ -109,11 +109,11 @@ def read_site(
         successors,
         files,
         error_logs=(builds[0].error_log_path, builds[1].error_log_path),
-        protocols=wanted,
+        protocols=protocols,
     )
     entries = found.pair
     for tree, entry in zip((baseline, candidate), entries, strict=True):
-        _require_protocols(tree, entry, wanted)
+        _require_protocols(tree, entry, protocols)
     if found.without_files and load.asks == "files":
         raise without_files(found.without_files)
     requests, looked_at, left_out = _requests((baseline, candidate), entries, load, successors)
@@ -229,9 +229,9 @@ def _requests(
     own = [plan_requests(tree, entry) for tree, entry in zip(trees, entries, strict=True)]
     requests, alone, left_out = common_requests(own[0], own[1], successors)
     if load.asks == "locations":
-        told = {(share.server, share.location) for share in load.locations}
-        requests = [(one, other) for one, other in requests if (one.server, one.location) in told]
-        labels = {" ".join(filter(None, place)) for place in told}
+        stated = {(share.server, share.location) for share in load.locations}
+        requests = [(one, other) for one, other in requests if (one.server, one.location) in stated]
+        labels = {" ".join(filter(None, place)) for place in stated}
         left_out = {label: why for label, why in left_out.items() if label in labels}
     left_out |= {one.label: f"more than {MOST} others" for one, _ in requests[MOST:]}
     looked_at = [*requests[MOST:], *alone][:MOST_LOOKED_AT] if trees[0] is not trees[1] else []

@@ -196,18 +196,20 @@ def over_protocol(item: C, protocol: MultiplexedVersion | None, count: int) -> C
 
 
 def offered(
-    pair: tuple[SiteRequest, SiteRequest], wanted: Sequence[MultiplexedVersion]
+    pair: tuple[SiteRequest, SiteRequest], requested: Sequence[MultiplexedVersion]
 ) -> list[MultiplexedVersion | None]:
     """The protocols of a place: the requested ones that both variants offer, else HTTP/1.1."""
-    found = [one for one in wanted if all(request.spoken.at(one) is not None for request in pair)]
+    found = [
+        one for one in requested if all(request.spoken.at(one) is not None for request in pair)
+    ]
     return [*found] or [None]
 
 
 def class_names(
-    pair: tuple[SiteRequest, SiteRequest], wanted: Sequence[MultiplexedVersion]
+    pair: tuple[SiteRequest, SiteRequest], requested: Sequence[MultiplexedVersion]
 ) -> list[str]:
     """The names of a place's classes."""
-    protocols = offered(pair, wanted)
+    protocols = offered(pair, requested)
     return [class_name(pair[0].name, one, len(protocols)) for one in protocols]
 
 
@@ -230,7 +232,7 @@ def _permit(plan: LoadPlan, classes: Sequence[LoadClass]) -> Permit:
     )
 
 
-def wanted_protocols(load: SiteLoad) -> list[MultiplexedVersion]:
+def protocols_of(load: SiteLoad) -> list[MultiplexedVersion]:
     """The protocols of the load's classes other than HTTP/1.1."""
     found: list[MultiplexedVersion] = []
     if any(item.http2 is not None for item in load.classes):
@@ -240,9 +242,9 @@ def wanted_protocols(load: SiteLoad) -> list[MultiplexedVersion]:
     return found
 
 
-def protocol_note(plan: LoadPlan, wanted: Sequence[MultiplexedVersion]) -> list[str]:
+def protocol_note(plan: LoadPlan, requested: Sequence[MultiplexedVersion]) -> list[str]:
     """A note on the protocols of all classes, if any other than HTTP/1.1 was requested."""
-    if not wanted:
+    if not requested:
         return []
     by_protocol: dict[str, list[str]] = {}
     for item in plan.classes:
