@@ -13,6 +13,7 @@ import click
 from nginx_tune.cli.history import (
     state_of,
     state_option,
+    tell_way_back,
     write_ahead,
     write_change,
 )
@@ -56,7 +57,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     "--pid",
     type=Whole(min=1),
     metavar="PID",
-    help="The nginx master that is told, where several run.",
+    help="The nginx master to reload, where several run.",
 )
 @click.option(
     "--watch",
@@ -173,6 +174,8 @@ def command(
             LiveHost(), state, proposed, reads, _wish(options), onlooker=onlooker
         )
     write_change(applied.journal, formats, output, tuple(applied.notes))
+    if applied.outcome == "kept":
+        tell_way_back(ctx, applied.journal)
     return _STATUS[applied.outcome]
 
 
@@ -295,5 +298,8 @@ def _proposed(overlays: tuple[str, ...]) -> list[Proposed]:
         after = hashlib.sha256(content).hexdigest()
         found.append(Proposed(full, content, before, after))
     if not found:
-        raise UsageError("nothing to change", hint="give --overlay PATH=NEW")
+        raise UsageError(
+            "nothing to change",
+            hint="give a plan (nginx-tune plan -f json -o plan.json), or --overlay PATH=NEW",
+        )
     return found

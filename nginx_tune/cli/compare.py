@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--primary", metavar="METRIC", help="The metric that decides (of runs: BEFORE's own)."
 )
-@click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
+@click.option("--accept-inconclusive", is_flag=True, help="Exit 0 for an inconclusive comparison.")
 @output_options("console", "json")
 def command(
     *,

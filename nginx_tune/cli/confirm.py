@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from nginx_tune.cli.history import state_of, state_option, write_change
+from nginx_tune.cli.history import state_of, state_option, tell_way_back, write_change
 from nginx_tune.errors import ExitStatus
 from nginx_tune.report.terminal.output import output_options
 
@@ -15,8 +15,15 @@ from nginx_tune.report.terminal.output import output_options
 @click.argument("change", metavar="[ID]", required=False)
 @state_option
 @output_options("console", "json")
+@click.pass_context
 def command(
-    change: str | None, *, state_dir: Path, formats: tuple[str, ...], output: str | None
+    ctx: click.Context,
+    /,
+    change: str | None,
+    *,
+    state_dir: Path,
+    formats: tuple[str, ...],
+    output: str | None,
 ) -> ExitStatus:
     """Keep a change that waits for it; the last one without ID.
 
@@ -26,4 +33,6 @@ def command(
 
     journal, status = confirm(state_of(state_dir), change)
     write_change(journal, formats, output)
+    if status is ExitStatus.OK:
+        tell_way_back(ctx, journal)
     return status

@@ -42,8 +42,7 @@ _STATUS_MODULE = "--with-http_stub_status_module"
     "features",
     multiple=True,
     metavar="FEATURE",
-    help="What the site does beside its kind; may repeat: "
-    f"{', '.join(map(feature_form, FEATURES))}.",
+    help=f"More that the site does; may repeat: {', '.join(map(feature_form, FEATURES))}.",
 )
 @click.option(
     "--check",

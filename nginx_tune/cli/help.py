@@ -122,7 +122,7 @@ _SECTIONS: dict[str, str] = {
     "starts max-time seed threads precise stripe start-at self-check dry-run lab scale",
     "Requests": "head header status range paths-from pick zipf replay document-root",
     "Protocols": "http2 http3 streams keepalive priority unix proxy-protocol proxy-source",
-    "Other clients beside": "slow-read slow-read-of idle-connections new-connections",
+    "Other clients": "slow-read slow-read-of idle-connections new-connections",
     "TLS": "insecure cacert server-name no-sessionid tls-min tls-max ciphers cert key",
     "What must hold": "objective max-rate require primary accept-worse accept-lost "
     "accept-inconclusive",

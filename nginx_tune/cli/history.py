@@ -109,6 +109,12 @@ def write_ahead(ahead: Ahead, formats: tuple[str, ...], output: str | None) -> N
     write_changes(History(changes=[describe_ahead(ahead)]), formats, output)
 
 
+def tell_way_back(ctx: click.Context, journal: Journal) -> None:
+    """Say on stderr how a kept change is taken back."""
+    if not ctx.obj["quiet"]:
+        say(f"to take it back: {journal.command('rollback')}")
+
+
 def write_change(
     journal: Journal, formats: tuple[str, ...], output: str | None, notes: tuple[str, ...] = ()
 ) -> None:

@@ -108,8 +108,8 @@ def command(
     It has what recommend decides, and the safe fixes of audit that undo none of it. Nothing is
     written to the files. Lines that stand keep their places and comments; a decision whose
     lines have no place of their own, or that a line which stands speaks against, is named and left
-    out. What --only names brings what it is no good without, a cache its key and a location its
-    threads, and what --except names takes along what is no good without it. Made again on its own
+    out. --only adds what the named decisions need (a cache its key, a location its
+    threads), and --except leaves out as well what needs the named ones. Made again on its own
     result the plan is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply',
     the payload of crossplane is the configuration as it would be. What decisions ask of the host
     (kernel settings, limits of the unit, read-ahead of its disks) is a part of its own, shown with

@@ -112,4 +112,4 @@ def test_recommend_says_the_kind_and_where_it_is_from(
     assert said.format(path=path) in shown.stdout, shown.stderr
     if "proxy" in said:
         assert "sendfile not applicable" in " ".join(shown.stdout.split())
-        assert "upstream-keepalive: not applicable" not in shown.stdout
+        assert "upstream-keepalive not applicable" not in " ".join(shown.stdout.split())

@@ -233,7 +233,7 @@ def _requests(
         requests = [(one, other) for one, other in requests if (one.server, one.location) in stated]
         labels = {" ".join(filter(None, place)) for place in stated}
         left_out = {label: why for label, why in left_out.items() if label in labels}
-    left_out |= {one.label: f"more than {MOST} others" for one, _ in requests[MOST:]}
+    left_out |= {one.label: f"the load takes the first {MOST} places" for one, _ in requests[MOST:]}
     looked_at = [*requests[MOST:], *alone][:MOST_LOOKED_AT] if trees[0] is not trees[1] else []
     return requests[:MOST], looked_at, left_out
 
