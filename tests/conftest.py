@@ -25,6 +25,11 @@ settings.load_profile("all" if ALL else "gate")
 # depend on which tests ran before it. Looking for them takes 3 CPU seconds in each process.
 providers._get_local_constants = lambda: providers._local_constants
 
+# Pytest imports readline, which puts COLUMNS into the environment of the programs that tests start.
+for _name in ("COLUMNS", "LINES"):
+    if _name not in os.environ:
+        os.unsetenv(_name)
+
 # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP, and so would be the
 # programs that tests stop.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

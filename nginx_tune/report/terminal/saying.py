@@ -74,8 +74,8 @@ def columns(stream: TextIO | None) -> int | None:
 
 
 def _folded(line: str) -> list[str]:
-    """The line as it is, or in lines of the width that is there."""
-    width = columns(sys.stderr)
+    """The line as it is, which a log searches; on a terminal in lines that it has room for."""
+    width = columns(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
     if width is None or len(line) <= width:
         return [line]
     from nginx_tune.report.folding import fold  # noqa: PLC0415  # only for a long line
