@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, repeat
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -147,7 +148,7 @@ def _sizes(counts: LogCounts, counted: Sequence[Counted]) -> ObjectSizes:
     if not requests:
         return ObjectSizes()
     asked = sum(item.requests * item.objects * item.size_bytes for item in counted)
-    ascending = sorted(counted, key=lambda item: item.size_bytes)
+    ascending = sorted(counted, key=attrgetter("size_bytes"))
     return ObjectSizes(
         mean_bytes=_rounded(asked / requests),
         p50_bytes=_size_quantile(ascending, 0.5 * requests),

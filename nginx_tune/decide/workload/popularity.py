@@ -50,7 +50,7 @@ def counted_objects(
     """
     if not objects.level:
         alone = zip(objects.requests, objects.sizes, repeat(1.0))
-        return sorted(map(Counted._make, alone), key=_by_popularity)
+        return sorted(map(Counted._make, alone), reverse=True)
     assert lines is not None  # noqa: S101  # as above
     kept = zip(objects.requests, objects.sizes, strict=True)
     tail = dict(zip(accumulate(objects.gaps), kept, strict=True))
@@ -69,11 +69,7 @@ def counted_objects(
     left = max(data_requests - sum(item.requests for item in found), in_tail)
     weight = left / in_tail if in_tail else 1.0
     found += [Counted(count, size, weight) for count, size in tail.values()]
-    return sorted(found, key=_by_popularity)
-
-
-def _by_popularity(item: Counted) -> tuple[float, int, float]:
-    return -item.requests, item.size_bytes, item.objects
+    return sorted(found, reverse=True)
 
 
 def curve_of(counted: Sequence[Counted]) -> list[CurveShare]:
