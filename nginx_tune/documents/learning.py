@@ -118,7 +118,7 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
     """Whether requests that differ in the query alone ask for different objects."""
     most_objects: int = 1 << 18
     """Objects that are counted one by one; past it a sample of them by their hash."""
-    most_lines: int = 1 << 20
+    most_lines: int = 1 << 19
     """Requests for objects that are kept; past it a sample of them by the hash of their line."""
     most_seconds: int = 1 << 24
     """Seconds that are counted one by one (half a year); past it two together, then four."""
