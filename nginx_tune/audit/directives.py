@@ -95,6 +95,9 @@ def unknown(context: Context) -> Iterator[UnknownNames]:
     for kind, directives in context.kinds.items():
         if is_known(kind.name):
             continue
+        if not kind.name.isascii():  # no module has such a name
+            yield UnknownNames(directives, None, "")
+            continue
         slip = slip_of(kind.name)
         meant = slip or nearest(kind.name)
         if foreign is not None:

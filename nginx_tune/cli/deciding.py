@@ -376,6 +376,13 @@ def _configuration(
     if tree.unparsed:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    if tree.main.first("events") is None:
+        raise ConfigurationError(
+            'it has no "events" section, so nginx does not start with it',
+            file=tree.path,
+            line=1,
+            hint="name the main file (nginx.conf), which includes the others",
+        )
     return tree
 
 

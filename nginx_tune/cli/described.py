@@ -14,6 +14,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import parse_count
 from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, OWN_DIRECTORY
 from nginx_tune.decide.described import (
+    check_room,
     described_facts,
     described_workload,
     describes_host,
@@ -42,6 +43,8 @@ def read_described(
             option = "disk" if name == "disks" else name.replace("_", "-")
             raise UsageError(f"--{option}: {path} says {name} too", hint="give one of them")
     described = replace(found, **given)
+    if path and described == DescribedHost():
+        raise UsageError(f"{path}: describes nothing", hint='such as: cpus = 8, memory = "16G"')
     try:  # a figure that is none is refused before anything else is read
         described_facts(described)
         described_workload(described)
@@ -124,6 +127,8 @@ def described_inputs(
 
     A site that names no directories has those of the description, unless a configuration stands.
     """
+    if kind in ("static", "media"):
+        check_room(described)
     is_cache = kind == "cache"
     own = Site().roots
     named = site.cache_dirs if is_cache else site.roots

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from nginx_tune.cli.deciding import deciding_options, read_inputs
+from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
 from nginx_tune.cli.options import FiniteNumber
 from nginx_tune.documents.base import Provenance, encode
 from nginx_tune.documents.described_host import parse_size
@@ -33,6 +33,39 @@ _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _PROOF = "proof.toml"
 
 
+_BANDWIDTH = re.compile(
+    r"(?P<number>[0-9]{1,6}(?:\.[0-9]{1,6})?) ?(?P<prefix>[kMGT]?)(?:bit/s|bps)", re.IGNORECASE
+)
+_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+
+
+class Bandwidth(str):
+    """A bandwidth as it was typed, such as ``8Gbit/s``."""
+
+    __slots__ = ()
+
+    @property
+    def bits_per_second(self) -> float:
+        """The number with its prefix."""
+        found = _BANDWIDTH.fullmatch(self)
+        if found is None:
+            raise AssertionError("Demand takes nothing else for one")
+        return float(found["number"]) * _THOUSANDS[found["prefix"].lower()]
+
+
+class Demand(FiniteNumber):
+    """Requests a second, or a bandwidth such as ``8Gbit/s``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Errors: BadParameter."""
+        text = str(value).strip()
+        if _BANDWIDTH.fullmatch(text):
+            return Bandwidth(text)
+        if text[-1:].isalpha():
+            self.fail(f"'{value}': requests a second, or a bandwidth as in 8Gbit/s", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command()
 @deciding_options
 @click.option(
@@ -43,9 +76,10 @@ _PROOF = "proof.toml"
 )
 @click.option(
     "--rate",
-    type=FiniteNumber(min=0.001, max=1e9),
+    type=Demand(min=0.001, max=1e9),
     metavar="R",
-    help="Requests for files a second that a host should carry; default: the workload's.",
+    help="What a host should carry: requests for files a second, or a bandwidth such as 8Gbit/s; "
+    "default: the workload's.",
 )
 @click.option(
     "--price",
@@ -62,7 +96,7 @@ def command(
     /,
     *,
     objective: str | None,
-    rate: float | None,
+    rate: float | Bandwidth | None,
     prices: tuple[str, ...],
     formats: tuple[str, ...],
     output: str | None,
@@ -93,7 +127,7 @@ def command(
             goal=asked,
             objective=objective or "",
             objective_provenance=provenance,
-            asked_per_second=rate,
+            asked_per_second=_requests(rate, inputs),
             prices=priced,
         ),
     )
@@ -109,6 +143,16 @@ def command(
         formats,
         output,
     )
+
+
+def _requests(asked: float | Bandwidth | None, inputs: Inputs) -> float | None:
+    """Requests a second that make a bandwidth, by the mean size of an answer."""
+    if not isinstance(asked, Bandwidth):
+        return asked
+    mean = inputs.workload.sizes.mean_bytes
+    if not mean:
+        raise UsageError("--rate as a bandwidth needs the mean size of an answer (--mean-size)")
+    return asked.bits_per_second / 8 / mean
 
 
 def _console(sizing: Sizing, formats: tuple[str, ...], output: str | None) -> bytes:

@@ -36,6 +36,7 @@ from nginx_tune.documents.facts_storage import (
     Storage,
     Volume,
 )
+from nginx_tune.documents.units import bytes_text, plural
 from nginx_tune.documents.workload import ObjectSizes, ServedData, Workload
 from nginx_tune.errors import UsageError
 
@@ -164,8 +165,33 @@ def missing_words(described: DescribedHost) -> list[str]:
         "disks (--disk)": disks or described.kind == "proxy",
         "link (--link)": described.link,
         "nginx version (--nginx-version)": described.nginx_version,
+        "size of the data (--data)": _data_is_said(described) or described.kind == "proxy",
+        "mean size of an answer (--mean-size)": described.mean_size or described.kind == "proxy",
     }
     return [word for word, value in words.items() if not value]
+
+
+def _data_is_said(described: DescribedHost) -> bool:
+    return bool(described.data) or any(one.bytes for one in described.directories)
+
+
+def check_room(described: DescribedHost) -> None:
+    """Errors: UsageError where the disks have no room for the data, or an answer exceeds it all."""
+    data = _size(described.data, "data")
+    mean = _size(described.mean_size, "mean_size")
+    if data and mean and mean > data:
+        raise UsageError(
+            f"--mean-size {described.mean_size} is more than all of the data ({described.data})"
+        )
+    disks = [disk for one in described.disks for disk in _disks(described, one)]
+    sizes = [disk.size_bytes for disk in disks]
+    room = sum(size for size in sizes if size)
+    if data and sizes and all(sizes) and data > room:
+        raise UsageError(
+            f"--data {described.data}: the {plural(len(sizes), 'disk')} "
+            f"{'holds' if len(sizes) == 1 else 'hold'} {bytes_text(room)}",
+            hint="name more or larger disks, or --kind cache where only a part is kept on them",
+        )
 
 
 def described_workload(described: DescribedHost, given: Workload | None = None) -> Workload | None:

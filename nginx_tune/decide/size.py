@@ -44,6 +44,7 @@ from nginx_tune.documents.sizing import (
     SizeVerdict,
     Sizing,
 )
+from nginx_tune.documents.units import bytes_text
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UndecidedError
 
@@ -318,10 +319,13 @@ class HostSizes:
         if expected is None:
             return MemoryBoundary(disks=number, reason="no memory is enough")
         if better is None or expected <= self._smallest:
-            return MemoryBoundary(disks=number, reason="any memory is enough")
+            surely = "no memory is sure to be" if worse is None else f"surely {bytes_text(worse)}"
+            is_sure = worse is not None and worse <= self._smallest
+            reason = "any memory is enough" if is_sure else f"any memory may be enough, {surely}"
+            return MemoryBoundary(disks=number, reason=reason)
         if worse is None:
             return MemoryBoundary(
-                disks=number, reason=f"about {expected / (1 << 30):.3g} GiB, or no memory is enough"
+                disks=number, reason=f"about {bytes_text(expected)}, or no memory is enough"
             )
         return MemoryBoundary(
             disks=number,

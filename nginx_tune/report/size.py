@@ -72,7 +72,7 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
     elif found.high <= 0:
         said = f"This host carries no rate{within}: one answer alone takes longer"
     else:
-        said = f"This host carries {_range_text(found)}{within}"
+        said = f"This host carries {_range_text(found)}{_bandwidth(sizing, found)}{within}"
     asked = sizing.asked_per_second
     if asked is not None and host.verdict is not None:
         words = {
@@ -82,6 +82,16 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
         }
         said += f"; {words[host.verdict]}"
     return f"{said}; {_BINDS[host.binds]}."
+
+
+def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
+    """The expected rate in bits a second, by the mean size of an answer; empty where not known."""
+    means = (one.value for one in sizing.evidence if one.fact == "workload.sizes.mean_bytes")
+    mean = next((value for value in means if isinstance(value, (int, float))), None)
+    if mean is None:
+        return ""
+    bits = carried.expected * mean * 8
+    return f" ({speed_text(round(float(f'{bits:.2g}')))} of answers of {bytes_text(mean)})"
 
 
 def _unsure(sizing: Sizing) -> str:

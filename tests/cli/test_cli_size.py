@@ -99,10 +99,11 @@ def test_the_screen_is_as_wide_as_the_terminal(
         (["--price", "memory=3"], 2, "memory=AMOUNT/SIZE"),
         (["--price", "tape=3"], 2, "no such thing"),
         (["--price", "ssd=-1"], 2, "CLASS=AMOUNT"),
-        (["--objective", "p99 >= 5ms"], 2, "bounds it from above"),
+        (["--objective", "p99 >= 5ms"], 2, "bound it from above"),
         (["--objective", "hot.errors == 0"], 2, "whole answers"),
         (["--objective", "p99 <= 50"], 2, "50"),
         (["--rate", "0"], 2, "--rate"),
+        (["--rate", "8G"], 2, "a bandwidth as in 8Gbit/s"),
         (["--kind", "proxy"], 4, "proxy"),
     ],
 )
@@ -113,6 +114,16 @@ def test_bad_input_is_one_line(
     assert (run.returncode, run.stdout) == (status, "")
     assert said in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_a_bandwidth_is_a_rate_by_the_mean_size(run_cli: RunCli, inputs: list[object]) -> None:
+    """Answers of 64 KiB: 90 of them a second are 47.2 Mbit/s."""
+    rate = run_cli("size", *inputs, "--rate", "90", "-f", "json")
+    bandwidth = run_cli("size", *inputs, "--rate", "47.18592Mbit/s", "-f", "json")
+    assert bandwidth.returncode == 0, bandwidth.stderr
+    assert json.loads(bandwidth.stdout)["asked_per_second"] == 90
+    assert bandwidth.stdout.replace("--rate 47.18592Mbit/s", "--rate 90") == rate.stdout
+    assert "Mbit/s of answers of 64.0 KiB" in run_cli("size", *inputs).stdout
 
 
 def test_what_no_lab_can_show_names_no_command(run_cli: RunCli) -> None:

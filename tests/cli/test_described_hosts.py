@@ -82,7 +82,8 @@ def test_what_is_not_said_is_not_known() -> None:
     assert {one.path for one in facts.unknown} == {
         "/memory/page_cache_limit_bytes", "/network/links", "/nginx/nginx_version",
     }  # fmt: skip
-    assert any("--memory" in note and "--link" in note for note in notes)
+    words = ("--memory", "--link", "--data", "--mean-size")
+    assert any(all(word in note for word in words) for note in notes)
     # Two disks are two file systems, and it is said; the site has their directories.
     assert any(site.roots[0] in note for note in notes)
     assert [one.leaf_disks for one in facts.storage.paths] == [["disk1"], ["disk2"]]
@@ -131,6 +132,9 @@ def test_what_is_no_size_is_refused_by_its_place(text: str) -> None:
         ("--link fast", "link 'fast'"),
         (f"--cpus 8 --facts {FACTS}", "another one is described"),
         ("--cpus 8 --dataset /usr", "--dataset scans this host"),
+        ("--disk hdd:4:8TB --data 40TB", "the 4 disks hold 29.1 TiB"),
+        ("--cpus 8 --data 1G --mean-size 2G", "more than all of the data"),
+        ("--host /dev/null", "describes nothing"),
     ],
 )
 def test_a_wrong_line_is_one_line(run_cli: Run, line: str, said: str) -> None:

@@ -201,10 +201,9 @@ def without_files(roots: Sequence[str]) -> UndecidedError:
 
 
 def _require_whole(tree: ConfTree) -> None:
-    """Errors: ConfigurationError for an incomplete tree."""
-    if not tree.complete:
-        first = tree.unparsed[0]
-        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+    """Errors: ConfigurationError for a tree that nginx would not start with."""
+    for broken in tree.unparsed:
+        raise ConfigurationError(broken.reason, file=broken.file, line=broken.line or 0)
     # An empty file, say, is no configuration at all, not just one without a server.
     if any(source.mark for source, _ in tree.parsed):
         raise ConfigurationError("it begins with a byte order mark", file=tree.path, line=1)
