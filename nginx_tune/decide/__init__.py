@@ -1,1 +1,1 @@
-"""Decisions with evidence, made of facts, a workload and a site; pure."""
+"""Decisions with evidence, from facts, a workload and a site; pure."""

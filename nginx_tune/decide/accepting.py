@@ -1,4 +1,4 @@
-"""Listen queues and who takes connections from them: ``accept``, ``reuseport``, ``backlog``."""
+"""Listen queues and the workers that accept from them: ``accept``, ``reuseport``, ``backlog``."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ from nginx_tune.documents.decisions import (
 from nginx_tune.documents.units import percent_text
 
 EPOLLEXCLUSIVE: Final = "EPOLLEXCLUSIVE"
-"""The name of the kernel's feature in the evidence."""
+"""The kernel feature, as evidence names it."""
 
 
 def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
     """``accept``: ``accept_mutex`` and ``multi_accept``.
 
-    Both let one worker take connections while the others sleep: the mutex by letting one listen at
-    a time, ``multi_accept`` by emptying the whole queue at once - and since 1.21.6 also by
-    switching off the turn-taking of the workers. Measured with four workers, the busiest takes 40
-    to 100 % of the connections with either, a quarter without. Both off is nginx's default since
-    1.11.3.
+    Both let one worker take connections while the others sleep. The mutex lets one worker listen at
+    a time; ``multi_accept`` empties the whole queue at once and, since 1.21.6, stops workers from
+    taking turns. Measured with four workers, the busiest takes 40 to 100 % of the connections with
+    either, and a quarter without. Both are off by default since 1.11.3.
 
-    Neither matters to one worker, which takes all connections and uses no mutex
-    (ngx_event_process_init). An uneven spread on a host with little to do is no fault by itself:
-    the worker that was busy last has warm caches.
+    Neither matters to a single worker, which takes all connections and uses no mutex
+    (ngx_event_process_init). On a nearly idle host an uneven spread is no fault: the worker that
+    was busy last has warm caches.
     """
     if s.workers == 1 and s.workers_are_known:
         return not_applicable(
@@ -69,8 +68,8 @@ def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
             flips_when=["nginx is older than 1.11.3, where accept_mutex is on"],
             risks=[
                 (
-                    "before 1.21.6 an idle host gives most connections to one worker, which is no "
-                    "fault by itself"
+                    "before 1.21.6 one worker takes most connections on an idle host, which does "
+                    "no harm there"
                 )
             ]
             if uneven
@@ -79,7 +78,7 @@ def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id="accept",
         verdict="disable",
-        summary=f"accept_mutex off, multi_accept as it is (off): {both}.",
+        summary=f"accept_mutex off; multi_accept stays off: {both}.",
         settings=[
             setting(
                 "accept",
@@ -91,38 +90,38 @@ def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
         ],
         evidence=evidence,
         confidence="medium" if s.build.version is None else "high",
-        flips_when=["nginx is known to be 1.11.3 or newer: then nothing needs to be set"],
+        flips_when=["nginx is known to be 1.11.3 or newer, where accept_mutex is off by default"],
     )
 
 
 CONTENDED_PER_SECOND = 5_000.0
-"""New connections a second and worker at which workers contend for one listen queue. Assumed:
-nginx's own figures for the option (1.9.1) were taken on 36 workers at full speed."""
+"""New connections per second and worker above which workers contend for one listen queue. Assumed:
+nginx published figures for the option (1.9.1) from 36 workers at full speed."""
 TOLERABLE_WAIT_SECONDS = 1e-3
-"""Added mean wait that an even spread may cost."""
+"""Most that an even spread may add to the mean wait."""
 MOST_BLOCKED = 0.05
 MANY_WORKERS = 8
-"""From here on it matters that nginx before 1.21.6 gives most connections to one worker: measured
-with 4 workers, the busiest took 77 to 100 %; C5 gained a third of p99."""
+"""Workers from which an uneven spread matters (before nginx 1.21.6). Measured with 4 workers, the
+busiest took 77 to 100 %; C5 gained a third of p99."""
 TESTED_SAFELY = (1, 13, 4)
-"""First version whose ``nginx -t`` opens no reuseport sockets of its own, which take connections of
-live clients and drop them (change log, 1.13.4; the audit's ls-reuseport-old-bugs)."""
+"""First version whose ``nginx -t`` opens no reuseport sockets. Older ones accept connections there
+and drop live clients (change log, 1.13.4; rule ls-reuseport-old-bugs)."""
 USUAL_CPU_SECONDS = 50e-6
-"""CPU of a request where nobody knows it."""
+"""CPU time of a request where it is not known."""
 
 
 def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
-    """``reuseport``: a listen queue for each worker, both sides of the trade.
+    """``reuseport``: a listen queue for each worker.
 
-    One queue for all workers never waits for a busy or stalled one: whoever is free takes the next
-    connection. A queue for each worker spreads connections evenly by their hash and spares workers
-    the fight for one queue, but nobody else takes what waits for a worker that is busy with a heavy
-    request or stands in a disk read. So it pays with very many new connections of light requests,
-    and where nginx before 1.21.6 gives most connections to one of many workers; it costs with heavy
+    A shared queue never waits for a busy or stalled worker: any free worker takes the next
+    connection. A queue for each worker spreads connections evenly by their hash and avoids
+    contention, but connections in the queue of a worker that handles a heavy request, or blocks in
+    a disk read, wait for that worker. So it pays with very many new connections of light requests,
+    and where nginx before 1.21.6 gives most connections to one of many workers. It costs with heavy
     requests, few connections, or loops that block.
 
-    Weighed are both mean waits: M/G/k against k times M/G/1, and what a stalled worker adds. A
-    reload with fewer workers resets the connections that wait in the closed queues, unless the
+    The decision compares both mean waits: M/G/k against k times M/G/1, plus the wait that a stalled
+    worker adds. A reload with fewer workers resets the connections in the closed queues, unless the
     kernel migrates them (net.ipv4.tcp_migrate_req=1).
     """
     ruled_out = _ruled_out(s, plan)
@@ -140,12 +139,12 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="reuseport",
             verdict="not_enough_evidence",
-            summary="Left off, as nginx has it: the rate of new connections is not known, and with "
-            "a queue for each worker a stalled one holds its share of new clients.",
+            summary="Left off, nginx's default: the rate of new connections is not known, and with "
+            "a queue for each worker a stalled worker keeps its share of new clients waiting.",
             evidence=evidence,
             confidence="low",
             flips_when=[
-                f"more than {CONTENDED_PER_SECOND:.0f} new connections a second for each worker"
+                f"more than {CONTENDED_PER_SECOND:.0f} new connections a second per worker"
             ],
             next_command=LEARN_COMMAND,
         )
@@ -154,16 +153,16 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
     per_worker = connections.value / s.workers
     tolerable = own - shared < TOLERABLE_WAIT_SECONDS
     contended = (
-        f"{per_worker:.0f} new connections a second and worker contend for one queue"
+        f"{per_worker:.0f} new connections a second per worker contend for one queue"
         if per_worker > CONTENDED_PER_SECOND
         else uneven
     )
     if contended and tolerable:
         return _enable(s, contended, evidence, waits, "medium" if uneven else "low")
     why = (
-        "at this load queues of their own would make clients wait longer"
+        "at this load clients would wait longer with a queue for each worker"
         if contended
-        else "connections are too few for the workers to contend for one queue"
+        else "there are too few connections for workers to contend for one queue"
     )
     return Decision(
         id="reuseport",
@@ -177,13 +176,13 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
 
 
 def _is_uneven(s: Situation) -> str:
-    """The reason why one queue is spread unevenly here; empty when it is not.
+    """The reason why a shared queue is spread unevenly; empty where it is not.
 
     Source: ngx_reorder_accept_events() since 1.21.6.
     """
     if s.build.version is None or s.build.at_least(1, 21, 6) or s.workers < MANY_WORKERS:
         return ""
-    return f"nginx {s.build.text} gives most connections to few of {s.workers} workers"
+    return f"nginx {s.build.text} gives most connections to a few of {s.workers} workers"
 
 
 def _enable(
@@ -194,14 +193,14 @@ def _enable(
     confidence: Confidence,
 ) -> Decision:
     migrates = s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req") == "1"
-    risks = ["a worker that stands still keeps its share of new clients waiting"]
+    risks = ["a stalled worker keeps its share of new clients waiting"]
     if not migrates:
         risks.append(
-            "a reload with fewer workers resets connections that wait in a closed queue; "
-            "net.ipv4.tcp_migrate_req=1 moves them"
+            "a reload with fewer workers resets the connections in the closed queues; "
+            "net.ipv4.tcp_migrate_req=1 moves them to other workers"
         )
     if not s.build.at_least(1, 15, 2):
-        risks.append("before 1.15.2 it is ignored where worker_processes comes after listen")
+        risks.append("before 1.15.2 nginx ignores it where worker_processes comes after listen")
     return Decision(
         id="reuseport",
         verdict="enable",
@@ -218,17 +217,20 @@ def _enable(
 
 
 def _migrating(s: Situation) -> list[HostSetting]:
-    """Source: Documentation/networking/ip-sysctl.rst, tcp_migrate_req (Linux 5.14)."""
+    """The sysctl that moves queued connections of a worker that exits to another.
+
+    Source: Documentation/networking/ip-sysctl.rst, tcp_migrate_req (Linux 5.14).
+    """
     now = s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req")
     if now is None:
-        return []  # a kernel without it, or facts that do not say
+        return []  # a kernel without it, or facts that do not have it
     return [
         HostSetting(
             kind="sysctl",
             name="net.ipv4.tcp_migrate_req",
             value="1",
             before=now,
-            reason="connections in the queue of a worker that ends are moved to another",
+            reason="connections in the queue of a worker that exits move to another worker",
             decision="reuseport",
         )
     ]
@@ -247,7 +249,7 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         spread = s.build.at_least(1, 15, 1)
         return not_applicable(
             "reuseport",
-            "Only Linux' reuseport was looked at."
+            "Only reuseport on Linux is modelled."
             if spread
             else f"On FreeBSD reuseport of nginx {s.build.text} does not spread connections.",
         )
@@ -256,28 +258,28 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         return Decision(
             id="reuseport",
             verdict="disable",
-            summary=f"Off: cold reads block each loop {percent_text(blocked, 2)} of the time, "
-            "and a queue of its own would wait behind that.",
+            summary=f"Off: cold reads block each worker {percent_text(blocked, 2)} of the time, "
+            "and connections in its own queue would wait behind them.",
             evidence=known(
                 Quantity("share of time a loop is blocked", blocked, "", provenance),
                 Quantity("workers", s.workers),
             ),
             predicted=_stalls(s, blocked),
             confidence="high" if provenance == "measured" else "medium",
-            flips_when=[f"loops are blocked less than {percent_text(MOST_BLOCKED, 2)} of the time"],
+            flips_when=[f"workers block less than {percent_text(MOST_BLOCKED, 2)} of the time"],
         )
     if not s.build.at_least(*TESTED_SAFELY):
         return not_applicable(
             "reuseport",
-            f"With nginx {s.build.text} a mere nginx -t can reset live connections of reuseport's "
-            "sockets (ls-reuseport-old-bugs): it needs 1.13.4.",
+            f"With nginx {s.build.text} even nginx -t can reset live connections on reuseport "
+            "sockets (ls-reuseport-old-bugs); 1.13.4 fixed it.",
             flips="nginx is 1.13.4 or newer",
         )
     return None
 
 
 def _blocked(s: Situation, plan: PoolPlan) -> tuple[float, Provenance]:
-    """Share of time in which a loop stands: as seen, else as the model has it without pools."""
+    """Share of time that a worker's loop is blocked: as observed, else modelled without pools."""
     seen = s.seen
     if seen.blocked.value is not None and (not plan.on or seen.pools_in_use):
         return seen.blocked.value, "measured"
@@ -294,8 +296,8 @@ def _stalls(s: Situation, blocked: float) -> list[Predicted]:
 def _waits(s: Situation, rate: float, connections: float, plan: PoolPlan) -> list[Predicted]:
     """Mean wait of a request with own queues, then with the shared one.
 
-    Only a connection's first request waits in a listen queue, so the gap counts for one in as
-    many as a connection carries.
+    Only the first request of a connection waits in a listen queue, so the difference is spread over
+    all requests of the connection.
     """
     cpu = s.workload.cpu_per_request
     service = cpu.mean_seconds or USUAL_CPU_SECONDS
@@ -313,7 +315,7 @@ def _waits(s: Situation, rate: float, connections: float, plan: PoolPlan) -> lis
 
 
 def _read_spread(s: Situation) -> float:
-    """Coefficient of variation of the time of a read that holds a loop."""
+    """Coefficient of variation of the time that a read blocks a loop."""
     return s.disk.spread_of(s.blocking_inputs.hold_bytes if s.blocking_inputs else 0.0)
 
 
@@ -329,19 +331,20 @@ def _both(own: float, shared: float) -> list[Predicted]:
 DEFAULT_BACKLOG = 511
 LARGEST_BACKLOG = 65535
 BURST = 2.0
-"""Arrivals in a bad second over the mean of the busy hour."""
+"""Arrivals in a bad second, over the mean of the busy hour."""
 STALL_SECONDS = 1.0
-"""Longest time in which no worker accepts that the queue should bridge (C2: stalls of 1 s)."""
+"""Longest time without an accept that the queue should bridge (C2: stalls of 1 s)."""
 
 
 def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
     """``backlog``: the listen queue against somaxconn.
 
-    The queue holds connections that are made but not yet accepted. It has to bridge a burst while
-    no worker accepts; a longer one costs next to nothing, one that is too short drops clients, who
-    try again a second later. The kernel cuts it to net.core.somaxconn at the moment of listen():
-    raising somaxconn later does nothing until nginx listens anew, which a reload does only when
-    ``backlog`` itself has changed. With ``reuseport`` every worker has a queue of that length.
+    The queue holds established connections that no worker has accepted yet. It must bridge a burst
+    during which none accepts. A longer queue costs next to nothing; one that is too short drops
+    clients, which try again a second later. The kernel caps it at net.core.somaxconn when listen()
+    is called: raising somaxconn later does nothing until nginx calls listen() again, and a reload
+    does so only when ``backlog`` itself has changed. With ``reuseport`` every worker has a queue of
+    that length.
     """
     somaxconn = _somaxconn(s)
     rate = s.connections_per_second
@@ -350,7 +353,7 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
         return Decision(
             id="backlog",
             verdict="keep",
-            summary=f"The default of {DEFAULT_BACKLOG}: no rate of new connections says otherwise.",
+            summary=f"The default of {DEFAULT_BACKLOG}: the rate of new connections is not known.",
             evidence=known(limit, *_seen(s)),
             confidence="low",
             flips_when=["ListenOverflows rises while nginx runs"],
@@ -359,7 +362,7 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
     wanted = min(LARGEST_BACKLOG, int((rate.value or 0.0) * BURST * STALL_SECONDS))
     overflows, now = s.seen.listen_overflows, s.seen.backlog
     if overflows.value:
-        # What it holds now was seen not to be enough.
+        # The current length was observed to be too short.
         wanted = min(LARGEST_BACKLOG, max(wanted, 2 * int(now.value or DEFAULT_BACKLOG)))
     if wanted <= DEFAULT_BACKLOG:
         return Decision(
@@ -374,12 +377,12 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
     reason = f"{STALL_SECONDS:g} s of {BURST:g} x {rate.value or 0.0:.0f} new connections a second"
     if overflows.value:
         queue = f"the queue of {now.text}" if now.value else "the queue"
-        reason = f"{overflows.value:.0f} overflows of {queue} were seen"
+        reason = f"{queue} overflowed {overflows.value:.0f} times"
     if value <= DEFAULT_BACKLOG:
         return Decision(
             id="backlog",
             verdict="keep",
-            summary=f"{wanted} would be wanted, but somaxconn of {somaxconn} allows no more.",
+            summary=f"The load needs {wanted}, but net.core.somaxconn is {somaxconn}.",
             evidence=known(rate, limit, *_seen(s)),
             confidence="medium",
             host_settings=_raised(wanted, somaxconn, reason),
@@ -396,8 +399,8 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
         confidence="medium" if s.rate.provenance != "assumed" else "low",
         risks=[
             (
-                "a later change of somaxconn alone does nothing: nginx listens again only when "
-                "backlog changes"
+                "changing somaxconn later has no effect by itself: nginx calls listen() again only "
+                "when backlog changes"
             )
         ],
         next_command=f"sysctl net.core.somaxconn={wanted}" if value < wanted else "",
@@ -411,7 +414,7 @@ def _raised(wanted: int, somaxconn: int | None, reason: str) -> list[HostSetting
             name="net.core.somaxconn",
             value=str(wanted),
             before="" if somaxconn is None else str(somaxconn),
-            reason=f"{reason}; backlog is written no longer than it is, so plan again then",
+            reason=f"{reason}; backlog is capped at this value, so plan again once it is raised",
             decision="backlog",
         )
     ]

@@ -12,50 +12,49 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Setting
 
 FORMAT = "nginx_tune"
-"""Name of the log format that every skeleton declares."""
+"""Log format that every generated configuration declares."""
 BUSY_PER_SECOND = 100.0
-"""Below this rate a write for each request is nothing."""
+"""Requests per second below which one write for each costs nothing noticeable."""
 BUFFER = ("buffer=64k", "flush=1s")
 _IN_A_CONTAINER: Final = (
-    "nginx runs in a container, in whose image it can be a link to a pipe, and was not looked at"
+    "nginx runs in a container, where it may be a link to a pipe, and it was not examined"
 )
 MOST_BUFFERED = 64
-"""Logs: 4 MiB of buffers in each worker."""
+"""Logs with a buffer: 4 MiB in each worker."""
 
 
 def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
     """``access-log``: one write for many requests.
 
-    Every log line is a write() in the loop, on a disk that may be busy with other things. With a
-    buffer one write carries hundreds of lines; the price is that lines come up to a second late and
-    that a crash loses those of the last second. Below a hundred requests a second it does not
-    matter.
+    Every log line is a write() in the event loop, to a disk that may be busy. With a buffer one
+    write carries hundreds of lines. In return, lines appear up to a second late, and a crash loses
+    the last second. Below a hundred requests a second it does not matter.
 
-    A request may be written to several logs, and servers have logs of their own: each that can have
-    a buffer gets one, and of the others it is said why not. With more than 64 logs the first alone
-    gets one, since each takes 64 KiB in every worker.
+    A request may go to several logs, and servers may have their own. Each log that can have a
+    buffer gets one; for the others the reason is given. With more than 64 logs only the first gets
+    one, since each buffer takes 64 KiB in every worker.
     """
     path, rate = s.site.access_log, s.rate
     if path is None:
         return Decision(
             id="access-log",
             verdict="keep",
-            summary="As the build has it: the path of the access log is not known.",
+            summary="The build's default: the path of the access log is not known.",
             confidence="low",
             flips_when=["[site] access_log names the file"],
         )
     if path == "off":
-        line = setting("access-log", "http", "access_log", "off", reason="the site wants none")
+        line = setting("access-log", "http", "access_log", "off", reason="off in the site file")
         return Decision(
             id="access-log",
             verdict="keep",
-            summary="Off, as the site says.",
+            summary="Off, as set in the site file.",
             settings=[line],
             confidence="high",
         )
     logs = [path, *(log for log in s.site.other_access_logs if log not in (path, "off"))]
     hindered = {log: why for log in logs if (why := why_no_buffer(log, s.site.piped_logs))}
-    unseen = [one for one in logs if one not in hindered and one not in s.site.plain_logs]
+    unseen = [log for log in logs if log not in hindered and log not in s.site.plain_logs]
     running = s.facts.nginx.running
     if running is not None and running.other_mount_namespace:
         hindered |= dict.fromkeys(unseen, _IN_A_CONTAINER)
@@ -64,7 +63,7 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
         return Decision(
             id="access-log",
             verdict="not_applicable",
-            summary=f"As it is: {hindered[path]}.",
+            summary=f"Unchanged: {hindered[path]}.",
             settings=[_as_it_is(log, why) for log, why in hindered.items()],
             confidence="high",
             flips_when=["the log is written to a file of its own"],
@@ -84,13 +83,13 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
     risks += [f"{log} gets no buffer: {why}" for log, why in hindered.items()]
     if len(files) > MOST_BUFFERED:
         risks.append(
-            f"{len(files) - 1} more logs get no buffer, each of which would take 64 KiB in every "
-            "worker: buffer=64k flush=1s for those that are written most"
+            f"{len(files) - 1} more logs get no buffer, since each would take 64 KiB in every "
+            "worker: add buffer=64k flush=1s to the busiest ones"
         )
         hindered |= dict.fromkeys(files[1:], "")
     if unseen:
         risks.append(_must_be_files(unseen))
-    reason = "one write() for many requests, at most a second late"
+    reason = "one write() for many requests; lines appear at most a second late"
     return Decision(
         id="access-log",
         verdict="set",
@@ -113,8 +112,8 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
 def _must_be_files(logs: Sequence[str]) -> str:
     named = logs[0] if len(logs) == 1 else f"{logs[0]} and {len(logs) - 1} more"
     return (
-        f"{named} must be a plain file: that was not seen, and through a pipe, or a link to one "
-        "(/dev/stdout in the official images), buffers of several workers tear lines"
+        f"{named} must be a regular file, which was not checked: in a pipe, or a link to one "
+        "(/dev/stdout in the official images), the buffers of several workers tear lines"
     )
 
 
@@ -123,21 +122,20 @@ def _as_it_is(log: str, reason: str) -> Setting:
 
 
 def why_no_buffer(path: str, piped: Collection[str] = ()) -> str | None:
-    """The reason why a log takes no buffer; null for a plain file.
+    """The reason why a log can have no buffer; None for a regular file.
 
-    A buffer is one write(2), and one of more than PIPE_BUF (4096 bytes) goes into a pipe in parts,
-    with those of other workers between them: lines are torn. To a file it is in one piece
-    (O_APPEND).
+    A buffer is one write(2). A pipe takes more than PIPE_BUF (4096 bytes) in parts, between which
+    other workers write, so lines are torn. A file takes it in one piece (O_APPEND).
 
     Source: ngx_http_log_set_log(), which refuses a buffer for syslog and for names with variables;
             ngx_http_log_flush(); pipe(7), PIPE_BUF.
     """
     if path.startswith("syslog:"):
-        return "syslog is sent a datagram for each line, and takes no buffer"
+        return "syslog gets a datagram for each line, without a buffer"
     if "$" in path:
-        return "a log whose name has variables takes no buffer"
+        return "a log whose name has variables cannot have a buffer"
     if is_a_device(path):
-        return f"whoever reads {path} wants each line when it is written"
+        return f"readers of {path} expect each line at once"
     if path in piped:
-        return f"{path} is no file but a pipe or the like, where workers' buffers tear lines"
+        return f"{path} is not a regular file, and in a pipe the buffers of workers tear lines"
     return None

@@ -1,4 +1,4 @@
-"""The pieces of a decision: numbers with their origin, nginx's build, settings, commands."""
+"""Parts of a decision: numbers with their provenance, nginx's build, settings, commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nginx_tune.documents.units import bytes_text, number_text, seconds_text
 
 @dataclass(frozen=True)
 class Quantity:
-    """One number that a decision stands on."""
+    """One number that a decision rests on."""
 
     fact: str
     value: float | None
@@ -23,7 +23,7 @@ class Quantity:
     provenance: Provenance = "measured"
 
     def evidence(self) -> Evidence:
-        """The number as evidence; whole numbers without a fraction."""
+        """The number as evidence, whole or rounded to six digits."""
         value: float | int | None = self.value
         if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
             value = int(value)
@@ -33,7 +33,7 @@ class Quantity:
 
     @property
     def text(self) -> str:
-        """The number as people read it."""
+        """The number with its unit, for people."""
         if self.unit == "bytes":
             return bytes_text(self.value)
         if self.unit == "s":
@@ -42,31 +42,31 @@ class Quantity:
 
 
 def known(*quantities: Quantity) -> list[Evidence]:
-    """Evidence of those whose value is known."""
+    """Evidence from the quantities whose value is known."""
     return [q.evidence() for q in quantities if q.value is not None]
 
 
-_CURRENT = "of today"
-"""The text of a version that the facts do not tell."""
+_CURRENT = "(version unknown)"
+"""Stands for a version that the facts do not have."""
 _NUMBERS = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
 class Build:
-    """A version to compare with and the configure arguments."""
+    """nginx's version and configure arguments."""
 
     version: tuple[int, ...] | None
     flags: frozenset[str] | None
     """None when they were not read."""
     text: str
-    """In sentences, after "nginx"."""
+    """The version in sentences, after "nginx"."""
 
     def at_least(self, *wanted: int) -> bool:
-        """True if the version is that or newer; an unknown one counts as current."""
+        """True if the version is that or newer; an unknown one counts as the newest."""
         return self.version is None or self.version >= wanted
 
     def lacks(self, flag: str) -> bool:
-        """True if the build is known to be without ``flag``."""
+        """True if the build is known to lack ``flag``."""
         return self.flags is not None and flag not in self.flags
 
     def value_of(self, flag: str) -> str | None:
@@ -76,10 +76,10 @@ class Build:
 
 
 def version_evidence(build: Build) -> Evidence:
-    """The version as evidence; one that nobody told is assumed to be a current one."""
+    """The version as evidence; an unknown one is assumed to be current."""
     if build.text == _CURRENT:
         return Evidence(
-            fact="nginx.version", value="not known, taken for a current one", provenance="assumed"
+            fact="nginx.version", value="not known, assumed current", provenance="assumed"
         )
     return Evidence(fact="nginx.version", value=build.text)
 
@@ -102,15 +102,15 @@ LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
 VERSION_COMMAND = "nginx-tune recommend --nginx-version VERSION"
 PROVES_A_FILE = "nginx-tune validate nginx.conf --against "
 OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json"
-"""The commands that bring what a decision lacks."""
+"""Commands that supply what a decision lacks."""
 
 
 def disks_command(directories: Sequence[str], option: str, *, force: bool) -> str:
     """The command that measures the disks under these directories, ten seconds each.
 
-    ``force``: they are of the network, which is not measured unasked, since some bill by the read.
+    ``force`` is for network volumes, some of which are billed by the read.
     """
-    places = " ".join(f"{option} {shlex.quote(one)}" for one in directories or ["DIR"])
+    places = " ".join(f"{option} {shlex.quote(path)}" for path in directories or ["DIR"])
     forced = " --force" if force else ""
     return f"nginx-tune inspect {places} --disks --disk-seconds 10{forced} -f json -o facts.json"
 
@@ -124,7 +124,7 @@ def setting(
     block: str = "",
     lines: Sequence[Sequence[str]] = (),
 ) -> Setting:
-    """One directive with the reason that is printed beside it."""
+    """One directive with the reason for its comment."""
     return Setting(
         context=context,
         directive=directive,
@@ -139,7 +139,7 @@ def setting(
 def not_applicable(
     decision: DecisionId, summary: str, *, evidence: Sequence[Evidence] = (), flips: str = ""
 ) -> Decision:
-    """The answer where the question does not arise."""
+    """The decision where its question does not arise."""
     return Decision(
         id=decision,
         verdict="not_applicable",
@@ -151,7 +151,7 @@ def not_applicable(
 
 
 def validate_command(facts: Facts) -> str:
-    """The command that measures what was predicted, on this host."""
+    """The command that measures the prediction on this host."""
     running = facts.nginx.running
     now = (running.conf_path if running else None) or facts.nginx.conf_path
     return f"{PROVES_A_FILE}{shlex.quote(now or '/etc/nginx/nginx.conf')}"

@@ -1,7 +1,4 @@
-"""The most that each resource of a host gives, in requests and bytes a second.
-
-Answers are of the mean size that is sent, in the mix that clients ask for.
-"""
+"""Ceilings of each resource of a host, in requests and bytes per second of the workload's mix."""
 
 from __future__ import annotations
 
@@ -26,30 +23,29 @@ from nginx_tune.documents.decisions import BindingResource, Resource
 
 _HANDSHAKE_SECONDS = 2e-3
 """CPU time of a full TLS handshake with an RSA key of 2048 bits. Source: nginx 1.22.1 with OpenSSL
-3.0.19 on an EPYC under ``openssl s_time -new -tls1_2``, 2026-11-30: 1,207 in 2.42 s. The blog of
-NGINX, "NGINX SSL Performance": 45 to 60 % of the signatures of ``openssl speed rsa2048`` (1,147 a
-second here, so 1.5 to 1.9 ms), and 350 a second on a core of 2014. A P-256 key takes a quarter:
-over 2,000 a second on a core (NGINX Sizing Guide, 2016)."""
+3.0.19 on an EPYC under ``openssl s_time -new -tls1_2``, 2026-11-30: 1,207 in 2.42 s. NGINX blog,
+"NGINX SSL Performance": 45 to 60 % of the signatures of ``openssl speed rsa2048`` (1,147 a second
+here, so 1.5 to 1.9 ms), and 350 a second on a core of 2014. A P-256 key takes a quarter: over 2,000
+a second on a core (NGINX Sizing Guide, 2016)."""
 _LONG_BYTES = 4 << 20
-"""Bytes on end for which a head hardly counts the way to them; as long as a read-ahead is set."""
+"""Sequential read after which positioning hardly counts; the longest read-ahead that is set."""
 FACTOR = 3.0
-"""Distance of a disk from what is typical for its class, and of an answer's CPU time from what was
-measured elsewhere, at most."""
+"""Largest assumed error of a disk typical of its class, and of CPU times measured elsewhere."""
 _PROXIED = 2.0
-"""Assumed: CPU time of an answer that an upstream gives, over that of a file: two connections."""
+"""Assumed CPU time of a proxied response over that of a file: it takes two connections."""
 
 
 def most_at_best(i: BlockingInputs, p: Prediction) -> Ceiling:
-    """The bound that is met first with the longest windows of a read-ahead, whatever is set now.
+    """The first ceiling with the longest read-ahead windows, whatever is set now.
 
-    A file system that reads ahead by itself (ZFS) may read as far.
+    A file system with its own read-ahead (ZFS) may read as far.
     """
     read = min(i.object_bytes, max(i.disk_read_bytes, _LONG_BYTES))
     return find_ceiling(replace(i, window_bytes=read, turn_bytes=read, sizes=()), p)
 
 
 def cpu_seconds_each(s: Situation) -> float:
-    """CPU time of one answer, without that of a new connection."""
+    """CPU time of one response in seconds, without a new connection."""
     size = sent_bytes(s)
     i, p = s.blocking_inputs, s.prediction
     each = REQUEST_CPU_SECONDS + size / (
@@ -64,19 +60,19 @@ def cpu_seconds_each(s: Situation) -> float:
 
 
 def handshake_seconds(s: Situation, requests: float = 1.0) -> float:
-    """CPU time of the new connections that so many requests come by."""
+    """CPU time in seconds of the new connections of so many requests."""
     each = _HANDSHAKE_SECONDS if s.tls else 0.0
     return requests / max(1.0, s.requests_per_connection.value or 1.0) * each
 
 
 def sent_bytes(s: Situation) -> float:
-    """Mean size of what is sent for one request."""
+    """Mean bytes sent for one request."""
     sizes = s.workload.sizes
     return sizes.sent_mean_bytes or (s.object_bytes.value or 1.0) * (sizes.sent_ratio or 1.0)
 
 
 def find_bindings(s: Situation) -> list[BindingResource]:
-    """Every resource whose most is known, the least first."""
+    """Every resource with a known ceiling, the lowest first."""
     size = sent_bytes(s)
     found: list[BindingResource] = []
 
@@ -107,4 +103,4 @@ def find_bindings(s: Situation) -> list[BindingResource]:
         ceiling = find_ceiling(replace(i, link_bytes_per_second=None), p)
         if ceiling.name == BOUND_BY_DISKS:
             add("disks", ceiling.bytes_per_second, s.disk.provenance)
-    return sorted(found, key=lambda one: one.requests_per_second)
+    return sorted(found, key=lambda binding: binding.requests_per_second)

@@ -1,4 +1,4 @@
-"""Pages that a cache fetches: ``cache-misses``, ``cache-updates``, ``slice``."""
+"""Fetches of a cache from its upstream: ``cache-misses``, ``cache-updates``, ``slice``."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
 
 _FEW_MISSES = 0.01
-"""So few requests may wait for a lock that no 99th percentile shows them."""
+"""Share of misses below which waits for a lock stay out of the 99th percentile."""
 _SEGMENT_BYTES = 4 << 20
-"""Mean size from which on a fetch takes about the half second after which those who wait look:
-0.5 s from a server that gives 64 Mbit/s."""
+"""Mean size whose fetch takes the half second between two looks at the lock, at 64 Mbit/s."""
 _LONGEST_BYTES = 10 * _SEGMENT_BYTES
-"""The size of 99 in 100 up to which such a fetch ends before ``proxy_cache_lock_timeout`` (5 s):
-those who wait for a longer one come 5 s late and fetch it all the same."""
+"""99th percentile of sizes whose fetch ends before ``proxy_cache_lock_timeout`` (5 s). Requests for
+a larger object wait 5 s and fetch it all the same."""
 _ONCE = 1.5
-"""Requests for each of some objects up to which they count as asked for once."""
+"""Mean requests per object up to which a group of objects counts as requested once."""
 _MOSTLY_ONCE = 0.5
-"""Share of the bytes that are asked for once from which on it would pay to leave them out."""
+"""Share of bytes requested once from which leaving them out of the cache pays."""
 
 
 def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:
-    """``cache-misses``: whether requests for a page that is missing wait for one another.
+    """``cache-misses``: concurrent requests for an object that is not in the cache.
 
-    ``proxy_cache_lock`` has one of them fetch it while the others wait. They look every half
-    second, and where the answer may not be kept they are let through one by one, for five seconds.
-    Measured on nginx 1.22.1, 40 requests at once for a page that its server makes in 20 ms
-    (benchmarks/cache_lock.py): 33 ms without it; with it 0.5 s, and 5.0 s where the answer is
-    ``Cache-Control: private``. It is set where a log shows that hardly a request misses, so that
-    hardly one can wait. It is set too where it helps most: for live files, each of which all
-    viewers ask for as soon as it is there (``[site] live_files``), and for segments of 4 to 40 MiB,
-    whose fetch takes as long as the wait, and each of which is worth one fetch less. Elsewhere it
-    is proposed, since no host shows which answers may be kept.
+    With ``proxy_cache_lock`` one request fetches the object while the others wait. They check every
+    half second; where the response cannot be cached they are let through one by one, for up to five
+    seconds. Measured on nginx 1.22.1 with 40 concurrent requests for a page that takes the upstream
+    20 ms (benchmarks/cache_lock.py): 33 ms without the lock, 0.5 s with it, and 5.0 s where the
+    response is ``Cache-Control: private``.
 
-    ``proxy_cache_min_uses 2`` keeps what is asked for once out of the cache, and fetches everything
-    else once more. It is proposed where a log shows that most of the bytes are asked for once, and
+    The lock is set where a log shows so few misses that hardly a request can wait. It is also set
+    where it helps most: for live files, which all viewers request as soon as they exist
+    (``[site] live_files``), and for segments of 4 to 40 MiB, whose fetch takes as long as the wait.
+    Elsewhere it is proposed, since no host shows which responses can be cached.
+
+    ``proxy_cache_min_uses 2`` keeps objects requested once out of the cache, and fetches every
+    other one a second time. It is proposed where a log shows that most bytes are requested once and
     that the cache is too small for all of them.
 
     Source: ngx_http_file_cache_lock() and ngx_http_file_cache_lock_wait() in ngx_http_file_cache.c.
@@ -56,74 +56,71 @@ def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:
     if s.kind != "cache":
         return not_applicable("cache-misses", "Nothing is cached.")
     misses, once = miss_share(s), once_share(s)
-    reason = "one request fetches a missing page, the others wait"
+    reason = "one request fetches a missing object, the others wait"
     lock = setting("cache-misses", "location", "proxy_cache_lock", "on", reason=reason)
     evidence = known(
         Quantity("share of cached requests that miss", misses, "", "learnt"),
-        Quantity("share of the bytes that are asked for once", once, "", "learnt"),
+        Quantity("share of the bytes that are requested once", once, "", "learnt"),
     )
     is_mostly_once = once is not None and once >= _MOSTLY_ONCE and _outgrows(s)
-    once_text = f"{percent_text(once, 2)} of the bytes are asked for once"
+    once_text = f"{percent_text(once, 2)} of the bytes are requested once"
     helps = _why_lock(s, misses)
     if helps:
         return Decision(
             id="cache-misses",
             verdict="enable",
-            summary=f"One request fetches a missing page: {helps}.",
+            summary=f"One request fetches a missing object: {helps}.",
             settings=[lock],
             evidence=evidence,
             confidence="medium",
             flips_when=[
-                "more requests miss, or their answers may not be kept",
+                "more requests miss, or responses cannot be cached",
                 *([f"proxy_cache_min_uses 2: {once_text}"] if is_mostly_once else []),
             ],
-            risks=["requests at once for one page that may not be kept wait for up to 5 s each"],
+            risks=["concurrent requests for a response that cannot be cached wait up to 5 s each"],
         )
     uses = setting("cache-misses", "location", "proxy_cache_min_uses", "2", reason=once_text)
     return Decision(
         id="cache-misses",
         verdict="not_enough_evidence",
-        summary="No lock: where answers may not be kept it lets requests for one page through one "
+        summary="No lock: where responses cannot be cached it lets concurrent requests through one "
         "by one, each up to 5 s late.",
         proposed=[lock, *([uses] if is_mostly_once else [])],
         evidence=evidence,
         confidence="low",
         flips_when=[
             "a log shows that at most one in a hundred requests misses",
-            "[site] live_files says that all viewers ask for new files at once",
+            "[site] live_files names files that all viewers request as soon as they exist",
         ],
         next_command=LEARN_COMMAND,
     )
 
 
 def _why_lock(s: Situation, misses: float | None) -> str:
-    """The reason for which those who wait for a missing page gain; empty where they may lose."""
+    """The reason why waiting for one fetch pays; empty where it may not."""
     if misses is not None and misses <= _FEW_MISSES:
         return f"{percent_text(misses, 2)} miss"
     if s.site.live_files:
-        return "all viewers ask for a live file as soon as it is there"
+        return "all viewers request a live file as soon as it exists"
     sizes = s.workload.sizes
     mean, long = sizes.mean_bytes or 0.0, sizes.p99_bytes
     is_known = sizes.provenance != "assumed" and long is not None and long <= _LONGEST_BYTES
     if is_known and mean >= _SEGMENT_BYTES:
-        return f"a segment of {bytes_text(mean)} takes about as long to fetch as they wait"
+        return f"fetching a segment of {bytes_text(mean)} takes about as long as the wait"
     return ""
 
 
 def miss_share(s: Situation) -> float | None:
-    """Share of the requests to the cache that found nothing there; None where no log tells.
-
-    Those that pass it by are none of them: no lock is asked for.
-    """
+    """Share of cached requests that miss; None without a log. Bypassing requests do not count."""
     statuses = {} if s.workload.traffic is None else s.workload.traffic.cache_statuses
     asked = sum(share for name, share in statuses.items() if name not in ("none", "BYPASS"))
     return statuses.get("MISS", 0.0) / asked if asked > 0 else None
 
 
 def once_share(s: Situation) -> float | None:
-    """Share of the bytes of all objects that a log saw asked for about once; None without one.
+    """Share of the bytes of all objects that a log saw requested about once; None without a log.
 
-    By the pieces of the curve: requests of a piece over its objects, taken as of mean size.
+    Each piece of the curve counts by its requests over its objects, assumed to be of mean size.
     """
     curve, log, data = s.workload.popularity.curve, s.workload.log, s.workload.dataset
     if not curve or log is None or not data.files or not data.bytes:
@@ -139,40 +136,41 @@ def once_share(s: Situation) -> float | None:
 
 
 def _outgrows(s: Situation) -> bool:
-    """True if more is asked for than the caches hold."""
-    asked = s.workload.dataset.bytes
-    return asked is not None and asked > sum(s.cache_size(one).object_bytes for one in s.data_paths)
+    """True if the requested objects are larger than the caches."""
+    requested = s.workload.dataset.bytes
+    room = sum(s.cache_size(place).object_bytes for place in s.data_paths)
+    return requested is not None and requested > room
 
 
-_OLD = "while the server does not answer a page is shown that expired, as long as inactive keeps it"
+_OLD = "while the upstream does not answer, expired pages are served for as long as inactive"
 _REVALIDATE_SINCE = (1, 5, 7)
 
 
 def decide_cache_updates(s: Situation, _plan: PoolPlan) -> Decision:
-    """``cache-updates``: how a page that a cache has had for too long is fetched anew.
+    """``cache-updates``: refreshing expired pages.
 
-    While an expired page is fetched all others get the old one (``proxy_cache_use_stale
-    updating``), and its server is asked whether it has changed at all (``proxy_cache_revalidate``):
-    what has not is neither sent nor written again. When the server does not answer, the old page is
-    better than none.
+    While one request fetches an expired page all others get the old one (``proxy_cache_use_stale
+    updating``). The upstream is asked only whether the page has changed
+    (``proxy_cache_revalidate``); an unchanged page is neither sent nor written again. When the
+    upstream does not answer, an old page is better than none.
 
-    ``proxy_cache_background_update`` would answer the first request too from the expired page,
-    however old that is: with ``inactive=30d`` a month. Without ``updating`` beside it a server
-    allows it page by page, for as long as it says (``stale-while-revalidate``, RFC 5861). It is not
+    ``proxy_cache_background_update`` would answer the first request from the expired page too,
+    however old that is: up to a month with ``inactive=30d``. Without ``updating``, a server allows
+    this page by page and for a time it sets (``stale-while-revalidate``, RFC 5861). It is not
     written.
 
     Source: ngx_http_upstream_cache() in ngx_http_upstream.c.
     """
     if s.kind != "cache":
         return not_applicable("cache-updates", "Nothing is cached.")
-    stale = "the old page while a new one is fetched, and when its server does not answer"
-    same = "an expired page is asked after, and fetched only where it has changed"
+    stale = "serves the old page while a new one is fetched, or the upstream does not answer"
+    same = "fetches an expired page only if it has changed"
     revalidates = s.build.at_least(*_REVALIDATE_SINCE)
     return Decision(
         id="cache-updates",
         verdict="set",
-        summary="While an expired page is fetched, or its server does not answer, others get the "
-        "old one.",
+        summary="While an expired page is being fetched, or the upstream does not answer, clients "
+        "get the old one.",
         settings=[
             setting(
                 "cache-updates",
@@ -189,39 +187,39 @@ def decide_cache_updates(s: Situation, _plan: PoolPlan) -> Decision:
         ],
         evidence=[version_evidence(s.build)],
         confidence="medium",
-        flips_when=["a page may be shown once however old it is: proxy_cache_background_update on"],
+        flips_when=["pages of any age may be served once: proxy_cache_background_update on"],
         risks=[_OLD],
     )
 
 
 SMALLEST_SLICE_BYTES = 1 << 20
-"""Less would open a file of the cache for every few packets."""
+"""Smaller slices would open a cache file for every few packets."""
 LARGEST_SLICE_BYTES = 16 << 20
 SLICES_OF_AN_ANSWER = 8
-"""Slices that one answer carries, or so."""
+"""Slices of a mean response, roughly."""
 _PART_TAKEN = 0.5
-"""Share of an object that clients take, of which more is worth a fetch of all of it."""
+"""Share of an object that clients take above which fetching all of it is better."""
 _RANGES = 0.05
-"""Share of answers that are ranges, of which fewer are not worth another key."""
+"""Share of range responses below which a new cache key does not pay."""
 _LARGE_BYTES = 4 * SMALLEST_SLICE_BYTES
 _SLICE_MODULE = "--with-http_slice_module"
 ASK_COMMAND: Final = "curl -s -r 0-0 -D - -o /dev/null http://UPSTREAM/OBJECT  # 206 and an ETag?"
 
 
 def decide_slice(s: Situation, _plan: PoolPlan) -> Decision:
-    """``slice``: a cache that fetches and keeps the parts of large objects, not all of each.
+    """``slice``: caching parts of large objects instead of whole ones.
 
-    A cache answers a range from the whole object: nginx takes ``Range`` off the request to the
-    server and fetches all of it, and who asks for its end waits for the rest. With ``slice`` each
-    part is a request and an entry of its own, by ``$slice_range`` in the key. That pays where a log
-    shows ranges of large objects, of which clients take a part. It is proposed, never written: the
-    server must answer ranges, and an object that changes in place while it is fetched ends in a cut
-    answer (another ETag than the first part's), which no host shows. What a cache holds under the
-    key of today is fetched anew.
+    A cache answers a range from the whole object: nginx removes ``Range`` from the request to the
+    upstream and fetches everything, so a client that asks for the end waits for all before it. With
+    ``slice`` each part has its own request and cache entry (``$slice_range`` in the key). This pays
+    where a log shows range requests that take parts of large objects.
 
-    Each part is one more round trip to the server, a file and a key; a large one fetches what
-    nobody asked for at both ends of a range. An eighth of what an answer carries makes that one
-    part in nine.
+    It is proposed, never written. The upstream must answer ranges, and an object that changes while
+    its parts are fetched ends in a truncated response (its ETag differs from the first part's); no
+    host shows either. All that the cache holds under the current key is fetched again.
+
+    Each slice adds a round trip, a file and a key; a large one fetches bytes that nobody requested
+    at both ends of a range. With slices of an eighth of a response these are one part in nine.
 
     Source: ngx_http_slice_header_filter() in ngx_http_slice_filter_module.c.
     """
@@ -241,64 +239,65 @@ def decide_slice(s: Situation, _plan: PoolPlan) -> Decision:
         Quantity("workload.sizes.sent_ratio", sizes.sent_ratio, "", sizes.provenance),
     )
     flips = (
-        f"a log shows that one answer in {round(1 / _RANGES)} is a range, of objects of "
-        f"{bytes_text(_LARGE_BYTES)} or more, of which clients take half or less"
+        f"a log shows that one response in {round(1 / _RANGES)} is a range of an object of "
+        f"{bytes_text(_LARGE_BYTES)} or more, and that clients take half or less of each"
     )
     if sizes.provenance != "learnt" or sizes.partial_ratio is None or sizes.sent_ratio is None:
         return Decision(
             id="slice",
             verdict="not_enough_evidence",
-            summary="Whole objects are fetched: no log shows whether clients ask for ranges.",
+            summary="Whole objects are fetched: no log shows whether clients request ranges.",
             evidence=evidence,
             confidence="low",
             flips_when=[flips],
             next_command=LEARN_COMMAND,
         )
-    takes = f"{percent_text(sizes.partial_ratio, 2)} of the answers are ranges, and clients take "
-    takes += f"{percent_text(sizes.sent_ratio, 2)} of the bytes of what they ask for"
+    takes = f"{percent_text(sizes.partial_ratio, 2)} of the responses are ranges, and clients take "
+    takes += f"{percent_text(sizes.sent_ratio, 2)} of the bytes of the objects they request"
     is_large = (s.object_bytes.value or 0.0) >= _LARGE_BYTES
     if not is_large or sizes.partial_ratio < _RANGES or sizes.sent_ratio > _PART_TAKEN:
         return Decision(
             id="slice",
             verdict="disable",
-            summary=f"Whole objects are fetched: {takes}; the mean one has "
+            summary=f"Whole objects are fetched: {takes}; the mean object has "
             f"{bytes_text(s.object_bytes.value)}.",
             evidence=evidence,
             confidence="medium",
             flips_when=[flips],
         )
     size = slice_bytes(sizes.sent_mean_bytes or sizes.sent_ratio * (s.object_bytes.value or 0.0))
-    why = "one part at a time"
+    why = "fetches and caches one part at a time"
     return Decision(
         id="slice",
         verdict="not_enough_evidence",
-        summary=f"Parts of {nginx_size(size)} would be fetched, not whole objects, if the server "
-        f"answers ranges and no object changes in place: {takes}.",
+        summary=f"Parts of {nginx_size(size)} could be fetched instead of whole objects, if the "
+        f"upstream answers ranges and no object changes in place: {takes}.",
         proposed=[
             setting("slice", "location", "slice", nginx_size(size), reason=why),
             setting(
-                "slice", "location", "proxy_set_header", "Range", "$slice_range", reason="that part"
+                *("slice", "location", "proxy_set_header", "Range", "$slice_range"),
+                reason="requests that part",
             ),
             setting(
                 "slice",
                 "location",
                 "proxy_cache_key",
                 f"{key_of(s.site)}$slice_range",
-                reason="and its key",
+                reason="gives each part its own key",
             ),
         ],
         evidence=evidence,
         confidence="low",
-        flips_when=["the server answers a range with 206 and an ETag that stays"],
+        flips_when=["the upstream answers a range with 206 and the same ETag each time"],
         risks=[
-            "an object that changes while its parts are fetched ends in a cut answer",
-            "all that the cache holds under another key is fetched anew",
+            "an object that changes while its parts are fetched ends in a truncated response",
+            "all that the cache holds under another key is fetched again",
         ],
         next_command=ASK_COMMAND,
     )
 
 
 def slice_bytes(answer_bytes: float) -> int:
-    """The part, a power of two from 1 to 16 MiB, of which answers of that size have eight or so."""
+    """Slice size for responses of that size: about an eighth, a power of two from 1 to 16 MiB."""
     wanted = max(SMALLEST_SLICE_BYTES, min(LARGEST_SLICE_BYTES, answer_bytes / SLICES_OF_AN_ANSWER))
     return 1 << int(math.log2(wanted))

@@ -1,18 +1,17 @@
-"""The size of a cache: the ``max_size`` that is declared, or the one that would be written.
+"""Size of a cache: the declared ``max_size``, or the one to write.
 
-The file's line and the model of the page cache both read it here, so that no decision weighs data
-that the file beside it forbids.
+Both the emitted directive and the page-cache model use it, so that they agree.
 
-Every object has a key in shared memory, or is not in the cache: nginx's manager removes objects,
-the least recently used first, when the zone of keys is full, whatever ``max_size`` allows. Disk
-that no key is left for stays empty. On the disk an object is a file of whole blocks, with a head
-before its body, and nginx counts these against ``max_size``: of objects of 300 bytes a cache holds
-a fourteenth of what their bytes say.
+Every cached object has a key in shared memory. When the zone of keys is full, nginx's manager
+removes the least recently used objects, whatever ``max_size`` allows, and the rest of the disk
+stays empty. On disk an object is a file of whole blocks with a header before its body, and nginx
+counts blocks against ``max_size``: with objects of 300 bytes a cache holds a fourteenth of its size
+in object bytes.
 
-Keys and page cache share the machine's memory, and what is to be least is the origin's load. The
-page cache takes nothing off that: without it a hit is read from the disk, without its key an object
-is fetched anew. So keys get what the disks have room for, up to half of the memory that would be
-page cache. A zone is mapped, not filled: keys that nobody needs take no memory from files.
+Keys and page cache share the machine's memory; the goal is the least load on the origin. Without
+page cache a hit is read from disk, but without its key an object is fetched again. So keys get as
+much as the disks have room for, up to half of the memory that would be page cache. A zone is
+mapped, not filled: unused keys take no memory from files.
 
 Source: ngx_http_file_cache_add(), ngx_http_file_cache_update() (``fs_size``) and
         ngx_http_file_cache_manager() in ngx_http_file_cache.c; ngx_shm_alloc() (MAP_ANON) and
@@ -36,59 +35,59 @@ from nginx_tune.documents.units import bytes_text, percent_text
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 SHARE_OF_DISK = 0.8
-"""Share of the smallest leaf disk: file-system overhead, a mirror's other half and what else lives
-there stay out; the manager removes files late (ngx_cache_manager_process_handler())."""
+"""Share of the smallest leaf disk. The rest is for file-system overhead and other files, and for
+the manager, which removes files late (ngx_cache_manager_process_handler())."""
 SHARE_OF_FREE = 0.9
-"""Share of what is free: ``max_size`` is overshot while files are written."""
+"""Share of the free space: ``max_size`` is overshot while files are written."""
 UNKNOWN_DISK = "no max_size, since the facts have no disk for it"
 BY_KEYS = "as much as the keys in"
-NOT_SCANNED = "what is free now, of a cache that was not scanned"
-MAY_HOLD_MORE = "what the disk has room for, and the cache may hold more than that now"
+NOT_SCANNED = "the space that is free now; the cache was not scanned"
+MAY_HOLD_MORE = "the room on the disk; the cache may hold more than that now"
 FILE_BYTES_FACT = "mean size of a cached file on the disk"
-"""The evidence by which a cache's keys are held against ``max_size``."""
+"""Evidence for comparing a cache's keys with ``max_size``."""
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
-"""From here on a size in whole gibibytes is near enough."""
+"""Size from which whole gibibytes are precise enough."""
 
 
 class CacheHost(NamedTuple):
-    """The host as far as it bounds caches, beside their own lines."""
+    """The limits that the host sets to its caches."""
 
     facts: Facts
     places: Sequence[DataPath]
-    """All caches' directories, which may share disks."""
+    """Directories of all caches, which may share disks."""
     keys_bytes: float | None
-    """Memory for the keys of all caches; null where nobody knows how much there is."""
+    """Memory for the keys of all caches; None where the memory is not known."""
     object_bytes: Quantity
-    """Mean size of what they keep; assumed where nobody knows more than what is usual."""
+    """Mean size of cached objects."""
     files: float | None = None
-    """Objects that are asked for, where somebody knows."""
+    """Distinct objects that are requested, where known."""
 
 
 class CacheSize(NamedTuple):
-    """One cache as it would be written."""
+    """The limits of one cache."""
 
     max_bytes: int | None
-    """``max_size``; null where nobody knows what the disk has room for."""
+    """``max_size``; None where the room on the disk is not known."""
     held_bytes: float
-    """Bytes of that which it can hold: no more than are free beside ``min_free``."""
+    """Bytes on disk that it can hold: within ``max_size``, and leaving ``min_free``."""
     zone_mebibytes: int
     file_bytes: float
-    """Bytes of an object on the disk, on average."""
+    """Mean bytes of an object on the disk."""
     object_bytes: float
-    """Bytes of the objects that it can hold, without the rest of their blocks."""
+    """Bytes of the objects that it can hold, without the unused rest of their blocks."""
     why: str
     is_firm: bool
-    """True if nginx will keep to it: the site's line says so, or the one that would be written.
-    Made on the result of itself, a plan reads its own line as the site's."""
+    """True if nginx will enforce it: the configuration says so, or will. A plan made on its own
+    result reads its own line as the site's."""
     min_free_bytes: int
-    """Bytes that the cache leaves free at least, if the site says nothing; 0 where that would have
-    nginx empty it."""
+    """Bytes to leave free where the site sets none; 0 where that would make nginx empty the
+    cache."""
 
 
 def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> CacheSize:
-    """The cache in ``place``, by its operator's bounds where there are some."""
+    """The limits of the cache in ``place``; the operator's own bounds come first."""
     each = _file_bytes(host, place)
     share = min(1.0, (host.object_bytes.value or each) / each)
     if bounds is not None and bounds.max_bytes:
@@ -97,7 +96,7 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         if place.available_bytes is not None:
             free = place.available_bytes + _held_bytes(host, place)
             held = max(0.0, min(held, free - (bounds.min_free_bytes or 0)))
-        why = "the size that the site gives it"
+        why = "the size set for it"
         spare = _min_free_bytes(host, place, bounds.max_bytes)
         return CacheSize(bounds.max_bytes, held, zone, each, share * held, why, True, spare)
     room, why = _most_bytes(host, place)
@@ -110,11 +109,11 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
     size = room
     is_assumed = host.object_bytes.provenance == "assumed" and not _held_bytes(host, place)
     if by_keys < room and not is_assumed:
-        # Rounded down: nginx would remove by keys what max_size still has room for.
+        # Rounded down: with more, nginx would remove objects for want of keys.
         size = _whole(by_keys)
         why = (
-            f"{BY_KEYS} {zone}m name, of {bytes_text(each)} "
-            f"each on the disk; the disk has room for {size_text(room)}"
+            f"{BY_KEYS} {zone}m can name, at {bytes_text(each)} "
+            f"each on disk; the disk has room for {size_text(room)}"
         )
     is_firm = True
     if bounds is not None:
@@ -129,9 +128,9 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
 
 
 def _zone_of_unknown(host: CacheHost) -> int:
-    """The zone of a cache on a disk that nobody looked at: keys are its only bound.
+    """Zone size in MiB for a cache on an unknown disk, which only its keys bound.
 
-    Keys of what is asked for, where that is known, else of what a small part of memory names.
+    Enough keys for the requested objects where they are known, else a small part of memory.
     """
     caches = max(1, len(host.places))
     most = most_zone_mebibytes(host.keys_bytes, caches)
@@ -144,16 +143,16 @@ def _zone_of_unknown(host: CacheHost) -> int:
 
 
 def _file_bytes(host: CacheHost, place: DataPath) -> float:
-    """Mean size of a file in the cache, else of what is asked for."""
+    """Mean bytes on disk of a cached file; of a requested object where none was scanned."""
     block = block_bytes(place.filesystem)
-    for one in host.facts.datasets:
-        if one.path == place.path and one.files and one.bytes:
-            return scanned_file_bytes(one.files, one.bytes, one.allocated_bytes, block)
+    for scan in host.facts.datasets:
+        if scan.path == place.path and scan.files and scan.bytes:
+            return scanned_file_bytes(scan.files, scan.bytes, scan.allocated_bytes, block)
     return file_bytes(host.object_bytes.value, block)
 
 
 def size_text(size_bytes: int) -> str:
-    """A size in the largest unit that says it whole, as nginx takes it."""
+    """A size in nginx's notation, in the largest unit without a remainder."""
     for unit, suffix in ((GIBIBYTE, "g"), (MEBIBYTE, "m"), (1 << 10, "k")):
         if size_bytes % unit == 0:
             return f"{size_bytes // unit}{suffix}"
@@ -161,16 +160,16 @@ def size_text(size_bytes: int) -> str:
 
 
 def _whole(size_bytes: float) -> int:
-    """Rounded down to what reads well, and never 0: that is no bound to nginx."""
+    """The size rounded down to whole MiB or GiB, but never 0, which means no limit to nginx."""
     unit = GIBIBYTE if size_bytes >= _MANY_GIBIBYTES * GIBIBYTE else MEBIBYTE
     return max(1, int(size_bytes / unit)) * unit
 
 
 def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
-    """A twentieth of the cache or its file system, up to 64 GiB, and half of what it leaves.
+    """A twentieth of the cache or its file system, up to 64 GiB and half of the space left.
 
-    Shape: whole GiB, or MiB where it is less than one; 0 where the file system was not looked at:
-           the manager removes files, all of them if need be, until so much of it is free.
+    Shape: whole GiB, or MiB below one; 0 where the free space is not known, since the manager
+           removes files, even all of them, until so much is free.
     Source: ngx_http_file_cache_manager (ngx_fs_available against min_free).
     """
     if place.size_bytes is None or place.available_bytes is None:
@@ -183,10 +182,7 @@ def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
 
 
 def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int | None, str]:
-    """``max_size`` by the disks alone, and why; never more than there is room for.
-
-    Null where the facts have no disk under the directory: any number would be made up.
-    """
+    """``max_size`` by the disks alone, and the reason; None where the disk is not known."""
     sizes = {d.name: d.size_bytes for d in host.facts.storage.disks if d.size_bytes}
     leaves = [sizes[name] for name in place.leaf_disks if name in sizes]
     room = _room_bytes(host, place)
@@ -204,10 +200,9 @@ def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int | None, str]:
 
 
 def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
-    """Bytes that a cache may take of its file system; null when that was not looked at.
+    """Bytes that a cache may take of its file system; None where its size is not known.
 
-    The share of all of it that is left to caches on it, and no more than what is free or taken
-    by the cache already.
+    At most its share among the caches there, and no more than what is free or its own already.
     """
     if place.size_bytes is None:
         return None
@@ -222,15 +217,15 @@ def _room_reason(host: CacheHost, place: DataPath) -> str:
     is_scanned = any(d.path == place.path and d.bytes is not None for d in host.facts.datasets)
     if place.available_bytes is not None and not is_scanned:
         return NOT_SCANNED
-    return f"what {place.path} has room for"
+    return f"the room in {place.path}"
 
 
 def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_keys: bool) -> bool:
-    """True if a cache that stands without a bound may hold more than ``size_bytes`` already.
+    """True if an existing cache without a limit may already hold more than ``size_bytes``.
 
-    At the next start of nginx the manager would remove the rest. Where no scan tells it, all that
-    is taken of the file system may be the cache; of fewer keys than decided it holds no more than
-    they name (``with_own_words`` looks at these).
+    The manager would then remove the rest at the next start. Without a scan, all used space of the
+    file system may be the cache's; a cache limited by keys holds no more than its keys can name
+    (``with_own_words`` checks these).
     Source: ngx_http_file_cache_manager().
     """
     scanned = [d for d in host.facts.datasets if d.path == place.path and d.complete]
@@ -244,12 +239,12 @@ def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_k
 
 
 def _sharers(host: CacheHost, place: DataPath) -> int:
-    """Caches that lie on the same disks."""
+    """Number of caches on the same disks."""
     return max(1, sum(1 for other in host.places if other.leaf_disks == place.leaf_disks))
 
 
 def _held_bytes(host: CacheHost, place: DataPath) -> int:
-    """Bytes in the cache now, where it was scanned, as nginx counts them (ngx_file_fs_size)."""
+    """Bytes in a scanned cache now, as nginx counts them (ngx_file_fs_size); else 0."""
     held = ((d.bytes or 0, d.allocated_bytes or 0) for d in host.facts.datasets
             if d.path == place.path)  # fmt: skip
     return max(next(held, (0, 0)))
@@ -263,38 +258,38 @@ def _zone_mebibytes(host: CacheHost, size_bytes: int, each_bytes: float) -> int:
 
 
 HEAD_BYTES = 640
-"""Before a body: nginx's own 336 bytes, ``KEY:`` with the key, the header of the response. Measured
-604 with a key of 30 bytes and the header of an nginx (tests/generate/test_serving_blocks.py)."""
+"""Bytes before a body: nginx's own 336, ``KEY:`` with the key, the response header. Measured 604
+with a key of 30 bytes and an nginx header (tests/generate/test_serving_blocks.py)."""
 BLOCK_BYTES = 4096
-"""Blocks of ext4, XFS, Btrfs and tmpfs as they are made."""
+"""Default block size of ext4, XFS, Btrfs and tmpfs."""
 _COUNTED_BY_SECTORS = frozenset({"zfs", "nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "vfat"})
 SECTOR_BYTES = 512
-"""The unit of nginx where a file system tells larger blocks than a page (ngx_fs_bsize())."""
+"""nginx's unit where a file system reports blocks larger than a page (ngx_fs_bsize())."""
 
 SMALLEST_ZONE_MEBIBYTES = 10
 LARGEST_ZONE_MEBIBYTES = 65_536
-"""About 460 million keys, which nginx's loader walks in an hour after a start."""
+"""About 460 million keys, which nginx's loader reads in an hour after a start."""
 _UNKNOWN_MEMORY_MEBIBYTES = 4096
-"""The largest zone where nobody knows how much memory there is."""
+"""Largest zone where the memory is not known."""
 KEYS_SHARE = 0.5
-"""Share of the memory that would be page cache that keys of all caches may take."""
+"""Largest share of the would-be page cache for the keys of all caches."""
 _SHARE_WITHOUT_A_DISK = 0.1
 """Share of that where neither the disks nor the number of objects is known."""
 
 
 def keys_bytes(memory_bytes: float | None, page_cache_bytes: float | None) -> float | None:
-    """Memory for the keys of all caches, in bytes; null without known memory."""
+    """Memory for the keys of all caches, in bytes; None where the memory is not known."""
     known = [size for size in (memory_bytes, page_cache_bytes) if size]
     return KEYS_SHARE * min(known) if known else None
 
 
 def keys_taken_bytes(objects: float) -> float:
-    """Bytes that the keys of so many objects take."""
+    """Bytes of the keys of so many objects."""
     return objects / KEYS_PER_MEBIBYTE * MEBIBYTE
 
 
 def most_zone_mebibytes(keys_bytes: float | None, caches: int) -> int:
-    """The most that one cache's keys may take of the memory for those of all, in MiB."""
+    """One cache's fair share of the memory for keys, in MiB."""
     if not keys_bytes:
         return _UNKNOWN_MEMORY_MEBIBYTES
     fair = int(keys_bytes / MEBIBYTE / max(1, caches))
@@ -302,19 +297,19 @@ def most_zone_mebibytes(keys_bytes: float | None, caches: int) -> int:
 
 
 def block_bytes(filesystem: str | None) -> int:
-    """The blocks that nginx counts a cache's files in."""
+    """Bytes of the blocks in which nginx counts cached files."""
     return SECTOR_BYTES if filesystem in _COUNTED_BY_SECTORS else BLOCK_BYTES
 
 
 def file_bytes(object_bytes: float | None, block_bytes: int) -> float:
-    """Bytes that an object counts for in a cache: the blocks of its file, with its head."""
+    """Bytes that an object takes in a cache: whole blocks, with its header."""
     return float(math.ceil((HEAD_BYTES + (object_bytes or 0.0)) / block_bytes) * block_bytes)
 
 
 def scanned_file_bytes(
     files: int, bytes_: int, allocated_bytes: int | None, block_bytes: int = BLOCK_BYTES
 ) -> float:
-    """The same of the files that lie in a cache: as many blocks as were told, else as they need.
+    """Mean bytes of scanned cache files: their allocated blocks where known, else those they need.
 
     Source: ngx_file_fs_size().
     """
@@ -323,5 +318,5 @@ def scanned_file_bytes(
 
 
 def keyed_bytes(zone_mebibytes: int, file_bytes: float) -> float:
-    """Bytes on the disk of the files that a zone has keys for."""
+    """Bytes on disk of the files that a zone has keys for."""
     return zone_mebibytes * KEYS_PER_MEBIBYTE * file_bytes

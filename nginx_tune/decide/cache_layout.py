@@ -1,4 +1,4 @@
-"""The directories and the keys of a cache: ``cache-layout``, ``cache-key``."""
+"""Directories and keys of a cache: ``cache-layout``, ``cache-key``."""
 
 from __future__ import annotations
 
@@ -32,58 +32,58 @@ from nginx_tune.documents.units import plural
 
 FOREIGN_FILES = "a cache directory must hold nothing else: nginx deletes files it does not know"
 _WHOLE = (
-    "a cache asks for HEAD as GET, and for all of an object whatever range is wanted: requests "
-    "with a signature over method or Range (S3) fail"
+    "a cache turns HEAD into GET and fetches the whole object for any range: requests signed over "
+    "method or Range (S3) fail"
 )
 _STARTS = (
-    "a start, unlike a reload, forgets what a cache holds: for a minute, and until the loader has "
-    "been through, a page that is asked for again while it is first opened is fetched anew"
+    "a restart, unlike a reload, forgets the index of the cache: for a minute, and until the "
+    "loader is done, a second request for an object that is just being opened fetches it again"
 )
 """Source: ngx_cache_loader_ctx (60 s), ngx_http_file_cache_exists; scenario cache-disks."""
 _IN_PLACE_SINCE = (1, 7, 10)
 """``use_temp_path``."""
-UNSEEN_ROOM = "written in place, not copied, on a disk that nobody looked at"
+UNSEEN_ROOM = "written in place, on an unknown disk"
 NO_MAX_SIZE = "ca-no-max-size"
-"""The audit's rule that a cache without any bound goes against."""
+"""The audit rule that a cache without any limit violates."""
 INACTIVE = "30d"
-"""Longer than the disk takes to fill, so that the size bound decides what leaves."""
+"""Longer than the disk takes to fill, so that size decides what is removed."""
 
 _LEAST_ROOM_BYTES = 1 << 30
 _TURN_FILES = 100
 _TURN_SECONDS = 0.05
 _THRESHOLD_SECONDS = 0.2
-"""``loader_files``, ``_sleep`` and ``_threshold``, and the manager's; ngx_http_file_cache.c,
-ngx_http_file_cache_set_slot()."""
+"""Defaults of ``loader_files``, ``_sleep`` and ``_threshold``, and of the manager's.
+
+Source: ngx_http_file_cache_set_slot() in ngx_http_file_cache.c."""
 _LOADED_SECONDS = 300.0
 _MOST_TURN_FILES = 10_000
 _LOADER_SINCE = (1, 1, 0)
 _MANAGER_SINCE = (1, 11, 5)
 _ROOM = 2.0
-"""Over what is removed on average: pages come in bursts."""
+"""Factor over the mean rate of removals, since pages come in bursts."""
 
 
 def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
     """``cache-layout``: a ``proxy_cache_path`` for each directory, and keys spread over them.
 
-    Each on a disk of its own, written in place (``use_temp_path=off``) where that has room, instead
-    of a RAID of which every read of a large file takes several disks; ``split_clients`` spreads the
-    keys, and adding a disk remaps most of them.
+    One cache on each disk, written in place (``use_temp_path=off``) where there is room, replaces a
+    RAID whose every large read occupies several disks. ``split_clients`` spreads the keys; adding a
+    disk remaps most of them.
 
-    How large a cache may grow follows from the file system's room and from the memory for its keys:
-    an object without a key is fetched anew, however much of the disk is free. Keys, page cache and
-    disks share the machine, and the origin's load is to be least, so keys get what the room asks
-    for, up to half of the memory that would be page cache; what no object needs stays page cache.
-    Each object counts as the whole blocks of its file, with nginx's head before the body: of
-    objects of 300 bytes no more than 256 are in a mebibyte. An assumed size of objects makes no
-    bound: ``max_size`` is then what the disk has room for. A directory that the facts have no disk
-    for gets none, but leaves 1 GiB of its disk free (``min_free``, nginx 1.19.1).
+    The size of a cache follows from the room on its file system and from the memory for its keys:
+    an object without a key is fetched again, however much of the disk is free. The goal is the
+    least load on the origin, so keys get as much memory as the room calls for, up to half of what
+    would be page cache. Each object counts as whole blocks, with nginx's header before the body: at
+    most 256 objects of 300 bytes fit in a mebibyte. An assumed object size sets no limit:
+    ``max_size`` is then the room on the disk. A directory whose disk is not in the facts gets no
+    ``max_size``, but leaves 1 GiB free (``min_free``, nginx 1.19.1).
 
-    After a start nginx's loader walks the directories, no more than ``loader_files`` of a cache in
-    a turn and a turn each ``loader_sleep``: 2,000 files a second. What it has not seen counts for
-    nothing, so that ``max_size`` is not kept until it is through. A cache that may hold so many
-    files that this takes longer than five minutes gets longer turns, where the disk can use them:
-    nginx ends one after ``loader_threshold`` (200 ms), in which a hard disk looks up 25 names. The
-    manager's turns are as long, and remove as many as are kept where a log shows how many that are.
+    After a start nginx's loader reads the directories in turns of ``loader_files``, with a pause of
+    ``loader_sleep``: 2,000 files a second. Files it has not read yet do not count, so ``max_size``
+    does not hold until it is done. A cache with so many files that this takes longer than five
+    minutes gets larger turns, where the disk can use them: nginx ends a turn after
+    ``loader_threshold`` (200 ms), in which a hard disk looks up 25 names. Turns of the manager are
+    as long; where a log shows the rate of new objects, they remove as many.
     """
     if s.kind != "cache":
         return not_applicable("cache-layout", "Nothing is cached.")
@@ -94,13 +94,13 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id="cache-layout",
         verdict="set",
-        summary=f"{count} caches, and the keys spread over them." if several else "One cache.",
+        summary=f"{count} caches, with keys spread over them." if several else "One cache.",
         settings=[*paths, *(_split(s) if several else [_single()])],
         evidence=known(
             s.page_cache, s.dataset_bytes, s.object_bytes, _file_bytes(s), *_origins_load(s)
         ),
         confidence="medium",
-        flips_when=["the disks have more room or less", "objects are of another size"],
+        flips_when=["the room on the disks changes", "the size of objects changes"],
         next_command=next(iter(hint for _, hint in not_known(s)), ""),
         risks=[
             FOREIGN_FILES,
@@ -113,15 +113,15 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 def _file_bytes(s: Situation) -> Quantity:
-    """Bytes of an object, on the file system with the smallest blocks."""
+    """Mean bytes of a cached file, on the file system with the smallest blocks."""
     each = min((s.cache_size(place).file_bytes for place in s.data_paths), default=None)
     return Quantity(FILE_BYTES_FACT, each, "bytes", s.object_bytes.provenance)
 
 
 def _origins_load(s: Situation) -> tuple[Quantity, ...]:
-    """The memory of all keys when every object that fits has one, and what the origin gets then.
+    """Memory for the keys of all objects that fit, and the share of requests that the rest cause.
 
-    Of objects that are asked for again; what may not be kept, or has expired, comes on top.
+    The share is of requests for objects seen before; uncacheable and expired ones come on top.
     """
     sizes = [s.cache_size(place) for place in s.data_paths]
     objects = math.fsum(size.held_bytes / size.file_bytes for size in sizes)
@@ -131,29 +131,29 @@ def _origins_load(s: Situation) -> tuple[Quantity, ...]:
         return (memory,)
     classes = s.popularity_classes(s.files.value * (s.object_bytes.value or 1.0))
     missed = 1 - hit_ratio(classes, objects)
-    said = "share of requests for objects that there is no room for (model)"
-    return memory, Quantity(said, missed, "", s.exponent.provenance)
+    fact = "share of requests for objects that do not fit (model)"
+    return memory, Quantity(fact, missed, "", s.exponent.provenance)
 
 
 def not_known(s: Situation) -> list[tuple[str, str]]:
-    """What a cache's size is a guess without, each with the command that brings it.
+    """Unknowns that leave a cache's size a guess, each with the command that supplies it.
 
-    Empty for other kinds, and for caches that the site bounds.
+    Empty for other kinds, and for caches with limits in the site file.
     """
     if s.kind != "cache":
         return []
     sizes = [(place.path, s.cache_size(place)) for place in s.data_paths]
     bare = [path for path, size in sizes if size.max_bytes is None]
-    said = []
+    unknown = []
     if bare:
         others = f" and {plural(len(bare) - 1, 'other cache')}" if len(bare) > 1 else ""
-        text = f"{bare[0]}{others}: not known, the facts have no disk for it: no max_size"
-        said.append((text, FACTS_COMMAND))
+        text = f"{bare[0]}{others}: no max_size, since the facts have no disk for it"
+        unknown.append((text, FACTS_COMMAND))
     mean = s.object_bytes
     if mean.provenance == "assumed" and any(p not in s.site.cache_bounds for p, _ in sizes):
         text = f"the size of objects is neither learnt nor declared: {mean.text} is assumed"
-        said.append((f"{text} for the keys of the cache", LEARN_COMMAND))
-    return said
+        unknown.append((f"{text} for the keys of the cache", LEARN_COMMAND))
+    return unknown
 
 
 def _single() -> Setting:
@@ -171,7 +171,7 @@ def _split(s: Situation) -> list[Setting]:
             "split_clients",
             KEY,
             "$disk",
-            reason="spreads the keys: a page is always in the same cache",
+            reason="spreads the keys; an object is always in the same cache",
             lines=lines,
         ),
         setting(
@@ -188,15 +188,15 @@ def _why_several(s: Situation) -> str:
     judged = judge_independence(s.data_paths)
     if judged.independent:
         return "one cache on each disk instead of RAID"
-    return "the keys are spread over the directories as named; they share a disk"
+    return "keys spread over the named directories, which share a disk"
 
 
 def files_there(facts: Facts, site: Site, path: str) -> str:
-    """A warning of what lies already in a directory that no configuration names as a cache's."""
-    held = next((d.files for d in facts.datasets if d.path == path), None)
-    if not held or path in site.cache_bounds:
+    """A warning about files in a directory that is not a cache yet; empty without any."""
+    files = next((d.files for d in facts.datasets if d.path == path), None)
+    if not files or path in site.cache_bounds:
         return ""
-    return f"{plural(held, 'file')} in {path} already: nginx deletes each that is none of its cache"
+    return f"{path} already holds {plural(files, 'file')}: nginx deletes all but cache entries"
 
 
 def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
@@ -221,18 +221,19 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
         words.append(f"min_free={size_text(min_free_bytes)}")
     words += _turns(s, place, size)
     how = f"{_in_place_text(place)}; " if in_place else ""
-    there = files_there(s.facts, s.site, place.path)
-    reason = f"{size.why}; {how}{there or 'nginx deletes any other file in here'}"
+    warning = files_there(s.facts, s.site, place.path)
+    reason = f"{size.why}; {how}{warning or 'nginx deletes any other file in here'}"
     if size.max_bytes is None and bounds is None and not min_free_bytes:
         reason = f"nginx-tune: ignore[{NO_MAX_SIZE}] {reason}"
     return setting("cache-layout", "http", "proxy_cache_path", *words, reason=reason)
 
 
 def _has_room(place: DataPath) -> bool:
-    """True if an answer that is written there is not cut off by a full file system.
+    """True if there is room to write responses in place; an unknown file system counts as large.
 
-    With a temporary file elsewhere it is sent whole, and only not kept. What is not known counts as
-    large; a cache that stands is left as it is there (``UNSEEN_ROOM``).
+    A full file system truncates the response. With a temporary file elsewhere the response is sent
+    whole, and only not cached. An existing cache on an unknown disk stays as it is
+    (``UNSEEN_ROOM``).
     """
     if place.filesystem in IN_MEMORY:
         return False
@@ -246,7 +247,7 @@ def _in_place_text(place: DataPath) -> str:
 
 
 def _turns(s: Situation, place: DataPath, size: CacheSize) -> list[str]:
-    """Files that the loader and the manager may take in a turn, where 100 are too few."""
+    """``loader_files`` and ``manager_files``, where the default of 100 is too small."""
     words = []
     files = _files(s, place, size)
     wanted = files * _TURN_SECONDS / _LOADED_SECONDS
@@ -260,7 +261,7 @@ def _turns(s: Situation, place: DataPath, size: CacheSize) -> list[str]:
 
 
 def _files(s: Situation, place: DataPath, size: CacheSize) -> float:
-    """Files that a cache may hold, by a size of objects that somebody knows, or holds now."""
+    """Files that a cache holds now, or may hold where the size of objects is known."""
     now = next((d.files or 0 for d in s.facts.datasets if d.path == place.path), 0)
     mean = s.object_bytes
     if mean.provenance == "assumed" or not mean.value:
@@ -269,7 +270,7 @@ def _files(s: Situation, place: DataPath, size: CacheSize) -> float:
 
 
 def _kept_per_second(s: Situation) -> float:
-    """Pages that are fetched and kept a second, at most: what a log shows as misses and expired."""
+    """Objects cached per second at most: the misses and expired ones of a log."""
     statuses = {} if s.workload.traffic is None else s.workload.traffic.cache_statuses
     fetched = statuses.get("MISS", 0.0) + statuses.get("EXPIRED", 0.0)
     return fetched * (s.rate.value or 0.0)
@@ -280,51 +281,51 @@ def _whole_hundreds(files: float) -> int:
 
 
 KEY: Final = "$scheme$host$request_uri"
-"""The key of a request as its client sent it."""
+"""Key of a request as the client sent it."""
 _KEY_WITH_PORT: Final = "$scheme$host|$http_host|$server_port$request_uri"
-"""The same where clients name a port: ``$host`` has none, and over HTTP/3 there is no
-``$http_host``."""
+"""The same where clients name a port: ``$host`` lacks it, and HTTP/3 has no ``$http_host``."""
 _ENCODED: Final = "|$http_accept_encoding"
 KEY_AMONG_OTHERS: Final = (
     "$scheme|$server_name:$server_port|$host|$http_host|$http_x_forwarded_proto"
     "|$http_x_forwarded_host|$proxy_host|$uri$is_args$args|$request_uri" + _ENCODED
 )
-"""The same in a configuration that answers one address in several ways: on other ports, by other
-upstreams, by pages put together or led elsewhere, whose requests have the ``$request_uri`` of the
-first. An address alone, as it was decoded, is none: ``%2F`` is no slash to every server. The host
-of the request line need not be that of the header, and what a client or a proxy in front says of
-both (``X-Forwarded-*``) nginx passes on as it is: servers make redirects and links of it."""
+"""The same in a configuration that answers one URL in several ways: by port, by upstream, or in
+subrequests and redirects, which keep the ``$request_uri`` of the first request. The decoded
+``$uri`` alone is not enough: some servers tell ``%2F`` from a slash. The host in the request line
+may differ from the header's, and nginx passes ``X-Forwarded-*`` on unchanged, from which servers
+build redirects and links."""
 _VARY_SINCE = (1, 7, 7)
 CREDENTIALS: Final = "$http_authorization"
 
 
 def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
-    """``cache-key``: what tells a cache's entries apart, and which answers are for nobody else.
+    """``cache-key``: the key of a cache entry, and requests that bypass the cache.
 
-    The key holds the host as the client named it: nginx's own has the name of the upstream, and one
-    page for all hosts that pass requests to it. A port that clients name is in it too, and what a
-    proxy in front tells of host and scheme, since servers make links and redirects of them.
+    The key contains the host that the client named. nginx's default key has the upstream's name
+    instead, and so one page for all hosts proxied to it. The key also contains a port that clients
+    name, and the host and scheme that a proxy in front reports, since servers build links and
+    redirects from them.
 
-    Who shows a password or a token gets an answer of his own: nginx does not look at
-    ``Authorization``, and would keep what comes with ``max-age`` for all, which a shared cache must
-    not (RFC 9111, section 3.5). ``proxy_cache_bypass`` alone would still keep it,
-    ``proxy_no_cache`` alone would answer such a request from what others got.
+    Responses to requests with credentials are not shared. nginx ignores ``Authorization`` and would
+    cache any such response that has ``max-age``, which a shared cache must not do (RFC 9111,
+    section 3.5). ``proxy_cache_bypass`` alone would still store it; ``proxy_no_cache`` alone would
+    still answer such a request from the cache.
 
-    A server that compresses its answers, as nginx does without ``gzip_vary``, does not always say
-    that others would get another one: the cache would give them what they cannot read. So it is
-    asked for plain answers where nginx compresses by itself, which a tenth of the CPUs must be
-    enough for, or each kind of client has an entry of its own.
+    An upstream that compresses does not always send ``Vary`` (nginx does not without
+    ``gzip_vary``), and the cache would send compressed pages to clients that cannot read them. So
+    nginx requests uncompressed responses and compresses them itself, where a tenth of the CPUs is
+    enough for that; otherwise the key contains the client's ``Accept-Encoding``.
     """
     if s.kind != "cache":
         return not_applicable("cache-key", "Nothing is cached.")
-    by_host = "each host has pages of its own: the Host header is passed on"
+    by_host = "separate pages for each host; the Host header is passed on"
     by_cookie = (
-        "a page that differs by a cookie is kept for all if its server lets it be: "
-        "Cache-Control: private, or Vary, must come from there"
+        "a page that differs by cookie is cached for all clients unless the upstream sends "
+        "Cache-Control: private or Vary"
     )
-    encoded = "a server that compresses may say no Vary: one answer for all who take it"
-    own = "the answer to who shows a password or a token is for nobody else"
-    # nginx compresses by itself what it keeps as it is; else each kind of client has an entry.
+    encoded = "uncompressed from the upstream, which may compress without sending Vary"
+    own = "a response to a request with credentials is not shared"
+    # With gzip nginx caches uncompressed responses; else the key has the client's encodings.
     key, plain = f"{key_of(s.site)}{_ENCODED}", []
     if s.site.gzip:
         key = key_of(s.site)
@@ -336,7 +337,7 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id="cache-key",
         verdict="set",
-        summary="A page for each host and address; none for requests with Authorization.",
+        summary="One entry per host and URL; requests with Authorization bypass the cache.",
         settings=[
             setting("cache-key", "location", "proxy_cache_key", key, reason=by_host),
             *plain,
@@ -345,8 +346,8 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
         ],
         confidence="high",
         flips_when=[
-            "pages differ by a cookie or a header that their server does not name in Vary",
-            "all who show credentials may see the same, as where nginx itself asks (auth_basic)",
+            "pages differ by a cookie or a header that the upstream does not name in Vary",
+            "all authenticated clients may see the same page, as with nginx's own auth_basic",
         ],
         risks=[
             by_cookie,
@@ -356,7 +357,7 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 def names_a_port(site: Site) -> bool:
-    """True if clients of a generated site have its port in their URLs, so in their ``Host``."""
+    """True if URLs of a generated site, and so ``Host`` headers, contain its port."""
     if site.listen == Site().listen:  # with TLS it becomes that of TLS
         return False
     encrypted = tls_listens(site.listen) if site.tls is not None else []
@@ -366,5 +367,5 @@ def names_a_port(site: Site) -> bool:
 
 
 def key_of(site: Site) -> str:
-    """The key of a generated site's cache, before what else an answer depends on."""
+    """The cache key of a generated site, without the client's encodings."""
     return _KEY_WITH_PORT if names_a_port(site) else KEY

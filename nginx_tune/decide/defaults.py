@@ -1,9 +1,7 @@
-"""Documents as decisions take them: impossible numbers out, the gaps of a site filled.
+"""Input documents made fit for decisions: impossible numbers removed, defaults of a site filled in.
 
-Facts and workloads may come from other hosts, other tools and by hand. An impossible number counts
-as not known, so that the model never meets a negative size, a host without CPUs or an infinity.
-
-A site may leave cache directories, log paths, ports, compression and an upstream open.
+Facts and workloads may come from other hosts, other tools or an editor. An impossible number counts
+as unknown, so that the model never meets a negative size, a host without CPUs or an infinity.
 """
 
 from __future__ import annotations
@@ -125,7 +123,7 @@ def _disk(disk: Disk) -> Disk:
 
 
 def _curve(curve: Curve) -> Curve | None:
-    """The curve with its possible points; null when none is left."""
+    """The curve without impossible points; None when none is left."""
     swept = _sweep(curve)
     if swept is None:
         return None
@@ -158,14 +156,14 @@ def _nulled(part: S, fits: Callable[[float], bool], *fields: str) -> S:
 
 DEFAULT_CACHE_DIR = "/var/cache/nginx-proxy"
 OWN_DIRECTORY = "nginx-cache"
-"""Below a directory that nobody named as a cache: nginx's cache loader deletes every file in its
-directory that is no cache entry. Source: ngx_http_file_cache_manage_file()."""
+"""New subdirectory for a cache in a data directory, since nginx's cache loader deletes every file
+there that is not a cache entry. Source: ngx_http_file_cache_manage_file()."""
 
 _OWN_LOG = "logs/access.log"
 HTTP_PORT = "80"
 HTTPS_PORT = "443"
 GZIP = ("gzip on", "gzip_vary on")
-"""Compression of pages alone (text/html), which nginx compresses without being told."""
+"""Compression of text/html alone, nginx's default type."""
 GZIP_PASSED = (
     "gzip_proxied any",
     "gzip_min_length 1024",
@@ -174,35 +172,35 @@ GZIP_PASSED = (
         "application/json application/xml image/svg+xml"
     ),
 )
-"""Compression of text that an upstream gives; images, fonts and archives are compressed already.
+"""Compression of proxied text; images, fonts and archives are compressed already.
 
-JavaScript and XML under both names: text/javascript is the registered one (RFC 9239), and
-application/xml what many frameworks answer.
+Two names for JavaScript and XML: text/javascript is registered (RFC 9239), and many frameworks send
+application/xml.
 """
 DEAR_LEVELS = ("7", "8", "9")
-"""Levels of ``gzip_comp_level`` with several times the CPU of the lower ones for 1 or 2 percent."""
+"""``gzip_comp_level`` values that take several times the CPU of lower ones to gain 1 or 2 %."""
 
 DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
-"""Something for a first run to fetch from; the operator names the real one."""
+"""Placeholder for a first run; the operator names the real one."""
 
 
 GZIP_SHARE = 0.1
 """Share of the CPUs that compression may take at the peak."""
 _GZIP_BYTES_PER_SECOND = {1: 60e6, 2: 55e6, 3: 52e6, 4: 43e6, 5: 38e6, 6: 35e6}
-"""Text that one CPU compresses, by ``gzip_comp_level`` (1 by default). Source: zlib 1.2.13 (Debian
-12) on an EPYC, ``zlib.compressobj(LEVEL, DEFLATED, 31, 8)`` over 350 HTML pages, CPU time,
-2026-11-30: 44 to 98 MB/s at level 1 and 31 to 40 at level 6, from 8 to 31 KB each, and here the
-middle, since short answers pay for the tables. lzbench 1.8, zlib 1.2.11 on a Core i7-8700K at up to
-4.7 GHz: 119 and 35."""
+"""Bytes of text that one CPU compresses per second, by ``gzip_comp_level`` (1 by default). Source:
+zlib 1.2.13 (Debian 12) on an EPYC, ``zlib.compressobj(LEVEL, DEFLATED, 31, 8)`` over 350 HTML pages
+of 8 to 31 KB, CPU time, 2026-11-30: 44 to 98 MB/s at level 1 and 31 to 40 at level 6; the table has
+the middle, since short responses pay for the tables. lzbench 1.8, zlib 1.2.11 on a Core i7-8700K at
+up to 4.7 GHz: 119 and 35."""
 _PAGES_SHARE = 0.05
-"""Share of HTML in the bytes of sites of files, at most. Source: HTTP Archive, Web Almanac 2024,
-Page Weight: 18 of 2,652 KB of a median page."""
+"""Upper bound of HTML's share in the bytes of a static site. Source: HTTP Archive, Web Almanac
+2024, Page Weight: 18 of 2,652 KB of a median page."""
 
 
 def gzip_cpus(
     facts: Facts, workload: Workload, kind: Kind, lines: Sequence[str] | None = None
 ) -> float | None:
-    """CPUs' worth of time that compression takes at the peak; null where the rate is not known."""
+    """CPUs that compression occupies at the peak; None where the rate is not known."""
     rate, size = workload.rate, workload.sizes
     per_second = rate.peak_per_second or rate.mean_per_second
     if not per_second or not size.mean_bytes or "assumed" in (rate.provenance, size.provenance):
@@ -218,13 +216,13 @@ def gzip_cpus(
 
 
 def complete_site(site: Site, facts: Facts, kind: Kind, workload: Workload | None = None) -> Site:
-    """The site with its gaps filled; the same again for a site that is complete.
+    """The site with defaults filled in; a complete site stays as it is.
 
-    With a workload nothing is compressed that would take more than a tenth of the CPUs.
+    With a workload, compression that would take more than a tenth of the CPUs is left out.
 
-    Shape: for the kind cache ``cache_dirs`` has at least one entry: a fresh directory on each of
-           the facts' data directories with disks of their own, else one directory. Kinds that
-           fetch have an upstream.
+    Shape: for kind ``cache``, ``cache_dirs`` has at least one entry: a new directory on each
+           independent data file system of the facts, else one directory. Kinds that proxy have an
+           upstream.
     """
     cache_dirs = site.cache_dirs
     if kind == "cache" and not cache_dirs:
@@ -260,9 +258,9 @@ def complete_site(site: Site, facts: Facts, kind: Kind, workload: Workload | Non
 
 
 def log_of_build(nginx: Nginx) -> str | None:
-    """The file that nginx logs to where a configuration names none; null where it is not known.
+    """The access log of a configuration that names none; None where it is not known.
 
-    Not a file beside the error log, which a build may have elsewhere. Source: auto/options.
+    Source: auto/options.
     """
     build = build_of(nginx)
     if build.flags is None:
@@ -272,7 +270,7 @@ def log_of_build(nginx: Nginx) -> str | None:
 
 
 def _listens(site: Site, facts: Facts, build: Build) -> list[str]:
-    """The port of HTTP or HTTPS where the site names none, for IPv6 too where the host has it.
+    """The site's listens, or the port of HTTP or HTTPS; with IPv6 where the host has it.
 
     Source: nginx 1.3.4 (``ipv6only`` is on, so that both can be bound), 1.11.5 (always built).
     """
@@ -287,10 +285,9 @@ def _listens(site: Site, facts: Facts, build: Build) -> list[str]:
 
 
 def _gzip(site: Site, facts: Facts, kind: Kind, workload: Workload | None) -> list[str]:
-    """The compression of the site, else of the installed configuration, else what is usual.
+    """The site's compression, else the installed configuration's, else the default of the kind.
 
-    None where the CPUs do not allow it, or the servers compress by themselves. Of the installed
-    lines those on files that are compressed already stay.
+    Only ``gzip_static`` remains where the CPUs do not allow more, or the upstream compresses.
     """
     if site.gzip is not None:
         return site.gzip
@@ -304,10 +301,10 @@ def _gzip(site: Site, facts: Facts, kind: Kind, workload: Workload | None) -> li
 
 
 def _gzip_lines(facts: Facts, kind: Kind) -> list[str]:
-    """The installed configuration's compression, else what is usual for the kind.
+    """The installed configuration's compression, else the default of the kind.
 
-    Of the installed one's only what pays: it was written for another site. Files are compressed
-    anew for each request, so of those only pages are; videos and archives never gain.
+    The installed lines were written for another site, so only those that pay are taken. A file is
+    compressed again for each request, so only HTML is; videos and archives gain nothing.
     """
     if facts.nginx.gzip is not None:
         return [line for line in facts.nginx.gzip if _pays(line)]
@@ -317,7 +314,7 @@ def _gzip_lines(facts: Facts, kind: Kind) -> list[str]:
 
 
 def _pays(line: str) -> bool:
-    """True if a ``gzip`` line may be taken over: what was written for another site is no order."""
+    """True if a ``gzip`` line written for another site pays here."""
     name, *args = line.lower().split()
     if name == "gzip_types":
         return not {"*", EVENT_STREAM, *COMPRESSED} & set(args)
@@ -325,10 +322,10 @@ def _pays(line: str) -> bool:
 
 
 def _protocols(build: Build, library: str | None) -> list[str]:
-    """TLS 1.2, and 1.3 where nginx knows the word; one whose library lacks it ignores it.
+    """TLS 1.2, and 1.3 where nginx knows the word; it ignores it if the library lacks TLS 1.3.
 
-    Source: nginx 1.13.0 (TLSv1.3), and its default until 1.23.4, which has no TLS 1.3 but TLS 1.0;
-    OpenSSL before 1.0.1 has no TLS 1.2.
+    Source: nginx 1.13.0 (TLSv1.3); its default before 1.23.4 has TLS 1.0 and not 1.3. OpenSSL
+            before 1.0.1 has no TLS 1.2.
     """
     if not build.at_least(1, 1, 13) or (library or "").startswith("OpenSSL 0."):
         return []

@@ -1,8 +1,7 @@
 """A described host as facts and workload.
 
-Nothing is filled in that nobody said, but for the page cache (nine tenths of the memory, the rest
-for the system and nginx), the build (nginx.org's package of the version) and the number of files
-(data by mean size).
+Only three values are filled in: the page cache (nine tenths of the memory), the build (nginx.org's
+package of the version) and the number of files (data by mean size).
 """
 
 from __future__ import annotations
@@ -41,52 +40,51 @@ from nginx_tune.documents.workload import ObjectSizes, ServedData, Workload
 from nginx_tune.errors import UsageError
 
 PAGE_CACHE_SHARE = 0.9
-"""Of the memory, where nobody says what else is in it."""
+"""Share of the memory; the rest is for the system and nginx."""
 _PAGE_CACHE_REASON = "nine tenths of the declared memory"
 _CLASSES: tuple[DiskClass, ...] = DiskClass.__args__  # type: ignore[attr-defined]  # of a Literal
 _HOST_WORDS = ("cpus", "memory", "page_cache", "link", "disks", "directories", "facts")
 _ABOVE = "/data/"
-"""Above the directories of several disks where nobody named any."""
+"""Parent of the directories that are made up for several disks."""
 
 
 def describes_host(described: DescribedHost) -> bool:
-    """True if any figure is of the host; the others are of its traffic."""
+    """True if any figure describes the host rather than its traffic."""
     return any(getattr(described, word) for word in _HOST_WORDS)
 
 
 class Placed(NamedTuple):
-    """A description whose disks have directories, and what was taken for granted with it."""
+    """A description whose disks have directories, and a note on what was assumed for that."""
 
     described: DescribedHost
     note: str = ""
 
 
 def placed(described: DescribedHost, named: Sequence[str], usual: str) -> Placed:
-    """The description with its disks under its directories, else under those that a site names.
+    """The description with its disks assigned to its directories, or to those of the site.
 
     ``usual`` is the directory of a site that names none.
     Shape: directories that name their disks stay as they are. Several disks without any directory
-           have one each, of our own naming, and ``note`` says so; where numbers do not match
-           nobody knows which lies where.
+           get one each, with a ``note``. Where the numbers do not match nothing is assigned.
     """
-    kinds = {name: _kind(one.kind) for one in described.disks for name in _names(described, one)}
+    kinds = {name: _kind(disk.kind) for disk in described.disks for name in _names(described, disk)}
     names = list(kinds)
     own = described.directories
-    if not names or any(one.disks for one in own):
+    if not names or any(directory.disks for directory in own):
         return Placed(described)
     note = ""
     given = own or [DescribedDirectory(path=path) for path in named or [usual]]
     if not own and not named and len(names) > 1:
         given = [DescribedDirectory(path=f"{_ABOVE}{name}") for name in names]
         note = (
-            f"{len(names)} disks, each taken for a file system of its own, {given[0].path} and on"
+            f"{len(names)} disks, each assumed to have its own file system, from {given[0].path} on"
         )
     if len(given) == len(names):
         under = [[name] for name in names]
     elif len(given) == 1 or len(names) == 1:
         under = [names for _ in given]
     else:
-        note = f"which of {len(names)} disks is under which of {len(given)} directories: not known"
+        note = f"not known which of {len(names)} disks is under which of {len(given)} directories"
         return Placed(replace(described, directories=given), note)
     found = [
         replace(one, disks=disks, filesystem=one.filesystem or kinds[disks[0]].filesystem)
@@ -96,9 +94,9 @@ def placed(described: DescribedHost, named: Sequence[str], usual: str) -> Placed
 
 
 def described_facts(described: DescribedHost) -> Facts:
-    """The facts of a described host; what was not said is null and stands in ``unknown``.
+    """The facts of a described host; a value not described is null and listed in ``unknown``.
 
-    Errors: UsageError that names the word and what is wrong with it.
+    Errors: UsageError that names the word and its fault.
     """
     disks = {disk.name: disk for one in described.disks for disk in _disks(described, one)}
     cpus, version = described.cpus, described.nginx_version
@@ -139,12 +137,12 @@ _PACKAGED = (
     ("--with-http_slice_module", (1, 9, 8)),
     ("--with-http_v3_module", (1, 25)),
 )
-"""Configure arguments of nginx.org's packages that decisions ask for, with the release that has
-them first. Source: ``nginx -V`` of these packages."""
+"""Configure arguments of nginx.org's packages that decisions need, with the first release that has
+them. Source: ``nginx -V`` of these packages."""
 
 
 def _nginx(version: str) -> Nginx:
-    numbers = tuple(int(one) for one in version.split("."))
+    numbers = tuple(int(number) for number in version.split("."))
     flags = [flag for flag, since in _PACKAGED if numbers >= since]
     return Nginx(
         product="nginx",
@@ -157,7 +155,7 @@ def _nginx(version: str) -> Nginx:
 
 
 def missing_words(described: DescribedHost) -> list[str]:
-    """What decisions ask for first and nobody said, each with its option."""
+    """The most needed values that the description lacks, each with its option."""
     disks = described.disks or described.directories
     words = {
         "CPUs (--cpus)": described.cpus,
@@ -195,7 +193,7 @@ def check_room(described: DescribedHost) -> None:
 
 
 def described_workload(described: DescribedHost, given: Workload | None = None) -> Workload | None:
-    """A workload with what the description says of data and traffic; null where nobody says any.
+    """The given workload with the described data and traffic; None without either.
 
     Errors: UsageError for a figure that ``given`` has too.
     """
@@ -226,7 +224,8 @@ def described_workload(described: DescribedHost, given: Workload | None = None) 
     if described.kind:
         if found.kind_provenance != "assumed" and found.kind != described.kind:
             raise UsageError(
-                f"kind {described.kind}: the workload's is {found.kind}", hint="give one of them"
+                f"kind {described.kind}: the workload has kind {found.kind}",
+                hint="give one of them",
             )
         parts |= {"kind": described.kind, "kind_provenance": "declared"}
     return replace(found, **parts) if parts else given
@@ -247,7 +246,7 @@ def _memory(described: DescribedHost) -> Memory:
     if cache is None:
         return Memory()
     if total is not None and cache > total:
-        raise UsageError("page_cache: more than memory")
+        raise UsageError("page_cache: larger than memory")
     return Memory(total_bytes=total, page_cache_limit_bytes=cache, page_cache_limit_reason=reason)
 
 
@@ -255,11 +254,11 @@ class _DiskKind(NamedTuple):
     class_name: DiskClass = "network"
     volume: Volume | None = None
     filesystem: str | None = None
-    """Of the network; then nothing is known of the disks behind it."""
+    """A network file system, whose disks are not known."""
 
 
 def _kind(text: str) -> _DiskKind:
-    """The class, cloud's volume or network file system that a word names. Errors: UsageError."""
+    """The class, cloud volume or network file system that a word names. Errors: UsageError."""
     name, *figures = text.lower().split(",")
     if name in VOLUME_NAMES:
         return _DiskKind(volume=parse_volume(text, f"disk {text}"))
@@ -269,37 +268,39 @@ def _kind(text: str) -> _DiskKind:
         if not figures and name == class_name:
             return _DiskKind(class_name)
     near = get_close_matches(name, [*_CLASSES, *VOLUME_NAMES, *NETWORK_FILESYSTEMS], n=1)
-    usual = "hdd, ssd, nvme, a cloud's volume (gp3,6000,250m) or a network's file system (nfs)"
+    kinds = "use hdd, ssd, nvme, a cloud volume (gp3,6000,250m) or a network file system (nfs)"
     raise UsageError(
-        f"disk {text}: no kind of disk", hint=f"is {near[0]} meant?" if near else usual
+        f"disk {text}: unknown kind", hint=f"did you mean {near[0]}?" if near else kinds
     )
 
 
 def parse_volume(text: str, place: str) -> Volume:
-    """A cloud's volume of ``TYPE[,READS[,BYTES]]``. Errors: UsageError that names ``place``."""
+    """A cloud volume from ``TYPE[,READS[,BYTES]]``. Errors: UsageError that names ``place``."""
     kind, *figures = text.split(",")
     if kind.lower() not in VOLUME_NAMES or len(figures) > 2:  # noqa: PLR2004
         raise UsageError(
             f"{place}: not TYPE[,READS[,BYTES]]",
-            hint=f"such as gp3,6000,250m; a type is one of {', '.join(VOLUME_NAMES)}",
+            hint=f"such as gp3,6000,250m; types: {', '.join(VOLUME_NAMES)}",
         )
-    found = [parse_bytes(one) for one in figures]
+    found = [parse_bytes(figure) for figure in figures]
     if None in found:
-        raise UsageError(f"{place}: {figures} are no figures", hint="such as 6000,250m")
+        raise UsageError(
+            f"{place}: {','.join(figures)}: not READS[,BYTES]", hint="such as 6000,250m"
+        )
     reads, size = [*found, None, None][:2]
     return Volume(type=kind.lower(), reads_per_second=reads, bytes_per_second=size)
 
 
 def _names(described: DescribedHost, disk: DescribedDisk) -> list[str]:
-    """The names of the disks of an entry; those without one are numbered over all entries."""
+    """Names of the disks of an entry; unnamed disks are numbered across all entries."""
     if disk.name:
         numbers = range(1, disk.count + 1)
         return [disk.name] if disk.count == 1 else [f"{disk.name}{n}" for n in numbers]
     before = 0
-    for one in described.disks:
-        if one is disk:
+    for entry in described.disks:
+        if entry is disk:
             break
-        before += 0 if one.name else one.count
+        before += 0 if entry.name else entry.count
     return [f"disk{before + number}" for number in range(1, disk.count + 1)]
 
 
@@ -327,7 +328,7 @@ def _size(text: DescribedSize | None, place: str) -> int | None:
 
 
 def _path(directory: DescribedDirectory, disks: Mapping[str, Disk]) -> PathStorage:
-    """A directory; disks of the network are none of the host's."""
+    """Storage of a directory, without disks that are not the host's own."""
     leaves = [name for name in directory.disks if name in disks]
     only = disks[leaves[0]] if len(leaves) == 1 else None
     path = directory.path
@@ -356,7 +357,7 @@ def _gaps(described: DescribedHost) -> list[str]:
 
 
 def _merged(tables: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables with others on top; a list takes the place of the one that was there."""
+    """Tables merged key by key; ``rest`` wins, and a list replaces the other."""
     found = dict(tables)
     for key, value in rest.items():
         old = found.get(key)

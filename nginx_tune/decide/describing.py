@@ -1,6 +1,6 @@
-"""Facts in the words of a description, short, for a person to read and change.
+"""Facts as a short host description, for a person to read and edit.
 
-What decisions stand on and no word says is kept in ``facts``; what they do not ask is left out:
+Facts that decisions use and no word expresses go into ``facts``; the others are left out:
 processes, logs, counters, packet queues.
 """
 
@@ -32,7 +32,7 @@ _KEPT: dict[str, Sequence[str]] = {
               "user", "mime_types_path", "gzip", "tcp_nopush", "openssl", "openssl_built"),
     "storage": ("paths", "disks", "layers", "arrays", "shared_curves"),
 }  # fmt: skip
-"""What decisions ask, by part of the facts."""
+"""Facts that decisions use, by part."""
 _KEPT_WITHIN: dict[str, Sequence[str]] = {
     "sysctls": (
         "fs.nr_open", "net.core.rmem_default", "net.core.rmem_max", "net.core.somaxconn",
@@ -72,7 +72,7 @@ def describe(facts: Facts) -> DescribedHost:
 
 
 def _size(size: int | None) -> DescribedSize | None:
-    """The shortest exact word for a size."""
+    """A size in the largest unit that is exact."""
     for unit, name in _UNITS:
         if size and size % unit == 0:
             return f"{size // unit}{name}"
@@ -114,18 +114,18 @@ def _directory(place: PathStorage, files: Mapping[str, Any]) -> DescribedDirecto
     )
 
 
-def _rest(facts: Facts, said: Facts) -> dict[str, Any]:
-    """The facts that decisions ask and the description does not say."""
-    wanted, have = msgspec.to_builtins(facts), msgspec.to_builtins(said)
-    rest = {part: _unsaid(wanted[part], have[part], names) for part, names in _KEPT.items()}
-    rest |= _unsaid(wanted, have, ("datasets", "listeners"))
+def _rest(facts: Facts, described: Facts) -> dict[str, Any]:
+    """The facts that decisions use and the description does not have."""
+    wanted, have = msgspec.to_builtins(facts), msgspec.to_builtins(described)
+    rest = {part: _missing(wanted[part], have[part], names) for part, names in _KEPT.items()}
+    rest |= _missing(wanted, have, ("datasets", "listeners"))
     running = facts.nginx.running
     if running is not None and running.other_mount_namespace:
         rest["nginx"]["running"] = {"pid": running.pid, "other_mount_namespace": True}
     return {name: value for name, value in rest.items() if value}
 
 
-def _unsaid(wanted: Mapping[str, Any], have: Mapping[str, Any], names: Sequence[str]) -> Any:
+def _missing(wanted: Mapping[str, Any], have: Mapping[str, Any], names: Sequence[str]) -> Any:
     kept = {name: _kept(name, wanted[name]) for name in names}
     return {
         name: value
@@ -135,7 +135,7 @@ def _unsaid(wanted: Mapping[str, Any], have: Mapping[str, Any], names: Sequence[
 
 
 def _kept(name: str, value: Any) -> Any:
-    """What decisions ask of a value, without nulls."""
+    """The parts of a value that decisions use, without nulls."""
     names = _KEPT_WITHIN.get(name)
     if isinstance(value, list):
         return [_kept(name if names else "", item) for item in value]

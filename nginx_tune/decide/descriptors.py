@@ -1,4 +1,4 @@
-"""Connections, descriptors and local ports of a worker, as one plan: each bounds the others."""
+"""Connections and descriptors of a worker as one plan, since each limits the other."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.units import percent_text
 
 USUAL_CONNECTIONS = 4096
-"""Connection slots of a worker where the peak is not known to need more: a slot costs 432
-bytes, a missing one refuses a client."""
+"""Connection slots of a worker unless the peak needs more: a slot costs 432 bytes, a missing one
+refuses a client."""
 _USUAL_QUIC = 4
-"""So many times as many where clients of HTTP/3 take several each."""
+"""Factor on that for HTTP/3, whose clients take several slots each."""
 SMALLEST_CONNECTIONS = 64
 USUAL_MOST = 65536
-"""Connections of a worker whose clients do not need more."""
+"""Largest number of connections for idle keepalive connections alone."""
 _ROOM = 1.25
-"""Factor of slots over those in use at the peak, where that is many."""
+"""Factor of slots over a high peak."""
 MOST_OPEN_FILES = 20_000
 USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
 """systemd's DefaultLimitNOFILE (systemd-system.conf(5)), where the limits are not known."""
 BOUND_BY_LIMIT = "the descriptor limit allows no more"
 _MOST_DECLARED = 1_000_000
-"""Most that a site's own numbers count for: nginx serves nobody with more."""
+"""Upper bound of the site's own counts."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ class DescriptorPlan:
     connections: int
     slots_per_client: int
     descriptors_per_connection: int
-    """Its own and its file's; of a stream of QUIC the file's alone."""
+    """Its socket and its file; only the file for a QUIC stream."""
     at_start: int
-    """Descriptors that a worker has before it serves anybody: logs, listeners, channels."""
+    """Descriptors before the first client: logs, listeners, channels."""
     kept: int
-    """Those and what connections need."""
+    """``at_start`` and the descriptors of all connections."""
     ceiling: int
     """Descriptors that the limits allow."""
     ceiling_fact: str
     soft: int | None
-    """The limit that nginx is started with; null where only the reader's of the facts is known."""
+    """The limit that nginx starts with; None where the facts only have the reader's own."""
     bound_by: str
     """The reason why ``connections`` is not larger, for a comment."""
     needed: int
-    """Slots that the busiest worker has in use at the peak."""
+    """Slots in use in the busiest worker at the peak."""
 
     @property
     def spare(self) -> int:
@@ -65,11 +65,11 @@ class DescriptorPlan:
 
 
 def plan_descriptors(s: Situation) -> DescriptorPlan:
-    """The plan.
+    """The connections and descriptors of one worker.
 
-    Source: ngx_get_connection() (slots: a proxied client takes two, over HTTP/3 each stream one);
-            ngx_open_cached_file(), ngx_create_temp_file() (descriptors: static one and a file;
-            proxied client, upstream, temporary and cache file).
+    Source: ngx_get_connection() (slots: two for a proxied client, one for each HTTP/3 stream);
+            ngx_open_cached_file(), ngx_create_temp_file() (descriptors: client and file, or
+            client, upstream, temporary file and cache file).
     """
     proxied = s.kind in ("proxy", "cache")
     of_quic = slots_of_a_client(s)
@@ -124,12 +124,12 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     if s.stays.connections is not None:
         return s.stays.connections, ""
     needed = _needed(s, slots)
-    # Idle keepalive connections hold slots too: four for each that is busy, up to the usual most.
+    # Idle keepalive connections take slots too: four for each busy one, up to USUAL_MOST.
     usual = USUAL_CONNECTIONS * (_USUAL_QUIC if slots_of_a_client(s) else 1)
     with_idle = min(USUAL_MOST, _power_of_two(needed * 4))
     wanted = max(usual, with_idle, _power_of_two(needed * _ROOM))
     if s.seen.connections_refused.value:
-        # Doubled until none is refused; the next observation says whether that was enough.
+        # Doubled until none is refused; the next observation shows whether that is enough.
         wanted = max(wanted, min(USUAL_MOST, 2 * wanted))
     bounds = [(room, BOUND_BY_LIMIT)]
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
@@ -144,7 +144,7 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     most, reason = min(bounds)
     if wanted <= most:
         return wanted, ""
-    if s.stays.descriptors is not None:  # fewer slots than nginx has anyhow help nobody
+    if s.stays.descriptors is not None:  # fewer slots than the default gain nothing
         most = max(most, DEFAULT_CONNECTIONS)
     return max(SMALLEST_CONNECTIONS, most), reason
 

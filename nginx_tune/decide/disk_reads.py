@@ -40,17 +40,17 @@ from nginx_tune.documents.facts import SizeBucket
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
 
 SMALLEST_DIRECT_BYTES = 1 << 20
-"""Files below it are read in a read or two, and gain nothing from a buffer's size."""
+"""Smaller files take a read or two whatever the size of the buffer."""
 WORTH_RATIO = 0.75
-"""The disk's work must fall to this share of what it was."""
+"""Share of the current disk work to which it must fall."""
 LEAST_DIRECT_BUFFER_BYTES = 256 << 10
-"""A direct read of less, without read-ahead, wastes a disk that positions."""
+"""Smaller direct reads, without read-ahead, waste a disk with a seek time."""
 _MOST_BYTES = 1 << 62
 _MOST_TIMES = 1e6
 
 
 class DirectPlan(NamedTuple):
-    """The best threshold, and what it would do."""
+    """The best threshold, with its forecast."""
 
     threshold_bytes: int
     inputs: DirectInputs
@@ -63,21 +63,20 @@ class DirectPlan(NamedTuple):
 
 
 def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
-    """``directio``: whether large files are read past the page cache.
+    """``directio``: reading large files past the page cache.
 
-    Files from a size on are then read with O_DIRECT. They no longer push small, popular files out
-    of memory. The price is high: each request for a large file goes to the disk, however often it
-    was asked for; sendfile and the kernel's read-ahead are off for these files, so that they are
-    copied through nginx, an output buffer at a time; reads are aligned. Without thread pools each
-    of these reads holds the loop, so it is never advised without them, nor for cached responses of
-    a proxy, which do not use it.
+    Files above a size are read with O_DIRECT and no longer push small, popular files out of memory.
+    The price is high: every request for a large file reads the disk, however popular it is.
+    sendfile and the kernel's read-ahead are off for these files, so nginx copies them, one output
+    buffer at a time. Without thread pools each of these reads blocks the event loop, so directio is
+    never advised without them. Cached responses of a proxy do not use it.
 
-    Weighed is the disk's work for one request, all files in one page cache against large ones apart
-    from it (Che's approximation; sizes as they were scanned, popularity the same for all sizes).
-    The kernel protects what is asked for twice better than the model has it, so the gain must be
-    clear. And no fact here says how popular large files are: one hot file of 8 MiB among 110 on a
-    hard disk left 8 of 135 hot requests a second (nginx 1.22.1). So it is never written as a line:
-    it is proposed, with the command that measures it.
+    The model compares the disk's work per request with all files in one page cache, and with the
+    large ones apart from it (Che's approximation; sizes as scanned, popularity independent of
+    size). The kernel protects pages that are used twice better than the model assumes, so the gain
+    must be clear. And no fact tells how popular large files are: one hot file of 8 MiB among 110 on
+    a hard disk reduced 135 hot requests a second to 8 (nginx 1.22.1). So it is only proposed, with
+    the command that measures it.
     """
     ruled_out = _ruled_out(s, plan)
     if ruled_out is not None:
@@ -87,9 +86,9 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="directio",
             verdict="not_enough_evidence",
-            summary="Left unset: how the sizes of the files spread is not known.",
+            summary="Left unset: the distribution of file sizes is not known.",
             confidence="low",
-            flips_when=["a scan of the data finds small files in demand beside large ones"],
+            flips_when=["a scan of the data finds popular small files and large ones"],
             next_command=FACTS_COMMAND,
         )
     best = plan_direct(s, plan)
@@ -97,11 +96,11 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="directio",
             verdict="disable",
-            summary="Left unset: there are not both small files and large ones, or no memory for "
-            "buffers large enough.",
+            summary="Left unset: the files are all small or all large, or there is no memory for "
+            "large enough buffers.",
             evidence=known(s.dataset_bytes, s.page_cache, s.concurrency),
             confidence="high" if s.dataset_bytes.provenance == "measured" else "medium",
-            flips_when=["small files in demand lie beside large ones"],
+            flips_when=["the data has both popular small files and large ones"],
         )
     evidence, flip = _evidence(s, best), _break_even(s, best)
     predicted = _predicted(best.forecast)
@@ -110,8 +109,8 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="directio",
             verdict="disable",
-            summary=f"Left unset: with files over {size} past the page cache the disk would work "
-            f"{_times_as_much(best.forecast.disk_ratio)}.",
+            summary=f"Left unset: reading files over {size} past the page cache would make the "
+            f"disk work {_times_as_much(best.forecast.disk_ratio)}.",
             evidence=evidence,
             predicted=predicted,
             confidence="medium",
@@ -121,10 +120,10 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
     return Decision(
         id="directio",
         verdict="not_enough_evidence",
-        summary=f"Left unset: with files over {size} past the page cache "
-        f"{percent_text(best.forecast.small_hit_ratio, 2)} of the requests for smaller ones would "
-        f"find theirs in memory, not {percent_text(best.forecast.hit_ratio, 2)}, if large files "
-        "are asked for as evenly as small ones; one popular large file turns that.",
+        summary=f"Left unset: reading files over {size} past the page cache would serve "
+        f"{percent_text(best.forecast.small_hit_ratio, 2)} of the requests for smaller ones from "
+        f"memory instead of {percent_text(best.forecast.hit_ratio, 2)}, if large files are "
+        "requested as evenly as small ones; one popular large file reverses that.",
         proposed=[
             setting(
                 "directio",
@@ -134,7 +133,7 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
                 reason="larger files no longer push the small ones out of memory",
             ),
             *(
-                [setting("directio", "http", "directio_alignment", "4k", reason="what XFS needs")]
+                [setting("directio", "http", "directio_alignment", "4k", reason="XFS needs it")]
                 if _on_xfs(s)
                 else []
             ),
@@ -144,7 +143,7 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
                 "output_buffers",
                 str(BUFFERS),
                 nginx_size(int(best.inputs.buffer_bytes)),
-                reason="without read-ahead the disk moves no more at once than a buffer holds",
+                reason="without read-ahead each disk read is one buffer long",
             ),
         ],
         evidence=evidence,
@@ -153,27 +152,27 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
         flips_when=_flips(flip),
         break_evens=flip,
         risks=[
-            "each request for a large file reads the disk, a popular one as well",
-            "no sendfile and no read-ahead for these files: more CPU for each byte",
+            "every request for a large file reads the disk, even for a popular one",
+            "no sendfile and no read-ahead for these files: more CPU per byte",
         ],
         next_command=validate_command(s.facts),
     )
 
 
 def _times_as_much(ratio: float) -> str:
-    """In words: a disk that has nothing to do has no multiple of it."""
-    return f"{ratio:.2g} times as much" if ratio < _MOST_TIMES else "where memory has all of it now"
+    """The ratio in words; an idle disk has none."""
+    return f"{ratio:.2g} times as much" if ratio < _MOST_TIMES else "where memory holds all of it"
 
 
 def plan_direct(s: Situation, plan: PoolPlan) -> DirectPlan | None:
-    """The threshold with which the disk works least; None where there is nothing to weigh."""
+    """The threshold with the least disk work; None where there is nothing to compare."""
     if _ruled_out(s, plan) is not None:
         return None
     plans = [
         DirectPlan(threshold, inputs, forecast_direct(inputs))
         for threshold, inputs in _thresholds(s)
     ]
-    return min(plans, key=lambda one: one.forecast.disk_ratio, default=None)
+    return min(plans, key=lambda direct: direct.forecast.disk_ratio, default=None)
 
 
 def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
@@ -181,21 +180,21 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         return not_applicable("directio", "A proxy without a cache reads no files.")
     if s.kind == "cache":
         return not_applicable(
-            "directio", "Cached responses never use it.", flips="the files are served"
+            "directio", "Cached responses never use it.", flips="the files are served directly"
         )
     if not s.is_linux:
-        return not_applicable("directio", "Only Linux' direct reads were looked at.")
+        return not_applicable("directio", "Only direct reads on Linux are modelled.")
     if not plan.on:
         return not_applicable(
             "directio",
-            "Reads stay on the loop, and a direct one always waits for the disk.",
+            "Without thread pools every direct read blocks the event loop.",
             flips="thread-pools is enabled",
         )
     return None
 
 
 def _buckets(s: Situation) -> list[SizeBucket]:
-    """Sizes of the files, where the scan is of what is served."""
+    """File sizes, where the scan covers the served files."""
     if s.workload.dataset.provenance not in ("measured", "assumed"):
         return []
     scanned = [d.sizes.buckets for d in s.facts.datasets if d.sizes is not None]
@@ -203,7 +202,7 @@ def _buckets(s: Situation) -> list[SizeBucket]:
 
 
 def _thresholds(s: Situation) -> Iterator[tuple[int, DirectInputs]]:
-    """Every size that has files on both sides, with what the model needs."""
+    """Every size with files on both sides, with the model's inputs."""
     i, buckets = s.blocking_inputs, _buckets(s)
     buffer_bytes = output_bytes(s, DIRECT_BUFFER_BYTES)
     if i is None or not buckets or buffer_bytes < LEAST_DIRECT_BUFFER_BYTES:
@@ -269,7 +268,7 @@ def _evidence(s: Situation, best: DirectPlan) -> list[Evidence]:
 
 
 def _break_even(s: Situation, best: DirectPlan) -> list[BreakEven]:
-    """The page cache at which the verdict on this threshold changes."""
+    """The page-cache size at which the verdict on this threshold changes."""
     now = best.inputs.page_cache_bytes
 
     def pays(page_cache_bytes: float) -> bool:
@@ -296,56 +295,56 @@ def _flips(found: Sequence[BreakEven]) -> list[str]:
     return [
         f"{b.fact}: {b.above} above {bytes_text(b.value)}; you have {bytes_text(b.now)}"
         for b in found
-    ] or ["the small files in demand are many more, or the large ones fewer"]
+    ] or ["there are many more popular small files, or fewer large ones"]
 
 
 LARGEST_WINDOW_BYTES = 2 << 20
 MOVES_SLOWLY_SECONDS = 1e-3
 WORTH_FACTOR = 2.0
-"""A window is changed when it is off by more than this."""
+"""Factor by which a window must be off to be changed."""
 MANY_PARTS = 0.3
-"""Share of range requests from which reading on is mostly wasted."""
+"""Share of range requests above which read-ahead is mostly wasted."""
 _SECTOR_BYTES = 512
 _KIBIBYTE = 1024
 
 
 def decide_read_ahead(s: Situation, _plan: PoolPlan) -> Decision:
-    """``read-ahead``: how much a disk reads on at once.
+    """``read-ahead``: the kernel's read-ahead window of each disk.
 
-    A disk that positions slowly pays for each start, so a window should take about as long to
-    transfer as the head takes to get there; flash starts for nothing and needs no more than the
-    usual 128 KiB. The window is the block device's: nginx's own ``read_ahead`` knows no size on
-    Linux and only doubles it. Reading on is wasted where clients ask for parts of files, and does
-    harm where the windows of all running reads fill the page cache: then files that were hot leave
-    it. Files that are smaller than the window are read whole, and nothing beyond.
+    A disk with slow seeks pays for every read, so the transfer of a window should take about as
+    long as the seek before it. Flash has no seeks and needs no more than the usual 128 KiB. The
+    window is a setting of the block device: nginx's own ``read_ahead`` takes no size on Linux and
+    only doubles it. Read-ahead is wasted where clients request parts of files. It does harm where
+    the windows of all concurrent reads fill the page cache and evict hot files. A file smaller than
+    the window is read whole, and nothing beyond it.
 
-    Every device under the data is weighed by itself. Nothing is written to nginx.conf: the command
-    sets the devices until the next boot, the host part for good. A file system that reads ahead by
-    itself (ZFS, btrfs, one of the network) does not look at the devices' windows.
+    Each device under the data is judged separately. Nothing is written to nginx.conf: the command
+    sets the devices until the next boot, the host settings for good. File systems with their own
+    read-ahead (ZFS, btrfs, network file systems) ignore the window of the device.
     """
     if s.kind == "proxy":
         return not_applicable("read-ahead", "A proxy without a cache reads no files.")
     if not s.is_linux:
-        return not_applicable("read-ahead", "Only Linux' read-ahead was looked at.")
+        return not_applicable("read-ahead", "Only read-ahead on Linux is modelled.")
     places = [place for place in s.data_paths if place.filesystem not in OWN_READ_AHEAD]
     if s.data_paths and not places:
         own = s.data_paths[0].filesystem
         return not_applicable(
             "read-ahead",
-            f"{own} reads ahead by itself: the window of a block device does nothing there.",
+            f"{own} has its own read-ahead and ignores the window of a block device.",
             evidence=[Evidence(fact="storage.paths filesystem", value=own)],
             flips="the data moves to a file system on a block device",
         )
     window = Quantity("read-ahead of the device", s.read_ahead_bytes or None, "bytes")
     p, size = s.prediction, s.object_bytes
     if window.value is None or p is None:
-        what = "read-ahead of the device" if window.value is None else "data's or cache's size"
+        what = "read-ahead of the device" if window.value is None else "size of the data or cache"
         return Decision(
             id="read-ahead",
             verdict="not_enough_evidence",
-            summary=f"As it is: the {what} is not known.",
+            summary=f"Unchanged: the {what} is not known.",
             evidence=known(window, size),
-            flips_when=["the device under the data and the data's size are in the facts"],
+            flips_when=["the facts have the device under the data and the size of the data"],
             next_command=FACTS_COMMAND,
         )
     evidence = known(
@@ -359,17 +358,17 @@ def decide_read_ahead(s: Situation, _plan: PoolPlan) -> Decision:
         return Decision(
             id="read-ahead",
             verdict="keep",
-            summary="As it is: the data fits in the page cache, so the disk is hardly read.",
+            summary="Unchanged: the data fits in the page cache, so the disk is hardly read.",
             evidence=evidence,
             confidence="high" if s.dataset_bytes.provenance == "measured" else "medium",
             flips_when=["the data outgrows the page cache"],
         )
     changes = [_change_of(s, device, p.cold_transfers) for device in _devices(s)]
-    changed = [one for one in changes if one.wanted != one.device.window_bytes]
+    changed = [change for change in changes if change.wanted != change.device.window_bytes]
     if changed:
         return _change(s, changed, evidence=evidence)
     small = size.value is not None and size.value <= window.value * WORTH_FACTOR
-    why = f"files of {size.text} end within it or soon after" if small else "it suits the disk"
+    why = f"files of {size.text} are hardly longer" if small else "it suits the disk"
     return Decision(
         id="read-ahead",
         verdict="keep",
@@ -390,7 +389,7 @@ class _Device(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A device, its window as it should be, and why; the same window where it stays."""
+    """A device and its best window, which may be the current one; with the reason."""
 
     device: _Device
     wanted: int
@@ -398,7 +397,7 @@ class _Change(NamedTuple):
 
 
 def _devices(s: Situation) -> list[_Device]:
-    """The devices under the data whose windows count, each once."""
+    """The distinct devices under the data whose windows matter."""
     found: dict[str, _Device] = {}
     disks = {disk.name: disk for disk in s.facts.storage.disks}
     lower = {one.name: one.lower for one in s.facts.storage.layers if one.kind == "partition"}
@@ -408,8 +407,8 @@ def _devices(s: Situation) -> list[_Device]:
         own = [place.device] if place.device else list(place.leaf_disks)
         for name in own:
             whole = (lower.get(name) or [name])[0]
-            there = disks.get(whole)
-            window = place.read_ahead_bytes or (there and there.read_ahead_bytes) or 0
+            disk = disks.get(whole)
+            window = place.read_ahead_bytes or (disk and disk.read_ahead_bytes) or 0
             if window and _is_device(whole):
                 found.setdefault(whole, _Device(whole, window, model))
     return list(found.values()) or [_Device("", s.read_ahead_bytes, s.disk)]
@@ -420,29 +419,28 @@ def _is_device(name: str) -> bool:
 
 
 def _change_of(s: Situation, device: _Device, cold: float) -> _Change:
-    """The window that a device should have."""
+    """The best window of a device."""
     window, size = device.window_bytes, s.object_bytes.value
     most = _most_for_cache(s, cold)
     wanted = min(wanted_window(device.disk), most)
     partial = s.workload.sizes.partial_ratio or 0.0
     if window > most * WORTH_FACTOR and size and size > most:
         each = bytes_text(window)
-        why = f"{cold:.0f} cold reads at once with {each} each would fill the page cache that hot "
-        return _Change(device, most, f"{why}files need")
+        reason = f"{cold:.0f} concurrent cold reads of {each} would evict hot files from memory"
+        return _Change(device, most, reason)
     if window > wanted * WORTH_FACTOR and partial > MANY_PARTS:
         reason = f"{percent_text(partial, 2)} of the requests are for parts of files"
         return _Change(device, wanted, reason)
     small = size is not None and size <= window * WORTH_FACTOR
     if window * WORTH_FACTOR <= wanted and not small and partial <= MANY_PARTS:
-        return _Change(device, wanted, "the head would read on for as long as it took to get there")
+        return _Change(device, wanted, "reading a window should take as long as the seek to it")
     return _Change(device, window)
 
 
 def wanted_window(disk: ModelDisk) -> int:
-    """Window whose transfer takes as long as the positioning before it: a power of two.
+    """The window in bytes, a power of two, whose transfer takes as long as the seek before it.
 
-    Source: the same balance as for a stripe or a chunk: half of the time is transfer, so at
-    least half of the bandwidth is used whatever the number of readers.
+    At least half of the bandwidth is then used, whatever the number of readers.
     """
     if disk.latency_seconds < MOVES_SLOWLY_SECONDS:
         return USUAL_READ_AHEAD_BYTES
@@ -509,7 +507,7 @@ def _change(s: Situation, changes: Sequence[_Change], *, evidence: list[Evidence
         predicted=predicted if verdict == "raise" else [],
         confidence=_confidence(s),
         flips_when=["the data moves to another kind of disk"],
-        risks=["everything on these devices reads on as far; what blockdev sets is gone by a boot"],
+        risks=["the window holds for all reads of these devices; blockdev sets it until a reboot"],
         next_command=f"blockdev --setra {wanted // _SECTOR_BYTES} {paths}",
     )
 

@@ -1,11 +1,10 @@
 """All decisions for one host, workload and site.
 
-Every decision keeps one law before it is written. Nothing is emitted whose own central prediction
-says harm; what rests on assumed inputs that could flip it is proposed, not set; a range wider than
-a factor of ten is no prediction. The decisions keep most of it by themselves; here it is held for
-all of them, those to come too.
+Every decision must obey one law: no setting whose own central prediction is harm; settings that an
+assumed input could flip are proposed, not set; a range wider than a factor of ten is no prediction.
+This module enforces it.
 
-A sweep asks a decision again with one fact at other values: where it flips, as numbers to look at.
+A sweep repeats a decision with one fact at other values, to show where it flips.
 """
 
 from __future__ import annotations
@@ -106,12 +105,10 @@ def decide(
     observation: Observation | None = None,
     stays: Pinned = ALL_AS_DECIDED,
 ) -> Decisions:
-    """Every decision, in the order in which an operator would read them.
+    """All decisions, in the order in which an operator would read them.
 
-    What an observation of the running server shows takes the place of what is assumed; ``stays`` is
-    what of a configuration is left as it is, for which the numbers are made.
-
-    The same inputs give the same decisions anywhere.
+    Observed values replace assumed ones. ``stays`` has the values of a configuration that will not
+    change; the other numbers are chosen to fit them. The result depends on the inputs alone.
     """
     situation = situation_of(facts, workload, site=site, observation=observation, stays=stays)
     plan = plan_pools(situation)
@@ -136,15 +133,15 @@ def decide(
 
 
 def declared_evidence(found: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence of a described host: nothing of it was measured."""
+    """The evidence with provenance "declared" for "measured", for a described host."""
     return [
-        replace(one, provenance="declared") if one.provenance == "measured" else one
-        for one in found
+        replace(evidence, provenance="declared") if evidence.provenance == "measured" else evidence
+        for evidence in found
     ]
 
 
 def as_declared(decisions: Decisions) -> Decisions:
-    """The decisions for a described host: nothing that they stand on was measured."""
+    """The decisions for a described host, on which nothing was measured."""
 
     def settings(found: Sequence[Setting]) -> list[Setting]:
         return [replace(one, evidence=declared_evidence(one.evidence)) for one in found]
@@ -175,15 +172,14 @@ def situation_of(
     observation: Observation | None = None,
     stays: Pinned = ALL_AS_DECIDED,
 ) -> Situation:
-    """The situation that is decided on.
+    """The situation to decide on: defaults filled in, impossible numbers unknown.
 
-    Gaps of the workload and the site are filled as ``workload_for`` and ``complete_site`` do;
-    impossible numbers count as unknown.
+    See ``workload_for`` and ``complete_site``.
     """
     facts = plausible_facts(facts)
     site = complete_site(site, facts, workload.kind, workload)
     beside = bytes_beside_caches(facts.datasets, site)
-    if workload.kind == "cache":  # sizes, directories and pages of other files say nothing of it
+    if workload.kind == "cache":  # scans of other files do not describe cached objects
         facts = replace(facts, datasets=scans_of_caches(facts.datasets, site))
     workload = workload_for(None, facts, plausible_workload(workload))
     workload = plausible_workload(with_observation(workload, observation))
@@ -193,9 +189,9 @@ def situation_of(
 
 
 WIDEST = 10.0
-"""High over low; beyond it a range says nothing that an operator could act on."""
+"""Largest high over low of a range that an operator can act on."""
 NARROW_SHARE = 0.05
-"""Shares that lie so close together are told apart by nobody, whatever their ratio."""
+"""Width below which a range of shares is narrow, whatever its ratio."""
 _MORE_IS_BETTER = ("requests_per_second", "bytes_per_second")
 _LESS_IS_BETTER = ("mean", "p50", "p90", "p99", "p999", "cpu_seconds_per_request")
 _CHANGES = ("enable", "raise", "lower", "set")
@@ -204,17 +200,17 @@ _EXPONENT_STEP = 0.3
 
 
 class Elsewhere(NamedTuple):
-    """The situation with one assumed input at an end of what is plausible."""
+    """The situation with one assumed input at an end of its plausible range."""
 
     name: str
     command: str
-    """The command that brings the input."""
+    """The command that supplies the input."""
     situation: Situation
     plan: PoolPlan
 
 
 def elsewhere(s: Situation) -> list[Elsewhere]:
-    """Every assumed input of the workload, moved to both ends by itself."""
+    """The situation with each assumed input of the workload at either end."""
     return [
         Elsewhere(name, command, moved, plan_pools(moved))
         for name, command, workload in _moved_inputs(s.workload, s)
@@ -230,10 +226,10 @@ _OF_POOLS = frozenset[DecisionId](
 def keep_law(
     decide: Decide, decision: Decision, plan: PoolPlan, others: Sequence[Elsewhere]
 ) -> Decision:
-    """The decision as it may be written; ``others`` as ``elsewhere`` has them.
+    """The decision as it may be written; ``others`` comes from ``elsewhere``.
 
-    The pools that others would have are asked of what is decided about pools alone: everything else
-    stands beside the pools that are written.
+    Decisions about pools are repeated with the pools of each other situation; all others are
+    repeated with the pools that will be written.
     """
     predicted = [_without_dust(p) for p in decision.predicted if is_prediction(p)]
     decision = replace(decision, predicted=predicted)
@@ -241,24 +237,24 @@ def keep_law(
         return decision
     harm = next((p for p in decision.predicted if says_harm(p)), None)
     if harm is not None:
-        return _held(decision, f"{harm.metric} is predicted at {harm.expected:.3g}")
+        return _only_proposed(decision, f"{harm.metric} is predicted at {harm.expected:.3g}")
     for other in others:
         pools = other.plan if decision.id in _OF_POOLS else plan
         if decide(other.situation, pools).verdict != decision.verdict:
-            reason = f"it stands on {other.name}, which is only assumed"
-            return _held(decision, reason, other.command)
+            reason = f"it depends on {other.name}, which is only assumed"
+            return _only_proposed(decision, reason, other.command)
     return decision
 
 
 def unsure_of_kind(decision: Decision, *, assumed: bool) -> Decision:
-    """The decision, not of high confidence where what is served is only assumed."""
+    """The decision, with at most medium confidence where the kind of site is only assumed."""
     if not assumed or decision.confidence != "high":
         return decision
     return replace(decision, confidence="medium")
 
 
 def is_prediction(p: Predicted) -> bool:
-    """True if a range is narrow enough to be one."""
+    """True if a range is narrow enough to be a prediction."""
     if p.unit == "" and p.high <= 1 and p.high - p.low <= NARROW_SHARE:
         return True
     if p.unit == "s" and p.high <= WIDEST * LEAST_SECONDS:
@@ -267,7 +263,7 @@ def is_prediction(p: Predicted) -> bool:
 
 
 def _without_dust(p: Predicted) -> Predicted:
-    """The prediction; of times that no clock could tell nothing is left."""
+    """The prediction with immeasurably short times as 0."""
     if p.unit != "s" or p.low >= LEAST_SECONDS:
         return p
     low, expected, high = (
@@ -277,7 +273,7 @@ def _without_dust(p: Predicted) -> Predicted:
 
 
 def says_harm(p: Predicted) -> bool:
-    """True if the middle of a predicted ratio is on the wrong side of one."""
+    """True if the expected value of a ratio is on the wrong side of one."""
     if not p.metric.startswith("ratio("):
         return False
     name = p.metric.removeprefix("ratio(").partition(")")[0].rpartition(".")[2]
@@ -286,16 +282,16 @@ def says_harm(p: Predicted) -> bool:
     return name in _LESS_IS_BETTER and p.expected > 1
 
 
-def _held(decision: Decision, reason: str, command: str = "") -> Decision:
+def _only_proposed(decision: Decision, reason: str, command: str = "") -> Decision:
     return replace(
         decision,
         verdict="not_enough_evidence",
-        summary=f"Left as it is: {reason}. Otherwise: {decision.summary}",
+        summary=f"Unchanged: {reason}. Otherwise: {decision.summary}",
         settings=[],
         proposed=[*decision.settings, *decision.proposed],
         confidence="low",
-        flips_when=[f"it is settled: {reason}"],
-        break_evens=[],  # those are of the verdict that is held back
+        flips_when=[f"measured: {reason}"],
+        break_evens=[],  # they belong to the other verdict
         next_command=command or decision.next_command,
     )
 
@@ -309,7 +305,7 @@ def _moved_inputs(w: Workload, s: Situation) -> Iterator[tuple[str, str, Workloa
     if c.provenance == "assumed" and s.concurrency.value is not None:
         for factor in (1 / _FACTOR, _FACTOR):
             moved_c = replace(c, peak=s.concurrency.value * factor)
-            yield "the number of transfers at once", LEARN_COMMAND, replace(w, concurrency=moved_c)
+            yield "the number of transfers", LEARN_COMMAND, replace(w, concurrency=moved_c)
     if r.provenance == "assumed" and s.rate.value is not None:
         for factor in (1 / _FACTOR, _FACTOR):
             moved_r = replace(r, peak_per_second=s.rate.value * factor)
@@ -322,7 +318,7 @@ def _moved_inputs(w: Workload, s: Situation) -> Iterator[tuple[str, str, Workloa
 
 FACTORS = (1 / 64, 1 / 8, 1 / 2, 1.0, 2.0, 8.0, 64.0)
 NEAR = 0.02
-"""Distance from a break-even at which its two sides are asked."""
+"""Relative distance from a break-even at which both sides are tried."""
 
 
 class SweepStep(NamedTuple):
@@ -334,13 +330,13 @@ class SweepStep(NamedTuple):
     verdict: str
     is_now: bool
     flips: bool
-    """True if the verdict is another one than at the value before."""
+    """True if the verdict differs from that at the value before."""
 
 
 def sweep(name: str, facts: Facts, workload: Workload, site: Site) -> list[SweepStep]:
-    """The decision over a range of each fact that may flip it, around its value now.
+    """The decision over a range of each fact that may flip it, around its current value.
 
-    Shape: for each fact ascending values: powers of eight, and both sides of each break-even.
+    Shape: ascending values for each fact: powers of eight, and both sides of each break-even.
            Empty where no known fact flips it.
     """
     situation = situation_of(facts, workload, site=site)
@@ -371,7 +367,7 @@ def _swept(
 
 def _decided(name: str, facts: Facts, workload: Workload, site: Site) -> Decision:
     found = decide(facts, workload, site=site).decisions
-    return next(one for one in found if one.id == name)
+    return next(decision for decision in found if decision.id == name)
 
 
 def _quantity(fact: str, s: Situation) -> Quantity | None:

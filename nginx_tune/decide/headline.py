@@ -1,4 +1,4 @@
-"""What binds a host now, and what it cannot do of what is asked, whatever is decided."""
+"""The resource that limits a host now, and the demand that no setting lets it meet."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Headline(NamedTuple):
     """The first lines of every report on a host."""
 
     cannot: str
-    """Begins with "This host cannot"; empty for nothing."""
+    """Begins with "This host cannot"; empty where it can do all."""
     binding: str
-    """A sentence: what binds, with its figure; what is not known of it."""
+    """A sentence with the limiting resource, its figure, and the unknowns."""
     bindings: list[BindingResource]
-    """Every resource that is known, the least first."""
+    """Every resource with a known ceiling, the lowest first."""
 
 
 def headline(s: Situation) -> Headline:
@@ -31,40 +31,40 @@ def headline(s: Situation) -> Headline:
 
 
 _NAMES: dict[Resource, tuple[str, str]] = {
-    "link": ("the network link", "binds"),
-    "disks": ("the disks", "bind"),
-    "cpu": ("the CPUs", "bind"),
-    "memory": ("copying from memory", "binds"),
-    "clients": ("the clients", "bind"),
-    "origin": ("the origin", "binds"),
+    "link": ("the network link", "is"),
+    "disks": ("the disks", "are"),
+    "cpu": ("the CPUs", "are"),
+    "memory": ("copying from memory", "is"),
+    "clients": ("the clients", "are"),
+    "origin": ("the origin", "is"),
 }
-"""Each resource, and its verb."""
+"""Each resource, with its verb."""
 
 
 def _sentence(s: Situation, found: list[BindingResource]) -> str:
-    """What binds first, against what is asked for, and what is not known."""
+    """The limiting resource, compared with the demand, and the unknowns."""
     missing = _missing(s)
     unknown = f" Not known: {', '.join(missing)}." if missing else ""
     if s.kind == "proxy":
-        unknown += " The origin may bind before: what it gives is not known."
+        unknown += " The origin may be a lower limit; its capacity is not known."
     if not found:
-        return f"What binds is not known.{unknown}"
+        return f"The limiting resource is not known.{unknown}"
     first = found[0]
     name, verb = _NAMES[first.resource]
     subject = name[0].upper() + name[1:]
     figure = f"{number_text(first.requests_per_second)} requests/s"
-    figure += f" ({bytes_text(first.bytes_per_second)}/s){_why(s, first)}"
-    asked = s.rate.value
-    if asked is None:
-        return f"{subject} {verb} first, at about {figure}.{unknown}"
-    if asked < first.requests_per_second:
-        used = percent_text(asked / first.requests_per_second, 2)
-        said = f"Nothing binds at {s.rate.text}, {used} of the most: {name} {verb} first, at about"
-        return f"{said} {figure}.{unknown}"
-    return f"{subject} {verb} now: {s.rate.text} are asked for, of about {figure}.{unknown}"
+    figure += f" ({bytes_text(first.bytes_per_second)}/s{_conditions(s, first)})"
+    demand = s.rate.value
+    limit = f"{subject} {verb} the first limit, at about {figure}"
+    if demand is None:
+        return f"{limit}.{unknown}"
+    if demand < first.requests_per_second:
+        used = percent_text(demand / first.requests_per_second, 2)
+        return f"{limit}; the load of {s.rate.text} is {used} of it.{unknown}"
+    return f"{limit}, below the load of {s.rate.text}.{unknown}"
 
 
-def _why(s: Situation, first: BindingResource) -> str:
+def _conditions(s: Situation, first: BindingResource) -> str:
     if first.resource == "cpu":
         cpus = effective_cpus(s.facts).value or 0.0
         return f" on {number_text(cpus)} CPU{'' if cpus == 1 else 's'}"
@@ -74,11 +74,11 @@ def _why(s: Situation, first: BindingResource) -> str:
     memory = f"{percent_text(s.prediction.hit_ratio, 2)} of requests served from memory"
     if s.dataset_bytes.provenance == "assumed":
         memory += f", if there are {s.dataset_bytes.text} of data"
-    return f": {plural(max(1, len(s.disk.parts)), 'disk')}{speed}, {memory}"
+    return f" from {plural(max(1, len(s.disk.parts)), 'disk')}{speed}, {memory}"
 
 
 def _missing(s: Situation) -> list[str]:
-    """What a resource's most stands on and nobody said."""
+    """Unknown inputs of the ceilings."""
     parts = []
     if s.link_bytes_per_second.value is None:
         parts.append("the link's speed")
@@ -92,10 +92,10 @@ def _missing(s: Situation) -> list[str]:
 
 
 def _beyond_disks(s: Situation) -> str:
-    """The sentence for disks that cannot give what is asked for; empty elsewhere.
+    """A sentence on disks too slow for the demand; empty where they are fast enough.
 
-    Held against each other are bytes a second of answers, those out of memory among them. Disks
-    that nobody measured may be three times as fast as their class.
+    The comparison is in bytes per second of responses, including those from memory. Unmeasured
+    disks may be three times as fast as their class.
     """
     i, p = s.blocking_inputs, s.prediction
     if i is None or p is None or s.concurrency.provenance == s.rate.provenance == "assumed":
@@ -110,41 +110,44 @@ def _beyond_disks(s: Situation) -> str:
     if link is not None and link > most:
         cannot.append(f"fill its link of {bytes_text(link)}/s")
     if s.rate.value is not None:
-        asked = s.rate.value * sent_bytes(s)
-        if asked <= most:
+        demand = s.rate.value * sent_bytes(s)
+        if demand <= most:
             return ""
-        cannot.append(f"give the {s.rate.text} that are asked for ({bytes_text(asked)}/s)")
+        cannot.append(f"serve the load of {s.rate.text} ({bytes_text(demand)}/s)")
     if not cannot:
         return ""
-    given = f"{bytes_text(ceiling.bytes_per_second)}/s"
     disks = plural(max(1, len(s.disk.parts)), "disk")
     speed = " of typical speed" if is_assumed else ""
     memory = f"{percent_text(p.hit_ratio, 2)} of requests served from memory"
-    said = f"{disks}{speed}, with {memory}, can give about {given}"
-    return f"This host cannot {' nor '.join(cannot)}: {said}."
+    limit = f"{bytes_text(ceiling.bytes_per_second)}/s"
+    return (
+        f"This host cannot {' or '.join(cannot)}: {disks}{speed}, with {memory}, can give about "
+        f"{limit}."
+    )
 
 
 def _beyond(s: Situation, found: list[BindingResource]) -> str:
-    """The same for link, CPUs and clients."""
-    for one in found:
-        most = (FACTOR if one.provenance == "assumed" else 1.0) * one.requests_per_second
-        if one.resource in {"disks", "memory"} or (s.rate.value or 0.0) <= most:
+    """A sentence on link, CPUs or clients too slow for the demand; empty where they are not."""
+    for binding in found:
+        most = (FACTOR if binding.provenance == "assumed" else 1.0) * binding.requests_per_second
+        if binding.resource in {"disks", "memory"} or (s.rate.value or 0.0) <= most:
             continue
+        name, verb = _NAMES[binding.resource]
         return (
-            f"This host cannot give the {s.rate.text} that are asked for: "
-            f"{number_text(most)} requests/s is the most that {_NAMES[one.resource][0]} can do."
+            f"This host cannot serve the load of {s.rate.text}: {name} {verb} the limit, at "
+            f"{number_text(most)} requests/s."
         )
     return ""
 
 
 def _beyond_connections(s: Situation) -> str:
-    """The same for clients at once that the connections of all workers do not carry."""
+    """A sentence on too few connections for the concurrent clients; empty where they suffice."""
     d = plan_descriptors(s)
     if s.concurrency.provenance == "assumed" or d.needed <= d.connections or not d.bound_by:
         return ""
     carried = d.connections // d.slots_per_client * s.workers
     return (
-        f"This host cannot carry {number_text(s.concurrency.value)} clients at once: "
-        f"{plural(s.workers, 'worker')} of {d.connections:,} connections carry about {carried:,} "
-        f"({d.bound_by})."
+        f"This host cannot serve {number_text(s.concurrency.value)} concurrent clients: "
+        f"{plural(s.workers, 'worker')} with {d.connections:,} connections each serve about "
+        f"{carried:,} ({d.bound_by})."
     )

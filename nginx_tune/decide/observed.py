@@ -1,8 +1,7 @@
-"""Figures of an observation of the running server, in the model's terms.
+"""Figures of an observation of the running server, in the terms of the model.
 
-An observation outranks what is only assumed, and stands beside what a log or the operator said.
-Load average, iowait and virtual size are no part of it: all three rise when thread pools help
-(the sources, A6), so none of them may count as harm.
+Observed values replace assumed ones, but neither learnt nor declared ones. Load average, iowait and
+virtual size are left out: all three rise when thread pools help (A6), so none counts as harm.
 """
 
 from __future__ import annotations
@@ -21,36 +20,35 @@ from nginx_tune.documents.workload import RoundTrip, Workload
 
 _USUAL_PORTS = frozenset({80, 443})
 LEAST_SECONDS = 1.0
-"""A shorter window says nothing."""
+"""Shortest window that is used."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Figures of one window; null is not known."""
+    """Figures of one window; unknown ones are None."""
 
     blocked: Quantity
-    """Share of the time in which a worker's loop stood in a disk read."""
+    """Share of time that a worker's loop blocks in disk reads."""
     pools_in_use: bool | None
-    """True if the workers have threads: then ``blocked`` says nothing of what they would do
-    without."""
+    """True if workers have threads, so that ``blocked`` does not show the need for them."""
     pool_overflow: Quantity
     listen_overflows: Quantity
-    """In the window of the observation; without one, what nginx's sockets dropped since they
-    listen, or what the network namespace counted where they do not tell."""
+    """Overflows in the observed window; without one, drops at nginx's sockets since they listen, or
+    the count of the network namespace."""
     connections_refused: Quantity
     backlog: Quantity
-    """The least of the listeners' effective backlogs."""
+    """The smallest effective backlog of the listeners."""
     busiest_share: Quantity
-    """Share of all connections that the busiest worker holds."""
+    """Share of all connections in the busiest worker."""
 
     @property
     def blocked_without_pools(self) -> float | None:
-        """The measured need for thread pools; null where pools hide it."""
+        """Share of time that loops block without pools; None where pools hide it."""
         return None if self.pools_in_use is not False else self.blocked.value
 
 
 def see(facts: Facts, observation: Observation | None) -> Seen:
-    """The figures of an observation; all null without one, or with one that is unfit."""
+    """The figures of an observation; all None without a usable one."""
     o = observation if observation is not None and _is_fit(observation) else Observation()
     server = o.server
     backlogs = [one.backlog for one in server.listeners if one.backlog]
@@ -60,8 +58,8 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
         dropping = [one for one in ours if one.drops]
         counted = facts.network.listen_overflows or 0
         if ours and counted >= FEW_LOST and all(one.drops is None for one in ours):
-            # Its sockets cannot be asked (an ordinary user without sock_diag); the kernel's
-            # count is that of all listeners, and a longer queue costs next to nothing.
+            # An ordinary user without sock_diag cannot read the drops of each socket. The kernel
+            # counts those of all listeners, and a longer queue costs next to nothing.
             overflows = Quantity("network.listen_overflows", counted, "connections, any listener")
         if dropping:
             dropped = sum(one.drops or 0 for one in dropping)
@@ -69,7 +67,7 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
             backlogs = [one.backlog for one in dropping if one.backlog]
     shares = [w.connection_ratio for w in server.workers if w.connection_ratio is not None]
     return Seen(
-        blocked=Quantity("share of time a loop stood in disk reads", _blocked(o)),
+        blocked=Quantity("share of time a loop blocks in disk reads", _blocked(o)),
         pools_in_use=_pools_in_use(facts),
         pool_overflow=Quantity("server.pool_overflow", server.pool_overflow, "tasks refused"),
         listen_overflows=overflows,
@@ -82,12 +80,12 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
 
 
 def _is_nginx(one: Listener) -> bool:
-    """True if a socket is nginx's; who may not see its owner has the usual ports."""
+    """True if a socket is nginx's, or has an HTTP port and an unknown owner."""
     return one.of_nginx or (one.of_nginx is None and one.port in _USUAL_PORTS)
 
 
 def with_observation(workload: Workload, observation: Observation | None) -> Workload:
-    """The workload with what was seen in the place of what was assumed or not known."""
+    """The workload with observed values in place of assumed and unknown ones."""
     if observation is None or not _is_fit(observation):
         return workload
     status, server = observation.server.stub_status, observation.server
@@ -109,7 +107,7 @@ def with_observation(workload: Workload, observation: Observation | None) -> Wor
         concurrency = workload.concurrency
         peak = concurrency.peak or concurrency.mean
         if concurrency.provenance == "assumed" and (peak is None or peak > status.active > 0):
-            # A connection carries a transfer at a time, idle ones none: an upper bound.
+            # At most one transfer per connection, none on idle ones: an upper bound.
             changes["concurrency"] = replace(
                 concurrency, peak=float(status.active), provenance="measured"
             )
@@ -143,10 +141,10 @@ def _peak(observation: Observation) -> float | None:
 
 
 def _blocked(o: Observation) -> float | None:
-    """Time in disk reads over the time of all loops, by the surest of three methods.
+    """Time in disk reads over the time of all loops, by the most reliable of three methods.
 
-    Waits for writes of logs, names and swap are no reads: no pool takes them. Null for loops that
-    were free because nobody asked for anything.
+    Waits for log writes, directory entries and swap do not count, since no pool takes them. None
+    for loops that were idle for lack of requests.
     """
     share = _blocked_at_all(o)
     if not share and _was_idle(o):
@@ -159,10 +157,10 @@ def _blocked(o: Observation) -> float | None:
 
 
 def _was_idle(o: Observation) -> bool:
-    """True if it had next to nothing to do: what it would wait for under traffic was not seen."""
+    """True if there were too few requests to show waits under load."""
     server = o.server
     if server.stub_status is not None:
-        # Our own looks, which take turns, are left out.
+        # Requests do not count our own polls, which also take turns of the loop.
         return server.stub_status.requests < FEWEST_REQUESTS
     if server.loop_turn_seconds is not None:
         return server.loop_turn_seconds.count < FEWEST_REQUESTS

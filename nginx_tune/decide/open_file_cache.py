@@ -1,4 +1,4 @@
-"""Descriptors that workers keep open: the decision ``open-file-cache``."""
+"""Open file descriptors kept in workers: the decision ``open-file-cache``."""
 
 from __future__ import annotations
 
@@ -35,47 +35,46 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 
 WORTH_RATIO = 0.2
-"""Below this share of saved opens the cache mostly churns."""
+"""Share of saved opens below which the cache mostly churns."""
 WORTH_OF_REQUEST = 0.05
-"""Share of a request's time on the loop that saved opens must be; less is within any noise."""
+"""Share of a request's time in the loop that must be saved; less is noise."""
 WORTH_OF_LOOP = 1e-3
-"""The same of all time, where the rate is known: two hundred warm opens a second."""
+"""Share of all time that must be saved at a known rate: two hundred warm opens a second."""
 FEWEST_ENTRIES = 1000
-"""A site of ten files has more of them next month, and a limit takes no room that is not used."""
+"""Smallest size, since a site grows and unused entries take no memory."""
 INACTIVE = "60s"
 VALID_SECONDS = 3
-"""Seconds for which clients may get what was replaced or removed. A name is looked up again so
-often at most: where a file is asked for many times in between, longer saves next to nothing more.
-"""
+"""Seconds for which clients may get a replaced or removed file. For a file that is requested many
+times in between, a longer time saves next to nothing more."""
 VALID = f"{VALID_SECONDS}s"
 STALE = f"clients may get a replaced or removed file for up to {VALID}"
 
 _WHAT_IS_OLD = (
-    "GET after PUT answers the old body, GET after DELETE 200, a playlist that was replaced by "
-    "rename is the one before"
+    "GET after PUT returns the old body, GET after DELETE returns 200, and a playlist replaced by "
+    "rename stays the old one"
 )
 
 
 def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
-    """``open-file-cache``: keep descriptors, because ``open()`` is never offloaded.
+    """``open-file-cache``: open descriptors kept, because ``open()`` is never offloaded.
 
-    Opening a file looks up each directory on its way, from the disk where they are cold, and no
-    thread pool takes that off the loop in any released nginx. The cache keeps descriptors, sizes
-    and times of recently used files in each worker, so that most opens fall away. It costs
-    descriptors, and until a file is looked at again clients get it as it was: a playlist or an
-    upload that was replaced is the old one, a removed file is still 200, one that was shortened in
-    place breaks off. So it stays off where the site says that files change in use. Elsewhere it is
-    a line only where opens go to the disk again and again, and then an entry is believed for a few
-    seconds alone; where they are warm it is proposed, since nobody can see from here that files do
-    not change.
+    Opening a file looks up every directory of its path, on disk where they are cold, and no
+    released nginx does that in a thread pool. The cache keeps descriptors, sizes and times of
+    recently used files in each worker and saves most opens. It costs descriptors, and until an
+    entry is checked again clients get the old file: a replaced playlist or upload is the old one, a
+    removed file still returns 200, and a file shortened in place is truncated.
 
-    Sized to the files there are and to the descriptors that connections leave over; where so few of
-    the requests would find their file in it that entries only come and go, it stays off. It stays
-    off, too, where there is little to save: a warm open() takes some microseconds, which is nothing
-    beside sending a large file or at a few requests a second. And it is not free: all readers of a
-    file share one descriptor with the kernel's record of read-ahead, which costs where several read
-    a large cold file at once; and each time a worker with threads outgrows its table of descriptors
-    its loop waits some milliseconds for the other CPUs.
+    So it stays off where files change in use. Elsewhere it is written only where opens repeatedly
+    read the disk, with entries that are valid for a few seconds. Where opens are warm it is only
+    proposed, since no fact shows that files do not change.
+
+    Its size follows from the number of files and from the descriptors that connections leave over.
+    It stays off where so few requests would hit that entries only come and go, and where there is
+    little to save: a warm open() takes microseconds, which is nothing compared with sending a large
+    file, or at a few requests a second. It has costs too. All readers of a file share one
+    descriptor and its read-ahead state, which is slower when several read a large cold file at the
+    same time. And each time a worker with threads outgrows its descriptor table, its loop waits
+    some milliseconds for the other CPUs.
     """
     if s.kind == "proxy":
         return not_applicable("open-file-cache", "A proxy without a cache opens no files.")
@@ -85,9 +84,9 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
         return Decision(
             id="open-file-cache",
             verdict="not_enough_evidence",
-            summary="Left off: how many files are asked for is not known.",
+            summary="Left off: the number of requested files is not known.",
             confidence="low",
-            flips_when=["the files that are asked for again within a minute fit the descriptors"],
+            flips_when=["the files requested again within a minute fit the descriptors"],
             next_command=FACTS_COMMAND,
         )
     plan = plan_open_files(s)
@@ -113,7 +112,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             predicted=predicted,
             confidence="medium",
             flips_when=[
-                f"a worker can spare descriptors for {percent_text(WORTH_RATIO, 2)} of the requests"
+                f"a worker can spare descriptors for {percent_text(WORTH_RATIO, 2)} of requests"
             ],
         )
     live = live_files(s.site)
@@ -125,17 +124,17 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
             f"({', '.join(live[:2])}), and clients would get the old ones.",
             evidence=evidence,
             confidence="high",
-            flips_when=["files never change under a name that clients ask for"],
+            flips_when=["files never change under a name that clients request"],
         )
     if not plan.pays:
         return Decision(
             id="open-file-cache",
             verdict="keep",
-            summary=f"Left off, as nginx has it: {_little(plan)}.",
+            summary=f"Left off, nginx's default: {_why_off(plan)}.",
             evidence=evidence,
             predicted=predicted,
             confidence="medium" if files.provenance != "assumed" else "low",
-            flips_when=["directories are so many or so deep that their entries are read from disk"],
+            flips_when=["directories are so many or deep that lookups read the disk"],
         )
     return _kept_open(s, plan, evidence, predicted)
 
@@ -143,9 +142,9 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
 def _kept_open(
     s: Situation, plan: OpenFiles, evidence: list[Evidence], predicted: list[Predicted]
 ) -> Decision:
-    """The cache as lines, or as a proposal where warm opens alone would be saved."""
+    """The cache as settings, or as a proposal where it would only save warm opens."""
     entries, saved = plan.entries, plan.saved_ratio
-    reason = f"saves {percent_text(saved, 2)} of open(), which no pool takes off the loop"
+    reason = f"saves {percent_text(saved, 2)} of open() calls, which no pool offloads"
     lines = [
         setting(
             "open-file-cache",
@@ -160,7 +159,7 @@ def _kept_open(
             "http",
             "open_file_cache_valid",
             VALID,
-            reason=f"{STALE}; without it 60 s",
+            reason=f"{STALE}; the default is 60 s",
         ),
     ]
     is_sure = plan.is_sure
@@ -170,17 +169,17 @@ def _kept_open(
         summary=f"Keep up to {entries} descriptors open in each worker: {reason}; {STALE}."
         if is_sure
         else f"Left off: {entries} descriptors in each worker would save {percent_text(saved, 2)} "
-        f"of opens that are warm and short, and {STALE}: only who knows that files do not change "
-        "in use can say.",
+        f"of opens, which are warm and short, and {STALE}: set it only if files do not change in "
+        "use.",
         settings=lines if is_sure else [],
         proposed=[] if is_sure else lines,
         evidence=evidence,
         predicted=predicted,
         confidence="medium" if is_sure else "low",
-        flips_when=["files are edited, replaced or removed while clients ask for them"],
+        flips_when=["files are edited, replaced or removed while clients request them"],
         risks=[
             f"{STALE}: {_WHAT_IS_OLD}",
-            f"a file edited in place can be broken off for up to {VALID}: deploy by renaming",
+            f"a file edited in place can be truncated for up to {VALID}: deploy by renaming",
         ],
         next_command=validate_command(s.facts),
     )
@@ -194,16 +193,16 @@ class OpenFiles:
     saved_ratio: float
     """Share of the opens that it saves."""
     of_request: float
-    """Time saved over what a request takes on the loop."""
+    """Time saved over a request's time in the loop."""
     of_loop: float | None
-    """Time saved over all time; null without a rate."""
+    """Time saved over all time; None without a rate."""
     forgotten: bool = False
-    """True if opens go to the disk again and again, so that they count whatever they cost now."""
+    """True if opens repeatedly read the disk, so that saving them always pays."""
     harms: bool = False
-    """True if cold files lose more by sharing the record of read-ahead than their opens save."""
+    """True if cold files lose more by sharing read-ahead state than saved opens gain."""
 
     counted: bool = True
-    """True if somebody counted the files, rather than reckoned how many there may be."""
+    """True if the number of files is known rather than estimated."""
     shared: bool = False
     """True if other hosts can replace the files."""
     live: bool = False
@@ -223,11 +222,11 @@ class OpenFiles:
 
     @property
     def is_sure(self) -> bool:
-        """True if what it saves is sure: opens that go to the disk, of files that were counted.
+        """True if the gain is certain: opens that read the disk, of a known number of files.
 
-        Warm opens are some percent of a request at best, no gain beside an answer that may be old:
-        a picture that was replaced is sent with the length of the old one, a log has no new lines,
-        a flag file that was removed still closes the site.
+        Warm opens are a few percent of a request at best, which does not outweigh stale files: a
+        replaced picture is sent with the old length, a log has no new lines, a removed flag file
+        still closes the site.
         """
         return self.pays and self.forgotten and self.counted
 
@@ -237,7 +236,7 @@ class OpenFiles:
 
 
 def plan_open_files(s: Situation) -> OpenFiles:
-    """Entries that a worker's cache can have, and what they would save."""
+    """The size of a worker's cache, with its effects."""
     files = s.files.value or 0.0
     entries = min(max(files, FEWEST_ENTRIES), plan_descriptors(s).spare) if files else 0.0
     if entries < 1:
@@ -262,7 +261,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
 
 
 def _saved(s: Situation, classes: tuple[PopularityClass, ...], entries: float) -> float:
-    """Share of the opens that so many entries save; of files that were asked for before."""
+    """Share of opens that so many entries save."""
     asked = s.workload.popularity
     if asked.once:
         return 0.0
@@ -272,30 +271,30 @@ def _saved(s: Situation, classes: tuple[PopularityClass, ...], entries: float) -
 
 
 def _transfers(s: Situation) -> float:
-    """Transfers at once: as said, else what a known rate brings to the disk."""
+    """Concurrent transfers: as given, else the cold ones of a known rate."""
     if s.concurrency.provenance != "assumed" or s.rate.value is None:
         return s.concurrency.value or 0.0
     return 0.0 if s.prediction is None else s.prediction.cold_transfers
 
 
-def _little(plan: OpenFiles) -> str:
+def _why_off(plan: OpenFiles) -> str:
     if plan.shared:
-        return "another host that replaces a file would not be noticed for as long as it is valid"
+        return "files replaced by another host would be served stale"
     if plan.harms:
-        return "cold files that several clients read at once would lose their read-ahead"
+        return "cold files with several concurrent readers would lose their read-ahead"
     if plan.of_request < WORTH_OF_REQUEST:
-        return f"it would save {percent_text(plan.of_request, 2)} of a request's time on the loop"
+        return f"it would save {percent_text(plan.of_request, 2)} of a request's time in the loop"
     return f"it would save {percent_text(plan.of_loop or 0.0, 2)} of a loop's time"
 
 
 def live_files(site: Site) -> list[str]:
-    """Signs that files change in use: the operator's word, the tree, or the names of places."""
+    """Files that change in use: as declared, else locations and roots with a telling name."""
     named = (*site.root_prefixes, *site.hot_locations, *site.roots)
     return site.live_files or [path for path in named if is_live_path(path)]
 
 
 def open_files(s: Situation) -> int:
-    """Descriptors that the cache will hold open in each worker."""
+    """Descriptors that the cache will keep open in each worker."""
     if s.stays.open_files is not None:
         return s.stays.open_files
     if s.kind == "proxy":

@@ -13,7 +13,7 @@ _LINKS_GBIT = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
 
 
 def with_more_memory(facts: Facts, more_bytes: float) -> Facts:
-    """The facts with so much more memory, or less, all of it for files and caches' keys."""
+    """The facts with so much more memory (or less), all for page cache and cache keys."""
     memory = facts.memory
 
     def moved(size: int | None) -> int | None:
@@ -33,7 +33,7 @@ def with_more_memory(facts: Facts, more_bytes: float) -> Facts:
 def with_more_disks(s: Situation, times: int) -> Facts:
     """The facts with so many times the disks, over which the files of each place are spread.
 
-    A disk counts with the room of all that hold its files: a place has that of its smallest.
+    Each copy has the size of all copies together, since a place counts its smallest disk.
     """
     storage = s.facts.storage
     names = {disk.name for disk in s.disks}
@@ -72,7 +72,7 @@ def with_more_disks(s: Situation, times: int) -> Facts:
 
 
 def with_other_disks(s: Situation, class_name: str) -> Facts:
-    """The facts with disks of another class in the place of those under the data."""
+    """The facts with disks of another class under the data."""
     storage = s.facts.storage
     names = {disk.name for disk in s.disks}
 
@@ -87,13 +87,13 @@ def with_other_disks(s: Situation, class_name: str) -> Facts:
 
 
 def memory_sold(size_bytes: float) -> float:
-    """The nearest size of memory that is a power of two, or half more."""
+    """The nearest common memory size: a power of two, or half as much again."""
     power = 2.0 ** math.floor(math.log2(size_bytes))
     return min((power, 1.5 * power, 2 * power), key=lambda size: abs(math.log(size / size_bytes)))
 
 
 def link_sold(bits_per_second: float) -> int:
-    """The next speed of a link."""
+    """The next common link speed, in bits per second."""
     for gigabits in _LINKS_GBIT:
         if gigabits * 10**9 >= bits_per_second:
             return round(gigabits * 10**9)

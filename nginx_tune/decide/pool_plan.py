@@ -1,10 +1,8 @@
-"""Thread pools as one plan: whether, how many threads, and which pools stand apart.
+"""Thread pools as one plan: the verdict, the number of threads, and separate pools.
 
-Four decisions (thread-pools, thread-pool-size, per-disk-pools, aio-write) answer parts of one
-question; they all read this plan, so they cannot contradict each other.
-
-Pools that would not pay with assumed inputs at the other end of what is plausible are not set. They
-are written as a comment, with the command that settles it.
+Four decisions (thread-pools, thread-pool-size, per-disk-pools, aio-write) are made from this plan,
+so they cannot contradict each other. Pools that plausible values of assumed inputs would rule out
+are only proposed, with the command that measures the inputs.
 """
 
 from __future__ import annotations
@@ -51,22 +49,22 @@ from nginx_tune.documents.facts_storage import IN_MEMORY
 from nginx_tune.documents.units import percent_text
 
 SINGLE_POOL = "io-pool-single-many-disks"
-"""The audit's rule that one pool for several disks goes against."""
+"""Audit rule against one pool for several disks."""
 PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
 
 
 @dataclass(frozen=True)
 class PoolJudgement:
-    """A judgement: do thread pools pay, and why, in a clause that a comment can hold."""
+    """The verdict on thread pools, with the reason as a clause for a comment."""
 
     verdict: DecisionVerdict
     reason: str
     flips: str = ""
-    """A change outside the model that would turn it."""
+    """A change outside the model that would flip the verdict."""
     needs_measurement: bool = False
-    """True if they would pay, and something that is only assumed could turn that."""
+    """True if pools would pay, but an assumed input could flip that."""
     next_command: str = ""
-    """The command that settles it, where a measurement is needed."""
+    """The command that measures the decisive input."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,9 @@ class PoolPlan:
     """Threads of the one pool, the cold pool, or each disk's pool."""
     hot_threads: int = 0
     load_known: bool = True
-    """True if the peak of cold transfers stands on more than an assumed concurrency."""
+    """True if the peak of cold transfers rests on more than an assumed concurrency."""
     proposed: PoolPlan | None = None
-    """The pools that would pay if what is assumed were so; this plan is off then."""
+    """Pools that would pay if the assumed inputs are right; this plan is then off."""
 
     @property
     def on(self) -> bool:
@@ -92,7 +90,7 @@ class PoolPlan:
 
     @property
     def hot_reads_proceed(self) -> bool:
-        """True if hot reads find a free thread while the cold peak is running."""
+        """True if hot reads find a free thread during the peak of cold transfers."""
         if self.mode == "hot_and_cold":
             return True
         return self.size is None or self.threads > self.size.cold_per_worker
@@ -111,29 +109,29 @@ def plan_pools(s: Situation) -> PoolPlan:
 
 
 def _disks_apart(s: Situation) -> Independence:
-    """Independence of the disks: does a pool for each keep a slow one from holding up the others.
+    """Independence of the disks, which makes a pool for each useful.
 
-    Not where requests look for their file on one disk after the other: that is done on the loop,
-    and a slow disk whose names are not in memory stops it whatever the pools.
+    It is lost where requests search one disk after the other: lookups run in the event loop, and a
+    slow disk with cold directory entries blocks it whatever the pools.
     """
     if not looks_through_disks(s):
         return judge_independence(s.data_paths)
     reason = (
-        "a request looks for its file on the disks in turn, on the loop; [site] root_prefixes says "
-        "which URLs are on which"
+        "requests search the disks in turn, in the event loop; [site] root_prefixes assigns URLs "
+        "to disks"
     )
     return Independence(independent=False, provenance="declared", reason=reason)
 
 
 def looks_through_disks(s: Situation) -> bool:
-    """True if requests look for their file on one of several independent disks after the other."""
+    """True if requests search several independent disks one after the other."""
     if s.kind == "cache" or s.site.root_prefixes:
         return False
     return judge_independence(s.data_paths).independent
 
 
 def _cpu_seconds(s: Situation, i: BlockingInputs, p: Prediction) -> float:
-    """CPU time a second for what is asked, as far as disks, memory and link can give it."""
+    """CPU time per second for the load, as far as disks, memory and link can carry it."""
     requests = most_at_best(i, p).bytes_per_second / i.object_bytes
     if s.rate.value is not None:
         requests = min(requests, s.rate.value)
@@ -151,9 +149,9 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
     mode: PoolMode = "per_disk" if apart else "shared"
     disks = len(s.data_paths) if mode == "per_disk" else 1
     size = _size(s, s.blocking_inputs, s.prediction, disks=disks, load_known=load_known)
-    # One large pool holds only while the hot files stay in memory: once one has left it, its
-    # reads compete with all the cold ones, and it does not come back (thread-pools-cold-heavy:
-    # 128 threads and 100 cold transfers gave 31 times as much, or a tenth).
+    # One large pool works only while the hot files stay in memory. Once evicted, a hot file's reads
+    # compete with all cold ones and it does not come back (thread-pools-cold-heavy: with 128
+    # threads and 100 cold transfers the throughput was 31 times as high, or a tenth).
     default_fits = size.fits and size.needed <= DEFAULT_THREADS
     two_fit = 2 * SMALLEST_POOL * s.workers <= MAX_THREADS_ALL_WORKERS
     if mode == "per_disk" or default_fits or not s.site.hot_locations or not two_fit:
@@ -175,24 +173,23 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
 
 
 def most_workers(disks: int) -> int:
-    """Workers for which pools of so many disks still keep the bound on all threads."""
+    """Most workers whose pools for so many disks stay within the limit on all threads."""
     return MAX_THREADS_ALL_WORKERS // (disks * SMALLEST_DISK_POOL)
 
 
 _THREADS_EACH = 8
-"""Threads of a disk's own pool from which more workers are worth more than more threads: half of
-what the sources gave a disk (A16). An operation on a name, which no thread does, stops one of
-several loops."""
+"""Threads per disk from which more workers are better than more threads: half of the source's
+number (A16). Lookups of names, which no thread does, block one of several loops."""
 _CPU_ROOM = 4.0
-"""Assumed: CPU time of workers over what is reckoned for the bytes that disks, memory and link can
-give: peaks, compression, fills of a cache and what else nginx serves."""
+"""Assumed factor of CPU time over the computed one, for peaks, compression, cache fills and other
+requests."""
 
 
 def workers_for_disks(s: Situation) -> int | None:
-    """The workers of a host whose disks decide, where they are fewer than its CPUs; else null.
+    """Fewer workers than CPUs for a host limited by its disks; None where that is not useful.
 
-    Every worker has a pool for each disk, so that workers and threads of a pool share the bound on
-    all threads. A worker more than CPU time is needed for only takes threads from each disk.
+    Every worker has a pool for each disk, and all threads share one limit. A worker beyond the
+    needed CPU time only takes threads away from each disk.
     """
     disks = len(s.data_paths)
     few = MAX_THREADS_ALL_WORKERS // (max(1, disks) * _THREADS_EACH)
@@ -211,7 +208,7 @@ def workers_for_disks(s: Situation) -> int | None:
 
 
 def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:
-    """Threads of two pools that together keep the bound on all threads."""
+    """Threads of two pools, reduced to the limit on all threads."""
     most = MAX_THREADS_ALL_WORKERS // workers
     if cold + hot <= most:
         return cold, hot
@@ -222,7 +219,7 @@ def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:
 def _size(
     s: Situation, inputs: BlockingInputs, prediction: Prediction, *, disks: int, load_known: bool
 ) -> PoolSize:
-    """Threads of a pool; an assumed concurrency is no evidence for more than the usual size."""
+    """Size of a pool; an assumed concurrency does not justify more than the usual size."""
     read_ahead = s.read_ahead_bytes or USUAL_READ_AHEAD_BYTES
     window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
     load = PoolLoad(
@@ -231,14 +228,14 @@ def _size(
         window_bytes=max(4096.0, window),
         page_cache_bytes=inputs.page_cache_bytes / disks,
     )
-    # The disks' knee is no reason for fewer: what waits in a pool would wait in the disk as long,
-    # and only there it lets hot reads pass. Threads that have nothing to do cost nothing.
+    # The disks' knee does not limit the threads: reads that wait in the disk rather than the pool
+    # let hot reads pass, and idle threads cost nothing.
     smallest = PER_DISK_THREADS if disks > 1 else DEFAULT_THREADS
     return size_pool(load, smallest=smallest, pools=disks)
 
 
 def judge_pools(s: Situation) -> PoolJudgement:
-    """The judgement on thread pools; hard reasons first, then the model."""
+    """The judgement on thread pools: exclusions first, then the model."""
     ruled_out = _ruled_out(s)
     if ruled_out is not None:
         return ruled_out
@@ -248,7 +245,7 @@ def judge_pools(s: Situation) -> PoolJudgement:
         return PoolJudgement("not_enough_evidence", "neither request rate nor concurrency is known")
     blocked = s.seen.blocked_without_pools
     if blocked is not None:
-        share = f"loops stand in disk reads {percent_text(blocked, 2)} of the time (measured)"
+        share = f"disk reads block workers {percent_text(blocked, 2)} of the time (measured)"
         if predict_measured(s.blocking_inputs, blocked).pools_pay:
             return PoolJudgement("enable", share)
         return PoolJudgement("disable", f"{share}, which costs less than offloading every read")
@@ -260,11 +257,11 @@ def judge_pools(s: Situation) -> PoolJudgement:
 
 
 def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgement:
-    """The judgement by the model, of data whose size is known."""
+    """The judgement by the model, for data of known size."""
     cache, data = s.page_cache.text, s.dataset_bytes.text
     if p.turns_are_felt and p.can_offload:
         waits = turns_text(p)
-        why = f"large answers are read and sent in one turn, and {waits} behind them"
+        why = f"large responses are read and sent in one turn, and {waits} behind them"
         return _unless_assumed(s, PoolJudgement("enable", why))
     if miss_ratio(i) <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
@@ -272,17 +269,17 @@ def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgemen
         why = f"{data} of data, {cache} of page cache: misses are read from {s.network_filesystem}"
         return _of_known_build(
             s,
-            PoolJudgement("enable", f"{why}, and a server that stalls would stop whole workers"),
+            PoolJudgement("enable", f"{why}, and a stalled server would block whole workers"),
         )
     if p.pools_pay:
-        why = f"{data} of data, {cache} of page cache: misses hold the loop{_others_wait(s)}"
+        why = f"{data} of data, {cache} of page cache: misses block the loop{_others_wait(s)}"
         return _unless_assumed(s, PoolJudgement("enable", why))
     if p.hot_on_seconds <= p.hot_off_seconds and pools_lose_less(s):
-        why = f"{data} of data, {cache} of page cache: misses hold the loop"
+        why = f"{data} of data, {cache} of page cache: misses block the loop"
         return _of_known_build(s, _by_regret(s, why))
     unsure = ""
     if not s.is_moved and disks_decide(s):
-        unsure = ", if the disks are as fast as others of their class: slower ones would turn it"
+        unsure = ", if the disks are typical of their class; slower ones would flip that"
     return PoolJudgement(
         "disable",
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
@@ -291,10 +288,10 @@ def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgemen
 
 
 def turns_text(p: Prediction) -> str:
-    """Who waits how long behind large answers that are sent in one turn, as a clause."""
+    """The wait behind large responses sent in one turn, as a clause."""
     if p.turn_wait_seconds > BUSY_HOST_SECONDS:
         return f"others wait {Quantity('', p.turn_wait_seconds, 's').text}"
-    return f"one in a hundred others waits {Quantity('', p.turn_p99_seconds, 's').text}"
+    return f"one in a hundred other requests waits {Quantity('', p.turn_p99_seconds, 's').text}"
 
 
 def _others_wait(s: Situation) -> str:
@@ -302,18 +299,18 @@ def _others_wait(s: Situation) -> str:
         return ""
     if s.prediction.is_late:
         share = percent_text(s.prediction.blocked_ratio, 2)
-        return f" {share} of the time, for longer than {s.aim.limit_text} allows others to wait"
+        return f" {share} of the time, for longer than {s.aim.limit_text} allows"
     waits = Quantity("", s.prediction.wait_off_seconds, "s").text
-    return f", and requests that read no file wait {waits} behind them"
+    return f", and requests without a file wait {waits} behind them"
 
 
 def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
-    """The judgement, or that it stands on a build that nobody knows."""
+    """The judgement, withdrawn where the build is not known."""
     if s.build.flags is None:
         return PoolJudgement(
             "not_enough_evidence",
-            f"{paying.reason}, but whether this nginx is built --with-threads is not known, and "
-            "one without refuses the line",
+            f"{paying.reason}, but it is not known whether this nginx is built --with-threads; "
+            "without that it rejects the directive",
             needs_measurement=True,
             next_command=VERSION_COMMAND if s.facts.declared else BUILD_COMMAND,
         )
@@ -321,7 +318,7 @@ def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
 
 
 def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
-    """The judgement, or that it stands on what nobody knows (decide/engine.py)."""
+    """The judgement, withdrawn where an assumed input could flip it (see ``keep_law``)."""
     known = _of_known_build(s, paying)
     if known is not paying or s.is_moved or not flips_on_assumptions(s):
         return known
@@ -331,35 +328,32 @@ def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
     names = " and ".join(name for name, _ in assumed)
     return PoolJudgement(
         "not_enough_evidence",
-        f"{paying.reason}, if {names} {'is' if len(assumed) == 1 else 'are'} as assumed; within "
-        "what is plausible that turns",
+        f"{paying.reason}, if {names} {'is' if len(assumed) == 1 else 'are'} as assumed; other "
+        "plausible values flip the verdict",
         needs_measurement=True,
         next_command=assumed[0][1],
     )
 
 
 _NEAR = 0.8
-"""Data over page cache from which it is near it."""
+"""Data over page cache from which the data counts as near the size of memory."""
 
 
 def pools_lose_less(s: Situation) -> bool:
-    """True if pools are the smaller expected regret of disks that nobody measured.
+    """True if pools have the smaller expected regret over unmeasured disks.
 
-    Asked where somebody knows what is asked for, the data is near memory or above it, and the disks
-    turn the verdict. They may be as slow or as fast as their class allows, or typical; each of the
-    three counts alike. The regret of a choice is the logarithm of an answer's time over that by the
-    other choice.
+    Only where the demand is known, the data is near the size of memory or above it, and the disks
+    can flip the verdict. Disks as slow or as fast as their class allows, and typical ones, weigh
+    the same. The regret of a choice is the logarithm of its response time over that of the other.
     Source: 208 kept cells, replayed with typical disks (benchmarks/regret/replayed.py): 180 are
-            within 10 % or 0.3 ms of the best, and 163 were without this.
+            within 10 % or 0.3 ms of the best, and 163 without this rule.
     """
     i, p = s.blocking_inputs, s.prediction
     if i is None or p is None or not p.can_offload or not disks_decide(s):
         return False
     demand = (s.dataset_bytes, s.exponent, s.concurrency if s.rate.value is None else s.rate)
-    if any(one.provenance == "assumed" for one in demand):
+    if any(quantity.provenance == "assumed" for quantity in demand):
         return False
-    if s.exponent.provenance == "assumed":
-        return False  # no log was learnt: that is moved too before anything is written (engine.py)
     if not s.dataset_bytes.value or s.dataset_bytes.value < _NEAR * (
         s.page_cache.value or math.inf
     ):
@@ -371,26 +365,26 @@ def pools_lose_less(s: Situation) -> bool:
         - math.log(BUSY_HOST_SECONDS + case.wait_off_seconds * case.reads_per_request)
         for case in cases
     ]
-    return sum(logs) < 0  # on costs the positive ones, off the others
+    return sum(logs) < 0
 
 
 def _by_regret(s: Situation, why: str) -> PoolJudgement:
-    reason = f"{why}; nobody measured the disks, and over all that they may be pools lose least"
+    reason = f"{why}; the disks were not measured, and pools are the safer choice"
     return PoolJudgement("enable", reason, next_command=measure_disks(s))
 
 
 def _ruled_out(s: Situation) -> PoolJudgement | None:
     build = s.build
     if s.stays.no_pools:
-        return PoolJudgement("not_applicable", f"they go with {s.stays.no_pools}")
+        return PoolJudgement("not_applicable", f"they need {s.stays.no_pools}")
     if s.data_paths and all(p.filesystem in IN_MEMORY for p in s.data_paths):
         return PoolJudgement(
             "disable",
-            f"the data lies in memory ({s.data_paths[0].filesystem}), where no read waits",
+            f"the data is in memory ({s.data_paths[0].filesystem}), where no read waits",
             flips="the data moves to a disk",
         )
     if s.is_freebsd:
-        return PoolJudgement("not_applicable", "FreeBSD's own asynchronous I/O is good enough")
+        return PoolJudgement("not_applicable", "FreeBSD's asynchronous I/O does not block the loop")
     if not s.is_linux:
         return PoolJudgement("not_applicable", f"not measured on {s.facts.kernel.system}")
     if not build.at_least(1, 7, 11):
@@ -433,7 +427,7 @@ def _missing(s: Situation) -> str:
 
 
 def flips_on_assumptions(s: Situation) -> bool:
-    """True if thread pools pay with some of what is assumed, and do not with the rest."""
+    """True if thread pools pay with some plausible inputs and not with others."""
     if s.blocking_inputs is None or s.prediction is None:
         return False
     pay = s.prediction.pools_pay
@@ -441,20 +435,20 @@ def flips_on_assumptions(s: Situation) -> bool:
 
 
 def assumptions(s: Situation) -> list[tuple[str, str]]:
-    """Inputs of the model that are only assumed here, each with the command that brings it."""
+    """Assumed inputs of the model, each with the command that supplies it."""
     found = [
         ("the size of the data", s.dataset_bytes.provenance, FACTS_COMMAND),
         ("the popularity of the files", s.exponent.provenance, LEARN_COMMAND),
-        ("the number of transfers at once", s.concurrency.provenance, LEARN_COMMAND),
+        ("the number of transfers", s.concurrency.provenance, LEARN_COMMAND),
         ("the speed of the disks", s.disk.provenance, measure_disks(s)),
     ]
-    if disks_decide(s):  # ten seconds, where the others need days of logs
+    if disks_decide(s):  # first: it takes ten seconds, the others days of logs
         found.insert(0, found.pop())
     return [(name, command) for name, provenance, command in found if provenance == "assumed"]
 
 
 def disks_decide(s: Situation) -> bool:
-    """True if disks that nobody measured turn the verdict by themselves."""
+    """True if plausible speeds of unmeasured disks alone flip the verdict."""
     i = s.blocking_inputs
     if i is None or s.prediction is None or s.disk.provenance != "assumed":
         return False
@@ -466,7 +460,7 @@ def disks_decide(s: Situation) -> bool:
 
 
 def measure_disks(s: Situation) -> str:
-    """The command that measures the very disks under the data.
+    """The command that measures the disks under the data.
 
     The directories of a described host are placeholders, so they are not named.
     """
@@ -478,9 +472,9 @@ def measure_disks(s: Situation) -> str:
 
 
 def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
-    """The inputs with all assumed ones moved together, the way blocking falls, then rises.
+    """The inputs with all assumed ones at the ends with the least and the most blocking.
 
-    Every one of them moves the verdict one way only, so nothing in between is further off.
+    Each input moves the verdict in one direction only, so no point in between is more extreme.
     Shape: empty when nothing is assumed.
     """
     easier = harder = i

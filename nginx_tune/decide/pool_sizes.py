@@ -39,17 +39,18 @@ IGNORED_KNEE = f"nginx-tune: ignore[{KNEE}]"
 def decide_thread_pool_size(s: Situation, plan: PoolPlan) -> Decision:
     """``thread-pool-size``: threads and queue of a worker's pool.
 
-    Hot reads queue in the pool like cold ones. With as many cold transfers as threads every hot one
-    waits for the disk again, and what the pool had gained is lost; so a worker needs more threads
-    than it has cold transfers at once, at their peak: more in less than a thousandth of the time,
-    with disks that stand still and heads that serve overlapping reads by turns. That the disks do
-    only so many reads at once (the measured knee) is no reason for fewer threads: the rest waits in
-    the disk instead of the pool, and hot reads pass. Against more stands the page cache, which the
-    windows of running reads push hot files out of. Where no number of threads fits both, hot and
-    cold locations get pools apart.
+    Hot reads queue in the pool like cold ones. When every thread serves a cold transfer, hot reads
+    wait for the disk again and the gain of the pool is lost. So a worker needs more threads than it
+    has concurrent cold transfers at their peak, which is exceeded less than a thousandth of the
+    time and includes stalled disks and heads that serve overlapping reads in turn.
 
-    The queue takes bursts: a task that finds it full is refused, and the client gets a cut body
-    with status 200. A queue slot costs nothing, so it stays at nginx's 65536.
+    The number of reads that the disks serve at once (the measured knee) is no reason for fewer
+    threads: the other reads wait in the disk instead of the pool, and hot reads pass. The page
+    cache limits the threads, since the read-ahead windows of concurrent reads evict hot files.
+    Where no number of threads satisfies both, hot and cold locations get separate pools.
+
+    The queue takes bursts. A full queue refuses tasks, and the client gets a truncated body with
+    status 200. A queue slot costs nothing, so the queue stays at nginx's 65536.
     """
     if plan.mode == "per_disk" or (plan.proposed and plan.proposed.mode == "per_disk"):
         return not_applicable("thread-pool-size", "Each disk has its own pool: see per-disk-pools.")
@@ -83,25 +84,25 @@ def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
     return Decision(
         id="thread-pool-size",
         verdict="keep",
-        summary=f"The default pool of {DEFAULT_THREADS} threads is above the peak of "
-        f"{cold_text(plan)} of a worker."
+        summary=f"The default pool of {DEFAULT_THREADS} threads exceeds the peak of "
+        f"{cold_text(plan)} per worker."
         if plan.load_known
         else f"The default pool of {DEFAULT_THREADS} threads: the peak of concurrent cold "
         "transfers is not known.",
         evidence=_size_evidence(s, plan),
         confidence=_confidence(s),
-        flips_when=[f"a worker has {DEFAULT_THREADS * 4 // 5} or more cold transfers at once"],
+        flips_when=[f"a worker has {DEFAULT_THREADS * 4 // 5} or more concurrent cold transfers"],
         risks=[]
         if plan.load_known
-        else ["with as many cold transfers as threads hot reads wait for the disk again"],
+        else ["once cold transfers occupy all threads, hot reads wait for the disk again"],
         next_command="nginx-tune scenario run thread-pools" if plan.load_known else LEARN_COMMAND,
     )
 
 
 def _overflowing(s: Situation, plan: PoolPlan) -> Decision:
-    """A14: tasks were refused; a larger queue may help, or the disks cannot serve that many."""
+    """The decision where tasks were refused (A14)."""
     refused = s.seen.pool_overflow
-    reason = f"{refused.text} while it was watched; 200 with a cut body for each"
+    reason = f"{refused.text} observed, each a truncated response with status 200"
     return Decision(
         id="thread-pool-size",
         verdict="raise",
@@ -120,7 +121,7 @@ def _overflowing(s: Situation, plan: PoolPlan) -> Decision:
         evidence=[*known(refused), *_size_evidence(s, plan)],
         confidence="high",
         flips_when=["no task is refused over a busy hour"],
-        risks=["where a queue this long overflows too, the disks cannot serve that many"],
+        risks=["if a queue this long overflows too, the disks are too slow for the load"],
         next_command=OBSERVE_COMMAND,
     )
 
@@ -130,17 +131,17 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
     if size is None:
         raise AssertionError("a plan that is on has a size")
     reason = comment = (
-        f"peak of {cold_text(plan)} a worker; hot reads queue behind them"
+        f"peak of {cold_text(plan)} per worker; hot reads queue behind them"
         if plan.load_known
         else f"the most that helps ({size.limit_reason}); the peak of cold transfers is not known"
     )
     if size.fits and plan.load_known and plan.threads < DEFAULT_THREADS:
         reason = comment = (
-            f"above the peak of {cold_text(plan)} a worker, and the most that helps "
+            f"above the peak of {cold_text(plan)} per worker, and the most that helps "
             f"({size.limit_reason})"
         )
     if exceeds_knee(s, plan):
-        # More than the disks do at once, on purpose; the audit would ask why.
+        # More than the disks serve at once, on purpose: suppresses the audit's finding.
         comment = f"{IGNORED_KNEE} {reason}"
     if looks_through_disks(s):
         known_rules = f"{KNEE}, {SINGLE_POOL}" if exceeds_knee(s, plan) else SINGLE_POOL
@@ -155,11 +156,11 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
         reason=comment,
     )
     enough = (
-        f"{plan.threads} threads a worker: {reason}."
+        f"{plan.threads} threads per worker: {reason}."
         if size.fits or not plan.load_known
-        else f"{size.needed} threads a worker would be needed for {cold_text(plan)}, "
-        f"and {size.limit} is the most that helps ({size.limit_reason}): give the hot locations a "
-        "pool of their own by naming them in [site] hot_locations."
+        else f"{cold_text(plan)} per worker need {size.needed} threads, but {size.limit} is the "
+        f"most that helps ({size.limit_reason}): name the hot locations in [site] hot_locations to "
+        "give them their own pool."
     )
     return Decision(
         id="thread-pool-size",
@@ -171,8 +172,8 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
         flips_when=_flips(plan),
         risks=[
             f"every worker has its own pool: {plan.threads * s.workers} threads in all",
-            "with worker_cpu_affinity they all run on the one CPU of their loop",
-            *([] if size.fits else ["until the pools stand apart, hot reads wait for the disk"]),
+            "with worker_cpu_affinity all threads run on the single CPU of their worker",
+            *([] if size.fits else ["until the pools are separate, hot reads wait for the disk"]),
         ],
         next_command="nginx-tune generate --site site.toml"
         if not size.fits
@@ -200,38 +201,38 @@ def _apart(s: Situation, plan: PoolPlan) -> Decision:
             "hot",
             f"threads={plan.hot_threads}",
             _QUEUE,
-            reason="for the hot locations, whose reads wait for no disk",
+            reason="for the hot locations, whose reads never wait for a disk",
         ),
     ]
     return Decision(
         id="thread-pool-size",
         verdict="set",
-        summary=f"Two pools: {plan.size.needed} threads would be needed for hot and cold reads "
-        f"together, and {_why_apart(plan.size)}.",
+        summary=f"Two pools: hot and cold reads together would need {plan.size.needed} threads, "
+        f"and {_why_apart(plan.size)}.",
         settings=lines,
         evidence=_size_evidence(s, plan),
         confidence=_confidence(s),
         flips_when=_flips(plan),
-        risks=["a hot location whose files leave the page cache fills its own pool"],
+        risks=["a hot location whose files drop out of the page cache fills its own pool"],
         next_command=validate_command(s.facts),
     )
 
 
 def _why_apart(size: PoolSize) -> str:
     if size.fits:
-        return "a hot file that has left the page cache would wait for all the cold ones there"
+        return "a hot file that has left the page cache would wait behind all cold ones"
     return f"{size.limit} is the most that helps ({size.limit_reason})"
 
 
 def exceeds_knee(s: Situation, plan: PoolPlan, *, pools: int = 1) -> bool:
-    """True if all threads are far more than the reads that the measured disks do at once."""
+    """True if the threads far outnumber the reads that the measured disks serve at once."""
     if s.disk_knee is None:
         return False
     return plan.threads * s.workers * pools > THREADS_PER_KNEE * s.disk_knee
 
 
 def cold_text(plan: PoolPlan) -> str:
-    """``12 cold transfers``; a peak that is rounded to none is not said to be none."""
+    """The peak as ``12 cold transfers``, and below one in words."""
     peak = plan.size.cold_per_worker if plan.size else 0.0
     if peak < 1:
         return "less than one cold transfer"
@@ -244,7 +245,7 @@ def _flips(plan: PoolPlan) -> list[str]:
         return []
     apart = plan.mode == "hot_and_cold"
     enough = int((DEFAULT_THREADS if apart else plan.size.limit) * 4 / 5)
-    return [f"one pool is enough while a worker has fewer than {enough} cold transfers at once"]
+    return [f"one pool is enough: a worker has fewer than {enough} concurrent cold transfers"]
 
 
 def _size_evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
@@ -263,7 +264,7 @@ def _size_evidence(s: Situation, plan: PoolPlan) -> list[Evidence]:
             where,
             Quantity("workers", s.workers),
             Quantity(
-                "cold transfers at once, peak (model)",
+                "peak of concurrent cold transfers (model)",
                 s.prediction.cold_peak,
                 "",
                 where.provenance,
@@ -294,21 +295,21 @@ def _confidence(s: Situation) -> Confidence:
 
 
 ALL_THREADS: Final = "threads over all workers"
-"""The words after the number of them in a risk."""
+"""Text after the number of threads in a risk."""
 SLOW_FACTOR = 10.0
-"""A disk that fails or rebuilds: the lab's slow one was 13 times slower."""
+"""Slowdown of a disk that fails or rebuilds; the lab's slow one was 13 times slower."""
 
 
 def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
-    """``per-disk-pools``: a queue of its own for each independent disk.
+    """``per-disk-pools``: a thread pool for each independent disk.
 
-    A pool is one queue, first in, first out. When one of several disks is slow, its reads come to
-    occupy every thread, and requests for the healthy disks wait for a thread though their disk is
-    idle. With a pool for each disk a slow one holds up nobody else. That needs directories that
-    share no disk; on a RAID all files share all disks and there is nothing to keep apart.
+    A pool is one first-in, first-out queue. When one of several disks is slow, its reads eventually
+    occupy every thread, and requests for the healthy disks wait for a thread while their disk is
+    idle. With a pool for each disk a slow one delays only its own requests. That needs directories
+    that share no disk; on a RAID all files share all disks and there is nothing to separate.
 
-    Static files get a location for each root, a cache a pool by the variable that spreads its keys
-    over the disks (``cache-layout``).
+    Static files get a location for each root. A cache selects the pool by the variable that spreads
+    its keys over the disks (``cache-layout``).
     """
     if s.kind == "proxy":
         return not_applicable("per-disk-pools", "A proxy without a cache reads no files.")
@@ -316,7 +317,7 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         one, several = (
             ("cache directory", "cache directories") if s.kind == "cache" else ("root", "roots")
         )
-        flips = f"there are two or more {several} on disks of their own"
+        flips = f"there are two or more {several}, each on its own disk"
         return not_applicable("per-disk-pools", f"One {one}.", flips=flips)
     evidence = _disk_evidence(s, plan)
     if plan.mode == "per_disk":
@@ -333,12 +334,12 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
             next_command=plan.judgement.next_command,
         )
     reason = plan.independence.reason if not plan.independence.independent else ""
-    flips = "each directory is on a disk of its own and thread-pools is enabled"
+    flips = "each directory is on its own disk and thread-pools is enabled"
     if plan.on and plan.independence.independent:
         disks, most = len(s.data_paths), most_workers(len(s.data_paths))
         reason = (
-            f"{SMALLEST_DISK_POOL} threads for each of {disks} disks in {s.workers} workers are "
-            f"more than {MAX_THREADS_ALL_WORKERS} in all; one slow disk holds up the others"
+            f"{SMALLEST_DISK_POOL} threads for each of {disks} disks in {s.workers} workers exceed "
+            f"{MAX_THREADS_ALL_WORKERS} in all; one slow disk delays the others"
         )
         flips = f"worker_processes is at most {most}"
     return Decision(
@@ -358,10 +359,10 @@ def _unsure(plan: PoolPlan) -> bool:
 
 def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
     threads = plan.threads
-    why = f"peak of {cold_text(plan)} a disk and worker"
+    why = f"peak of {cold_text(plan)} per disk and worker"
     if not plan.load_known:
         why = "the usual size for a disk; the peak of cold transfers is not known"
-    # More than a disk does at once, on purpose; the audit would ask why.
+    # More than a disk serves at once, on purpose: suppresses the audit's finding.
     ignored = f"{IGNORED_KNEE} " if exceeds_knee(s, plan, pools=len(s.data_paths)) else ""
     pools = [
         setting(
@@ -375,7 +376,7 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
         )
         for number in range(1, len(s.data_paths) + 1)
     ]
-    reason = "each disk has its own queue and threads: a slow one does not hold up the others"
+    reason = "each disk has its own queue and threads, so a slow one does not delay the others"
     if s.kind == "cache":
         aio = [setting("per-disk-pools", "location", "aio", "threads=pool_$disk", reason=reason)]
     else:
@@ -388,26 +389,27 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
     return Decision(
         id="per-disk-pools",
         verdict="enable",
-        summary=f"One pool of {threads} threads for each of {len(s.data_paths)} disks: with one "
-        "queue a slow disk occupies all threads.",
+        summary=f"One pool of {threads} threads for each of {len(s.data_paths)} disks: in a shared "
+        "pool a slow disk occupies all threads.",
         settings=[*pools, *aio],
         evidence=evidence,
         predicted=_isolation(s, plan),
         confidence="medium"
         if plan.independence.provenance == "measured" and not plan.judgement.next_command
         else "low",
-        flips_when=["two of the directories turn out to share a disk", plan.judgement.flips]
-        if plan.judgement.flips
-        else ["two of the directories turn out to share a disk"],
+        flips_when=[
+            "two of the directories turn out to share a disk",
+            *([plan.judgement.flips] if plan.judgement.flips else []),
+        ],
         risks=[f"{threads * s.workers * len(s.data_paths)} {ALL_THREADS}"],
         next_command=plan.judgement.next_command or validate_command(s.facts),
     )
 
 
 def _isolation(s: Situation, plan: PoolPlan) -> list[Predicted]:
-    """The wait of readers of the healthy disks with a pool for each, over one pool for all.
+    """Response time from healthy disks with a pool for each, over one pool for all.
 
-    Between a fault that leaves the others alone and one that takes every thread.
+    The range is from a fault that takes every thread to one that leaves the others alone.
     """
     if plan.size is None or s.prediction is None or s.blocking_inputs is None:
         return []

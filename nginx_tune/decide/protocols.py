@@ -1,7 +1,4 @@
-"""Protocols that clients are offered, who encrypts and who compresses.
-
-``http2``, ``http3``, ``ktls``, ``gzip``.
-"""
+"""Protocols, encryption and compression: ``http2``, ``http3``, ``ktls``, ``gzip``."""
 
 from __future__ import annotations
 
@@ -44,33 +41,32 @@ _DIRECTIVE_SINCE = (1, 25, 1)
 def decide_http2(s: Situation, _plan: PoolPlan) -> Decision:
     """``http2``: one connection for all requests of a browser, where the site has TLS.
 
-    Browsers speak HTTP/2 over TLS alone. Instead of six connections, each with its handshake, they
-    open one. Which version is spoken is agreed on in the TLS handshake, so other clients keep
-    HTTP/1.1. What a page gains depends on its clients and is not predicted; how files are read does
-    not change, since under TLS they go through buffers either way.
+    Browsers speak HTTP/2 over TLS only. Instead of six connections, each with its own handshake,
+    they open one. The version is negotiated in the TLS handshake, so other clients keep HTTP/1.1.
+    The gain depends on the clients and is not predicted. Files are read the same way, since under
+    TLS they go through buffers either way.
 
-    Until 1.25.1 it is a word of ``listen`` and then holds for every server of that address; since,
-    it is a directive of the server.
+    Before 1.25.1 ``http2`` is a parameter of ``listen`` and applies to every server on that
+    address; from 1.25.1 on it is a directive of the server.
 
-    In a configuration that stands it is left off, with the line that is why, where something there
-    was made for HTTP/1.1: a limit of connections by address, Lua, an ``if`` on
-    ``$server_protocol``, names that ``stream`` reads from TLS, a header of the connection that
-    nginx itself is told to send (``add_header Connection``; clients end such an answer), and bodies
-    that are passed on as they come. With ``proxy_request_buffering off`` an upload has no more
-    under way than 64 KiB, in each round trip that much: ``client_body_buffer_size 1m`` there, or
-    ``http2_body_preread_size``, opens the window.
+    In an existing configuration HTTP/2 stays off, and the line is named, where something depends on
+    HTTP/1.1: a connection limit by address, Lua, an ``if`` on ``$server_protocol``, names that
+    ``stream`` reads from TLS, a connection header that nginx is configured to send (``add_header
+    Connection``, on which clients abort the response), and unbuffered request bodies. With
+    ``proxy_request_buffering off`` an upload transfers at most 64 KiB per round trip;
+    ``client_body_buffer_size 1m`` there, or ``http2_body_preread_size``, opens the window.
 
-    Before 1.19.7 HTTP/2 ends connections at request headers that HTTP/1.1 takes: a field of more
-    than 4 KiB, or more than 16 KiB in all. So ``http2_max_field_size`` and
-    ``http2_max_header_size`` go with it there, as large as ``client_header_buffer_size`` and
-    ``large_client_header_buffers`` are. A line of those two that stands and is smaller leaves
-    HTTP/2 off, and later a ``client_header_buffer_size`` beyond ``large_client_header_buffers``, by
-    which HTTP/2 then goes.
+    Before 1.19.7 HTTP/2 closes connections on request headers that HTTP/1.1 accepts: a field of
+    more than 4 KiB, or more than 16 KiB in all. There ``http2_max_field_size`` and
+    ``http2_max_header_size`` are set as large as ``client_header_buffer_size`` and
+    ``large_client_header_buffers``. HTTP/2 stays off where one of these two is already set smaller,
+    and in later versions where ``client_header_buffer_size`` exceeds
+    ``large_client_header_buffers``, which HTTP/2 then uses.
     """
     if s.site.tls is None:
         return not_applicable(
             "http2",
-            "Browsers speak HTTP/2 over TLS alone, and the site has none.",
+            "Browsers speak HTTP/2 over TLS only, and the site has no TLS.",
             flips="[site] tls names a certificate and its key",
         )
     evidence = [version_evidence(s.build)]
@@ -78,8 +74,8 @@ def decide_http2(s: Situation, _plan: PoolPlan) -> Decision:
         return Decision(
             id="http2",
             verdict="not_enough_evidence",
-            summary="Left off: version and build of nginx, which decide how it is written, are "
-            "not known.",
+            summary="Left off: the version and build of nginx, which determine the syntax, are not "
+            "known.",
             evidence=evidence,
             flips_when=["the facts have the version and the configure arguments of nginx"],
             next_command=FACTS_COMMAND,
@@ -90,7 +86,7 @@ def decide_http2(s: Situation, _plan: PoolPlan) -> Decision:
     if not s.build.at_least(*_HTTP2_SINCE) or s.build.lacks(HTTP2_MODULE):
         return not_applicable(
             "http2",
-            f"This nginx is without HTTP/2 ({HTTP2_MODULE}, since 1.9.5).",
+            f"This nginx has no HTTP/2 ({HTTP2_MODULE}, since 1.9.5).",
             evidence=evidence,
             flips=f"nginx is built {HTTP2_MODULE}",
         )
@@ -101,10 +97,8 @@ def decide_http2(s: Situation, _plan: PoolPlan) -> Decision:
         settings=[_line(s), *_header_sizes(s)],
         evidence=evidence,
         confidence="medium",
-        flips_when=["the clients are no browsers, or the site is without TLS"],
-        risks=[
-            "one connection may have http2_max_concurrent_streams (128) requests at work at once"
-        ],
+        flips_when=["the clients are not browsers, or the site has no TLS"],
+        risks=["one connection may run http2_max_concurrent_streams (128) requests at once"],
     )
 
 
@@ -116,10 +110,10 @@ def _line(s: Situation) -> Setting:
 
 
 def _header_sizes(s: Situation) -> list[Setting]:
-    """Lines that have HTTP/2 take the headers that HTTP/1.1 takes by nginx's own buffers."""
+    """Limits that let HTTP/2 accept the same headers as HTTP/1.1."""
     if s.build.at_least(*ONE_LIMIT_SINCE):
         return []
-    reason = "before 1.19.7 HTTP/2 refuses larger request headers, which HTTP/1.1 takes"
+    reason = "before 1.19.7 HTTP/2 rejects larger request headers that HTTP/1.1 accepts"
     return [
         setting("http2", "http", name, nginx_size(size), reason=reason)
         for name, size in HeaderBuffers().as_http2_sizes.items()
@@ -129,59 +123,58 @@ def _header_sizes(s: Situation) -> list[Setting]:
 HTTP3_MODULE: Final = "--with-http_v3_module"
 _HTTP3_SINCE = (1, 25, 0)
 _GSO_KERNEL = (4, 18)
-"""UDP_SEGMENT (udp(7)); nginx tries it when it is built, and is built there."""
+"""First kernel with UDP_SEGMENT (udp(7))."""
 _GSO_BYTES = 16 << 10
-"""Least body that ``quic_gso`` is for: nginx gathers packets where more than three wait
+"""Smallest body that gains from ``quic_gso``: nginx combines more than three waiting packets
 (ngx_quic_allow_segmentation)."""
 _STREAM_BYTES = 64 << 10
 """``http3_stream_buffer_size``. Source: ngx_http_v3_module.c."""
 _MOST_STREAM_BYTES = 1 << 20
 _IDLE_SLOTS = 6
-"""Slots of ``worker_connections`` for a connection of QUIC and its streams of control.
+"""``worker_connections`` slots of an idle QUIC connection with its control streams.
 
-Source: ngx_quic_create_stream() takes a connection for each stream, of one direction too. Held
-idle by the load probe, which opens one such stream, 59 clients fit into 256 slots of nginx 1.30.6
+Source: ngx_quic_create_stream() takes a connection for each stream, unidirectional ones too. With
+idle clients of the load probe, which opens one such stream, 59 fit into 256 slots of nginx 1.30.6
 and 119 into 512: 4.3 each. Browsers open three (RFC 9114 §6.2, RFC 9204 §4.2), so two more.
 """
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
 def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
-    """``http3``: QUIC beside TCP, where somebody wants it.
+    """``http3``: QUIC in addition to TCP, where it is requested.
 
-    It is off unless the site asks for it (``[site] http3 = true``, or a configuration has a
-    ``quic`` listener) or a log shows clients who speak it: what HTTP/3 gives, a round trip less and
-    streams that do not wait for each other's lost packets, depends on how far away the clients are,
-    and what it takes is certain. Large bodies cost three to six times the CPU of HTTP/2
-    (``benchmarks/scenarios/protocols.toml``), ``quic_gso on`` half of that; each stream takes a
-    slot of ``worker_connections``, some six for a client that is idle and one more for each
-    request; a reload takes answers from clients of HTTP/3 in every release so far
+    It is off unless the site requests it (``[site] http3 = true``, or a ``quic`` listener in a
+    configuration) or a log shows clients that speak it. The benefit, one round trip less and
+    streams that do not wait for each other's lost packets, depends on the distance of the clients;
+    the cost is certain. Large bodies take three to six times the CPU of HTTP/2
+    (``benchmarks/scenarios/protocols.toml``), half of that with ``quic_gso on``. An idle client
+    takes about six slots of ``worker_connections``, and each request one more. A reload drops
+    responses of HTTP/3 clients in every release so far
     (``benchmarks/scenarios/quic-reload.toml``).
 
-    With more than one worker a ``quic`` listener needs ``reuseport``: packets of one connection
-    would else come to any of them. A client whose port changes (a NAT that forgot it) then comes to
-    another worker, which does not know it. Browsers learn of HTTP/3 by Alt-Svc, or by DNS. Of a
-    stream no more than ``http3_stream_buffer_size`` (64 KiB) is under way, so that a download has
-    at most that in a round trip: it is raised where the round trip and what clients take are known
-    (``round_trip`` and ``concurrency`` of the workload), never by a guess. ``observe`` measures the
-    round trip at the clients that nginx has: the kernel keeps it for each of their connections
-    (``tcpi_rtt``).
+    With more than one worker a ``quic`` listener needs ``reuseport``; otherwise any worker might
+    get the packets of a connection. A client whose port changes (NAT rebinding) then reaches a
+    worker that does not know it. Browsers discover HTTP/3 by Alt-Svc or DNS. nginx has at most
+    ``http3_stream_buffer_size`` (64 KiB) of a stream in flight, which limits a download to that
+    much per round trip. It is raised where the round trip and the clients' rate are known
+    (``round_trip`` and ``concurrency`` of the workload), and never by a guess. ``observe`` measures
+    the round trip of current clients from the kernel (``tcpi_rtt``).
 
-    UDP has one buffer for all clients of a worker, 208 KiB by default: of a burst that is longer
-    than a worker's turn the rest is lost. The kernel settings beside it give it 7.5 MB.
+    UDP has one buffer for all clients of a worker, 208 KiB by default, and drops packets of a burst
+    that arrives while the worker is busy. The host settings raise it to 7.5 MB.
     """
     wish = _wish(s)
     if wish is None:
         return not_applicable(
             "http3",
-            "Left off: neither the site nor the workload asks for HTTP/3.",
+            "Left off: neither the site nor the workload requests HTTP/3.",
             flips="[site] http3 = true, or a log whose $server_protocol has HTTP/3.0",
         )
     if s.build.version is None or s.build.flags is None:
         return Decision(
             id="http3",
             verdict="not_enough_evidence",
-            summary="Left off: version and build of nginx, which must have it, are not known.",
+            summary="Left off: not known whether this nginx has HTTP/3.",
             evidence=[wish, version_evidence(s.build)],
             flips_when=["the facts have the version and the configure arguments of nginx"],
             next_command=FACTS_COMMAND,
@@ -203,7 +196,7 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
         verdict="not_enough_evidence" if is_assumed else "enable",
         summary="Left off: that clients speak HTTP/3 is only assumed."
         if is_assumed
-        else "On, since it is wanted: QUIC on the port of TLS, which browsers use once told.",
+        else "On as requested: QUIC on the TLS port, which browsers discover by Alt-Svc.",
         settings=[] if is_assumed else lines,
         proposed=lines if is_assumed else [],
         evidence=evidence,
@@ -211,17 +204,17 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
         flips_when=_flips(s),
         risks=[
             (
-                "a reload takes answers under way from clients of HTTP/3, and none from those of "
-                "HTTP/2: reload seldom, and bound it by worker_shutdown_timeout"
+                "a reload drops responses in flight to HTTP/3 clients, but not to HTTP/2 clients: "
+                "reload seldom, and set worker_shutdown_timeout"
             ),
             "large bodies cost several times the CPU of HTTP/2",
             (
-                f"an idle client takes some {_IDLE_SLOTS} slots of worker_connections, and each "
+                f"an idle client takes about {_IDLE_SLOTS} slots of worker_connections, and each "
                 "request one more"
             ),
-            *_of_moving_clients(s),
-            _of_uploads(lines),
-            "UDP must come through: the firewall has to let the port in",
+            *_port_change_risks(s),
+            _upload_risk(lines),
+            "the firewall must admit UDP to the port",
         ],
         host_settings=[] if is_assumed else _udp_buffers(s),
         next_command=LEARN_COMMAND if is_assumed else validate_command(s.facts),
@@ -229,19 +222,19 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 _UDP_BUFFER_BYTES = 7_500_000
-"""Bytes that a socket of QUIC should hold. Source: quic-go, wiki, UDP Buffer Sizes."""
+"""Buffer of a QUIC socket. Source: quic-go, wiki, UDP Buffer Sizes."""
 _UDP_SYSCTLS = (
-    ("net.core.rmem_max", "packets of QUIC that come while a worker is busy are else dropped"),
-    ("net.core.rmem_default", "a quic listener without rcvbuf= has the default"),
-    ("net.core.wmem_max", "what the workers send in one turn goes into the socket"),
+    ("net.core.rmem_max", "holds the QUIC packets that arrive while a worker is busy"),
+    ("net.core.rmem_default", "applies to a quic listener without rcvbuf="),
+    ("net.core.wmem_max", "holds what a worker sends in one turn of its event loop"),
 )
 
 
 def _udp_buffers(s: Situation) -> list[HostSetting]:
-    """Room in the sockets of UDP; TCP has bounds of its own (tcp_rmem, tcp_wmem).
+    """Sysctls for larger UDP buffers; TCP has its own limits (tcp_rmem, tcp_wmem).
 
     Source: Documentation/admin-guide/sysctl/net.rst; ngx_configure_listening_sockets(), which sets
-    SO_RCVBUF where ``listen`` says ``rcvbuf`` alone.
+            SO_RCVBUF only where ``listen`` has ``rcvbuf``.
     """
     found = []
     for name, reason in _UDP_SYSCTLS:
@@ -261,34 +254,34 @@ def _udp_buffers(s: Situation) -> list[HostSetting]:
     return found if s.is_linux else []
 
 
-def _of_uploads(lines: list[Setting]) -> str:
-    """The bound of an upload before nginx has read: QUIC's window is bound to the buffer.
+def _upload_risk(lines: list[Setting]) -> str:
+    """The limit that QUIC's flow-control window sets to uploads.
 
     Source: initial_max_stream_data_bidi_remote in ngx_quic_transport.c, from stream_buffer_size.
     """
     written = [one.args[0] for one in lines if one.directive == "http3_stream_buffer_size"]
     size = written[0] if written else nginx_size(_STREAM_BYTES)
-    return f"of an upload no more than {size} comes in a round trip (http3_stream_buffer_size)"
+    return f"an upload transfers at most {size} per round trip (http3_stream_buffer_size)"
 
 
-def _of_moving_clients(s: Situation) -> list[str]:
-    """The fate of clients whose port changes, behind a NAT that forgets them."""
+def _port_change_risks(s: Situation) -> list[str]:
+    """The risks for clients whose UDP port changes, as after NAT rebinding."""
     others = s.workers - 1
     by_worker = (
-        f"a client whose UDP port changes comes to another worker {others} times of {s.workers}, "
-        "and loses its connection (reuseport without quic_bpf)"
+        f"a client whose UDP port changes reaches another worker {others} times in {s.workers} and "
+        "loses its connection (reuseport without quic_bpf)"
     )
     return [
         *([by_worker] if others > 0 else []),
         (
-            "its second change finds no connection ID where quic_active_connection_id_limit is 2, "
-            "the default"
+            "a client's second port change fails with the default of 2 for "
+            "quic_active_connection_id_limit"
         ),
     ]
 
 
 def offers_http3(s: Situation) -> bool:
-    """True if the decision turns it on."""
+    """True if the decision turns HTTP/3 on."""
     wish = _wish(s)
     return (
         wish is not None
@@ -300,12 +293,12 @@ def offers_http3(s: Situation) -> bool:
 
 
 def slots_of_a_client(s: Situation) -> int:
-    """Slots that a client of HTTP/3 takes beside that of its request; 0 where it is off."""
+    """Slots of an HTTP/3 client besides those of its requests; 0 where HTTP/3 is off."""
     return _IDLE_SLOTS if offers_http3(s) else 0
 
 
 def _wish(s: Situation) -> Evidence | None:
-    """Who asks for it."""
+    """The request for HTTP/3, from the site or the clients of a log; None without one."""
     if s.site.http3:
         return Evidence(fact="site.http3", value=True, provenance="declared")
     version = s.workload.http_version
@@ -320,7 +313,7 @@ def _wish(s: Situation) -> Evidence | None:
 
 
 def _hindrance(s: Situation) -> tuple[str, str] | None:
-    """The answer where HTTP/3 cannot be had, and what would change that."""
+    """The reason why HTTP/3 is impossible, and the condition that changes it; else None."""
     tls = s.site.tls
     if tls is None:
         return (
@@ -329,14 +322,14 @@ def _hindrance(s: Situation) -> tuple[str, str] | None:
         )
     if not s.build.at_least(*_HTTP3_SINCE) or s.build.lacks(HTTP3_MODULE):
         return (
-            f"This nginx is without HTTP/3 ({HTTP3_MODULE}, since 1.25.0).",
+            f"This nginx has no HTTP/3 ({HTTP3_MODULE}, since 1.25.0).",
             f"nginx is built {HTTP3_MODULE}",
         )
     if tls.protocols and "TLSv1.3" not in tls.protocols:
-        return "QUIC has TLS 1.3 alone, and the site has not.", "[site] tls has TLSv1.3"
+        return "QUIC needs TLS 1.3, which the site does not offer.", "[site] tls has TLSv1.3"
     if _port(s) is None:
         return (
-            "Every listener of the site's TLS is a unix socket, and QUIC is UDP.",
+            "The site listens for TLS only on unix sockets, and QUIC needs UDP.",
             "the site listens for TLS on an address and port",
         )
     return None
@@ -344,18 +337,18 @@ def _hindrance(s: Situation) -> tuple[str, str] | None:
 
 def _listen(s: Situation) -> Setting:
     if s.workers == 1:
-        return setting("http3", "server", "listen", "quic", reason="HTTP/3 beside TCP, on its port")
-    reason = "HTTP/3 beside TCP; without reuseport any worker would read any packet"
+        return setting("http3", "server", "listen", "quic", reason="HTTP/3 on the same port as TCP")
+    reason = "HTTP/3; without reuseport any worker would read any packet"
     return setting("http3", "server", "listen", "quic", "reuseport", reason=reason)
 
 
 def _gso(s: Situation) -> list[Setting]:
-    """``quic_gso``, if the kernel has it and bodies are known to be longer than a few packets."""
+    """``quic_gso``, if the kernel supports it and bodies are known to be long enough."""
     mean = s.object_bytes
     is_long = (mean.value or 0) >= _GSO_BYTES and mean.provenance != "assumed"
     if not is_long or not _has_gso(s):
         return []
-    reason = "up to 64 packets in a system call: half of the CPU of large bodies"
+    reason = "up to 64 packets per system call halve the CPU time of large bodies"
     return [setting("http3", "http", "quic_gso", "on", reason=reason)]
 
 
@@ -369,7 +362,7 @@ def _has_gso(s: Situation) -> bool:
 
 
 def _stream_buffer(s: Situation) -> list[Setting]:
-    """As much of a stream under way as a client takes in a round trip, by a power of two."""
+    """A buffer for all that a client takes in a round trip, a power of two."""
     trip, rate, mean = s.round_trip, s.client_rate, s.object_bytes
     if any(one.value is None or one.provenance == "assumed" for one in (trip, rate, mean)):
         return []
@@ -379,20 +372,20 @@ def _stream_buffer(s: Situation) -> list[Setting]:
     size = _STREAM_BYTES
     while size < wanted and size < _MOST_STREAM_BYTES:
         size *= 2
-    reason = f"of a stream under way; 64k in {trip.value:.3g} s would be less than clients take"
+    reason = f"in flight per stream; clients take more than 64k per round trip of {trip.text}"
     return [setting("http3", "http", "http3_stream_buffer_size", nginx_size(size), reason=reason)]
 
 
 def _announcement(s: Situation) -> Setting:
-    """Alt-Svc; where locations have a header of their own (caches), in these."""
+    """The Alt-Svc header; in locations where these have other headers (caches)."""
     value = f'h3=":{_port(s)}"; ma=86400'
-    reason = "browsers begin with TCP and go over when they are told (RFC 7838)"
+    reason = "tells browsers, which start with TCP, to switch to HTTP/3 (RFC 7838)"
     context: DirectiveContext = "location" if s.kind == "cache" else "http"
     return setting("http3", context, "add_header", "Alt-Svc", value, "always", reason=reason)
 
 
 def _port(s: Situation) -> str | None:
-    """The port of the first address of TLS; none where all are sockets of files."""
+    """The port of the first TLS address; None where all are unix sockets."""
     for item in tls_listens(s.site.listen):
         name = socket_name(item.split()[0] if item.split() else "")
         if name.first:
@@ -401,13 +394,12 @@ def _port(s: Situation) -> str | None:
 
 
 def _flips(s: Situation) -> list[str]:
-    found = ["nobody wants it, or UDP does not come through to this host"]
+    found = ["HTTP/3 is not requested, or UDP does not reach this host"]
     if s.round_trip.value is None or s.client_rate.value is None:
         found.append(
-            "round_trip.p90_seconds and concurrency.client_bytes_per_second of the workload are "
-            "known (observe measures the first, at 100 client connections or more, and learn reads "
-            "it from $tcpinfo_rtt): then http3_stream_buffer_size follows, which is 64 KiB in a "
-            "round trip"
+            "http3_stream_buffer_size (64 KiB per round trip): the workload has "
+            "round_trip.p90_seconds (observe measures it from 100 client connections on; learn "
+            "reads it from $tcpinfo_rtt) and concurrency.client_bytes_per_second"
         )
     return found
 
@@ -417,16 +409,16 @@ _SENDFILE_OPENSSL = 3
 
 
 def decide_ktls(s: Situation, plan: PoolPlan) -> Decision:
-    """``ktls``: whether the kernel encrypts, so that TLS can use sendfile.
+    """``ktls``: encryption by the kernel, so that TLS can use sendfile.
 
-    With kernel TLS nginx (1.21.4 with OpenSSL 3) sends files by ``SSL_sendfile()``: no copy through
-    its buffers. But it calls that in the loop, whatever ``aio`` says, so where thread pools are
-    wanted kernel TLS takes away what they give: a page-cache miss blocks the worker again. Where
-    all data is in memory nothing blocks and the saved copies remain; how much that is depends on
-    cipher and link, and is not predicted here but left to a comparison.
+    With kernel TLS nginx (1.21.4 with OpenSSL 3) sends files with ``SSL_sendfile()``, without a
+    copy through its buffers. But it makes that call in the event loop, whatever ``aio`` says, so
+    kernel TLS cancels the benefit of thread pools: a page-cache miss blocks the worker again. Where
+    all data is in memory nothing blocks and the copies are saved. How much that gains depends on
+    cipher and link; it is left to a comparison.
 
-    It is off unless ``ssl_conf_command Options KTLS`` or OpenSSL's own configuration asks for it.
-    HTTP/3 and bodies that are compressed on the way cannot use it.
+    It is off unless ``ssl_conf_command Options KTLS`` or OpenSSL's own configuration turns it on.
+    HTTP/3 and bodies compressed on the fly cannot use it.
     """
     lacking = _lacking(s)
     if lacking is not None:
@@ -444,25 +436,25 @@ def decide_ktls(s: Situation, plan: PoolPlan) -> Decision:
         return _off(s, in_use, evidence)
     if plan.judgement.verdict == "disable":
         summary = (
-            "Left as it is: no pool stands against it, and it saves a copy of every body; how "
-            "much that is here only a comparison tells (ssl_conf_command Options KTLS)."
+            "Unchanged: no thread pool conflicts with it, and it saves a copy of every body; only "
+            "a comparison shows the gain (ssl_conf_command Options KTLS)."
         )
     else:
-        summary = "Left as it is: whether reads block the loop decides, and that is not known."
+        summary = "Unchanged: it depends on whether reads block the loop, which is not known."
     return Decision(
         id="ktls",
         verdict="not_enough_evidence",
         summary=summary,
         evidence=evidence,
         confidence="low",
-        flips_when=["thread-pools is enabled: then kernel TLS is to be off"],
-        risks=["a page-cache miss then blocks the loop, also with aio threads"],
+        flips_when=["thread-pools is enabled: then kernel TLS must be off"],
+        risks=["with kernel TLS a page-cache miss blocks the loop even with aio threads"],
         next_command=validate_command(s.facts),
     )
 
 
 def _off(s: Situation, in_use: Quantity, evidence: list[Evidence]) -> Decision:
-    reason = "SSL_sendfile() runs on the loop and would go round the pool"
+    reason = "SSL_sendfile() runs in the event loop and bypasses the pool"
     settings = []
     if in_use.value:
         settings = [setting("ktls", "http", "ssl_conf_command", "Options", "-KTLS", reason=reason)]
@@ -483,9 +475,9 @@ def _lacking(s: Situation) -> Decision | None:
     if s.kind == "proxy":
         return not_applicable("ktls", "A proxy without a cache sends no files.")
     if not s.tls:
-        return not_applicable("ktls", "The site speaks no TLS.", flips="the site speaks TLS")
+        return not_applicable("ktls", "The site has no TLS.", flips="the site has TLS")
     if s.workload.http_version.value == "3" or s.workload.gzip.value:
-        return not_applicable("ktls", "HTTP/3 and compressed bodies need the bytes in memory.")
+        return not_applicable("ktls", "HTTP/3 and compressed bodies cannot use it.")
     if not s.build.at_least(1, 21, 4):
         return not_applicable(
             "ktls",
@@ -494,7 +486,7 @@ def _lacking(s: Situation) -> Decision | None:
         )
     if not s.is_linux or s.facts.kernel.features.get("tls") is False:
         return not_applicable(
-            "ktls", "This kernel has no TLS.", flips="the kernel has the tls module loaded"
+            "ktls", "This kernel has no kernel TLS.", flips="the kernel has loaded the tls module"
         )
     library = s.facts.nginx.openssl or s.facts.nginx.openssl_built or ""
     major = _OPENSSL_MAJOR.match(library)
@@ -508,28 +500,27 @@ def _lacking(s: Situation) -> Decision | None:
 
 
 _WHY_GZIP = {
-    "gzip_vary": "caches on the way tell clients apart",
+    "gzip_vary": "lets caches distinguish clients by Accept-Encoding",
     "gzip_proxied": "for clients behind a proxy too",
-    "gzip_min_length": "less fits into one packet either way",
+    "gzip_min_length": "shorter responses fit into one packet anyway",
     "gzip_types": "text; images, fonts and archives are compressed already",
-    "gzip_static": "FILE.gz beside FILE is sent as it is",
+    "gzip_static": "serves FILE.gz in place of FILE",
 }
 
 
 def decide_gzip(s: Situation, _plan: PoolPlan) -> Decision:
-    """``gzip``: text compressed as it is sent, where a tenth of the CPUs is enough for it.
+    """``gzip``: compression of text responses, where a tenth of the CPUs is enough for it.
 
-    Text goes out at about a third of its size (lzbench: 36 % of Silesia's files at level 1), which
-    clients on slow links gain by, and each answer is compressed anew: one CPU does some 60 MB a
-    second at level 1 (half of what lzbench shows, whose CPU runs at 4.7 GHz), so that 400,000
-    answers of 4 KiB a second take 27 CPUs. Of a proxy or a cache all bytes count, since nobody
-    knows which are text; of files a twentieth, which is more than the HTML of most sites. Where
-    more than a tenth of the CPUs would go into it at the peak it is left off, and what servers
-    compress by themselves is passed on (``Accept-Encoding`` goes through). Files do not change
-    between requests: ``gzip -k`` beside them and ``gzip_static`` (``generate --with gzip-static``)
-    cost nothing.
+    Text shrinks to about a third (lzbench: 36 % for the Silesia files at level 1), which helps
+    clients on slow links. But every response is compressed again: one CPU compresses about 60 MB a
+    second at level 1 (half of lzbench's figure, measured at 4.7 GHz), so 400,000 responses of 4 KiB
+    a second take 27 CPUs. For a proxy or cache all bytes count, since it is not known which are
+    text; for files a twentieth does, more than the HTML of most sites. Where compression would take
+    more than a tenth of the CPUs at the peak it is left off; responses that upstreams compress are
+    passed on (``Accept-Encoding`` reaches them). Files do not change between requests, so ``gzip
+    -k`` and ``gzip_static`` (``generate --with gzip-static``) cost nothing.
 
-    A configuration that stands keeps what it says.
+    An existing configuration keeps its gzip settings.
     """
     lines = s.site.gzip or []
     is_on = "gzip on" in lines
@@ -538,38 +529,36 @@ def decide_gzip(s: Situation, _plan: PoolPlan) -> Decision:
     takes = Quantity("CPUs that gzip takes at the peak (model)", asked, "CPUs", s.rate.provenance)
     share = None if asked is None or not cpus.value else asked / cpus.value
     evidence = known(s.rate, s.object_bytes, takes, cpus)
-    budget = (
-        f"at the peak it would take {number_text(asked)} of {cpus.text}, and a tenth is its budget"
-    )
+    budget = f"at the peak it would take {number_text(asked)} of {cpus.text}; its budget is a tenth"
     is_dear = share is not None and share > GZIP_SHARE
     risks = [f"{takes.text} at the peak is more than a tenth of them"] * (is_on and is_dear)
     if is_on or lines:
-        why = "text goes out smaller"
+        why = "text responses get smaller"
         if is_on and share:
             why += f", for {percent_text(share, 2)} of the CPUs at the peak"
         reasons = {"gzip": why, **_WHY_GZIP}
         return Decision(
             id="gzip",
             verdict="set",
-            summary=f"{why[0].upper()}{why[1:]}." if is_on else "Only files that are compressed.",
+            summary=f"{why[0].upper()}{why[1:]}." if is_on else "Only precompressed files.",
             settings=[
                 setting("gzip", "http", name, *args, reason=reasons.get(name, ""))
                 for name, *args in map(str.split, lines)
             ],
             evidence=evidence,
             confidence="medium" if share is not None else "low",
-            flips_when=["the peak rate times the size of an answer takes a tenth of the CPUs"],
+            flips_when=["compression at the peak takes more than a tenth of the CPUs"],
             risks=risks,
             next_command="" if share is not None else LEARN_COMMAND,
         )
     if COMPRESSED_ORIGIN in s.site.features:
-        why = "Left off: the servers compress, and what they send is passed on."
+        why = "Left off: the upstreams compress, and nginx passes their responses on."
     elif is_dear:
         why = f"Left off: {budget}."
     elif s.kind == "media":
         why = "Left off: videos and archives are compressed already."
     else:
-        why = "Left off, as the site or the installed configuration has it."
+        why = "Left off, as in the site file or the installed configuration."
     return Decision(
         id="gzip",
         verdict="disable" if is_dear else "keep",

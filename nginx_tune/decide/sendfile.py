@@ -1,7 +1,4 @@
-"""The bytes of files to the socket: ``sendfile``, ``sendfile-max-chunk``, ``output-buffers``.
-
-What the output buffers of all transfers hold together stays within a share of the page cache.
-"""
+"""File bytes to the socket: ``sendfile``, ``sendfile-max-chunk``, ``output-buffers``."""
 
 from __future__ import annotations
 
@@ -26,26 +23,26 @@ from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text, seconds_text
 
 COPIED: Final = "io-sendfile-off-static"
-"""The audit's rule that this goes against on purpose."""
+"""Audit rule that "sendfile off" violates on purpose."""
 FILESYSTEM: Final = "storage.paths filesystem"
 
 
 def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     """``sendfile``: file bytes to the socket without a copy through nginx.
 
-    On for every site that serves files: the kernel moves pages from its cache to the socket. TLS,
-    gzip and HTTP/3 cannot use it, and it does no harm there. Off on shared folders of virtual
-    machines, which hand stale pages to it. Off where thread pools read for cleartext HTTP/2: of one
-    connection one sendfile() is in the pool at a time, so that all its streams wait for the cold
-    one, and each frame is a task of its own. Measured
-    (``benchmarks/scenarios/http2-cold-files.toml``): p90 of 52 ms, 0.3 ms without.
+    It is on for every site that serves files: the kernel moves pages from its cache to the socket.
+    TLS, gzip and HTTP/3 cannot use it, and it does no harm there. It is off on shared folders of
+    virtual machines, which return stale pages to it. It is also off where thread pools read for
+    cleartext HTTP/2: a connection has only one sendfile() in the pool at a time, so all its streams
+    wait for a cold one, and each frame is a separate task. Measured
+    (``benchmarks/scenarios/http2-cold-files.toml``): p90 of 52 ms, and 0.3 ms with sendfile off.
     Source: ngx_linux_sendfile_thread(), ngx_http_v2_filter_send().
 
-    ``tcp_nopush`` beside it is neither written nor taken out, and a whole file keeps it where the
-    installed one has it. It saves a packet and a wake-up of the client for each response (small
-    files at 20,000 a second over loopback: what needs no file took 1.2 ms with it, 2.1 without),
-    and over loopback and veth (kernel 6.18) responses of 128 KiB to a client that had paused came
-    10 to 80 ms later with it (benchmarks/README.md, tcp_nopush).
+    ``tcp_nopush`` is neither added nor removed; a generated file keeps it where the installed one
+    has it. It saves a packet and a wake-up of the client per response: with small files at 20,000 a
+    second over loopback, requests without a file took 1.2 ms with it and 2.1 without. But over
+    loopback and veth (kernel 6.18) responses of 128 KiB to a client that had paused came 10 to
+    80 ms later with it (benchmarks/README.md, tcp_nopush).
     """
     if s.kind == "proxy":
         return not_applicable(
@@ -56,7 +53,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="sendfile",
             verdict="disable",
-            summary=f"Off: {shared} serves stale or short files through sendfile.",
+            summary=f"Off: through sendfile {shared} returns stale or truncated files.",
             settings=[
                 setting(
                     "sendfile", "http", "sendfile", "off", reason=f"{shared} is a shared folder"
@@ -67,14 +64,14 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
             flips_when=["the files move to a local file system"],
         )
     if s.cleartext_http2 and plan.on:
-        why = "of a cleartext HTTP/2 connection one sendfile() is in the pool at a time"
+        why = "a cleartext HTTP/2 connection has only one sendfile() in the pool at a time"
         reason = f"nginx-tune: ignore[{COPIED}] {why}"
         known = s.workload.http_version.provenance != "assumed"
         fact = "workload.http_version.value" if known else "site.cleartext_http2"
         return Decision(
             id="sendfile",
             verdict="disable",
-            summary="Off beside the pools: of a cleartext HTTP/2 connection only one sendfile() is "
+            summary="Off with thread pools: a cleartext HTTP/2 connection has only one sendfile() "
             "in the pool at a time, and all its streams wait for it.",
             settings=[setting("sendfile", "http", "sendfile", "off", reason=reason)],
             evidence=[
@@ -87,7 +84,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
             ],
             confidence="medium",
             flips_when=["thread-pools is off", "clients speak TLS or HTTP/1.1"],
-            risks=["file bytes are copied through nginx's memory: more CPU for each byte"],
+            risks=["file bytes are copied through nginx's memory: more CPU per byte"],
         )
     offload = " (in the pool, a chunk at a time)" if plan.on else ""
     reason = f"no copy through nginx's memory{offload}"
@@ -96,7 +93,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     settings = [setting("sendfile", "http", "sendfile", "on", reason=reason)]
     summary = "On: file bytes go to the socket without a copy through nginx's memory."
     if s.tls:
-        summary = "On: without effect on TLS bodies, which are read and encrypted, but harmless."
+        summary = "On: it has no effect on TLS bodies, which nginx reads and encrypts."
     return Decision(
         id="sendfile",
         verdict="enable",
@@ -115,60 +112,59 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
 
 
 SMALLEST_CHUNK_BYTES = 512 << 10
-"""The source's value (A3): less would only add calls."""
+"""The source's value (A3); smaller chunks only add calls."""
 SHORT_SECONDS = 5e-3
-"""A transfer that hardly anybody minds."""
+"""Duration of a transfer that hardly delays other requests."""
 DEFAULT_CHUNK_BYTES = SENDFILE_CHUNK_BYTES
-"""Since 1.21.4 (nginx CHANGES); before that there was no bound."""
+"""nginx's default since 1.21.4 (CHANGES); earlier versions have no limit."""
 CHUNK_FROM_MEMORY_BYTES = 128 << 10
-"""The chunk where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1: twice as
-many bytes a second as with 2m, and small answers eighteen times sooner; 64k let some of them wait
-for 30 ms."""
+"""Chunk where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1: twice the bytes
+per second of 2m, and small responses eighteen times sooner; with 64k some of them waited 30 ms."""
 ENCRYPTED_TURN_BYTES = 64 << 10
-"""Bytes that the loop encrypts in a turn. Source: drawn-8842-004, nginx 1.22.1, buffers of 256k:
-small answers took 2.2 ms with 1m, 1.4 with 128k and 0.64 with 64k, for as many bytes a second;
-buffers of 32k without a chunk 0.67."""
+"""Bytes that the loop encrypts in one turn. Source: drawn-8842-004, nginx 1.22.1, buffers of 256k:
+small responses took 2.2 ms with 1m, 1.4 with 128k and 0.64 with 64k, at the same bytes per second;
+0.67 with buffers of 32k and no chunk."""
 _BUSY_RATIO = 0.5
-"""Share of the loop's time in encryption. Source: drawn-8842-032, nginx 1.22.1, buffers of 128k, a
-loop that is busy for 2 %: a hot file took 1.12 ms with 64k and 0.88 with 128k, small answers 0.23
-and 0.21. Assumed between that and the loop that drawn-8842-004 keeps busy."""
+"""Share of the loop's time in encryption above which turns are short. Source: drawn-8842-032, nginx
+1.22.1, buffers of 128k, a loop busy for 2 %: a hot file took 1.12 ms with 64k and 0.88 with 128k,
+small responses 0.23 and 0.21. Assumed between that and the busy loop of drawn-8842-004."""
 _RESIDENT_RATIO = 0.995
-"""Hits from which on the disk does not count."""
+"""Hit ratio from which the disk does not count."""
 _MOSTLY_RESIDENT_RATIO = 0.9
-"""The same where threads wait for it. With fewer hits than 0.55 a small chunk wastes the disk
-(drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); between the two nothing was measured. On
-fast flash with fewer hits 128k had small answers 0.06 of 0.29 ms sooner for as many bytes
-(drawn-8842-011), and large hot files a fifth to three fifths later (drawn-4201-002, -024 and -033,
--6151-007): the latter weighs more."""
+"""The same with thread pools. Below a hit ratio of 0.55 a small chunk wastes the disk
+(drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); in between nothing was measured. On fast
+flash with fewer hits, 128k made small responses 0.06 of 0.29 ms faster at the same bytes per second
+(drawn-8842-011), and large hot files a fifth to three fifths slower (drawn-4201-002, -024 and -033,
+-6151-007), which matters more."""
 _WAIT_FACTOR = 3.0
-"""The model's error in the ratio of two times of a request that others hold up."""
+"""Error of the model in the ratio of two delays."""
 
 
 def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
-    """``sendfile-max-chunk``: bytes that one transfer may hold the loop or a thread for.
+    """``sendfile-max-chunk``: the most bytes that one call may send.
 
-    One sendfile() of a cold file reads until the socket is full or the chunk is done, and a fast
-    client's socket is never full. The chunk bounds how long that takes. Smaller than what the disk
-    moves while it positions it wastes the disk, larger it makes everybody wait longer. So it is the
-    largest of 512 KiB, 1 MiB and nginx's own 2 MiB (since 1.21.4; unlimited before) whose transfer
-    takes no longer than the positioning before it, or than five milliseconds: 512 KiB to 1 MiB on
-    hard disks and slow flash, 2 MiB on fast flash. On a slow link the socket fills first and the
-    chunk matters less.
+    One sendfile() of a cold file reads until the socket is full or the chunk is done, and the
+    socket of a fast client never fills. The chunk limits how long the call blocks the loop or a
+    thread. A chunk smaller than what the disk transfers during a seek wastes the disk; a larger one
+    delays all other requests. So it is the largest of 512 KiB, 1 MiB and nginx's own 2 MiB (since
+    1.21.4; unlimited before) whose transfer takes no longer than the seek before it, or five
+    milliseconds: 512 KiB to 1 MiB on hard disks and slow flash, 2 MiB on fast flash. On a slow link
+    the socket fills first and the chunk matters less.
 
-    An objective of the workload moves it. One that bounds a time (``hot.p99 <= 5ms``) lets a
-    transfer take a tenth of that time at most: everybody else waits for several of them. Where only
-    bytes or requests a second are asked for, it is 2 MiB: the disk moves most between two starts.
+    Objectives of the workload change it. With a limit on time (``hot.p99 <= 5ms``) a transfer may
+    take a tenth of that at most, since other requests wait for several. Where only bytes or
+    requests per second are required it is 2 MiB, with which the disk transfers most per seek.
 
-    Where memory holds the data nothing is made for a disk that nobody reads, nor where hardly a
-    file is as large: the default stays.
-    Where clients then take large files as fast as they are sent everybody else waits for a chunk of
-    each of them: it is 128 KiB, which the sending itself only gains by, since a core's cache holds
-    it. With thread pools others wait for the CPU that the threads use, and it is the same.
+    Where the data is in memory, or hardly a file is as large as a chunk, the disk does not matter
+    and the default stays. If clients also take large files as fast as nginx sends them, all other
+    requests wait for a chunk of each. The chunk is then 128 KiB, with which sending itself is
+    faster too, since it fits into the cache of a core. With thread pools other requests wait for
+    the CPU that the threads use, and the chunk is the same.
 
-    Over TLS a pool fills the output buffers and the loop encrypts them, all in a turn unless the
-    chunk ends it. Where clients take it as fast, and buffers are larger than that, it is 64 KiB:
-    they ask again as soon as they are answered, and others wait for all of them. Where a known rate
-    leaves the loop idle for half of the time or more, it is one buffer: less only takes more turns.
+    Over TLS a pool fills the output buffers and the loop encrypts each in one turn unless the chunk
+    ends it. With such fast clients and larger buffers it is 64 KiB, since other requests wait for
+    the turns of all clients. Where a known rate leaves the loop idle for half of the time or more,
+    it is one buffer: a smaller chunk only takes more turns.
     """
     if s.kind == "proxy":
         return not_applicable(
@@ -193,7 +189,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
 
 
 def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) -> Decision:
-    """The chunk whose cold read holds a thread or the loop no longer than the aim allows."""
+    """The chunk whose cold read blocks a thread or the loop no longer than objectives allow."""
     hold = s.disk.read_seconds(chunk)
     transfer = chunk / s.disk.bytes_per_second
     longest = longest_transfer(s.disk, s.aim)
@@ -208,26 +204,25 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
         return Decision(
             id="sendfile-max-chunk",
             verdict="keep",
-            summary=f"The default of 2m fits this disk{aimed}: it moves one in "
-            f"{seconds_text(transfer)}, after {seconds_text(s.disk.latency_seconds)} to the first "
-            "byte.",
+            summary=f"The default of 2m suits this disk{aimed}: it transfers a chunk in "
+            f"{seconds_text(transfer)}, after a latency of {seconds_text(s.disk.latency_seconds)}.",
             evidence=evidence,
             confidence="medium",
             flips_when=[
-                "an objective bounds a time"
+                "an objective limits a time"
                 if s.aim.only_quantity
-                else f"the disks move less than {bytes_text(chunk / longest)}/s",
+                else f"the disks transfer less than {bytes_text(chunk / longest)}/s",
                 *_pace_flip(s, plan, chunk),
             ],
         )
     size = nginx_size(chunk)
     who = "a thread" if plan.on else "the loop"
-    default = "2m" if bounded else "without a bound"
+    default = "2m" if bounded else "unlimited"
     apart = "without TLS " if s.tls else ""
     return Decision(
         id="sendfile-max-chunk",
         verdict="lower" if bounded else "set",
-        summary=f"{size}: {apart}one cold chunk then holds {who} for {seconds_text(hold)}{aimed} "
+        summary=f"{size}: {apart}a cold chunk then blocks {who} for {seconds_text(hold)}{aimed} "
         f"(the default is {default}).",
         settings=[
             setting(
@@ -235,7 +230,7 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
                 "http",
                 "sendfile_max_chunk",
                 size,
-                reason=f"{apart}one cold chunk holds {who} for {seconds_text(hold)}",
+                reason=f"{apart}a cold chunk blocks {who} for {seconds_text(hold)}",
             )
         ],
         evidence=evidence,
@@ -250,7 +245,7 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
         ],
         confidence="medium" if s.disk.provenance != "assumed" else "low",
         flips_when=[
-            f"the disks move more than {bytes_text(2 * chunk / longest)}/s"
+            f"the disks transfer more than {bytes_text(2 * chunk / longest)}/s"
             if chunk < DEFAULT_CHUNK_BYTES
             else "nginx is 1.21.4 or newer, where it is the default",
             *_pace_flip(s, plan, chunk),
@@ -260,19 +255,19 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
 
 
 def _why_no_disk(s: Situation) -> str:
-    """The reason for which no chunk is made for the disk; empty where one is."""
+    """The reason why the disk does not determine the chunk; empty where it does."""
     if s.prediction is not None and s.prediction.hit_ratio >= _RESIDENT_RATIO:
-        return "memory holds the files, and no disk is read"
+        return "the files are in memory, and no disk is read"
     sizes = s.workload.sizes
     if sizes.provenance != "assumed" and 0 < (sizes.p99_bytes or 0) <= SMALLEST_CHUNK_BYTES:
-        return f"99 in 100 answers have less than {nginx_size(SMALLEST_CHUNK_BYTES)}"
+        return f"99 in 100 responses are smaller than {nginx_size(SMALLEST_CHUNK_BYTES)}"
     return ""
 
 
 def _without_disk(s: Situation, plan: PoolPlan, why: str, *, bounded: bool) -> Decision:
-    """The default where no disk is read that a chunk could be made for, or no file is so large."""
+    """The default chunk, where the disk does not determine it."""
     size = nginx_size(DEFAULT_CHUNK_BYTES)
-    reason = "as since 1.21.4: one fast client does not hold the loop for a whole file"
+    reason = "the default since 1.21.4: one fast client cannot block the loop for a whole file"
     line = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", size, reason=reason)
     return Decision(
         id="sendfile-max-chunk",
@@ -284,16 +279,16 @@ def _without_disk(s: Situation, plan: PoolPlan, why: str, *, bounded: bool) -> D
         evidence=known(s.page_cache, s.dataset_bytes, s.object_bytes),
         confidence="medium",
         flips_when=[
-            "large files are read from the disk: the data outgrows the page cache",
+            "the data outgrows the page cache, so that large files are read from disk",
             *_pace_flip(s, plan, DEFAULT_CHUNK_BYTES),
         ],
     )
 
 
 def _encrypted_at_once(s: Situation, plan: PoolPlan) -> int:
-    """The buffer that the loop encrypts in one turn for a client that takes all of it; else 0.
+    """Bytes of the buffer that the loop encrypts in one turn for a fast client; else 0.
 
-    A slower client's socket ends the turn, and the chunk would only cut what is not encrypted.
+    The full socket of a slower client ends the turn by itself.
     """
     paced = s.workload.concurrency.clients_keep_pace
     if not (paced and plan.on and s.tls and s.read_path.name == "buffers"):
@@ -302,23 +297,23 @@ def _encrypted_at_once(s: Situation, plan: PoolPlan) -> int:
 
 
 def _encrypted(s: Situation, buffer_bytes: int) -> Decision:
-    """The chunk for bodies that the loop encrypts out of the buffers that a pool has filled."""
+    """The chunk for bodies that a pool reads into buffers and the loop encrypts."""
     whole = buffer_bytes / ENCRYPTED_BYTES_PER_SECOND
     busy = _encrypting_ratio(s)
     if busy is not None and busy < _BUSY_RATIO:
         size = nginx_size(buffer_bytes)
-        said = (
+        summary = (
             f"{size}: the loop encrypts one output buffer in a turn of {seconds_text(whole)}; "
             f"all encryption takes {percent_text(busy, 2)} of its time (model)."
         )
-        reason = f"an output buffer in a turn of {seconds_text(whole)}; less takes more turns"
+        reason = f"one output buffer per turn of {seconds_text(whole)}; less takes more turns"
         flip = f"encryption takes more than {percent_text(_BUSY_RATIO, 2)} of the loop's time"
     else:
         size = nginx_size(ENCRYPTED_TURN_BYTES)
         turn = ENCRYPTED_TURN_BYTES / ENCRYPTED_BYTES_PER_SECOND
-        said = (
+        summary = (
             f"{size}: the loop encrypts a buffer of {nginx_size(buffer_bytes)} in turns of "
-            f"{seconds_text(turn)}, between which others get theirs; all of it takes "
+            f"{seconds_text(turn)} and serves other clients in between, instead of in one turn of "
             f"{seconds_text(whole)}."
         )
         reason = f"a buffer is encrypted in turns of {seconds_text(turn)}, not at once"
@@ -326,7 +321,7 @@ def _encrypted(s: Situation, buffer_bytes: int) -> Decision:
     return Decision(
         id="sendfile-max-chunk",
         verdict="lower",
-        summary=said,
+        summary=summary,
         settings=[setting("sendfile-max-chunk", "http", "sendfile_max_chunk", size, reason=reason)],
         evidence=known(
             s.object_bytes,
@@ -337,7 +332,7 @@ def _encrypted(s: Situation, buffer_bytes: int) -> Decision:
         confidence="medium",
         flips_when=[
             "clients are slower than the loop: their sockets are full",
-            "the site stops speaking TLS, or most requests come without",
+            "the site drops TLS, or most requests come without it",
             flip,
         ],
         next_command=validate_command(s.facts),
@@ -345,7 +340,7 @@ def _encrypted(s: Situation, buffer_bytes: int) -> Decision:
 
 
 def _encrypting_ratio(s: Situation) -> float | None:
-    """The share of a loop's time in encryption; null where clients ask as soon as they can."""
+    """Share of a loop's time in encryption; None where the rate is not known."""
     if not s.rate.value or s.rate.provenance == "assumed":
         return None
     per_second = s.rate.value * (s.object_bytes.value or 0.0)
@@ -355,7 +350,7 @@ def _encrypting_ratio(s: Situation) -> float | None:
 def _wait_from_memory(
     s: Situation, plan: PoolPlan, chunk: int, *, as_if_fast: bool = False
 ) -> float:
-    """The wait of others behind files that memory holds; 0 where it is a disk that counts."""
+    """Seconds that other requests wait behind files in memory; 0 where the disk determines it."""
     i = s.blocking_inputs
     least = _MOSTLY_RESIDENT_RATIO if plan.on else _RESIDENT_RATIO
     if i is None or s.prediction is None or s.prediction.hit_ratio < least:
@@ -365,14 +360,14 @@ def _wait_from_memory(
 
 
 def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
-    """The least chunk: others are what it is for, and the sending does not lose by it."""
+    """The smallest chunk, for the sake of other requests; sending is no slower with it."""
     size = nginx_size(CHUNK_FROM_MEMORY_BYTES)
     waits = _wait_from_memory(s, plan, DEFAULT_CHUNK_BYTES)
     less = _wait_from_memory(s, plan, CHUNK_FROM_MEMORY_BYTES)
-    origin = s.workload.concurrency.provenance  # who says that clients keep pace
-    files = "most of the files" if plan.on else "the files"
-    who = "a CPU of the threads that send" if plan.on else "a chunk of each that is being sent"
-    reason = f"memory holds {files}, and others wait for {who}"
+    origin = s.workload.concurrency.provenance  # of clients_keep_pace
+    files = "most files" if plan.on else "the files"
+    who = "a CPU of the sending threads" if plan.on else "a chunk of each file being sent"
+    reason = f"{files} are in memory, and other requests wait for {who}"
     predicted = []
     if bounded and not s.rate.value and not plan.on:
         ratio = (BUSY_HOST_SECONDS + less) / (BUSY_HOST_SECONDS + waits)
@@ -387,36 +382,36 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
     return Decision(
         id="sendfile-max-chunk",
         verdict="lower" if bounded else "set",
-        summary=f"{size}: memory holds {files} and clients take them as fast as they are sent, "
-        f"so that others wait {seconds_text(waits)} with 2m, {seconds_text(less)} with this.",
+        summary=f"{size}: {files} are in memory and clients take them as fast as nginx sends, so "
+        f"other requests wait {seconds_text(waits)} with 2m and {seconds_text(less)} with this.",
         settings=[setting("sendfile-max-chunk", "http", "sendfile_max_chunk", size, reason=reason)],
         evidence=[
             *known(s.page_cache, s.dataset_bytes, s.object_bytes, s.concurrency, s.rate),
-            *known(Quantity("wait behind files that are sent (model)", waits, "s", origin)),
+            *known(Quantity("wait behind files being sent (model)", waits, "s", origin)),
         ],
         predicted=predicted,
         confidence="medium",
         flips_when=[
             "clients are slower than the loop: their sockets are full",
-            "the data outgrows the page cache, and the disk has to be read",
+            "the data outgrows the page cache",
         ],
         next_command=validate_command(s.facts),
     )
 
 
 def _pace_flip(s: Situation, plan: PoolPlan, chunk: int) -> list[str]:
-    """That others would wait, if clients took large files as fast as they are sent."""
+    """The smaller chunk that fast clients would call for; empty where they would not."""
     waits = _wait_from_memory(s, plan, chunk, as_if_fast=True)
     if waits <= BUSY_HOST_SECONDS:
         return []
     size = nginx_size(CHUNK_FROM_MEMORY_BYTES)
-    where = "where clients take files as fast as they are sent"
-    text = f"{size} {where}; others wait {seconds_text(waits)} behind them"
+    where = "where clients take files as fast as nginx sends"
+    text = f"{size} {where}; other requests wait {seconds_text(waits)} behind them"
     return [f"concurrency.clients_keep_pace: {text}"]
 
 
 def _on_link(s: Situation, chunk: int) -> float | None:
-    """Seconds of a chunk on the link: if longer than the disk takes, the socket fills first."""
+    """Seconds that a chunk takes on the link; None where its speed is not known."""
     link = s.link_bytes_per_second.value
     return None if link is None else chunk / link
 
@@ -425,7 +420,7 @@ NO_AIM = Aim()
 
 
 def chunk_bytes(disk: ModelDisk, aim: Aim = NO_AIM) -> int:
-    """The largest power of two within [512k, 2m] whose transfer is not too long."""
+    """The largest power of two from 512k to 2m whose transfer is short enough."""
     longest = longest_transfer(disk, aim)
     chunk = DEFAULT_CHUNK_BYTES
     while chunk > SMALLEST_CHUNK_BYTES and chunk / disk.bytes_per_second > longest:
@@ -434,9 +429,9 @@ def chunk_bytes(disk: ModelDisk, aim: Aim = NO_AIM) -> int:
 
 
 def longest_transfer(disk: ModelDisk, aim: Aim = NO_AIM) -> float:
-    """Seconds for which a transfer may hold the disk: as long as the positioning before it.
+    """Longest transfer in seconds: as long as the seek before it, within the objectives.
 
-    As long as it takes where only bytes count, and no longer than objectives let others wait.
+    Unlimited where only throughput counts.
     """
     if aim.only_quantity:
         return math.inf
@@ -445,7 +440,7 @@ def longest_transfer(disk: ModelDisk, aim: Aim = NO_AIM) -> float:
 
 
 def aim_evidence(s: Situation) -> list[Evidence]:
-    """The objective that decides, where there is one."""
+    """The decisive objective as evidence; empty without one."""
     if not s.aim.text:
         return []
     return [Evidence(fact="workload.objectives", value=s.aim.text, provenance="declared")]
@@ -457,17 +452,17 @@ def _rounded(value: float) -> float:
 
 BUFFERS = 2
 LARGE_BUFFER_BYTES = 256 << 10
-"""The largest buffer where the kernel reads ahead: more saves next to nothing."""
+"""Largest buffer with the kernel's read-ahead; more gains next to nothing."""
 DIRECT_BUFFER_BYTES = 1 << 20
-"""The largest where it does not: the disk moves as much at once as the buffer holds."""
+"""Largest buffer without it, where each disk read is one buffer long."""
 BUFFERS_MEMORY_SHARE = 0.05
-"""Share of the page cache that the buffers of all transfers may take away."""
+"""Share of the page cache that the output buffers of all transfers may take."""
 
 
 def output_bytes(s: Situation, largest: int) -> int:
-    """A buffer of at most ``largest`` bytes: a power of two for which there is memory.
+    """Size of an output buffer: a power of two up to ``largest`` for which there is memory.
 
-    And, over TLS, which the loop encrypts in the time that objectives let others wait.
+    Over TLS the loop must also encrypt it within the time that objectives allow.
     """
     cache, peak = s.page_cache.value or 0.0, s.concurrency.value or 0.0
     room = BUFFERS_MEMORY_SHARE * cache / max(1.0, peak) / BUFFERS
@@ -480,18 +475,17 @@ def output_bytes(s: Situation, largest: int) -> int:
 
 
 def _or_time(s: Situation) -> str:
-    return f", or the time that others may wait ({s.aim.limit_text})" if s.aim.limit_text else ""
+    return f", or the objective is short ({s.aim.limit_text})" if s.aim.limit_text else ""
 
 
 def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     """``output-buffers``: read size where sendfile cannot be used.
 
-    TLS, gzip and HTTP/3 need the bytes in nginx's memory, and files are then read a buffer at a
-    time: 245 reads, each one task of the pool, for 8 MB with the default of ``2 32k``, and 16 with
-    buffers of 512 KiB. Larger buffers pay only together with a pool, since on the loop a larger
-    read holds it longer; each transfer holds two of them in memory. Over TLS the loop encrypts what
-    a buffer holds in one turn: where an objective bounds a time, that turn takes a tenth of it at
-    most.
+    TLS, gzip and HTTP/3 need the bytes in nginx's memory, so files are read one buffer at a time:
+    8 MB take 245 reads, each a pool task, with the default of ``2 32k``, and 16 with buffers of
+    512 KiB. Larger buffers pay only with a pool, since without one a larger read blocks the loop
+    for longer. Each transfer has two of them in memory. Over TLS the loop encrypts a whole buffer
+    in one turn; where an objective limits a time, that turn takes at most a tenth of it.
     """
     folder = s.shared_folder
     copies = f"sendfile is off on {folder}" if folder else "sendfile is off"
@@ -499,14 +493,14 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     if s.kind == "proxy" or not (s.tls or is_off or (s.cleartext_http2 and plan.on)):
         return not_applicable(
             "output-buffers",
-            "Files leave through sendfile, which uses no buffers.",
-            flips="the site speaks TLS",
+            "Files are sent with sendfile, which uses no buffers.",
+            flips="the site has TLS",
         )
     if not plan.on:
         return not_applicable(
             "output-buffers",
             (f"{copies}, but reads" if is_off else "Reads")
-            + " stay on the loop, and a larger one would only hold it longer.",
+            + " stay in the event loop, which larger ones would block for longer.",
             flips="thread-pools is enabled",
         )
     mean, cache, peak = s.object_bytes, s.page_cache, s.concurrency
@@ -516,7 +510,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="output-buffers",
             verdict="keep",
-            summary=f"The default of 2 32k: objects are small, or memory is{_or_time(s)}.",
+            summary=f"The default of 2 32k: objects are small, memory is short{_or_time(s)}.",
             evidence=evidence,
             confidence="medium",
             flips_when=["objects are larger than 64 KiB and memory has room for larger buffers"],
@@ -526,7 +520,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
     return Decision(
         id="output-buffers",
         verdict="raise",
-        summary=f"{BUFFERS} {text}: files are read a buffer at a time, each a task of the pool.",
+        summary=f"{BUFFERS} {text}: files are read one buffer at a time, each a pool task.",
         settings=[
             setting(
                 "output-buffers",
@@ -534,7 +528,7 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
                 "output_buffers",
                 str(BUFFERS),
                 text,
-                reason=f"files are read a buffer at a time: {1 / tasks:.0f} times fewer pool tasks",
+                reason=f"files are read one buffer at a time: 1/{1 / tasks:.0f} of the pool tasks",
             )
         ],
         evidence=evidence,
@@ -544,6 +538,6 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
             )
         ],
         confidence="medium",
-        flips_when=["the site stops speaking TLS" if s.tls else "sendfile can be used"],
+        flips_when=["the site drops TLS" if s.tls else "sendfile can be used"],
         risks=[f"each transfer holds up to {nginx_size(size * BUFFERS)} of memory"],
     )

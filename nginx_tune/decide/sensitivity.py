@@ -1,7 +1,7 @@
-"""Break-evens of any decision: one fact is moved until the decision's own verdict changes.
+"""Break-evens of any decision: the value of a fact at which its verdict changes.
 
-Nothing here knows what a decision weighs. The verdict is asked for again with the fact at other
-values, by bisection, so a break-even cannot disagree with the decision that states it.
+They are found by bisection, repeating the decision itself with other values of the fact, so a
+break-even cannot disagree with its decision.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from nginx_tune.documents.workload import Workload
 
 _STEP = 4.0
 _STEPS = 10
-"""Fours upward and downward: a factor of a million both ways."""
+"""Factors of four in each direction: a factor of a million."""
 _BISECTIONS = 20
-"""From a factor of four down to a few millionths; counted, so that no tiny number can loop."""
+"""Narrows a factor of four to a few millionths."""
 
 
 def find_flip(
     decide: Callable[[float], object], now: float, verdict: object = None
 ) -> float | None:
-    """The value nearest to ``now`` (both ways, by factors of four) at which ``decide`` changes.
+    """The value nearest to ``now`` (in steps of four) at which the result of ``decide`` changes.
 
-    Errors: None when it stays the same within a factor of a million, when now is not positive, or
-            when the verdict there is another than the one that is given.
+    None where it is the same within a factor of a million, where ``now`` is not positive, or where
+    the result at ``now`` differs from ``verdict``.
     """
     if now <= 0 or not math.isfinite(now):
         return None
@@ -73,7 +73,7 @@ class Movable(NamedTuple):
     read: Callable[[Situation], Quantity]
     move: Mover
     least: float = 1e-6
-    """Above which a break-even means something: less than one byte, file or request is none."""
+    """Smallest meaningful break-even, such as one byte or one file."""
 
 
 def _rate(w: Workload, value: float) -> Workload:
@@ -120,9 +120,9 @@ MEMORY = frozenset(
 def moved_documents(
     facts: Facts, workload: Workload, fact: str, value: float
 ) -> tuple[Facts, Workload] | None:
-    """The documents with one fact at another value; None for one that nothing here moves.
+    """The documents with one fact at another value; None for a fact that cannot be moved.
 
-    More data are more files of the same size.
+    More data means more files of the same size.
     """
     if fact in MEMORY:
         field = fact.removeprefix("memory.")
@@ -139,7 +139,7 @@ def moved_documents(
 
 
 def moved_situation(s: Situation, fact: str, value: float) -> Situation | None:
-    """The situation with one fact at another value; None for one that nothing here moves."""
+    """The situation with one fact at another value; None for a fact that cannot be moved."""
     moved = moved_documents(s.facts, s.workload, fact, value)
     if moved is None:
         return None
@@ -157,7 +157,7 @@ class Flips(NamedTuple):
 
     facts: tuple[str, ...]
     needs_plan: bool = False
-    """True if the decision depends on the thread pools, which the fact may flip as well."""
+    """True if the decision depends on the pool plan, which the fact may change too."""
 
 
 FLIPS: Mapping[DecisionId, Flips] = {
@@ -175,11 +175,11 @@ FLIPS: Mapping[DecisionId, Flips] = {
     "access-log": Flips(("workload.rate",)),
     "read-ahead": Flips(("workload.sizes.mean_bytes",)),
 }
-"""``thread-pools`` moves more facts, and finds its own break-evens."""
+"""Facts by decision; ``thread-pools`` finds its own break-evens."""
 
 
 def with_break_evens(decide: Decide, decision: Decision, s: Situation, plan: PoolPlan) -> Decision:
-    """The decision with the break-evens of its facts, in words too."""
+    """The decision with the break-evens of its facts, also in ``flips_when``."""
     flips = FLIPS.get(decision.id)
     if flips is None:
         return decision
@@ -218,8 +218,7 @@ def _break_even(
 
     if now is None:
         return None
-    # Some facts are derived where nobody said them; moving those would move something else, and
-    # the verdict is another at once.
+    # A derived fact is not moved by itself: the verdict then differs already at ``now``.
     value = find_flip(verdict, now, decision.verdict)
     if value is None or not movable.least < value < MOST_COUNT:
         return None

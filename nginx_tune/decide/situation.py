@@ -1,4 +1,4 @@
-"""The situation that all decisions look at: facts, workload and site in the model's own terms."""
+"""Facts, workload and site in the terms of the model, as the input of all decisions."""
 
 from __future__ import annotations
 
@@ -56,32 +56,31 @@ MAX_WORKERS = 512
 
 
 def effective_cpus(facts: Facts) -> Quantity:
-    """CPUs' worth of time that nginx can use."""
+    """CPUs that nginx can use, by time."""
     cpu = facts.cpu
     value = cpu.effective or cpu.online
     return Quantity("cpu.effective" if cpu.effective else "cpu.online", value, "CPUs")
 
 
 def wanted_workers(facts: Facts) -> int:
-    """Worker processes that we would configure: one for each of those CPUs."""
+    """Worker processes to configure: one for each usable CPU."""
     cpus = effective_cpus(facts).value
     return 1 if cpus is None else max(1, min(MAX_WORKERS, math.ceil(cpus)))
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """Parts of a configuration that stay as they are, whatever is decided; numbers are made for it.
+    """Values of a configuration that will not change; the other decisions are made to fit them.
 
-    A decision that is not written (a line speaks against it, it has no place, ``--except``) leaves
-    what others rest on as it was: one worker where there would have been 24, no pool where one was
-    reckoned with. Nothing is sized for what is not there. A part that becomes what is decided is
-    null, empty or false here.
+    A decision may not be applied: it is blocked, has no place, or is excluded (``--except``). The
+    decisions that rest on it must then fit the current value, such as one worker instead of 24. A
+    part that will change is None, empty or False here.
     """
 
     workers: int | None = None
     """Worker processes."""
     no_pools: str = ""
-    """The line that is left out of those that thread pools need, and why."""
+    """The line that thread pools need and that is not applied, with the reason."""
     connections: int | None = None
     """``worker_connections``."""
     descriptors: int | None = None
@@ -93,15 +92,15 @@ class Pinned:
 
 
 ALL_AS_DECIDED = Pinned()
-"""Nothing stays."""
+"""Nothing is pinned."""
 
 _OF_THE_HOST = (
     "seen", "build", "workers", "page_cache", "data_paths", "disk", "disks_by_path", "disk_knee",
     "read_ahead_bytes", "link_bytes_per_second", "others_replace_files", "_disks", "_asked_places",
     "_sizes",
 )  # fmt: skip
-"""Cached parts of a situation that no workload changes, except for its kind and what it asks of
-each disk."""
+"""Cached properties that a new workload leaves unchanged if its kind and its requests by directory
+are the same."""
 
 
 @dataclass(frozen=True)
@@ -113,17 +112,17 @@ class Situation:
     site: Site
     observation: Observation | None = None
     is_moved: bool = False
-    """True if something assumed was moved already to an end of what is plausible."""
+    """True if an assumed input is already at an end of its plausible range."""
     stays: Pinned = ALL_AS_DECIDED
     files_beside_bytes: float | None = None
     """Files served beside the caches; null where nobody counted them."""
     disk_workers: int | None = None
-    """Fewer workers than CPUs, so that each has threads enough for each disk (decide/engine.py)."""
+    """Fewer workers than CPUs, so that each has enough threads for every disk."""
 
     def with_workload(self, workload: Workload) -> Situation:
-        """The same host and site with another workload of the same kind.
+        """The same host and site with another workload.
 
-        What was made of the host and the site goes along, since a break-even asks for hundreds.
+        Properties of the host are reused, since a break-even needs hundreds of situations.
         """
         moved = replace(self, workload=workload)
         asked = workload.dataset.requests_by_path
@@ -134,12 +133,12 @@ class Situation:
 
     @cached_property
     def seen(self) -> Seen:
-        """The figures that were observed on the running server."""
+        """Figures observed on the running server."""
         return see(self.facts, self.observation)
 
     @property
     def kind(self) -> Kind:
-        """The kind of site: what is served."""
+        """The kind of site."""
         return self.workload.kind
 
     @cached_property
@@ -149,7 +148,7 @@ class Situation:
 
     @property
     def is_linux(self) -> bool:
-        """Unknown counts as Linux, where everything here was measured."""
+        """True on Linux, where all models were measured, or an unknown system."""
         return self.facts.kernel.system in (None, "Linux")
 
     @property
@@ -159,12 +158,12 @@ class Situation:
 
     @cached_property
     def workers(self) -> int:
-        """Worker processes that the model reckons with: those we would configure, or that stay."""
+        """Worker processes: pinned, or as they will be configured."""
         return self.stays.workers or self.disk_workers or wanted_workers(self.facts)
 
     @property
     def workers_are_known(self) -> bool:
-        """True if their number is more than nginx's default."""
+        """True if the number of workers is pinned, or follows from known CPUs."""
         return self.stays.workers is not None or effective_cpus(self.facts).value is not None
 
     @cached_property
@@ -192,18 +191,18 @@ class Situation:
 
     @cached_property
     def disk(self) -> ModelDisk:
-        """All disks under the data as one, each as often as files on it are asked for."""
+        """All disks under the data as one, weighted by their requests."""
         asked = self.workload.dataset.requests_by_path
         return self._together(requests_by_disk(self.data_paths, asked))
 
     def _together(self, shares: Mapping[str, float]) -> ModelDisk:
         models = self._models(self._disks, self.data_paths)
-        # Disks that were measured as one bear the names of all.
+        # Disks measured together have the names of all.
         each = [sum(shares.get(name, 0.0) for name in one.name.split("+")) for one in models]
         return disks_together(models, each)
 
     def _models(self, disks: Sequence[Disk], places: Sequence[DataPath]) -> list[ModelDisk]:
-        """The models of disks; under a file system of the network it is that, unless measured."""
+        """Models of the disks; an unmeasured disk of a network file system is modelled as that."""
         names = {
             name
             for place in places
@@ -218,14 +217,14 @@ class Situation:
 
     @cached_property
     def _asked_places(self) -> tuple[AskedPlace, ...]:
-        if self.kind == "cache":  # keys are split evenly, and what is scanned is not what may come
+        if self.kind == "cache":  # keys are spread evenly, and scans do not show future objects
             return ()
         asked = self.workload.dataset.requests_by_path
         return asked_places(self.data_paths, asked, self.facts.datasets)
 
     @cached_property
     def disks_by_path(self) -> list[ModelDisk]:
-        """The disks under each of the data directories, as one each."""
+        """The disks under each data directory, combined into one."""
         known = {d.name: d for d in self.facts.storage.disks}
         return [
             disks_together(self._models(disks, [place]))
@@ -250,7 +249,7 @@ class Situation:
 
     @cached_property
     def disk_knee(self) -> int | None:
-        """Reads that the disks under the data do at once, where all of them were measured."""
+        """Concurrent reads that the disks under the data serve; None unless all were measured."""
         names = {disk.name for disk in self._disks}
         knees = [
             part.curve.knee_depth or 1
@@ -268,7 +267,7 @@ class Situation:
 
     @cached_property
     def read_ahead_bytes(self) -> int:
-        """Largest read-ahead window under the data: of the devices mounted, else of the disks."""
+        """Largest read-ahead window under the data: of mounted devices, else of their disks."""
         mounted = max((p.read_ahead_bytes or 0 for p in self.data_paths), default=0)
         return mounted or max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
 
@@ -279,7 +278,7 @@ class Situation:
 
     @cached_property
     def network_filesystem(self) -> str | None:
-        """The file system of the network that the data lies on, or part of it."""
+        """The network file system of the data or part of it; None without one."""
         return on_network(self.data_paths)
 
     @property
@@ -289,13 +288,13 @@ class Situation:
 
     @property
     def disks_are_typed(self) -> bool:
-        """True if their class tells their speed within a few times; a volume's does not."""
+        """True if the class of the disks gives their speed within a factor of a few."""
         kinds = {disk.class_ for disk in self._disks}
         return bool(kinds) and kinds <= {"hdd", "ssd", "nvme", "card", "memory"}
 
     @cached_property
     def others_replace_files(self) -> bool:
-        """True if a root lies on a network's file system, where other hosts write too."""
+        """True if a root is on a network file system, where other hosts may write."""
         return replaced_by_others(self.site.roots, self.facts.storage)
 
     @cached_property
@@ -304,7 +303,7 @@ class Situation:
 
     @cached_property
     def dataset_bytes(self) -> Quantity:
-        """Bytes that can be read from disk: of a cache no more than it may grow to."""
+        """Bytes of data on disk; for a cache at most the size it may grow to."""
         data = self.workload.dataset
         known = Quantity("workload.dataset.bytes", data.bytes or None, "bytes", data.provenance)
         if self.kind != "cache":
@@ -332,17 +331,17 @@ class Situation:
 
     @property
     def dataset_is_bounded(self) -> bool:
-        """True if the data cannot be more than it is taken for: a cache at its ``max_size``."""
+        """True if ``dataset_bytes`` is the upper limit of a cache."""
         return self.kind == "cache" and self.dataset_bytes is self._cache_growth
 
     @property
     def dataset_is_lower_bound(self) -> bool:
-        """True if a scan ran out of time, so that there may be more data than it saw."""
+        """True if a scan ran out of time, so that there may be more data."""
         scanned = self.workload.dataset.provenance == "measured"
         return scanned and any(not d.complete for d in self.facts.datasets)
 
     def cache_size(self, place: DataPath) -> CacheSize:
-        """One directory's cache, by its declared bounds or as it would be written."""
+        """The limits of one directory's cache, as declared or as they will be written."""
         host = CacheHost(
             self.facts,
             self.data_paths,
@@ -357,16 +356,16 @@ class Situation:
         sizes = [self.cache_size(place) for place in self.data_paths]
         value = math.fsum(size.object_bytes for size in sizes) or None
         if any(size.why.startswith(UNKNOWN_DISK) for size in sizes):
-            value = None  # a bound that nobody but us chose says nothing of the data
+            value = None  # our own choice of a limit tells nothing about the data
         is_firm = bool(sizes) and all(size.is_firm for size in sizes)
         source: Provenance = "declared" if is_firm else "assumed"
         return Quantity("size the caches may grow to", value, "bytes", source)
 
     @property
     def file_cache_bytes(self) -> float:
-        """Page cache that is left when caches to come have their keys, in bytes.
+        """Page cache in bytes, less the keys of new caches.
 
-        Those of a cache that stands are no part of the memory that facts call free.
+        Keys of existing caches are not part of the memory that the facts call free.
         """
         cache, mean = self.page_cache.value or 0.0, self.object_bytes.value
         if self.kind != "cache" or not mean or not self.dataset_bytes.value:
@@ -383,43 +382,43 @@ class Situation:
 
     @cached_property
     def aim(self) -> Aim:
-        """What the objectives ask of pools, chunk and buffers."""
+        """The objectives that bear on pools, chunk and buffers."""
         return aim_of(self.workload.objectives)
 
     @property
     def object_bytes(self) -> Quantity:
-        """Mean size of what is asked for."""
+        """Mean size of a requested object."""
         sizes = self.workload.sizes
         return Quantity("workload.sizes.mean_bytes", sizes.mean_bytes, "bytes", sizes.provenance)
 
     @property
     def files(self) -> Quantity:
-        """Files that can be asked for."""
+        """Files that clients may request."""
         data = self.workload.dataset
         return Quantity("workload.dataset.files", data.files, "files", data.provenance)
 
     @property
     def rate(self) -> Quantity:
-        """Requests a second at the busy time."""
+        """Requests per second at the peak."""
         rate = self.workload.rate
         value = rate.peak_per_second or rate.mean_per_second
         return Quantity("workload.rate", value, "requests/s", rate.provenance)
 
     @property
     def concurrency(self) -> Quantity:
-        """Requests in flight at the busy time."""
+        """Requests in flight at the peak."""
         c = self.workload.concurrency
         return Quantity("workload.concurrency", c.peak or c.mean, "transfers", c.provenance)
 
     @property
     def cold_concurrency(self) -> Quantity:
-        """Transfers at once that miss the page cache, where somebody knows."""
+        """Concurrent transfers that miss the page cache, where known."""
         c = self.workload.concurrency
         return Quantity("workload.concurrency.cold_peak", c.cold_peak, "transfers", c.provenance)
 
     @property
     def round_trip(self) -> Quantity:
-        """Seconds to most clients and back."""
+        """Round trip to 90 % of the clients, in seconds."""
         trip = self.workload.round_trip
         fact = "workload.round_trip.p90_seconds"
         if trip.source:
@@ -443,7 +442,7 @@ class Situation:
 
     @property
     def requests_per_connection(self) -> Quantity:
-        """Requests for which a client connection lives."""
+        """Requests of a client connection."""
         reuse = self.workload.connection_reuse
         fact = "workload.connection_reuse.requests_per_connection"
         return Quantity(fact, reuse.requests_per_connection, "", reuse.provenance)
@@ -461,7 +460,7 @@ class Situation:
 
     @cached_property
     def read_path(self) -> ReadPath:
-        """The way a body is read; without kernel TLS, which ``ktls`` decides on apart."""
+        """The way that a body is read, without kernel TLS (see the decision ``ktls``)."""
         return read_path(
             tls=self.tls,
             http_version=self.http_version,
@@ -471,16 +470,16 @@ class Situation:
 
     @cached_property
     def shared_folder(self) -> str | None:
-        """The file system of a shared folder that files are sent from; null for none."""
+        """The file system of a virtual machine's shared folder under the data; None without one."""
         paths = [*self.site.roots, *self.site.cache_dirs]
         return on_shared_folder(paths, self.facts.storage)
 
     @property
     def http_version(self) -> str:
-        """The version that clients speak: as is known of them, else as the configuration says."""
+        """The version that clients speak: as known, else as configured."""
         version = self.workload.http_version
-        is_said = version.provenance == "assumed" and self.site.cleartext_http2 and not self.tls
-        return "2" if is_said else version.value
+        is_set = version.provenance == "assumed" and self.site.cleartext_http2 and not self.tls
+        return "2" if is_set else version.value
 
     @property
     def cleartext_http2(self) -> bool:
@@ -489,7 +488,7 @@ class Situation:
 
     @cached_property
     def link_bytes_per_second(self) -> Quantity:
-        """Fastest link that is up and whose speed is known."""
+        """Speed of the fastest link."""
         speeds = [
             link.speed_bits_per_second
             for link in self.facts.network.links
@@ -501,7 +500,7 @@ class Situation:
     def popularity_classes(
         self, dataset_bytes: float, exponent: float | None = None
     ) -> tuple[PopularityClass, ...]:
-        """Popularity of the objects of a dataset of that size; of that skew, where one is given."""
+        """Popularity classes of a dataset; ``exponent`` replaces the workload's skew."""
         popularity = self.workload.popularity
         mean = self.object_bytes.value or 1.0
         if popularity.curve and exponent is None:
@@ -515,7 +514,7 @@ class Situation:
 
     @cached_property
     def blocking_inputs(self) -> BlockingInputs | None:
-        """The model's inputs; None when the data's or the page cache's size is unknown."""
+        """The model's inputs; None where the size of data, objects or page cache is unknown."""
         dataset, cache, mean = self.dataset_bytes, self.page_cache, self.object_bytes
         if not dataset.value or cache.value is None or not mean.value:
             return None
@@ -561,11 +560,11 @@ class Situation:
 
     @cached_property
     def prediction(self) -> Prediction | None:
-        """The blocking model's answer; None without its inputs."""
+        """The model's prediction; None without its inputs."""
         return None if self.blocking_inputs is None else predict(self.blocking_inputs)
 
     def inputs_with_dataset(self, dataset_bytes: float) -> BlockingInputs | None:
-        """The inputs with a dataset of another size, made of objects of the same size."""
+        """The inputs with a dataset of another size and objects of the same size."""
         if self.blocking_inputs is None:
             return None
         classes = self.popularity_classes(dataset_bytes)

@@ -1,9 +1,8 @@
-"""What a host carries, and which memory and disks would carry a rate, by the decisions' model.
+"""Capacity of a host, and the memory and disks for a rate, by the model of the decisions.
 
-A host of the table is this host with other memory or disks. Its inputs are those that the decisions
-look at, so that its own place in the table is what ``recommend`` says of it. Each figure is asked
-for three times: as expected, with all that is assumed at its worse end, and at its better one; the
-model's own errors are added to both.
+Each host in the table is this host with other memory or disks. Its inputs are those of the
+decisions, so its own row agrees with ``recommend``. Each figure is computed three times: expected,
+and with all assumed inputs at their worse and at their better ends; the model's errors are added.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UndecidedError
 
 _TIME_FACTOR = 1.4
-"""The model's error in the time of an answer, as that of the time in reads (``pool_forecast``)."""
+"""Error of a predicted response time, as of the time in reads (``pool_forecast``)."""
 _DISK_FACTOR = 1.2
-"""Assumed: the same of a disk that somebody measured or declared, in reads a second."""
+"""Assumed error of a measured or declared disk, in reads per second."""
 _CPU_FACTOR = 1.5
-"""Assumed: the same of the CPU of a request that nobody measured."""
+"""Assumed error of an unmeasured CPU time per request."""
 _KEPT_BUSY = 0.95
 _ROWS = 5
 _LEAST_CACHE_SHARE = 0.05
-"""Of memory: with less page cache than this nothing else would run."""
+"""Smallest page cache, as a share of the memory."""
 _MOST_MEMORY = 1 << 46
 _FASTER: Mapping[str, Sequence[DiskClass]] = {
     "hdd": ("ssd", "nvme"),
@@ -67,13 +66,13 @@ _FASTER: Mapping[str, Sequence[DiskClass]] = {
     "virtual": ("ssd", "nvme"),
     "unknown": ("ssd", "nvme"),
 }
-"""Classes that are shown beside the host's own without prices."""
+"""Disk classes to compare with the host's own where no prices are given."""
 _CURVE_POINTS = 24
 _BISECTIONS = 12
 
 
 class Prices(NamedTuple):
-    """Prices, in any currency and for any time."""
+    """Prices, in any currency and for any period."""
 
     of_memory_byte: float | None = None
     of_disk: Mapping[str, float] = {}
@@ -85,29 +84,29 @@ _NO_PRICES = Prices()
 
 @dataclass(frozen=True)
 class SizeRequest:
-    """What is asked of hosts."""
+    """The demand on a host."""
 
     goal: AnswerGoal | None
-    """None: all that the resources keep up with."""
+    """Limit on response times; None for the capacity of the resources alone."""
     objective: str = ""
-    """The goal as it was written."""
+    """The goal as written."""
     objective_provenance: Provenance = "declared"
     asked_per_second: float | None = None
-    """None: the workload's own rate."""
+    """Requests per second; None for the workload's own rate."""
     prices: Prices = _NO_PRICES
 
 
 def size_hosts(facts: Facts, workload: Workload, *, site: Site, request: SizeRequest) -> HostSizes:
     """The hosts for a workload.
 
-    Errors (of what is asked of them): UndecidedError where the facts and the workload do not say
-            what is served, or how much memory holds of it.
+    Errors: UndecidedError, from the methods of the result, where the size of data, objects or page
+            cache is not known.
     """
     return HostSizes(situation_of(facts, workload, site=site), request)
 
 
 class RangeEnd(enum.Enum):
-    """An end of what is assumed, with the model's own errors."""
+    """An end of the range of assumed inputs and model errors."""
 
     EXPECTED = enum.auto()
     WORSE = enum.auto()
@@ -115,7 +114,7 @@ class RangeEnd(enum.Enum):
 
 
 class DiskColumn(NamedTuple):
-    """Disks, and the situation of this host with them."""
+    """A choice of disks, with the situation of this host with them."""
 
     choice: DiskChoice
     situation: Situation
@@ -123,7 +122,7 @@ class DiskColumn(NamedTuple):
 
 @dataclass(frozen=True)
 class HostSizes:
-    """One host, its workload and what is asked."""
+    """One host with its workload and the demand."""
 
     situation: Situation
     request: SizeRequest
@@ -144,14 +143,14 @@ class HostSizes:
 
     @cached_property
     def asked(self) -> Quantity:
-        """The rate that is asked for."""
+        """The requested rate."""
         if self.request.asked_per_second is not None:
             return Quantity("--rate", self.request.asked_per_second, "requests/s", "declared")
         return self.situation.rate
 
     @cached_property
     def sent_ratio(self) -> float:
-        """Bytes sent over the sizes of what is asked for."""
+        """Bytes sent over the sizes of the requested objects."""
         sizes = self.situation.workload.sizes
         if sizes.sent_mean_bytes is not None:
             return min(1.0, sizes.sent_mean_bytes / self.inputs.object_bytes) or 1.0
@@ -166,7 +165,7 @@ class HostSizes:
         count = max(1, len(s.disk.parts))
         choice = DiskChoice(count=count, class_name=name, is_own=True, provenance=s.disk.provenance)
         found = [DiskColumn(choice, s)]
-        if not s.disks:  # nobody knows which to replace
+        if not s.disks:  # none to replace
             return found
         for times in (2, 4):
             more = situation_of(with_more_disks(s, times), s.workload, site=s.site)
@@ -178,7 +177,7 @@ class HostSizes:
         return found
 
     def _with_memory(self, column: DiskColumn, memory_bytes: float) -> Situation:
-        """The situation with that memory; of a cache alone, whose keys lie in it too."""
+        """The situation with that memory; only for a cache, whose keys are in it too."""
         s = column.situation
         if s.kind != "cache":
             return s
@@ -223,7 +222,7 @@ class HostSizes:
         )
 
     def _goal(self, end: RangeEnd) -> AnswerGoal | None:
-        """The goal, harder or easier by the model's error."""
+        """The goal, made harder or easier by the model's error."""
         goal = self.request.goal
         if goal is None or end is RangeEnd.EXPECTED:
             return goal
@@ -231,7 +230,7 @@ class HostSizes:
         return goal._replace(seconds=goal.seconds * factor)
 
     def host(self, number: int, memory_bytes: float) -> SizedHost:
-        """One place of the table."""
+        """One row of the table."""
         column, asked = self.columns[number], self.asked.value
         here = {end: self.server(column, memory_bytes, end) for end in RangeEnd}
         found = {end: best_server(server, self._goal(end)) for end, server in here.items()}
@@ -256,7 +255,7 @@ class HostSizes:
         )
 
     def _seconds(self, here: Mapping[RangeEnd, Server], rate: float) -> SizeRange | None:
-        """The goal's statistic at a rate; null where the host does not surely keep up with it."""
+        """The goal's statistic at a rate; None where the host may not keep up with it."""
         goal = self.request.goal
         if goal is None:
             return None
@@ -286,9 +285,9 @@ class HostSizes:
         return prices.of_memory_byte * memory_bytes + each * disks.count
 
     def _to_origin(self, column: DiskColumn, memory_bytes: float, rate: float) -> float | None:
-        """Requests that a cache of that size has no object for.
+        """Requests per second that miss a cache of that size; None for other kinds.
 
-        Source: nginx's manager removes the least recently used (``cache_growth``), as Che has it.
+        nginx's manager removes the least recently used objects, as in Che's approximation.
         """
         s = column.situation
         data, mean = s.workload.dataset.bytes, s.object_bytes.value
@@ -300,7 +299,7 @@ class HostSizes:
         return rate * (1 - hit_ratio(s.popularity_classes(float(data)), kept / mean))
 
     def memories(self) -> list[float]:
-        """The rows: this host's memory and the sizes around it, up to where all fits."""
+        """Memory sizes of the table: this host's and those around it, until all data fits."""
         this = self.memory_bytes
         least = (this - (self.situation.page_cache.value or 0.0)) / (1 - _LEAST_CACHE_SHARE)
         half = memory_sold(this / 2)
@@ -313,7 +312,7 @@ class HostSizes:
         return rows
 
     def boundary(self, number: int) -> MemoryBoundary:
-        """The memory from which the disks of a column carry the asked rate."""
+        """The memory with which the disks of a column carry the requested rate."""
         column, asked = self.columns[number], self.asked.value or 0.0
         expected, worse, better = (self._least_memory(column, asked, end) for end in RangeEnd)
         if expected is None:
@@ -336,12 +335,12 @@ class HostSizes:
 
     @cached_property
     def _smallest(self) -> float:
-        """The least memory with which the host would still run."""
+        """Smallest memory with which the host would still run."""
         other = self.memory_bytes - (self.situation.page_cache.value or 0.0)
         return max(64.0 * (1 << 20), other / (1 - _LEAST_CACHE_SHARE))
 
     def _least_memory(self, column: DiskColumn, asked: float, end: RangeEnd) -> float | None:
-        """The least memory that carries the rate; None: no memory is enough."""
+        """Smallest memory that carries the rate; None where none does."""
         goal = self._goal(end)
 
         def carries(memory_bytes: float) -> bool:
@@ -359,7 +358,7 @@ class HostSizes:
         return high
 
     def sizing(self) -> Sizing:
-        """The whole answer, without the command that measures it."""
+        """The complete sizing document."""
         request, asked = self.request, self.asked
         evidence = known(*self._rests_on())
         hosts = [
@@ -400,7 +399,7 @@ class HostSizes:
         )
 
     def misses(self) -> Iterator[MissPoint]:
-        """The miss ratio from an eighth of the memory to where all fits, or 64 times as much."""
+        """Miss ratios from an eighth of the memory to where all data fits, or 64 times as much."""
         low = max(self._smallest, self.memory_bytes / 8)
         fits = self.memory_bytes + self.inputs.footprint_bytes * self.inputs.objects / 0.9
         high = min(64 * self.memory_bytes, max(2 * self.memory_bytes, fits))
@@ -446,20 +445,20 @@ class HostSizes:
 def _undecided(s: Situation) -> UndecidedError:
     if s.kind == "proxy":
         return UndecidedError(
-            "a proxy without a cache reads no files: its origin and its CPUs bind what it carries",
-            hint="--kind cache is for one that keeps answers",
+            "a proxy without a cache reads no files: only its origin and CPUs limit it",
+            hint="use --kind cache for a proxy with a cache",
         )
-    lacks = [
-        (s.dataset_bytes.value, "how much data there is", "--dataset DIR, or a workload of learn"),
-        (s.page_cache.value, "how much memory holds files", "facts of inspect"),
-        (s.object_bytes.value, "how large an object is", "--dataset DIR, or a workload of learn"),
+    inputs = [
+        (s.dataset_bytes.value, "data", "give --dataset DIR or a workload from learn"),
+        (s.page_cache.value, "page cache", "give facts from inspect"),
+        (s.object_bytes.value, "objects", "give --dataset DIR or a workload from learn"),
     ]
-    what, hint = next((what, hint) for value, what, hint in lacks if not value)
-    return UndecidedError(f"it is not known {what}", hint=hint)
+    what, hint = next((what, hint) for value, what, hint in inputs if not value)
+    return UndecidedError(f"the size of the {what} is not known", hint=hint)
 
 
 def _with_inputs(s: Situation, i: BlockingInputs) -> Situation:
-    """The situation with these inputs, for what moves them."""
+    """The situation with these model inputs."""
     moved = replace(s)
     moved.__dict__.update(s.__dict__)
     moved.__dict__["blocking_inputs"] = i
@@ -467,7 +466,7 @@ def _with_inputs(s: Situation, i: BlockingInputs) -> Situation:
 
 
 def _range(low: float, expected: float, high: float) -> SizeRange | None:
-    """The range; null where it is too wide to be a prediction (``WIDEST``), unless it is 0."""
+    """The range; None where it is too wide for a prediction (``WIDEST``), unless it is 0."""
     if high > 0 and (low <= 0 or high > WIDEST * low):
         return None
     low, expected, high = (float(f"{value:.4g}") for value in (low, expected, high))
@@ -494,7 +493,7 @@ def _cheapest(hosts: Sequence[SizedHost], columns: Sequence[DiskChoice]) -> int 
 
 
 def _latencies(found: tuple[Server, float], goal: AnswerGoal | None) -> Iterator[LatencyPoint]:
-    """The goal's statistic, or the 99th percentile, up to the rate at which a resource is full."""
+    """The goal's statistic, or the 99th percentile, at rates up to capacity."""
     server, _ = found
     statistic = "p99" if goal is None else goal.statistic
     hits = goal is not None and goal.hits

@@ -1,7 +1,7 @@
-"""Directories of the data: the disks under them, the files in them, and how often each is asked.
+"""Data directories with their disks, their files and their share of requests.
 
-Where one directory is asked far more often than another, memory holds its files and hardly any of
-the other's: of the reads that a slow disk with an archive gets, the share of requests says little.
+Memory holds the files of a popular directory and hardly any of the others, so a disk's share of
+reads may be far from its share of requests.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from nginx_tune.documents.facts_storage import IN_MEMORY, NETWORK_FILESYSTEMS, i
 
 
 class DataPath(NamedTuple):
-    """A directory of the site and what lies under it."""
+    """A directory of the site with its storage."""
 
     path: str
     leaf_disks: tuple[str, ...] = ()
     """Empty when not known."""
     read_ahead_bytes: int | None = None
-    """The window of the device that the file system is on, which may stack the leaves."""
+    """Window of the file system's device, which may be stacked on the leaf disks."""
     filesystem: str | None = None
     size_bytes: int | None = None
     """Size of the file system."""
     available_bytes: int | None = None
-    """Bytes of these that can still be written."""
+    """Free bytes of the file system."""
     device: str = ""
-    """The block device that the file system is on; empty when not known."""
+    """Block device of the file system; empty when not known."""
 
 
 class Independence(NamedTuple):
-    """The independence of directories: do they share no disk, and who says so."""
+    """Independence of directories, which share no disk, with its provenance."""
 
     independent: bool
     provenance: Provenance
@@ -52,16 +52,16 @@ class Independence(NamedTuple):
 
 
 def data_paths(paths: Sequence[str], storage: Storage) -> list[DataPath]:
-    """Each directory with the disks of the recorded path nearest above it.
+    """Each directory with the storage of the nearest recorded path above it, except ``/``.
 
-    The root directory tells nothing about what lies below it: a mount may be in between.
+    Another file system may be mounted between ``/`` and the directory.
     """
     return [_data_path(path, storage.paths) for path in paths]
 
 
 def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
     above = sorted(
-        (place for place in recorded if _tells_of(place.path, path)),
+        (place for place in recorded if _covers(place.path, path)),
         key=lambda place: len(_parts(place.path)),
     )
     on_disks = [
@@ -69,7 +69,7 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
         for place in above
         if place.leaf_disks or place.filesystem in IN_MEMORY | NETWORK_FILESYSTEMS
     ]
-    # What is free is known of a network's or a container's file system too, its disks are not.
+    # Network and container file systems have known free space, but unknown disks.
     sized = [place for place in above if place in on_disks or place.size_bytes is not None]
     if not sized:
         return DataPath(path)
@@ -93,19 +93,19 @@ def _data_path(path: str, recorded: Sequence[PathStorage]) -> DataPath:
     )
 
 
-def _tells_of(place: str, path: str) -> bool:
+def _covers(place: str, path: str) -> bool:
     above, wanted = _parts(place), _parts(path)
     return wanted == above or (len(above) > 1 and wanted[: len(above)] == above)
 
 
 @lru_cache(maxsize=4096)
 def _parts(path: str) -> tuple[str, ...]:
-    """The components of a path; a break-even compares the same few paths thousands of times."""
+    """The components of a path, cached since a break-even compares a few paths very often."""
     return PurePosixPath(path).parts
 
 
 def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
-    """True if one of the directories lies on a network's file system, with or without disks."""
+    """True if one of the directories is on a network file system."""
     for path in map(_parts, paths):
         above = [
             (len(parts), place.filesystem)
@@ -118,22 +118,22 @@ def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
 
 
 OWN_READ_AHEAD = NETWORK_FILESYSTEMS | {"zfs", "btrfs"}
-"""File systems that read ahead by windows of their own: what is set of the devices under them does
-nothing. Source: zfetch of OpenZFS; Linux fs/btrfs/disk-io.c and fs/nfs/super.c, whose superblocks
-have a backing_dev_info of their own (of btrfs at least 4 MiB)."""
+"""File systems with their own read-ahead, which ignore the windows of their devices. Source: zfetch
+of OpenZFS; Linux fs/btrfs/disk-io.c and fs/nfs/super.c, whose superblocks have their own
+backing_dev_info (at least 4 MiB for btrfs)."""
 
 
 def on_network(places: Sequence[DataPath]) -> str | None:
-    """The file system of the network that a directory lies on; null where none does."""
+    """The first network file system under the directories; None without one."""
     return next((p.filesystem for p in places if p.filesystem in NETWORK_FILESYSTEMS), None)
 
 
 def filesystems_under(paths: Sequence[str], storage: Storage) -> list[str]:
-    """The file systems that directories lie on, each once; empty unless all are known."""
+    """The distinct file systems of the directories; empty unless all are known."""
     found = []
     for path in paths:
-        above = [one for one in storage.paths if _tells_of(one.path, path)]
-        nearest = max(above, key=lambda one: len(_parts(one.path)), default=None)
+        above = [place for place in storage.paths if _covers(place.path, path)]
+        nearest = max(above, key=lambda place: len(_parts(place.path)), default=None)
         if nearest is None or nearest.filesystem is None:
             return []
         found.append(nearest.filesystem)
@@ -141,9 +141,9 @@ def filesystems_under(paths: Sequence[str], storage: Storage) -> list[str]:
 
 
 def on_shared_folder(paths: Sequence[str], storage: Storage) -> str | None:
-    """The file system of a virtual machine's shared folder that directories lie on.
+    """The shared folder of a virtual machine under the directories; None without one.
 
-    Where the facts tell of none of them, what was recorded counts.
+    Where the facts do not cover the directories, all recorded paths count.
     """
     found = [one for path in paths for one in filesystems_under([path], storage)]
     known = found or [one.filesystem for one in storage.paths if one.filesystem is not None]
@@ -151,10 +151,10 @@ def on_shared_folder(paths: Sequence[str], storage: Storage) -> str | None:
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:
-    """The independence of directories: does each have disks of its own.
+    """The independence of directories: no two share a disk.
 
-    Several directories whose disks the facts do not know count as independent because the
-    operator named them; that is declared, not measured.
+    Directories whose disks are not known count as independent because the operator named them;
+    that is declared, not measured.
     """
     if len(paths) < 2:  # noqa: PLR2004  # nothing to tell apart
         return Independence(independent=False, provenance="measured", reason="one directory")
@@ -166,16 +166,16 @@ def judge_independence(paths: Sequence[DataPath]) -> Independence:
             return Independence(independent=False, provenance="measured", reason=reason)
         seen |= set(place.leaf_disks)
     if unknown:
-        reason = f"the facts do not say which disk {unknown[0]} is on"
+        reason = f"the facts do not have the disk of {unknown[0]}"
         return Independence(independent=True, provenance="declared", reason=reason)
     return Independence(independent=True, provenance="measured", reason="no disk is shared")
 
 
 def independent_mounts(storage: Storage) -> list[str]:
-    """Recorded data directories with disks of their own: where a cache would be spread.
+    """Recorded data directories with separate disks, over which to spread a cache.
 
-    Shape: in the facts' order; empty unless there are two or more. The root file system is left
-           out, and a directory whose disks were taken already.
+    Shape: in the order of the facts; empty unless there are two or more. Without the root file
+           system, and without directories whose disks are used already.
     """
     seen: set[str] = set()
     chosen = []
@@ -191,19 +191,19 @@ def independent_mounts(storage: Storage) -> list[str]:
 
 
 def scanned_sizes(datasets: Sequence[Dataset]) -> tuple[SizeGroup, ...]:
-    """Sizes of the files about their mean."""
+    """Sizes of the files, grouped for the model."""
     scanned = [d.sizes.buckets for d in datasets if d.sizes is not None]
     return size_groups([bucket for buckets in scanned for bucket in buckets])
 
 
 def directories_of(datasets: Sequence[Dataset]) -> float | None:
-    """Directories that the files lie in, where all scans counted them."""
+    """Number of directories with the files; None unless all scans counted them."""
     counts = [d.directories for d in datasets if d.files]
     return float(sum(counts)) if counts and all(counts) else None
 
 
 def page_waste_bytes(datasets: Sequence[Dataset], mean_bytes: float) -> float:
-    """Bytes that a file's last page leaves free: known where a scan found one size alone."""
+    """Mean unused bytes in a file's last page; exact where all files have the same size."""
     scanned = [d.sizes for d in datasets if d.sizes is not None]
     if scanned and all(sizes.mean_bytes == sizes.max_bytes for sizes in scanned):
         return float(-round(mean_bytes) % PAGE_BYTES)
@@ -211,11 +211,11 @@ def page_waste_bytes(datasets: Sequence[Dataset], mean_bytes: float) -> float:
 
 
 class AskedPlace(NamedTuple):
-    """A directory with what clients want of it."""
+    """A directory with its demand."""
 
     disks: tuple[str, ...]
     requests: float
-    """In proportion to those of the other directories."""
+    """Requests, in any unit common to all directories."""
     bytes: float
     """Bytes of its files."""
 
@@ -223,10 +223,9 @@ class AskedPlace(NamedTuple):
 def asked_places(
     places: Sequence[DataPath], requests: Mapping[str, float], datasets: Sequence[Dataset]
 ) -> tuple[AskedPlace, ...]:
-    """The directories that are asked, each with its data.
+    """The directories with requests, each with its data.
 
-    Shape: empty unless there are several, and somebody knows how often each is asked and how much
-           lies in it.
+    Shape: empty unless there are several with known requests and known data.
     """
     asked = [place for place in places if requests.get(place.path)]
     known = {place.path: _bytes_in(place, places, datasets) for place in asked}
@@ -238,7 +237,7 @@ def asked_places(
 
 
 def _bytes_in(place: DataPath, places: Sequence[DataPath], datasets: Sequence[Dataset]) -> float:
-    """Bytes scanned at or below a directory, and not below another one inside of it."""
+    """Bytes scanned in a directory, without those in another listed directory inside it."""
     return math.fsum(
         dataset.bytes or 0
         for dataset in datasets
@@ -256,12 +255,12 @@ def _nearest(path: str, places: Sequence[DataPath]) -> PurePosixPath | None:
 def classes_of_places(
     places: Sequence[AskedPlace], objects: float, exponent: float
 ) -> tuple[PopularityClass, ...]:
-    """Popularity of so many objects, skewed in each directory by itself."""
+    """Popularity classes of so many objects, with a separate skew in each directory."""
     return tuple(one for group in _groups(places, objects, exponent) for one in group)
 
 
 def requests_by_disk(places: Sequence[DataPath], requests: Mapping[str, float]) -> dict[str, float]:
-    """Requests for files on each disk, in proportion; empty where nobody knows."""
+    """Requests for files on each disk, in proportion; empty where they are not known."""
     found: dict[str, float] = {}
     for place in places:
         share = requests.get(place.path, 0.0)
@@ -271,9 +270,9 @@ def requests_by_disk(places: Sequence[DataPath], requests: Mapping[str, float]) 
 
 
 def reads_by_disk(places: Sequence[AskedPlace], i: BlockingInputs) -> dict[str, float]:
-    """The same of those requests alone that memory does not answer; empty where it answers all.
+    """Reads of each disk, in proportion; empty where memory serves all requests.
 
-    Within a directory all files count as equally popular: what is compared is one with the other.
+    All files of a directory count as equally popular, since only directories are compared.
     """
     if i.asked.once:
         missed = [place.requests for place in places]
@@ -294,13 +293,13 @@ def reads_by_disk(places: Sequence[AskedPlace], i: BlockingInputs) -> dict[str, 
 def _groups(
     places: Sequence[AskedPlace], objects: float, exponent: float
 ) -> list[tuple[PopularityClass, ...]]:
-    """The classes of each directory; probabilities are of all requests."""
+    """The popularity classes of each directory, with probabilities among all requests."""
     data = math.fsum(place.bytes for place in places)
     requests = math.fsum(place.requests for place in places)
     return [
         tuple(
-            PopularityClass(one.objects, one.probability_each * place.requests / requests)
-            for one in zipf_classes(max(1.0, objects * place.bytes / data), exponent)
+            PopularityClass(group.objects, group.probability_each * place.requests / requests)
+            for group in zipf_classes(max(1.0, objects * place.bytes / data), exponent)
         )
         for place in places
     ]

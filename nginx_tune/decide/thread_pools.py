@@ -61,36 +61,36 @@ from nginx_tune.documents.decisions import (
 from nginx_tune.documents.units import bytes_text, percent_text
 
 LEAST_GAIN = 1.5
-"""Below this a prediction is worth no number."""
+"""Smallest gain that is given as a number."""
 MOST_SAID = 100
-"""Above it a gain is said to be large, not how large."""
-_NO_FLIP = "no single fact within a factor of a million: data must outgrow memory and be asked for"
+"""Largest gain that is given as a number."""
+_NO_FLIP = "no single fact within a factor of a million: requested data must outgrow memory"
 
 
 def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
-    """``thread-pools``: whether file reads leave the event loop.
+    """``thread-pools``: file reads outside the event loop.
 
-    A worker is one loop: a read that misses the page cache holds up every other request of that
-    worker until the disk has answered. ``aio threads`` hands reads to threads instead. That costs
-    some CPU for every read, also for those that find their bytes in memory, because nginx does not
-    know beforehand which they are. So it pays where what is asked for often exceeds the page cache,
-    and costs where it fits.
+    A worker is one event loop: a read that misses the page cache delays every other request of that
+    worker until the disk has answered. With ``aio threads`` threads read instead. That costs some
+    CPU for every read, even from memory, because nginx does not know beforehand which reads miss.
+    So it pays where the popular data exceeds the page cache, and costs where it fits.
 
-    Weighed are the wait behind cold reads (how many requests miss: Che's approximation; how long
-    one miss holds the loop: the disk's latency and the size of one read; who waits: a queue) and
-    the price of handing over. Where ``observe`` saw how long the loops stand in disk reads, that
-    counts instead of the model. Never off the loop, pool or not: open(), stat(), TLS, gzip, log
-    writes.
+    The model compares the wait behind cold reads with the price of offloading. The wait depends on
+    how many requests miss (Che's approximation), how long a miss blocks the loop (latency of the
+    disk and size of a read) and who waits (a queue). Where ``observe`` measured the time that loops
+    block in disk reads, that replaces the model. open(), stat(), TLS, gzip and log writes stay in
+    the loop, with or without a pool.
 
-    Disks that nobody measured are moved to both ends of what their class may be, latency, bandwidth
-    and bounds together; where that turns the verdict, ten seconds of ``inspect --disks`` settle it.
-    Until then the smaller expected regret over those disks decides, where the data is near memory
-    or above it: off costs little on fast disks, and everything on slow ones.
-    Objectives of the workload weigh in. Where one bounds a time (``hot.p999 <= 5ms``) and a loop
-    stands in longer reads than that, for more of the time than answers may be late, pools are on;
-    where only bytes or requests a second are asked for, what others wait does not count.
-    Files of the network (NFS, CIFS, Ceph, Lustre) are read by threads however fast they are: a
-    server that stalls would stop every worker that reads. FreeBSD reads files by ``aio on`` alone.
+    Unmeasured disks are tried at both ends of their class: latency, bandwidth and limits together.
+    Where that flips the verdict, ten seconds of ``inspect --disks`` decide it. Until then the
+    choice with the smaller expected regret over those disks is taken, if the data is near the size
+    of memory or above it: off costs little on fast disks, and everything on slow ones.
+
+    Objectives of the workload count. With a limit on time (``hot.p999 <= 5ms``), pools are on where
+    longer reads block a loop for a larger share of time than responses may be late. Where only
+    bytes or requests per second are required, the wait of others does not count. Network file
+    systems (NFS, CIFS, Ceph, Lustre) are read by threads however fast they are, since a stalled
+    server would stop every worker that reads. FreeBSD reads files with ``aio on`` only.
     """
     judgement = plan.judgement
     if judgement.verdict == "not_applicable" and _takes_own_aio(s):
@@ -136,7 +136,7 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
 
 
 def _rests_on_disks(s: Situation) -> bool:
-    """True if disks that nobody measured decide, or are of a kind that says little of them."""
+    """True if the verdict depends on unmeasured disks, or on disks of unknown class."""
     if measured(s) or s.blocking_inputs is None or s.blocking_inputs.miss_ratio <= 0:
         return False
     is_known = s.disk.provenance != "assumed" or s.network_filesystem is not None
@@ -147,8 +147,8 @@ def _undecided(s: Situation, reason: str) -> Decision:
     return Decision(
         id="thread-pools",
         verdict="not_enough_evidence",
-        summary=f"Left off: {reason}. Off is nginx's default and adds no way to fail; on costs CPU "
-        "for every hit and can overflow.",
+        summary=f"Left off: {reason}. Off is nginx's default and cannot fail; on takes CPU for "
+        "every hit, and a pool can overflow.",
         evidence=known(s.page_cache, s.dataset_bytes, s.concurrency, s.rate) + _build_evidence(s),
         confidence="low",
         flips_when=["the frequently requested data is known to exceed the page cache"],
@@ -157,7 +157,7 @@ def _undecided(s: Situation, reason: str) -> Decision:
 
 
 def _flip_of_disks(s: Situation) -> list[str]:
-    """The speed of unmeasured disks at which the verdict turns; none where they do not decide."""
+    """The speed of unmeasured disks at which the verdict flips; empty where it does not."""
     i = s.blocking_inputs
     if i is None or s.network_filesystem is not None or not disks_decide(s):
         return []
@@ -167,16 +167,17 @@ def _flip_of_disks(s: Situation) -> list[str]:
     disk = i.disk.scaled(factor)
     latency = Quantity("", disk.latency_seconds, "s").text
     side = "more" if factor > 1 else "less"
-    said = (
-        f"a read takes {latency} or {side} and a stream moves "
-        f"{bytes_text(disk.bytes_per_second)} a second or {'less' if factor > 1 else 'more'}: "
-        "disks are taken for typical ones of their class, not measured"
-    )
-    return [said]
+    return [
+        (
+            f"a read takes {latency} or {side} and sequential reads reach "
+            f"{bytes_text(disk.bytes_per_second)}/s or {'less' if factor > 1 else 'more'}: the "
+            "disks were not measured and are assumed typical of their class"
+        )
+    ]
 
 
 def _measure_first(s: Situation, plan: PoolPlan) -> Decision:
-    """They would pay, and what is assumed could turn it: said, and not set."""
+    """The proposal where pools would pay, but an assumed input could flip that."""
     inputs = s.blocking_inputs
     break_evens = [] if inputs is None else _break_evens(s, inputs)
     predicted = [] if inputs is None else forecast_blocking(s, inputs, prediction_of(s, inputs))
@@ -198,29 +199,29 @@ def _measure_first(s: Situation, plan: PoolPlan) -> Decision:
 def _summary(plan: PoolPlan, predicted: list[Predicted]) -> str:
     if plan.on:
         return f"Offload file reads: {plan.judgement.reason}; {_gain_text(plan, predicted)}."
-    return f"Leave them off: {plan.judgement.reason}; offloading would only add CPU to every hit."
+    return f"Left off: {plan.judgement.reason}; offloading would only add CPU to every hit."
 
 
 def _gain_text(plan: PoolPlan, predicted: list[Predicted]) -> str:
-    """The gain in words, by the careful end of its range."""
+    """The gain in words, from the cautious end of its range."""
     if not plan.hot_reads_proceed:
         cold = (p.low for p in predicted if p.metric == "ratio(cold.bytes_per_second)")
         if next(cold, 0.0) > 1:
-            return "the disks read more at once, and what reads no file gains; hot reads queue"
+            return "more concurrent disk reads; requests without a file gain; hot reads queue"
         return "only requests that read no file gain, since hot reads queue behind cold ones"
     slowest = next((p.high for p in predicted if p.metric == "ratio(hot.mean)"), math.inf)
     if slowest > 1 / LEAST_GAIN:
-        return "requests that need no disk may be answered sooner"
+        return "requests that need no disk may be faster"
     sooner = 1 / slowest
     if sooner > MOST_SAID:
-        return f"requests that need no disk should be answered more than {MOST_SAID} times sooner"
-    return f"requests that need no disk should be answered at least {sooner:.0f} times sooner"
+        return f"requests that need no disk should be more than {MOST_SAID} times faster"
+    return f"requests that need no disk should be at least {sooner:.0f} times faster"
 
 
 def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
     reason = plan.judgement.reason
     if plan.mode == "shared":
-        if looks_through_disks(s):  # the audit would ask for a pool for each
+        if looks_through_disks(s):  # suppresses the audit's finding
             reason = f"nginx-tune: ignore[{SINGLE_POOL}] {reason}"
         return [setting("thread-pools", "location", "aio", "threads", reason=reason)]
     if plan.mode == "hot_and_cold":
@@ -231,7 +232,7 @@ def _settings(s: Situation, plan: PoolPlan) -> list[Setting]:
                 "aio",
                 "threads=hot",
                 block=prefix,
-                reason="a pool apart: hot reads do not queue behind cold ones",
+                reason="a separate pool: hot reads do not queue behind cold ones",
             )
             for prefix in s.site.hot_locations
         ]
@@ -246,9 +247,9 @@ _MORE_TASKS = 4 * 4096
 
 
 def _tasks(s: Situation, plan: PoolPlan) -> list[HostSetting]:
-    """The unit's bound on tasks, where the threads of two generations of workers come near it.
+    """A higher TasksMax, where the threads of two worker generations come near the default.
 
-    At it a worker ends: it cannot make its pool (ngx_thread_pool_init(), pthread_create()).
+    A worker that cannot create its pool exits (ngx_thread_pool_init(), pthread_create()).
     """
     if not plan.on:
         return []
@@ -262,20 +263,20 @@ def _tasks(s: Situation, plan: PoolPlan) -> list[HostSetting]:
             kind="unit",
             name="TasksMax",
             value=str(_MORE_TASKS),
-            reason=f"{needed} workers and threads while a reload has both generations; systemd's "
-            f"own bound may be {USUAL_TASKS}",
+            reason=f"{needed} workers and threads of both generations during a reload; systemd's "
+            f"default may be {USUAL_TASKS}",
             decision="thread-pools",
         )
     ]
 
 
 def _takes_own_aio(s: Situation) -> bool:
-    """True where FreeBSD reads files for nginx: not of a build that is known to be without it."""
+    """True where FreeBSD's own asynchronous I/O applies and the build is not known to lack it."""
     return s.is_freebsd and s.kind != "proxy" and not s.build.lacks("--with-file-aio")
 
 
 def _own_aio(s: Situation, reason: str) -> Decision:
-    """FreeBSD's own reads, where Linux would have thread pools (A10)."""
+    """``aio on``, which FreeBSD has in place of thread pools (A10)."""
     why = "FreeBSD's own asynchronous I/O; no thread pools needed"
     line = setting("thread-pools", "location", "aio", "on", reason=why)
     is_known = s.build.flags is not None
@@ -284,8 +285,8 @@ def _own_aio(s: Situation, reason: str) -> Decision:
         verdict="set" if is_known else "not_enough_evidence",
         summary=f"aio on, and no thread pools: {reason}."
         if is_known
-        else f"Left off: {reason}, but whether this nginx is built --with-file-aio is not known, "
-        "and one without refuses the line.",
+        else f"Left off: {reason}, but it is not known whether this nginx is built "
+        "--with-file-aio; without that it rejects the directive.",
         settings=[line] if is_known else [],
         proposed=[] if is_known else [line],
         evidence=_build_evidence(s),
@@ -307,11 +308,11 @@ def _build_evidence(s: Situation) -> list[Evidence]:
 
 
 def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
-    hold = Quantity("time a cold read holds the loop (model)", p.hold_seconds, "s", _origin(s))
+    hold = Quantity("time a cold read blocks the loop (model)", p.hold_seconds, "s", _origin(s))
     disk = Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance)
-    told: Provenance = "declared" if s.disk.is_provisioned else s.disk.provenance
+    source: Provenance = "declared" if s.disk.is_provisioned else s.disk.provenance
     bounds = [
-        Quantity(f"most that the disks give{_sold_as(s)}", value, unit, told)
+        Quantity(f"limit of the disks{_volume_names(s)}", value, unit, source)
         for value, unit in (
             (s.disk.most_reads_per_second, "reads/s"),
             (s.disk.most_bytes_per_second, "bytes/s"),
@@ -339,13 +340,13 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
         provenance=s.workload.tls.provenance,
     )
     turns = Quantity(
-        "wait behind large answers that are sent in one turn (model)",
+        "wait behind large responses sent in one turn (model)",
         p.turn_wait_seconds or None,
         "s",
         _origin(s),
     )
     tail = Quantity(
-        "what one in a hundred waits behind such turns (model)",
+        "99th percentile of waits behind such turns (model)",
         p.turn_p99_seconds or None,
         "s",
         _origin(s),
@@ -353,7 +354,7 @@ def _evidence(s: Situation, p: Prediction) -> list[Evidence]:
     return [*facts, path, *_residency(s), *known(hold, turns, tail), *_ceiling(s, p)]
 
 
-def _sold_as(s: Situation) -> str:
+def _volume_names(s: Situation) -> str:
     names = [name for name in map(volume_name, s.disks) if name]
     return f" ({', '.join(dict.fromkeys(names))})" if names else ""
 
@@ -362,7 +363,7 @@ def _ceiling(s: Situation, p: Prediction) -> list[Evidence]:
     if s.blocking_inputs is None:
         return []
     ceiling = find_ceiling(s.blocking_inputs, p)
-    fact = f"most bytes to send when loops do not block, bound by {ceiling.name} (model)"
+    fact = f"most bytes sent when loops do not block, limited by {ceiling.name} (model)"
     return known(Quantity(fact, ceiling.bytes_per_second, "bytes/s", _origin(s)))
 
 
@@ -375,7 +376,7 @@ def _residency(s: Situation) -> list[Evidence]:
 
 
 def _origin(s: Situation) -> Provenance:
-    """A number of the model is as sure as the least sure number that went in."""
+    """Provenance of the model's numbers: that of the least certain input."""
     inputs = (s.dataset_bytes, s.page_cache, s.exponent, s.concurrency, s.disk)
     provenances = {i.provenance for i in inputs}
     order: tuple[Provenance, ...] = ("assumed", "declared", "learnt")
@@ -386,7 +387,7 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
     blocked = s.seen.blocked_without_pools
     if blocked is not None:
         return _measured_break_even(s, i, blocked)
-    if s.is_moved:  # only its verdict is asked for
+    if s.is_moved:  # only the verdict is needed
         return []
     verdict = judge_pools(s).verdict
     concurrency = s.concurrency if i.cold_concurrency is None else s.cold_concurrency
@@ -399,7 +400,7 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
         def verdict_at(value: float, fact: str = quantity.fact) -> DecisionVerdict | None:
             return _verdict_at(s, fact, value)
 
-        # What is derived from something else is another at once: moving it would move that.
+        # A derived fact is not moved by itself: the verdict then differs already at ``now``.
         value = find_flip(verdict_at, now, verdict)
         if value is None or value > MOST_COUNT:
             continue
@@ -426,7 +427,7 @@ def _verdict_at(s: Situation, fact: str, value: float) -> DecisionVerdict | None
 
 
 def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> list[BreakEven]:
-    """The share of blocked time from which pools pay; a share that is 0 is moved from 10^-6."""
+    """The share of blocked time from which pools pay; a measured 0 counts as 10^-6."""
     value = find_flip(lambda b: predict_measured(i, min(1.0, b)).pools_pay, max(blocked, 1e-6))
     if value is None or not 0 < value < 1:
         return []
@@ -437,30 +438,30 @@ def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> lis
 def _flip_text(b: BreakEven) -> str:
     at, now = Quantity(b.fact, b.value, b.unit).text, Quantity(b.fact, b.now, b.unit).text
     if "enable" in (b.above, b.below):
-        said = f"pools pay {'above' if b.above == 'enable' else 'below'}"
+        change = f"pools pay {'above' if b.above == 'enable' else 'below'}"
     else:
         up = b.value > b.now
-        said = f"{str(b.above if up else b.below).replace('_', ' ')} {'above' if up else 'below'}"
-    return f"{b.fact}: {said} {at}; you have {now}"
+        change = f"{str(b.above if up else b.below).replace('_', ' ')} {'above' if up else 'below'}"
+    return f"{b.fact}: {change} {at}; you have {now}"
 
 
 def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
-    """That large answers would hold the loop, if clients took them as fast as they are sent."""
+    """The flip by clients that take large responses as fast as nginx sends them, if any."""
     if i.clients_keep_pace or measured(s):
         return []
     fast = predict(replace(i, clients_keep_pace=True))
     if not fast.turns_are_felt or not fast.can_offload or predict(i).pools_pay:
         return []
-    said = "pools pay where clients take large answers as fast as they are sent"
-    return [f"concurrency.clients_keep_pace: {said}; {turns_text(fast)} behind them"]
+    change = "pools pay where clients take large responses as fast as nginx sends"
+    return [f"concurrency.clients_keep_pace: {change}; {turns_text(fast)} behind them"]
 
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
-    """High with known inputs; medium when the assumed ones could be far off without harm."""
+    """High with known inputs; medium where assumed ones do not flip the verdict."""
     if measured(s):
         return "high"
     if s.network_filesystem is not None and i.miss_ratio > 0:
-        return "medium"  # not by the speed of the server, but for when it stalls
+        return "medium"  # pools are for stalls, which the server's speed does not predict
     moved = corners(s, i)
     if flips_on_assumptions(s) or _rests_on_disks(s):
         return "low"
@@ -473,18 +474,18 @@ def _risks(s: Situation, plan: PoolPlan) -> list[str]:
     if not plan.on:
         return []
     risks = [
-        "an overflowing pool answers 200 with a truncated body; watch the main error log",
-        "open() and stat() stay on the loop",
-        "load average, iowait and virtual size rise with the pools; none of that is harm",
+        "an overflowing pool truncates responses that have status 200; watch the main error log",
+        "open() and stat() stay in the event loop",
+        "load average, iowait and virtual size rise with pools, which is harmless",
     ]
     if s.disk.name != "hdd" and s.disk.latency_seconds < 0.5e-3:  # noqa: PLR2004  # flash
-        risks.append("on flash the gain is in rare stalls; small files may gain nothing")
+        risks.append("on flash pools help in rare stalls; small files may gain nothing")
     if s.tls:
-        risks.append("kernel TLS would send from the loop again: leave it off")
+        risks.append("kernel TLS would read in the event loop again: leave it off")
     if s.prediction is not None and s.prediction.only_others:
         each = s.prediction.tasks_per_request * OFFLOAD_SECONDS
         took = Quantity("", each, "s").text
-        risks.append(f"a large answer itself takes {took} more of CPU time on average, and longer")
+        risks.append(f"a large response takes {took} more CPU time on average, and longer in all")
     if not plan.hot_reads_proceed:
         risks.append(
             "hot reads queue behind cold ones: name the hot locations in [site] hot_locations"
@@ -495,26 +496,26 @@ def _risks(s: Situation, plan: PoolPlan) -> list[str]:
 def _overrun(s: Situation, i: BlockingInputs | None) -> list[str]:
     if i is None or not is_overrun(s, i):
         return []
-    risk = (
-        f"{percent_text(asked_of_way(i))} of what the way to the clients carries is asked for: "
-        "more and more is under way, and neither what memory answers nor how long loops stand is "
-        "foretold"
-    )
-    return [risk]
+    return [
+        (
+            f"the load is {percent_text(asked_of_way(i))} of the capacity towards the clients: "
+            "transfers pile up, so neither the hit ratio nor the blocked time is predicted"
+        )
+    ]
 
 
 HTTP2_SINCE = (1, 21, 4)
-"""The first version that does not hang with it over HTTP/2. Source: nginx change log."""
+"""First version whose aio_write does not hang over HTTP/2. Source: nginx change log."""
 
 
 def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
     """``aio-write``: temporary files written by the pool.
 
-    With ``aio threads`` alone nginx still writes what an upstream sends to temporary files in the
-    loop, cache fills among them; when the kernel has too much unwritten data it makes the writer
-    wait, and all of the worker with it. ``aio_write on`` gives those writes to the pool. It does
-    nothing without ``aio threads``, nothing for bodies that clients send, and nothing for creating,
-    renaming or copying the file; until 1.11.13 it could hang or leak.
+    With ``aio threads`` alone nginx still writes upstream responses to temporary files in the event
+    loop, including cache fills. When the kernel has too much dirty data it blocks the writer, and
+    the whole worker with it. ``aio_write on`` moves those writes to the pool. It does nothing
+    without ``aio threads``, for request bodies, or for creating, renaming and copying the file.
+    Before 1.11.13 it could hang or leak.
     """
     if s.kind in ("static", "media"):
         return not_applicable(
@@ -527,11 +528,11 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             flips="thread-pools is enabled",
         )
     evidence = [version_evidence(s.build)]
-    # Hangs and leaks with aio_write were fixed until 1.11.13 (nginx CHANGES).
+    # Hangs and leaks with aio_write were fixed by 1.11.13 (nginx CHANGES).
     if not s.build.at_least(1, 11, 13):
         return not_applicable(
             "aio-write",
-            f"nginx {s.build.text} has none, or hangs and leaks with it.",
+            f"nginx {s.build.text} lacks aio_write, or can hang and leak with it.",
             evidence=evidence,
             flips="nginx is 1.11.13 or newer",
         )
@@ -543,15 +544,15 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             evidence=evidence,
             flips="nginx is 1.21.4 or newer",
         )
-    reason = "cache fills are written by the pool instead of the loop"
+    reason = "the pool writes temporary files and cache fills instead of the event loop"
     return Decision(
         id="aio-write",
         verdict="enable",
-        summary="Write cache fills in the pool: a full write buffer would block the loop.",
+        summary="The pool writes temporary files: too much dirty data would block the event loop.",
         settings=[setting("aio-write", "location", "aio_write", "on", reason=reason)],
         evidence=evidence,
         confidence="medium",
         flips_when=["thread-pools is disabled"],
-        risks=["an overflowing pool then truncates the response and drops the upstream connection"],
+        risks=["an overflowing pool truncates the response and drops the upstream connection"],
         next_command=validate_command(s.facts),
     )

@@ -1,4 +1,4 @@
-"""Requests that are passed on to upstreams: ``upstream-keepalive``, ``streaming``."""
+"""Proxied requests: ``upstream-keepalive``, ``streaming``."""
 
 from __future__ import annotations
 
@@ -29,74 +29,64 @@ from nginx_tune.documents.units import plural
 SMALLEST_KEPT = 16
 LARGEST_KEPT = 256
 _SLOTS_SHARE = 4
-"""A part of ``worker_connections``: for idle connections to upstreams."""
+"""Divisor of ``worker_connections`` for idle connections to upstreams."""
 ADDRESS_BYTES: Final = 4096
-"""Bytes of a zone for each address: the server takes 0.8 to 1 KiB (63 fit in 64k, on 1.18 to 1.30),
-its TLS session, which stands beside it, up to 3 KiB
-(ngx_http_upstream_save_round_robin_peer_session)."""
+"""Bytes of a zone per address: the server takes 0.8 to 1 KiB (63 fit in 64k, on 1.18 to 1.30), and
+its TLS session up to 3 KiB (ngx_http_upstream_save_round_robin_peer_session)."""
 ADDRESSES_OF_NAME: Final = 8
-"""Addresses of most names, at most; each is a server of its own in the zone."""
+"""Upper bound of the addresses of most names; each is a separate server in the zone."""
 SMALLEST_ZONE_BYTES: Final = 64 << 10
 ZONE_OF_NAMES_BYTES: Final = 1 << 20
-"""For some 1000 addresses, or 256 with a TLS session each."""
+"""For about 1000 addresses, or 256 with a TLS session each."""
 IDLE_TIME: Final = "1s"
-"""Time for which a connection is kept idle: less than the servers do that are named below.
+"""Idle time of a connection to an upstream, shorter than that of the servers below.
 
-A POST on a connection that its server is closing is answered 502: 32 of 640 to a server that closes
-after 2 s, in rounds of 64 every 2 s (1.22.1, on one host); with 1s none of 640. What is lost by it
-is one handshake for each second that a connection was not needed.
+A POST on a connection that its server is closing gets 502: 32 of 640 with a server that closes
+after 2 s, in rounds of 64 every 2 s (1.22.1, on one host); none of 640 with 1s. It costs one
+handshake for each second in which a connection is not needed.
 """
 _SERVERS: Final = "gunicorn 2 s, Node.js, Apache and uvicorn 5 s, Tomcat 20 s"
-_POST: Final = (
-    "a POST on one that it is closing gets 502 (proxy_next_upstream repeats only what may"
-)
 _CLOSED_BY_THE_ORIGIN: Final = (
-    f"the origin must keep idle connections longer than nginx does: {_POST} be done twice); "
+    "the origin must keep idle connections longer than nginx does: a POST on a connection that it "
+    "is closing gets 502 (proxy_next_upstream retries only idempotent requests); "
 )
 _BOUNDED: Final = (
-    f"keepalive_timeout {IDLE_TIME} is below the defaults of {_SERVERS}; a keepalive that stands "
+    f"keepalive_timeout {IDLE_TIME} is below the defaults of {_SERVERS}; an existing keepalive "
     "keeps its own, 60s by default"
 )
-_UNBOUNDED: Final = (
-    f"nginx before 1.15.3 keeps them as long as they do, and they do by default {_SERVERS}"
-)
-_WHY: Final = f"shorter than servers keep them idle ({_SERVERS})"
+_UNBOUNDED: Final = f"nginx before 1.15.3 has no limit of its own; server defaults are {_SERVERS}"
+_WHY: Final = f"shorter than the idle timeouts of servers ({_SERVERS})"
 _SINCE_1_29_7: Final = "32 for each location and worker since 1.29.7, for 60s"
-_HELD: Final = (
-    "a server with a thread or process for each connection keeps others waiting while idle ones "
-    "hold them"
-)
+_HELD: Final = "idle connections occupy a server that has a thread or process for each connection"
 _IS_ADDRESS: Final = re.compile(r"unix:|\[|[0-9.]+(?::[0-9]+)?(?:\s|$)")
 
 
 def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
-    """``upstream-keepalive``: idle connections to the origin, by version.
+    """``upstream-keepalive``: idle connections to upstreams.
 
-    Without kept connections each request to an upstream pays for a handshake and leaves a local
-    port in TIME_WAIT. Until 1.29.7 they need ``keepalive`` in the upstream, ``proxy_http_version
-    1.1`` and an empty ``Connection``; since then all of that is the default, with 32 idle
-    connections for each location in each worker, which is worth a number of one's own where the
-    peak is known.
+    Without keepalive each proxied request pays for a handshake and leaves a local port in
+    TIME_WAIT. Before 1.29.7 keepalive needs ``keepalive`` in the upstream, ``proxy_http_version
+    1.1`` and an empty ``Connection``. Since then all of that is the default, with 32 idle
+    connections per location and worker; a different number pays where the peak is known.
 
-    An idle connection holds a thread or process of a server that has one for each connection, and
-    nothing in nginx tells such servers from others: eight threads, sixteen clients and connections
-    kept for 5 s left 19 of 192 requests without an answer in 9 s, where none waited before. More of
-    them than by default do so too: with ``keepalive 60`` on 1.30 a server of 80 threads that each
-    hold a connection for 60 s left 120 of 200 clients without an answer in 25 s; with the default
-    it left none, nor with ``keepalive_timeout 1s``. So more than 16 are a line only where the
-    requests under way at once are known, which these servers then bear anyhow. Where they are not,
-    a file of one's own gets as many, with that time (1.15.3), as eight threads of each server bear
-    idle: with four workers and one server of eight threads 2 left nine of ten of sixteen clients at
-    0.05 s, 16 at 1.3 s (1.22.1). Into a configuration that stands nothing is written then, and
-    without that time it is proposed.
+    On a server with a thread or process for each connection, every idle connection occupies one,
+    and nginx cannot detect such servers. With eight threads, sixteen clients and connections kept
+    for 5 s, 19 of 192 requests had no answer within 9 s; without keepalive none waited. With
+    ``keepalive 60`` on 1.30, a server of 80 threads that keep connections for 60 s left 120 of 200
+    clients without an answer for 25 s; with the default, or with ``keepalive_timeout 1s``, none.
 
-    A connection takes a local port of its own towards each address of the servers. Where the peak
-    needs more than there are, it is said how many addresses it takes.
+    So more than 16 are set only where the peak of concurrent requests is known, which the servers
+    must bear anyway. Where it is not, a generated file has ``keepalive_timeout 1s`` (1.15.3) and as
+    many idle connections as leave each server some of eight threads: with four workers and one such
+    server, nine of ten among sixteen clients took 0.05 s with ``keepalive 2`` and 1.3 s with 16
+    (1.22.1). In an existing configuration, or where that timeout is not available, it is proposed.
 
-    A connection that is kept idle has a slot of its worker's: three quarters are left to others.
+    Each connection takes a local port per address of the servers. Where the peak needs more ports
+    than the host has, the risk names the number of addresses that it takes. Idle connections take
+    at most a quarter of a worker's slots.
 
-    A site that serves files first may pass requests on as well: where its upstreams are known they
-    are decided too, for the peak of all its requests, of which theirs is a part.
+    A site that mainly serves files may proxy requests too. Where its upstreams are known, this is
+    decided for the peak of all requests.
     """
     if s.kind in ("static", "media") and not s.site.upstreams:
         return not_applicable("upstream-keepalive", "Nothing is fetched from an upstream.")
@@ -111,11 +101,11 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
         version_evidence(s.build),
         *_ports(s),
     ]
-    reason = f"idle connections a worker keeps; peak of {wanted} requests at once a worker"
+    reason = f"idle connections per worker; peak of {wanted} concurrent requests per worker"
     if s.concurrency.provenance == "assumed":
-        reason = f"no more idle at a server than {_THREADS} threads bear; the peak is not known"
+        reason = f"safe for a server with {_THREADS} threads; the peak is not known"
     if idle == slots < wanted:
-        reason += ", a quarter of its slots"
+        reason += ", limited to a quarter of its slots"
     keepalive = setting("upstream-keepalive", "upstream", "keepalive", str(idle), reason=reason)
     zones = _zones(s)
     risk = _held_at_the_servers(s, idle)
@@ -144,7 +134,7 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
                 "proxy_set_header",
                 "Connection",
                 "",
-                reason="default is close",
+                reason="the default is close",
             ),
         ]
     is_known = s.concurrency.provenance != "assumed"
@@ -174,21 +164,21 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 _THREADS = 8
-"""Threads or processes of a server that has one for each connection, and is small."""
+"""Threads or processes of a small server that has one for each connection."""
 
 
 def _harmless(s: Situation) -> int:
-    """Idle connections of a worker of which those of all leave each server a thread for another.
+    """Idle connections per worker that leave each server a free thread.
 
-    0 where even one for each worker is more, or nobody knows how many workers there are.
+    0 where even one per worker is too many, or the number of workers is not known.
     """
-    servers = min((addresses_of(one.servers) for one in s.site.upstreams), default=0)
+    servers = min((addresses_of(upstream.servers) for upstream in s.site.upstreams), default=0)
     each = _THREADS * servers // s.workers if s.workers_are_known else 0
     return min(SMALLEST_KEPT, each)
 
 
 def as_proposed(decision: Decision) -> Decision:
-    """The decision for a configuration that stands, where the requests at once are assumed."""
+    """The decision for an existing configuration, without settings if the peak is assumed."""
     if decision.confidence != "low" or not decision.settings:
         return decision
     return replace(
@@ -201,15 +191,15 @@ def as_proposed(decision: Decision) -> Decision:
 
 
 _ALL_PORTS: Final = (1024, 65535)
-"""Ports that no service of the system has by right (RFC 6335, section 6)."""
+"""Ports outside the range of system services (RFC 6335, section 6)."""
 _PORTS: Final = _ALL_PORTS[1] - _ALL_PORTS[0] + 1
 
 
 def _ports_held(s: Situation) -> tuple[int, int] | None:
-    """Connections to one address of the servers at the peak, and the local ports for them.
+    """Connections to one server address at the peak, and the local ports, where these are too few.
 
-    Null where all have one, or something is not known: a connection takes a port of its own
-    towards each address and port, and a socket file none.
+    None where there are enough or something is not known. A connection takes one local port for
+    each remote address and port, and none for a unix socket.
     """
     groups = s.site.upstreams
     addresses = {one for group in groups for one in group.servers if "unix:" not in one}
@@ -221,7 +211,7 @@ def _ports_held(s: Situation) -> tuple[int, int] | None:
 
 
 def _more_ports(s: Situation) -> list[HostSetting]:
-    """All ports that there are, where the peak needs more than there are by default."""
+    """The widest range of local ports, where the peak needs more than the current one."""
     if (held := _ports_held(s)) is None or held[1] >= _PORTS:
         return []
     return [
@@ -230,27 +220,27 @@ def _more_ports(s: Situation) -> list[HostSetting]:
             name=PORTS_SYSCTL,
             value=" ".join(map(str, _ALL_PORTS)),
             before=s.facts.kernel.sysctls.get(PORTS_SYSCTL, ""),
-            reason=f"{held[0]} connections to one address of the servers, {held[1]} ports for them",
+            reason=f"{held[0]} connections to one server address need more than {held[1]} ports",
             decision="upstream-keepalive",
         )
     ]
 
 
 def _lacking_ports(s: Situation) -> list[str]:
-    """Servers or own addresses that the peak needs, where ports are what is short."""
+    """A risk with the number of addresses that the peak needs, where local ports are too few."""
     if (held := _ports_held(s)) is None:
         return []
     each, ports = held
     text = (
-        f"{each} connections at once to one address of the servers need as many local ports, and "
-        f"this host has {ports}"
+        f"{each} concurrent connections to one server address need as many local ports, and this "
+        f"host has {ports}"
     )
     times = math.ceil(each / max(ports, _PORTS))
     if times == 1:
-        return [f"{text}: all of them ({PORTS_SYSCTL}) are enough"]
+        return [f"{text}: the full range is enough ({PORTS_SYSCTL})"]
     most = max(ports, _PORTS)
-    more = f"{times} times as many addresses or ports of the servers, or {times} of this host"
-    return [f"{text}, {most} at most: it takes {more} (proxy_bind)"]
+    more = f"{times} times as many server addresses or ports, or {times} addresses of this host"
+    return [f"{text}, and can have {most}: use {more} (proxy_bind)"]
 
 
 def _ports(s: Situation) -> list[Evidence]:
@@ -264,37 +254,36 @@ def _ports(s: Situation) -> list[Evidence]:
 def _summary(idle: int, *, is_known: bool, is_default: bool) -> str:
     if not is_known:
         left = f"Left at the default, {_SINCE_1_29_7}" if is_default else "Left off"
-        return f"{left}: how many requests are under way at once is only assumed, and {_HELD}."
+        return f"{left}: the peak of concurrent requests is only assumed, and {_HELD}."
     if is_default:
         return (
-            f"keepalive {idle}, each for {IDLE_TIME} at most: the default is {_SINCE_1_29_7}; "
+            f"keepalive {idle}, each idle for at most {IDLE_TIME}: the default is {_SINCE_1_29_7}; "
             "HTTP/1.1 and an empty Connection are defaults too."
         )
     return f"keepalive {idle}: without it each request opens a connection to the origin."
 
 
 def _held_at_the_servers(s: Situation, idle: int) -> str:
-    """The load that the servers of a group must bear."""
+    """The risk of idle connections for the servers of an upstream."""
     each = f"keepalive {idle} in each worker"
     if s.workers_are_known:
         each = f"{s.workers * idle} ({plural(s.workers, 'worker')} x keepalive {idle})"
     return (
         f"idle connections of all workers add up at the servers of an upstream: {each}; {_HELD} "
-        "(Apache prefork, an application with a few threads), so that it needs more of these"
+        "(Apache prefork, an application with few threads), so it may need more of these"
     )
 
 
 def addresses_of(servers: Sequence[str]) -> int:
-    """Addresses that ``server`` lines (their arguments) may have together."""
-    return sum(1 if _IS_ADDRESS.match(one) else ADDRESSES_OF_NAME for one in servers)
+    """Upper bound of the addresses in the arguments of ``server`` directives."""
+    return sum(1 if _IS_ADDRESS.match(server) else ADDRESSES_OF_NAME for server in servers)
 
 
 def zone_size(servers: Sequence[str]) -> str:
-    """Room for the addresses of ``server`` lines (their arguments), in nginx's notation.
+    """Size of a zone for the arguments of ``server`` directives, in nginx's notation.
 
-    A zone without room for all is an error at start, and at the next reload after a name got more
-    addresses: "no memory in upstream zone". How many a name has nobody says for ever, and memory
-    that is not used costs nothing, so that a name gets a large one.
+    nginx does not start, or reload after a name got more addresses, with a zone that is too small:
+    "no memory in upstream zone". Unused memory costs nothing, so names get a large zone.
     """
     addresses = addresses_of(servers)
     has_names = not all(map(_IS_ADDRESS.match, servers))
@@ -315,7 +304,7 @@ def _zones(s: Situation) -> list[Setting]:
             f"upstream_{upstream.name}",
             zone_size(upstream.servers),
             block=upstream.name,
-            reason="the workers share what they know of failed servers",
+            reason="workers share the state of failed servers",
         )
         for upstream in s.site.upstreams
     ]
@@ -326,56 +315,53 @@ _READ_TIMEOUT_SECONDS = 60
 """``proxy_read_timeout``. Source: ngx_http_proxy_merge_loc_conf."""
 _MOST_SECONDS = 86_400
 _ROOM = 2.0
-"""Over the longest silence: a heartbeat may come late."""
+"""Factor over the longest silence, since a heartbeat may be late."""
 
 
 def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
-    """``streaming``: streams of events (notifications, tokens of a model) passed on as they come.
+    """``streaming``: event streams (notifications, tokens of a model) passed on unbuffered.
 
-    Somebody must tell of them: the site (``[site] streams``), a configuration whose locations say
-    so (their path, ``Accept: text/event-stream``, ``X-Accel-Buffering``), or a log with such a
-    location. A buffered answer is passed on when a buffer is full or the answer ends: asked for in
-    HTTP/1.0, which was nginx's default up to 1.29.6, that is after sixteen events of 256 bytes.
-    Forty streams of 20 such events a second came 14 events at a time and 0.35 s late (p50), with
-    ``proxy_buffering off`` each by itself and 0.1 ms late; gzip of ``text/event-stream`` held a
-    stream of 100 events back to its end (2026-11-24, nginx 1.22.1, ``benchmarks/README.md``).
-    ``proxy_buffering off`` in the location of the stream passes on each read, whatever the server
-    answers with, and has gzip flush it. In HTTP/1.1 a server that answers in chunks needs none of
-    it, nor one that says ``X-Accel-Buffering: no``.
+    Streams are known from the site (``[site] streams``), from a configuration (the path of a
+    location, ``Accept: text/event-stream``, ``X-Accel-Buffering``), or from a log with such a
+    location. nginx passes a buffered response on when a buffer is full or the response ends: with
+    HTTP/1.0, its default up to 1.29.6, after sixteen events of 256 bytes. Forty streams of 20 such
+    events a second arrived 14 events at a time and 0.35 s late (p50); with ``proxy_buffering off``
+    they arrived one by one and 0.1 ms late. gzip of ``text/event-stream`` delayed a stream of 100
+    events to its end (2026-11-24, nginx 1.22.1, ``benchmarks/README.md``).
 
-    nginx gives up on a stream that says nothing for ``proxy_read_timeout`` (60 s). How long one is
-    silent only its maker knows: where the site says so (``stream_silence_seconds``) there is room
-    for twice that.
+    ``proxy_buffering off`` in the location passes each read on, whatever the upstream sends, and
+    makes gzip flush it. An upstream that sends chunked HTTP/1.1 or ``X-Accel-Buffering: no`` does
+    not need it.
+
+    nginx closes a stream that is silent for ``proxy_read_timeout`` (60 s). Where the site declares
+    the longest silence (``stream_silence_seconds``), the timeout is twice that.
     """
-    evidence = _told(s)
+    evidence = _stream_evidence(s)
     if not evidence:
         return not_applicable(
             "streaming",
-            "Nothing tells of streams of events.",
-            flips="[site] streams names the locations that they have",
+            "No event streams are known.",
+            flips="[site] streams names their locations",
         )
     if s.kind in ("static", "media") and not s.site.upstreams:
         return not_applicable(
             "streaming",
-            "Nothing is fetched from an upstream that could stream.",
+            "There is no upstream that could stream.",
             evidence=evidence,
             flips="the site has an upstream",
         )
     locations = list(dict.fromkeys(str(one.value) for one in evidence))
     silence = s.site.stream_silence_seconds
-    said = ", ".join(locations)
-    risks = [
-        "limit_rate does nothing there, and a slow client holds its upstream's connection",
-    ]
+    risks = ["limit_rate has no effect there, and a slow client occupies an upstream connection"]
     if silence is None:
         risks.append(
-            f"a stream that says nothing for {_READ_TIMEOUT_SECONDS} s is cut "
-            "(proxy_read_timeout): send heartbeats, or say [site] stream_silence_seconds"
+            f"a stream that is silent for {_READ_TIMEOUT_SECONDS} s is closed "
+            "(proxy_read_timeout): send heartbeats, or set [site] stream_silence_seconds"
         )
     return Decision(
         id="streaming",
         verdict="set",
-        summary=f"Not buffered: {said}; an event is passed on when it comes.",
+        summary=f"Not buffered: {', '.join(locations)}; events are passed on as they arrive.",
         settings=[line for location in locations for line in _lines(s, location, silence)],
         evidence=[
             *evidence,
@@ -393,16 +379,17 @@ def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
             ),
         ],
         confidence="medium",
-        flips_when=["its server answers in chunks or says X-Accel-Buffering: no itself"],
+        flips_when=["the upstream sends chunked HTTP/1.1 or X-Accel-Buffering: no"],
         risks=risks,
         next_command=WATCH_COMMAND,
     )
 
 
-def _told(s: Situation) -> list[Evidence]:
-    """The locations of streams, each with who told of it."""
+def _stream_evidence(s: Situation) -> list[Evidence]:
+    """The locations of streams as evidence."""
     found = [
-        Evidence(fact="site.streams", value=one, provenance="declared") for one in s.site.streams
+        Evidence(fact="site.streams", value=location, provenance="declared")
+        for location in s.site.streams
     ]
     learnt = s.workload.traffic.locations if s.workload.traffic else []
     return found + [
@@ -415,17 +402,17 @@ def _told(s: Situation) -> list[Evidence]:
 
 
 def _lines(s: Situation, location: str, silence: float | None) -> list[Setting]:
-    why = "events are passed on as they come, whatever their server answers with"
+    why = "events are passed on as they arrive, whatever headers the upstream sends"
     found = [setting("streaming", "location", "proxy_buffering", "off", reason=why, block=location)]
     if s.kind == "cache":
-        why = "no stream is an object that could be kept for others"
+        why = "a stream cannot be cached"
         found.append(
             setting("streaming", "location", "proxy_cache", "off", reason=why, block=location)
         )
     if silence is not None and silence * _ROOM > _READ_TIMEOUT_SECONDS:
         seconds = math.ceil(min(_MOST_SECONDS, silence * _ROOM))
-        said = f"for {silence:g} s" if silence < _MOST_SECONDS else "for as long as it likes"
-        why = f"a stream may say nothing {said}"
+        limit = f"for {silence:g} s" if silence < _MOST_SECONDS else "indefinitely"
+        why = f"a stream may be silent {limit}"
         timeout = f"{seconds}s"
         found.append(
             setting(

@@ -1,4 +1,4 @@
-"""The workers and their limits: ``workers``, ``connections``, ``file-limits``."""
+"""Workers and their limits: ``workers``, ``connections``, ``file-limits``."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from nginx_tune.documents.units import percent_text, plural
 
 
 def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
-    """``workers``: ``worker_processes`` where containers lie about CPUs.
+    """``workers``: ``worker_processes``, also in containers with a CPU limit.
 
-    One worker for each CPU that can really be used. ``auto`` counts the CPUs that are online: right
-    on a host of one's own, too many under a cgroup quota or, with glibc, under a cpuset: the
-    workers then share few CPUs and hold each other up. No ``worker_cpu_affinity``: it pins the
-    threads of a pool to the one CPU of their loop, and the scheduler does well without.
+    One worker for each usable CPU. ``auto`` counts all online CPUs, which is right on a dedicated
+    host and too many under a cgroup quota or, with glibc, under a cpuset: the workers then compete
+    for few CPUs. ``worker_cpu_affinity`` is not set: it pins the threads of a pool to the single
+    CPU of their worker, and the scheduler does well without it.
 
-    Fewer than CPUs where many disks decide: each worker has a pool of threads for each disk, and
-    all threads together have a bound (2,048), so that a worker more is fewer threads on each disk.
-    Workers are then as many as leave each pool eight threads, and never fewer than four times the
-    CPU time of what disks, memory and link can give.
+    A host limited by many disks gets fewer workers than CPUs. Each worker has a thread pool for
+    each disk, and all threads share a limit (2,048), so another worker means fewer threads per
+    disk. There are then as many workers as leave each pool eight threads, but enough for four times
+    the CPU time that disks, memory and link can use.
     """
     cpu = s.facts.cpu
     wanted = wanted_workers(s.facts)
@@ -50,7 +50,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         Quantity("cpu.cpuset", cpu.cpuset, "CPUs"),
         Quantity("cpu.quota_cpus", cpu.quota_cpus, "CPUs"),
         Quantity("cpu.effective", cpu.effective, "CPUs"),
-        Quantity("periods held back by the quota", throttled_share(cpu)),
+        Quantity("share of periods throttled by the quota", throttled_share(cpu)),
         Quantity("cpu.steal_ratio", cpu.steal_ratio or None),
     )
     if s.disk_workers is not None:
@@ -60,7 +60,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         reason = f"{cpu.effective:g} of {cpu.online} CPUs are usable ({which}); auto counts all"
         if wanted == MAX_WORKERS < cpu.effective:
             reason = (
-                f"the most that is set here, for {cpu.effective:g} usable CPUs; auto counts all"
+                f"the most that nginx-tune sets, for {cpu.effective:g} usable CPUs; auto counts all"
             )
         return Decision(
             id="workers",
@@ -71,7 +71,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
             confidence="high",
             flips_when=["the container's CPU limit changes"],
             risks=[
-                "a fixed number does not follow a changed limit",
+                "a fixed number does not follow a change of the limit",
                 *_throttled(s.facts.cpu),
                 *_affinity(plan),
             ],
@@ -80,10 +80,11 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="workers",
             verdict="set",
-            summary="auto: the number of CPUs is not known; nginx's default would be one worker.",
+            summary="auto: the number of CPUs is not known; nginx's default is one worker.",
             settings=[
                 setting(
-                    "workers", "main", "worker_processes", "auto", reason="one a CPU; default is 1"
+                    *("workers", "main", "worker_processes", "auto"),
+                    reason="one per CPU; nginx's default is 1",
                 )
             ],
             confidence="low",
@@ -92,7 +93,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         )
     reason = f"one for each of {effective_cpus(s.facts).value:g} CPUs; nginx's default is 1"
     automatic = setting("workers", "main", "worker_processes", "auto", reason=reason)
-    if cpu.effective is not None:  # auto would only follow CPUs that are added
+    if cpu.effective is not None:  # auto differs only once CPUs are added
         same = range(wanted, _AS_GOOD * wanted + 1)
         automatic = replace(automatic, same=[*map(str, same)])
     return Decision(
@@ -102,7 +103,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
         settings=[automatic],
         evidence=evidence,
         confidence="high" if cpu.effective is not None else "medium",
-        flips_when=["nginx runs under a CPU limit below the CPUs online"],
+        flips_when=["nginx runs under a CPU limit below the number of online CPUs"],
         risks=[*_throttled(cpu), *_affinity(plan)],
     )
 
@@ -110,8 +111,8 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
 def _for_disks(s: Situation, plan: PoolPlan, workers: int, evidence: list[Evidence]) -> Decision:
     disks = len(s.data_paths)
     reason = (
-        f"{disks} disks decide, not {effective_cpus(s.facts).text}: {plan.threads} threads of each "
-        f"worker read each disk, and all may be {MAX_THREADS_ALL_WORKERS}"
+        f"{disks} disks are the limit, not {effective_cpus(s.facts).text}: each worker has "
+        f"{plan.threads} threads per disk, and {MAX_THREADS_ALL_WORKERS} in all is the most"
     )
     fixed = setting("workers", "main", "worker_processes", str(workers), reason=reason)
     return Decision(
@@ -119,14 +120,14 @@ def _for_disks(s: Situation, plan: PoolPlan, workers: int, evidence: list[Eviden
         verdict="set",
         summary=f"{workers}: {reason}.",
         settings=[fixed],
-        evidence=[*evidence, *known(Quantity("disks with a pool of their own", disks))],
+        evidence=[*evidence, *known(Quantity("disks with their own pool", disks))],
         confidence="medium",
         flips_when=[
             "per-disk-pools is not enabled",
-            "memory or faster disks give more than these workers have CPU time for",
+            "more memory or faster disks give more work than these workers have CPU time for",
         ],
         risks=[
-            "other sites of this nginx that need many CPUs have these workers alone",
+            "other sites of this nginx have only these workers, even if they need more CPUs",
             *_throttled(s.facts.cpu),
             *_affinity(plan),
         ],
@@ -135,47 +136,51 @@ def _for_disks(s: Situation, plan: PoolPlan, workers: int, evidence: list[Eviden
 
 
 def _throttled(cpu: Cpu) -> list[str]:
-    """A quota is spent by all that runs at once: threads and other processes of the group too."""
+    """The risk of a CPU quota that throttles, which threads and other processes use up too."""
     share = throttled_share(cpu)
     if cpu.throttled is None or share is None or share < THROTTLED_RATIO:
         return []
-    held = f"the quota of {cpu.throttled.directory} held its group back in {percent_text(share, 2)}"
-    return [f"{held} of the periods: fewer workers add no CPU time, a higher limit does"]
+    return [
+        (
+            f"the CPU quota of {cpu.throttled.directory} throttled {percent_text(share, 2)} of the "
+            "periods: raise the limit; fewer workers do not help"
+        )
+    ]
 
 
 def _affinity(plan: PoolPlan) -> list[str]:
-    """Threads are made after the worker was pinned, and inherit that."""
+    """The risk of pinned workers, whose threads inherit the CPU."""
     if not plan.on:
         return []
-    return [
-        "worker_cpu_affinity would pin every thread of a pool to the CPU of its loop: leave it out"
-    ]
+    return ["worker_cpu_affinity would pin all threads of a pool to the CPU of its worker"]
 
 
 def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
     """``connections``: ``worker_connections``.
 
     Slots are per worker and count clients, upstream connections and listeners; a proxied client
-    takes two. When none is free nginx closes idle keepalive connections, then new ones right after
-    accepting them: the client sees a reset and the access log nothing. Over HTTP/3 each stream
-    takes one, those of control too: six for an idle client. A slot costs 432 bytes, taken at start,
-    so the number has room for idle connections but stays below a tenth of the memory and below what
-    the descriptor limit carries.
+    takes two. When none is free nginx closes idle keepalive connections, and then new connections
+    right after accepting them: the client sees a reset, and the access log has no line. With HTTP/3
+    each stream takes a slot, control streams too: six for an idle client. A slot takes 432 bytes
+    from the start, so the number leaves room for idle connections but stays below a tenth of the
+    memory and within the descriptor limit.
     """
     d = plan_descriptors(s)
-    each = "client and upstream take a slot each" if d.slots_per_client > 1 else "a slot a client"
+    each = "one slot per client"
+    if d.slots_per_client > 1:
+        each = "one slot each for client and upstream"
     if of_quic := slots_of_a_client(s):
         own = d.slots_per_client - of_quic
-        each = f"a client of HTTP/3 takes {of_quic} slots when idle, and {own} for each request"
+        each = f"an HTTP/3 client takes {of_quic} slots when idle, and {own} per request"
     reason = f"{each}; {d.bound_by}" if d.bound_by else each
     if d.needed > d.connections:
         carried = d.connections // d.slots_per_client * s.workers
-        reason += f"; this host carries about {carried:,} of {s.concurrency.value:,.0f} clients"
+        reason += f"; enough for about {carried:,} of {s.concurrency.value:,.0f} clients"
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
     return Decision(
         id="connections",
         verdict="raise" if d.connections > DEFAULT_CONNECTIONS else "lower",
-        summary=f"{d.connections} a worker ({d.connections * s.workers} in all); {reason}.",
+        summary=f"{d.connections} per worker ({d.connections * s.workers} in all); {reason}.",
         settings=[
             setting(
                 "connections", "events", "worker_connections", str(d.connections), reason=reason
@@ -191,8 +196,8 @@ def decide_connections(s: Situation, _plan: PoolPlan) -> Decision:
         confidence="medium" if s.concurrency.provenance != "assumed" else "low",
         flips_when=[
             (
-                f"a worker has more than {d.connections // d.slots_per_client} clients at once, "
-                "idle keepalive ones included"
+                f"a worker has more than {d.connections // d.slots_per_client} concurrent clients, "
+                "including idle keepalive connections"
             )
         ],
         risks=[f"{d.connections * CONNECTION_BYTES // 1024} KiB of memory in each worker"],
@@ -205,30 +210,30 @@ def _provenance(s: Situation) -> Provenance:
 
 
 _AS_GOOD = 2
-"""Workers for each CPU up to which fewer would change next to nothing: idle ones cost memory."""
+"""Workers per CPU up to which a lower number makes no difference."""
 ENOUGH_DESCRIPTORS = 65_536
-"""A hard limit that no decision here runs into."""
-DESCRIPTORS_NEEDED = "descriptors a worker needs"
-DESCRIPTORS_EACH = "descriptors a connection"
-"""The names of those numbers in the evidence."""
+"""Hard limit that no decision reaches."""
+DESCRIPTORS_NEEDED = "descriptors needed per worker"
+DESCRIPTORS_EACH = "descriptors per connection"
+"""Names of these numbers in the evidence."""
 
 
 def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
-    """``file-limits``: ``worker_rlimit_nofile`` against the hard limit.
+    """``file-limits``: ``worker_rlimit_nofile`` and the hard limit.
 
-    A request holds a descriptor for the client and one for a file or an upstream, and the open file
-    cache holds its own. Before it serves anybody a worker has all log files open, those of every
-    virtual host, and all listeners, of all workers with ``reuseport``. When they run out open()
-    fails (the client gets status 500) and connections wait in the accept queue; a worker that has
-    none left at its start serves nobody (epoll_create() failed, 24: Too many open files). The soft
-    limit that nginx is started with is often 1024; nginx raises it up to the hard limit by itself,
-    above that only with CAP_SYS_RESOURCE.
+    A request takes a descriptor for the client and one for a file or an upstream; the open file
+    cache takes its own. At its start a worker already has all log files open, those of every
+    virtual host, and all listeners, with ``reuseport`` those of all workers. When descriptors run
+    out, open() fails (the client gets status 500) and connections wait in the accept queue. A
+    worker that has none left at its start cannot serve at all (epoll_create() failed, 24: Too many
+    open files). The soft limit that nginx starts with is often 1024. nginx can raise it up to the
+    hard limit, and beyond that only with CAP_SYS_RESOURCE.
 
-    ``worker_rlimit_nofile`` sets the limit, whatever it was: what is written is the need, and
-    nothing where the limit that nginx is started with is enough. More than the hard limit would be
-    refused to a master without CAP_SYS_RESOURCE (setrlimit() fails with EPERM, and workers go on
-    with the old limit). The limits of who read the facts, a shell's, are not nginx's: where theirs
-    is below the need nothing is written, which might be lower than what workers have.
+    ``worker_rlimit_nofile`` replaces the limit, so the value is the need, and nothing is written
+    where nginx already starts with enough. A master without CAP_SYS_RESOURCE cannot exceed the hard
+    limit (setrlimit() fails with EPERM, and workers keep the old limit). Facts read in a shell have
+    the limits of the shell, not of nginx. Where those are below the need nothing is written, since
+    it might lower the workers' limit.
     """
     d = plan_descriptors(s)
     held_open = open_files(s)
@@ -251,7 +256,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
             summary=f"The soft limit of {d.soft} descriptors already covers {needed}.",
             evidence=evidence,
             confidence="medium",
-            flips_when=[f"nginx is started with a soft limit below {wanted}"],
+            flips_when=[f"nginx starts with a soft limit below {wanted}"],
         )
     reason = _reason(d, held_open)
     short = needed > d.ceiling or d.bound_by == BOUND_BY_LIMIT
@@ -263,19 +268,19 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id="file-limits",
         verdict="raise" if nofile > soft else "set",
-        summary=f"{nofile} descriptors a worker: {reason}"
-        + (f"; {d.ceiling_fact} of {d.ceiling} allows no more." if short else "."),
+        summary=f"{nofile} descriptors per worker: {reason}"
+        + (f"; {d.ceiling_fact} is {d.ceiling}." if short else "."),
         settings=[
             setting("file-limits", "main", "worker_rlimit_nofile", str(nofile), reason=reason)
         ],
         host_settings=_raised(limits, enough, reason) if short else [],
         evidence=evidence,
         confidence="medium" if d.soft is not None else "low",
-        flips_when=[f"the soft limit nginx is started with is {wanted} or more"],
+        flips_when=[f"nginx starts with a soft limit of {wanted} or more"],
         risks=[
             (
-                "a master without CAP_SYS_RESOURCE cannot pass its hard limit; it logs an alert "
-                "and goes on with the old limit"
+                "a master without CAP_SYS_RESOURCE cannot exceed its hard limit: it logs an alert "
+                "and keeps the old limit"
             )
         ],
         next_command=f"systemctl edit nginx  # LimitNOFILE={enough}" if short else "",
@@ -291,25 +296,25 @@ def _reason(d: DescriptorPlan, held_open: int) -> str:
 
 
 def _left(d: DescriptorPlan, reason: str, wanted: int, evidence: list[Evidence]) -> Decision:
-    """Nothing is written: it might be lower than what workers have, and would not be enough."""
+    """The decision where only the reader's limit is known: a line might lower the workers' own."""
     return Decision(
         id="file-limits",
         verdict="not_enough_evidence",
-        summary=f"Left as it is: {wanted} descriptors a worker are wanted ({reason}), and only the "
-        f"limit of {d.ceiling} of whoever read the facts is known. A line in nginx.conf would "
-        "hold whatever nginx is started with, which may be more.",
+        summary=f"Unchanged: each worker needs {wanted} descriptors ({reason}), but the facts only "
+        f"have the limit of the shell that read them, {d.ceiling}. nginx may start with more, "
+        "which worker_rlimit_nofile would lower.",
         evidence=evidence,
         confidence="low",
-        flips_when=[f"the hard limit nginx is started with is {wanted} or more"],
+        flips_when=[f"nginx starts with a hard limit of {wanted} or more"],
         next_command=FACTS_COMMAND,
     )
 
 
 def _raised(limits: Limits, enough: int, reason: str) -> list[HostSetting]:
-    """The unit's limit and the kernel's, each where it is lower."""
-    asked = []
+    """The unit's limit and the kernel's, where they are too low."""
+    raised = []
     if limits.nofile_hard is None or limits.nofile_hard < enough:
-        asked.append(
+        raised.append(
             HostSetting(
                 kind="unit",
                 name="LimitNOFILE",
@@ -320,14 +325,14 @@ def _raised(limits: Limits, enough: int, reason: str) -> list[HostSetting]:
             )
         )
     if limits.nr_open is not None and limits.nr_open < enough:
-        asked.append(
+        raised.append(
             HostSetting(
                 kind="sysctl",
                 name="fs.nr_open",
                 value=str(enough),
                 before=str(limits.nr_open),
-                reason="no limit of a process can be higher",
+                reason="no process can have a higher limit",
                 decision="file-limits",
             )
         )
-    return asked
+    return raised

@@ -254,7 +254,7 @@ def test_no_thread_is_needed_for_transfers_that_are_not_there(provenance: Proven
     assert line.args[1] == "threads=16"
     assert "would be needed" not in d.summary
     is_known = provenance == "declared"
-    assert ("less than one cold transfer a worker" in line.reason) == is_known
+    assert ("less than one cold transfer per worker" in line.reason) == is_known
     assert ("the peak of cold transfers is not known" in line.reason) != is_known
     assert any("busiest worker" in e.fact for e in d.evidence) == is_known
 
@@ -503,7 +503,7 @@ def test_quota_counts_and_online_does_not() -> None:
 
 def test_workers_beyond_the_bound_have_their_own_reason() -> None:
     d = one(decide(host(cpus=4096), load(), site=site()), "workers")
-    assert (settings(d), "the most that is set here" in d.summary) == (
+    assert (settings(d), "the most that nginx-tune sets" in d.summary) == (
         ["worker_processes 512"],
         True,
     )
@@ -527,7 +527,7 @@ def test_so_many_clients_have_slots_or_are_said_not_to_fit() -> None:
     assert int(half_a_million.settings[0].args[0]) * 8 >= 2 * 500_000
     assert "this host carries" not in half_a_million.summary
     too_many = one(decide(wide, load("proxy", peak=20e6), site=site()), "connections")
-    assert "this host carries about 2,09" in too_many.summary
+    assert "enough for about 2,09" in too_many.summary
     assert "of 20,000,000 clients" in too_many.summary
 
 
@@ -604,7 +604,7 @@ def test_old_nginx_gets_no_reuseport_that_its_audit_warns_of(version: str, verdi
         d = one(decide(host(cpus=16, nginx=nginx(version)), workload, site=site()), "reuseport")
         assert (d.verdict, bool(d.settings)) == (verdict, verdict == "enable")
         if version in ("1.10.3", "1.13.3"):
-            assert "it needs 1.13.4" in d.summary
+            assert "1.13.4 fixed it" in d.summary
             assert d.flips_when == ["nginx is 1.13.4 or newer"]
 
 
@@ -741,15 +741,17 @@ def test_a_quota_that_throttles_is_said_beside_the_workers() -> None:
         facts = msgspec.structs.replace(host(), cpu=cpu)
         d = one(decide(facts, load(), site=site()), "workers")
         assert settings(d) == ["worker_processes 2"]
-        assert any("back in 50 % of the periods" in risk for risk in d.risks) == expected
-        assert any(e.fact == "periods held back by the quota" for e in d.evidence) == expected
+        assert any("throttled 50 % of the periods" in risk for risk in d.risks) == expected
+        assert (
+            any(e.fact == "share of periods throttled by the quota" for e in d.evidence) == expected
+        )
 
 
 @each_row(
     ("peak", "servers", "said", "is_raised"),
     [
-        (500_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "4 times as many addresses", True),
-        (100_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "are enough", True),
+        (500_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "4 times as many server addresses", True),
+        (100_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "is enough", True),
         (20_000, ["10.0.0.1:9000", "10.0.0.2:9000"], "", False),
         (500_000, ["unix:/run/app.sock"], "", False),
     ],
@@ -839,7 +841,7 @@ def test_workers_are_weighed_against_many_disks(disks: int, cpus: int, *, fewer:
     assert (count != "auto") == fewer
     if fewer:
         assert 1 <= int(count) < cpus
-        assert f"{disks} disks decide" in workers.summary
+        assert f"{disks} disks are the limit" in workers.summary
     assert each >= 2
     assert each * disks * (int(count) if fewer else cpus) <= 2048
 
@@ -868,7 +870,9 @@ def test_pools_that_stay_out_leave_a_worker_for_each_cpu() -> None:
 def test_disks_that_cannot_give_what_is_asked_are_the_headline() -> None:
     link = Network(links=[Link(name="eth0", speed_bits_per_second=100 * 10**9)])
     said = many_disks(12, 64, network=link).headline
-    assert said.startswith("This host cannot fill its link of 11.6 GiB/s nor give the 9,000")
+    assert said.startswith(
+        "This host cannot fill its link of 11.6 GiB/s or serve the load of 9,000"
+    )
     assert "12 disks" in said
     text = emit_decided(many_disks(12, 64, network=link), complete_site(site(), host(), "cache"))
     assert "# This host cannot fill its link" in text
@@ -899,21 +903,21 @@ def test_what_binds_is_named_with_its_figure(
     )
     assert found.bindings[0].resource == resource
     assert f"{number_text(found.bindings[0].requests_per_second)} requests/s" in found.binding
-    assert " now: " in found.binding
+    assert ", below the load of " in found.binding
     # A rate far beyond it is what the host cannot give; one far below binds nothing.
     far = load(**words | {"rate": 100 * found.bindings[0].requests_per_second})
     assert decide(host(**facts), far, site=site()).headline.startswith("This host cannot ")
     few = load(**words | {"rate": found.bindings[0].requests_per_second / 100})
     least = decide(host(**facts), few, site=site())
-    assert least.binding.startswith("Nothing binds at")
+    assert "; the load of " in least.binding
     assert not least.headline
 
 
 def test_clients_beyond_all_connections_are_the_headline() -> None:
     facts = msgspec.structs.replace(host(), limits=Limits(nofile_hard=4096, nr_open=4096))
     found = decide(facts, load("proxy", peak=500_000), site=site())
-    assert "This host cannot carry 500,000 clients at once" in found.headline
-    assert "origin may bind" in found.binding
+    assert "This host cannot serve 500,000 concurrent clients" in found.headline
+    assert "origin may be a lower limit" in found.binding
 
 
 def test_unmeasured_disks_are_judged_by_the_smaller_regret() -> None:
@@ -925,7 +929,7 @@ def test_unmeasured_disks_are_judged_by_the_smaller_regret() -> None:
     )
     found = one(decide(facts, workload, site=site()), "thread-pools")
     assert found.verdict == "enable"
-    assert "nobody measured the disks" in found.summary
+    assert "the disks were not measured" in found.summary
     assert found.confidence == "low"
     assert "--disks" in found.next_command
     small = load("static", data_bytes=GIBIBYTE // 4, file_bytes=20_000, rate=800, peak=40)

@@ -58,13 +58,13 @@ def test_requests_that_read_no_file_make_pools_pay_where_they_wait_for_long() ->
     facts, workload, asked = mixed(others=50.0)
     decision = pools(facts, workload, TLS)
     assert decision.verdict == "enable"
-    assert "requests that read no file wait" in decision.summary
+    assert "requests without a file wait" in decision.summary
     s = situation_of(facts, workload, site=asked)
     assert s.blocking_inputs is not None
     (found,) = forecast_gain(s, s.blocking_inputs, plan_pools(s))
     assert found.metric == "ratio(memory.mean)"
     assert found.expected < 0.5
-    assert any("a large answer itself takes" in risk for risk in decision.risks)
+    assert any("a large response takes" in risk for risk in decision.risks)
 
 
 @each_row(("others", "rate"), [(0.0, 11.0), (50.0, 0.2)])
@@ -109,7 +109,7 @@ def test_nothing_is_foretold_of_a_link_that_more_is_asked_of_than_it_carries(
     decision = pools(facts, workload)
     assert ("page_cache.hit_ratio" in metrics(decision)) is told
     assert told or BLOCKED not in metrics(decision)
-    assert any("% of what the way to the clients carries" in r for r in decision.risks) is not told
+    assert any("% of the capacity towards the clients" in r for r in decision.risks) is not told
 
 
 def test_the_range_begins_where_no_two_files_meet() -> None:

@@ -61,18 +61,18 @@ def test_who_asks_for_it_gets_it_with_a_socket_for_each_worker() -> None:
 @each_row(
     ("facts", "given", "verdict", "said"),
     [
-        (machine("1.22.1"), secure(), "not_applicable", "without HTTP/3"),
-        (machine("1.26.3", FLAGS), secure(), "not_applicable", "without HTTP/3"),
+        (machine("1.22.1"), secure(), "not_applicable", "no HTTP/3"),
+        (machine("1.26.3", FLAGS), secure(), "not_applicable", "no HTTP/3"),
         (machine("1.26.3", []), secure(), "not_enough_evidence", "not known"),
         (machine(), secure(tls=None), "not_applicable", "no certificate"),
         (
             machine(),
             secure(tls=replace(TLS, protocols=["TLSv1.2"])),
             "not_applicable",
-            "TLS 1.3 alone",
+            "needs TLS 1.3",
         ),
-        (machine(), secure(listen=["unix:/run/x"]), "not_applicable", "a unix socket"),
-        (machine(), secure(listen=["80", "unix:/x ssl"]), "not_applicable", "a unix socket"),
+        (machine(), secure(listen=["unix:/run/x"]), "not_applicable", "unix sockets"),
+        (machine(), secure(listen=["80", "unix:/x ssl"]), "not_applicable", "unix sockets"),
     ],
 )
 def test_what_it_cannot_be_had_without(facts: Facts, given: Site, verdict: str, said: str) -> None:
@@ -158,7 +158,7 @@ def test_each_client_takes_several_slots() -> None:
     with_it = of(decided(machine(), secure()), "connections")
     without = of(decided(machine(), secure(http3=False)), "connections")
     assert int(with_it.settings[0].args[0]) >= 4 * int(without.settings[0].args[0])
-    assert "HTTP/3 takes 6 slots" in with_it.summary
+    assert "HTTP/3 client takes 6 slots" in with_it.summary
     assert "HTTP/3" not in without.summary
 
 

@@ -50,7 +50,7 @@ def test_pools_end_the_turns_that_others_wait_for() -> None:
     assert "in one turn" in decision.summary
     assert decision.predicted[0].metric == "ratio(memory.mean)"
     assert decision.predicted[0].expected < 0.5
-    assert any("a large answer itself takes" in risk for risk in decision.risks)
+    assert any("a large response takes" in risk for risk in decision.risks)
     assert any("sent in one turn" in one.fact for one in decision.evidence)
 
 

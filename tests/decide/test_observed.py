@@ -64,7 +64,7 @@ def test_loops_seen_in_disk_reads_turn_pools_on_whatever_the_model_assumes() -> 
     d = one(decisions, "thread-pools")
     assert (d.verdict, d.confidence) == ("enable", "high")
     assert "5 % of the time (measured)" in d.summary
-    assert evidence(d)["share of time a loop stood in disk reads"] == (0.05, "measured")
+    assert evidence(d)["share of time a loop blocks in disk reads"] == (0.05, "measured")
 
 
 def test_loops_seen_free_of_reads_leave_pools_off_whatever_the_model_assumes() -> None:
@@ -96,7 +96,7 @@ def test_loops_that_had_nothing_to_do_are_no_evidence(
     idle: dict[str, Any], served: dict[str, Any]
 ) -> None:
     """A window at night showed loops without a wait, and turned pools off with high confidence."""
-    fact = "share of time a loop stood in disk reads"
+    fact = "share of time a loop blocks in disk reads"
     assumed = one(decide(running(), load(), site=site()), "thread-pools")
     for figures, verdict, known in ((idle, assumed.verdict, False), (served, "disable", True)):
         seen = observed(block_io_delay_seconds=0.0, state_d_ratio=0.0, **figures)
@@ -124,7 +124,7 @@ def test_only_waits_for_reads_turn_pools_on(
     decisions = decide(running(), load(rate=0.01, peak=1), site=site(), observation=seen)
     d = one(decisions, "thread-pools")
     assert d.verdict == verdict
-    assert evidence(d)["share of time a loop stood in disk reads"] == (share, "measured")
+    assert evidence(d)["share of time a loop blocks in disk reads"] == (share, "measured")
 
 
 @each_row("blocked_seconds", [0.0, 0.2, 12.0, 200.0])
@@ -150,7 +150,7 @@ def test_tracepoints_are_surer_than_delay_accounting() -> None:
     turns = LoopTurn(blocked_seconds=60.0, traced_ratio=0.5)
     o = observed(loop_turn_seconds=turns, block_io_delay_seconds=0.0)
     d = one(decide(running(), load(), site=site(), observation=o), "thread-pools")
-    assert evidence(d)["share of time a loop stood in disk reads"] == (0.5, "measured")
+    assert evidence(d)["share of time a loop blocks in disk reads"] == (0.5, "measured")
 
 
 def test_rate_reuse_and_cpu_take_the_place_of_what_was_assumed() -> None:
@@ -171,8 +171,8 @@ def test_overflows_of_the_accept_queue_raise_the_backlog() -> None:
     d = one(decide(facts, load(), site=site(), observation=o), "backlog")
     assert d.verdict == "raise"
     assert d.settings[0].args == ["backlog=1022"]
-    assert "7 overflows" in d.summary
-    assert any("listens again only when backlog changes" in risk for risk in d.risks)
+    assert "overflowed 7 times" in d.summary
+    assert any("listen() again only when backlog changes" in risk for risk in d.risks)
 
 
 def test_refused_tasks_raise_the_pool() -> None:
@@ -230,7 +230,7 @@ def test_an_ordinary_user_has_the_count_of_the_network_namespace() -> None:
         found = one(decide(facts, load(), site=site()), "backlog")
         assert found.verdict == expected, (overflows, listener)
         if expected == "raise":
-            assert "2500000 overflows" in found.summary
+            assert "overflowed 2500000 times" in found.summary
 
 
 @each_row(

@@ -180,7 +180,7 @@ def test_a_cache_says_what_its_origin_still_gets() -> None:
     ("facts", "workload", "said"),
     [
         (host(), load("proxy", data_bytes=None, peak=None, rate=10.0), "proxy"),
-        (host(), load(data_bytes=None, peak=None, rate=10.0), "how much data"),
+        (host(), load(data_bytes=None, peak=None, rate=10.0), "size of the data"),
     ],
 )
 def test_what_cannot_be_said_is_undecided(facts: Facts, workload: Workload, said: str) -> None:

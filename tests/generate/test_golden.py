@@ -114,7 +114,7 @@ def test_what_was_left_alone_is_said() -> None:
     assert kept_defaults(decisions) == [f"aio threads: {reason}"]
     text = emit_decided(decisions, Site())
     assert reason not in text
-    assert "#   reuseport: Not known.\n#   settle it: nstat\n" in text
+    assert "#   reuseport: Not known.\n#   measure it: nstat\n" in text
 
 
 def test_no_template_holds_a_number_to_tune() -> None:

@@ -1,1 +1,1 @@
-"""The workload, what is asked for: learnt from access logs, or assumed by the kind of site."""
+"""The workload: learnt from access logs, or assumed by the kind of site."""

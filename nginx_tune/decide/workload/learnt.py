@@ -1,4 +1,4 @@
-"""The workload and the manifest of requests that a tally of access logs shows."""
+"""Workload and request manifest from a tally of access logs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from nginx_tune.documents.workload import (
 
 _DIGITS = 6
 _LARGE_BYTES = 1 << 20
-"""Mean size from which objects are media."""
+"""Mean object size from which a site counts as media."""
 _VERSIONS: tuple[Literal["1.0", "1.1", "2", "3"], ...] = ("1.0", "1.1", "2", "3")
 
 
@@ -221,12 +221,12 @@ def _reuse(counts: LogCounts, connections: ConnectionSample, span: int) -> Conne
 
 
 def _reached(nth: Sequence[int], ratio: float) -> int:
-    """The most requests that more than this share of the connections came to."""
+    """The most requests that more than this share of connections reached."""
     return max((at for at, count in enumerate(nth, 1) if count > ratio * nth[0]), default=1)
 
 
 def _round_trip(counts: Mapping[int, int]) -> RoundTrip:
-    """The quantiles over requests: who asks more often counts more often."""
+    """Round-trip quantiles over requests, not clients."""
     rows = sorted(counts.items())
     total = sum(counts.values())
     if not total:
@@ -295,7 +295,7 @@ def _summary(
 
 
 def _notes(counts: LogCounts, plan: LearnPlan) -> list[str]:
-    """Gaps that the log leaves, and what to log so that it can tell."""
+    """Gaps in the log, each with the variable to log."""
     slots = plan.format.slots
     notes = []
     if not counts.timed_requests:
@@ -303,14 +303,13 @@ def _notes(counts: LogCounts, plan: LearnPlan) -> list[str]:
     if not counts.numbered_requests and not counts.nth_requests:
         notes.append("connection reuse is not known: log $connection_requests")
     if not slots & {"ssl_protocol", "scheme"}:
-        notes.append("whether clients speak TLS is not known: log $ssl_protocol")
+        notes.append("the share of TLS is not known: log $ssl_protocol")
     if counts.partial_requests and "content_range" not in slots:
         notes.append(
-            "full sizes of objects asked for in ranges are lower bounds: "
-            "log $sent_http_content_range"
+            "sizes of objects requested in ranges are lower bounds: log $sent_http_content_range"
         )
     if counts.data_requests and "upstream" not in slots and "cache_status" not in slots:
-        notes.append("files or upstreams cannot be told apart: log $upstream_cache_status")
+        notes.append("files and proxied responses look alike: log $upstream_cache_status")
     return notes
 
 
@@ -365,7 +364,7 @@ def _requests_by_root(
 
 
 def _location_error(places: RequestSample) -> float:
-    """Standard error of a share of one half, told from so many requests; 0 when all were kept."""
+    """Standard error of a share of one half from the sample; 0 when all requests were kept."""
     return _rounded(0.5 / math.sqrt(len(places.requests)), 2) if places.level else 0.0
 
 
@@ -396,7 +395,7 @@ def _moment_text(seconds: int) -> str:
 
 
 _LONGEST_PATH = 2048
-"""Characters; longer ones are attacks, and would not be replayed."""
+"""Characters; longer paths are attacks and are not replayed."""
 _UNSAFE = re.compile(r"[^!-~]")
 
 
@@ -458,7 +457,7 @@ def _starts(
 
 
 def _range(asked: tuple[int, int] | None) -> tuple[int, int] | None:
-    """A range that can be asked for; what a log says is not always one."""
+    """The range if it is valid; None otherwise."""
     return asked if asked is not None and asked[0] <= asked[1] else None
 
 

@@ -1,4 +1,4 @@
-"""A ``log_format`` string as the segments by which its lines are read.
+"""Parser of ``log_format`` strings.
 
 Source: ngx_http_log_compile_format in src/http/modules/ngx_http_log_module.c.
 """
@@ -17,7 +17,7 @@ COMBINED = (
     '$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent '
     '"$http_referer" "$http_user_agent"'
 )
-"""The format that nginx has by itself."""
+"""nginx's predefined format."""
 
 _SLOTS: dict[str, Slot] = {
     "msec": "msec",
@@ -52,7 +52,7 @@ _SLOTS: dict[str, Slot] = {
     "tcpinfo_rtt": "round_trip",
     "http_user_agent": "user_agent",
 }
-"""Slots by variable: of several that serve one purpose the earlier one is preferred."""
+"""Slots by variable; of several with the same slot the first is preferred."""
 
 _TIMES: tuple[Slot, ...] = ("msec", "time_iso8601", "time_local")
 
@@ -71,7 +71,7 @@ _COMMON_KEYS: tuple[tuple[str, Slot], ...] = (
     ("user_agent", "user_agent"),
     ("agent", "user_agent"),
 )
-"""Names that log shippers give to fields, other than the name of a variable."""
+"""Field names of log shippers that are not variable names."""
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 
@@ -83,14 +83,14 @@ class _Piece(NamedTuple):
 
 
 def parse_log_format(text: str, *, name: str = "given", escape: Escape = "default") -> LineFormat:
-    """The format of the lines that a ``log_format`` string gives.
+    """The line format of a ``log_format`` string.
 
-    Errors: UsageError when it holds nothing that a workload can be learnt from.
+    Errors: UsageError when it has neither a time nor a request.
     """
     pieces, after = _pieces(text)
     if not pieces:
         raise UsageError(
-            f"log format '{name}': no variable in it",
+            f"log format '{name}' has no variable",
             hint="give a name with -c CONF, or the string of a log_format directive",
         )
     form = _json_format(text, name) if escape == "json" else None
@@ -107,16 +107,16 @@ def parse_log_format(text: str, *, name: str = "given", escape: Escape = "defaul
 
 
 def check_format(form: LineFormat) -> None:
-    """Raise UsageError when a format tells neither when nor what was asked for."""
+    """Raise UsageError when a format has neither a time nor a request."""
     if not form.slots & {"time", *_TIMES, "request", "request_uri", "uri"}:
         raise UsageError(
-            f"log format '{form.name}': it has neither a time nor a request",
+            f"log format '{form.name}' has neither a time nor a request",
             hint="log $time_local and $request at least",
         )
 
 
 def json_format() -> LineFormat:
-    """The format of JSON lines whose keys are the variables' names, or the usual ones."""
+    """The format of JSON lines with names of variables or common names as keys."""
     keys = [JsonKey(key=name, slot=slot) for name, slot in _SLOTS.items()]
     keys += [JsonKey(key=key, slot=slot) for key, slot in _COMMON_KEYS]
     return LineFormat(name="json", escape="json", keys=keys)
@@ -146,7 +146,7 @@ def _slot_of(names: tuple[str, ...]) -> Slot | None:
 
 
 def _without_doubles(slots: list[Slot | None], pieces: list[_Piece]) -> list[Slot | None]:
-    """The slots, each once: of the preferred variable, and of the finest clock."""
+    """The slots without duplicates: the preferred variable and the finest clock remain."""
     order = list(_SLOTS)
     best: dict[Slot, int] = {}
     for at, slot in enumerate(slots):
@@ -169,7 +169,7 @@ def _is_list(name: str) -> bool:
 
 
 def _json_format(text: str, name: str) -> LineFormat | None:
-    """The keys of a format that writes one JSON object; None for any other."""
+    """The format as JSON keys; None where it is not a single JSON object."""
     quoted = _VARIABLE.sub(lambda match: f"${match[1] or match[2]}", text)
     for candidate in (quoted, re.sub(r"(?<=[:\[,\s])(\$\w+)(?=\s*[,}\]])", r'"\1"', quoted)):
         try:

@@ -30,13 +30,13 @@ _BISECTIONS = 50
 
 
 class Counted(NamedTuple):
-    """Objects that are asked for so often."""
+    """Objects with the same number of requests."""
 
     requests: float
-    """For each."""
+    """Requests for each."""
     size_bytes: int
     objects: float
-    """Number of such objects: more than one for an object that stands for others."""
+    """Number of objects; not 1 for a sampled object that represents others."""
 
 
 def counted_objects(
@@ -75,9 +75,9 @@ def counted_objects(
 def curve_of(counted: Sequence[Counted]) -> list[CurveShare]:
     """Bytes of the most popular objects that receive each of ``CURVE_SHARES``.
 
-    Of objects that were asked for equally often nobody knows which are the more popular: a part of
-    them has its part of their bytes. In the order of their sizes, half of a log's objects being
-    asked for once, the last hundredth of its requests would look up to a third smaller.
+    Among objects with the same number of requests, a part of the objects counts for the same part
+    of their bytes. Ordered by size instead, the last hundredth of requests would look up to a third
+    smaller in a log with half of its objects requested once.
     """
     total = sum(item.requests * item.objects for item in counted)
     shares = list(CURVE_SHARES[:-1])
@@ -99,7 +99,7 @@ def curve_of(counted: Sequence[Counted]) -> list[CurveShare]:
 
 
 def curve_error(counted: Sequence[Counted]) -> float:
-    """Standard error of a share of the requests on the curve, at most.
+    """Upper bound of the standard error of a share of requests on the curve.
 
     Source: Horvitz, Thompson, JASA 47, 1952, for objects drawn with probability 1 / weight.
     """
@@ -114,15 +114,15 @@ class ZipfFit:
 
     exponent: float
     error: float
-    """Standard error, and what the sorting does."""
+    """Standard error, including the bias of sorting."""
     objects: int
-    """Ranks that were fitted."""
+    """Number of fitted ranks."""
     distance: float
     """Largest difference of the shares of requests up to a rank, measured and fitted."""
 
 
 def fewest_requests(objects: ObjectSample, lines: LineSample | None) -> int:
-    """Least requests of an object in the fit: so many that all such objects are known by name."""
+    """Fewest requests of an object in the fit, such that all these objects are known by name."""
     if not objects.level or lines is None:
         return _FEWEST_REQUESTS
     return max(_FEWEST_REQUESTS, 2 * _HEAD_LINES << lines.level)

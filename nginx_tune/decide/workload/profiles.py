@@ -1,7 +1,7 @@
-"""Workloads that each kind of site is assumed to have until somebody measures or declares them.
+"""Typical workloads of each kind of site, which fill the gaps of a measured or declared one.
 
-Assumed numbers only fill gaps; each keeps the provenance ``assumed``, which lowers the confidence
-of every decision that leans on it.
+Filled-in numbers have the provenance ``assumed``, which lowers the confidence of all decisions that
+use them.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ from nginx_tune.documents.workload import (
 
 
 def scans_of_caches(datasets: Sequence[Dataset], site: Site) -> list[Dataset]:
-    """The scans of the site's cache directories, or of what lies inside them.
+    """The scans of the site's cache directories and of directories inside them.
 
-    A site that caches serves files too, mostly beside the cache: their number and sizes say nothing
-    of the answers that are kept. A cache bounded by them would lose what is beyond, since nginx's
-    manager removes it (``ngx_http_file_cache_manager()``).
+    A caching site serves files too, whose number and sizes do not describe cached responses. A
+    cache sized by them would be too small, and nginx's manager would remove objects from it
+    (``ngx_http_file_cache_manager()``).
 
-    One of a directory above counts for a cache that is to come, where nothing that is served as
-    files lies in it: it is what somebody wants to keep there. Beside a cache that stands it could
-    be of anything.
+    A scan of a directory above a new cache counts too, unless files are served from there: it is
+    taken for the data that will be cached.
     """
     caches = [PurePosixPath(path) for path in site.cache_dirs]
     to_come = [PurePosixPath(path) for path in site.cache_dirs if path not in site.cache_bounds]
     roots = [PurePosixPath(path) for path in site.roots]
     found = []
-    for one in datasets:
-        scanned = PurePosixPath(one.path)
+    for dataset in datasets:
+        scanned = PurePosixPath(dataset.path)
         is_inside = any(scanned.is_relative_to(cache) for cache in caches)
         is_around = any(cache.is_relative_to(scanned) for cache in to_come)
         if is_inside or (is_around and not any(r.is_relative_to(scanned) for r in roots)):
-            found.append(one)
+            found.append(dataset)
     return found
 
 
@@ -79,10 +78,10 @@ class Profile:
     exponent: float
     """Zipf exponent of popularity over objects."""
     object_bytes: int
-    """Mean object where no dataset tells it."""
+    """Mean object size without a dataset."""
     mean_concurrency: float
     peak_concurrency: float
-    """Requests in flight: a middling site, enough for its busy hour."""
+    """Requests in flight in the busy hour of a medium-sized site."""
     requests_per_connection: float
 
 
@@ -103,9 +102,9 @@ def workload_for(
 ) -> Workload:
     """``given`` with its gaps filled: the dataset from the facts, the rest from the profile.
 
-    Of the kind cache only what was scanned in the caches of ``site`` counts, where that is given.
-    Shape: every part that decisions use has a value, except the request rate and the CPU time of
-           a request: nothing typical can be said about those.
+    For kind cache only the scans of the caches of ``site`` count, where that is given.
+    Shape: all values that decisions use, except request rate and CPU time, which have no typical
+           value.
     """
     base = given or Workload()
     chosen = kind or base.kind
