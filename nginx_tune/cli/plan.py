@@ -287,7 +287,7 @@ def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -
     kept = wanted - set(but)
     alone = left_alone(every, kept)
     refused = [
-        Refusal(decision=name, setting="", reason=f"it goes with {alone[name]}, which is left out")
+        Refusal(decision=name, setting="", reason=f"it depends on {alone[name]}, which is left out")
         for name in (one.id for one in every)
         if name in alone
     ]

@@ -94,7 +94,7 @@ def test_the_screen_names_four_parts_of_the_host_and_four_switches(
     facts, workload = _facts(tmp_path), _workload(tmp_path, 4)
     run = run_cli("check", tree, "--facts", facts, "--workload", workload)
     lines = run.stdout.splitlines()
-    assert " first, at about " in lines[0]  # what binds comes before all
+    assert " the first limit, at about " in lines[0]  # what binds comes before all
     lines = lines[2:]
     assert [line.split()[0] for line in lines[:4]] == ["memory", "disks", "link", "nginx"]
     names = ("thread pools", "pool per disk", "sendfile_max_chunk", "reuseport")

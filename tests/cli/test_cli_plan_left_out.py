@@ -112,7 +112,7 @@ def test_a_new_cache_brings_its_key_and_goes_with_it(planned: Planned) -> None:
     assert planned.written(text, *kind, "--only", "cache-key") == CACHED
     assert planned.written(text, *kind) > CACHED
     without = planned(text, *kind, "--except", "cache-key")
-    assert "# not written: cache-layout: it goes with cache-key, which is left out\n" in without
+    assert "# not written: cache-layout: it depends on cache-key, which is left out\n" in without
     assert "proxy_cache" not in "".join(
         line for line in without.splitlines() if line.startswith("+")
     )
@@ -126,7 +126,7 @@ def test_a_cache_that_stands_needs_no_key(planned: Planned) -> None:
         "access_log off;", "access_log off; proxy_cache_path /var/cache/own keys_zone=z:1m;"
     )
     options = ("--kind", "cache", "--except", "cache-key")
-    assert "it goes with" not in planned(stands, *options)
+    assert "it depends on" not in planned(stands, *options)
     assert planned.written(stands, *options) & {"cache-layout"} == planned.written(
         stands, "--kind", "cache"
     ) & {"cache-layout"}
@@ -145,7 +145,7 @@ def test_a_pool_and_what_is_read_in_it_go_together(planned: Planned) -> None:
         assert hunks == every - POOL
         [other] = POOL - {name}
         assert [(one["decision"], one["reason"]) for one in without["refusals"]] == [
-            (other, f"it goes with {name}, which is left out")
+            (other, f"it depends on {name}, which is left out")
         ]
     assert planned.written(FILES, "--only", "sendfile") == {"sendfile"}
 

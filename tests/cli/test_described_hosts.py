@@ -125,9 +125,9 @@ def test_what_is_no_size_is_refused_by_its_place(text: str) -> None:
 @each_row(
     ("line", "said"),
     [
-        ("--disk hdx", "is hdd meant?"),
+        ("--disk hdx", "did you mean hdd?"),
         ("--disk hdd:0", "KIND[:COUNT[:SIZE]]"),
-        ("--disk gp3,fast", "no figures"),
+        ("--disk gp3,fast", "not READS"),
         ("--memory much", "memory much: no size"),
         ("--link fast", "link 'fast'"),
         (f"--cpus 8 --facts {FACTS}", "another one is described"),

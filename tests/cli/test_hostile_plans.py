@@ -126,7 +126,7 @@ def add_a_link(plan: Document) -> None:
 
 
 KINDS: dict[str, tuple[Callable[[Document], object], str]] = {
-    "as it was first reported": (as_first_reported, "2: a hunk does not say where it begins"),
+    "as it was first reported": (as_first_reported, "2: a hunk has no start"),
     "one line more": (open_a_listener, "5: the new file changes more than the plan's hunks show"),
     "a comment more": (
         lambda plan: rewrite(plan, lambda data: data + b"# x\n"), "7: the new file changes more"),
@@ -141,9 +141,9 @@ KINDS: dict[str, tuple[Callable[[Document], object], str]] = {
         "6: the new file changes more"),
     "no hunks": (lambda plan: hunks_of(plan).clear(), ": the new file changes more"),
     "a hunk too few": (lambda plan: hunks_of(plan).pop(), ": the new file changes more"),
-    "a hunk of another line": (move_a_hunk, "a hunk says that it stands here, and stands in"),
-    "a hunk of another place": (shift_a_hunk, "something else there than its hunk says"),
-    "hunks one in the other": (overlap, "2: a hunk stands in another"),
+    "a hunk of another line": (move_a_hunk, "a hunk claims this line, but is in"),
+    "a hunk of another place": (shift_a_hunk, "the new file differs from its hunk"),
+    "hunks one in the other": (overlap, "2: hunks overlap"),
     "escapes in a hunk": (
         lambda plan: connections(plan).update(after="worker_connections 4096;\x1b[8m"),
         "2: the new file has something else there"),
@@ -156,10 +156,10 @@ KINDS: dict[str, tuple[Callable[[Document], object], str]] = {
     "a relative path": (lambda plan: plan.update(conf_path="n.conf"), "no absolute path"),
     "a setting of the host": (
         lambda plan: plan["host"].append(host_part("kernel.core_pattern", "|/tmp/x")),
-        "setting 1 of the host is none that a decision asks for"),
+        "host setting 1 is not one that nginx-tune makes"),
     "a number of the host": (
         lambda plan: plan["host"].append(host_part("net.core.somaxconn", "1; reboot")),
-        "setting 1 of the host is none that a decision asks for"),
+        "host setting 1 is not one that nginx-tune makes"),
 }  # fmt: skip
 
 

@@ -367,7 +367,7 @@ def test_disks_that_decide_and_were_not_measured_are_the_first_next_step(
     measure = f"nginx-tune inspect --dataset /srv/1 --disks --disk-seconds 10{forced}"
     assert d.next_command == f"{measure} -f json -o facts.json"
     assert next(x.next_command for x in decisions.decisions if x.next_command) == d.next_command
-    assert f"settle it: {d.next_command}" in emit_decided(decisions, site())
+    assert f"measure it: {d.next_command}" in emit_decided(decisions, site())
     slow, fast = (
         one(decide(measured(facts, start, 262_144 / start, heads=16), busy, site=site()), d.id)
         for start in (2e-3, 5e-6)

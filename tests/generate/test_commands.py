@@ -291,12 +291,12 @@ def test_what_is_of_the_host_lies_beside_the_file(run_cli: Run, tmp_path: Path) 
     assert run_cli(*arguments, "-o", folder).returncode == 0
     text = (folder / "nginx.conf").read_text()
     assert (
-        "#   read-ahead of sda: 128 -> 1024 KiB; until a boot: blockdev --setra 2048 /dev/sda"
+        "#   read-ahead of sda: 128 -> 1024 KiB; until a reboot: blockdev --setra 2048 /dev/sda"
         in text
     )
     rule = (folder / "host/etc/udev/rules.d/60-nginx-tune.rules").read_text()
     assert 'KERNEL=="sda", ATTR{queue/read_ahead_kb}="1024"' in rule
-    assert "# Back: sudo rm /etc/udev/rules.d/60-nginx-tune.rules" in rule
+    assert "# Undo: sudo rm /etc/udev/rules.d/60-nginx-tune.rules" in rule
     page = run_cli(*arguments, "-f", "md").stdout
     assert text.rstrip() in page
     assert rule.rstrip() in page

@@ -217,10 +217,12 @@ def test_the_user_of_the_installed_configuration_stays() -> None:
         complete = complete_site(given, facts, "static")
         text = emit_decided(decide(facts, Workload(), site=complete), complete)
         assert lines_of(text, "user ") == [line]
-        assert "whoever breaks into a worker is root" not in text
+        assert "a compromised worker is root" not in text
     complete = complete_site(Site(user="root"), facts, "static")
     text = emit_decided(decide(facts, Workload(), site=complete), complete)
-    assert "user root;  # whoever breaks into a worker is root" in re.sub(" {2,}", "  ", text)
+    assert "user root;  # workers run as root: a compromised worker is root" in re.sub(
+        " {2,}", "  ", text
+    )
 
 
 @pytest.mark.needs("nginx")

@@ -47,8 +47,8 @@ def test_what_brings_a_fault_is_taken_out_with_the_reason(
     assert left == (["sendfile", "workers"] if is_taken_out else [one.id for one in EVERY])
     assert [(one.decision, one.setting, one.reason) for one in changes.refusals] == (
         [
-            ("backlog", "backlog on;", "the audit would find of-backlog in /n.conf: of-backlog"),
-            ("http2", "http2 on;", "the audit would find of-http2 in /n.conf: of-http2"),
+            ("backlog", "backlog on;", "it would cause of-backlog in /n.conf: of-backlog"),
+            ("http2", "http2 on;", "it would cause of-http2 in /n.conf: of-http2"),
         ]
         if is_taken_out
         else []

@@ -113,7 +113,7 @@ def test_a_feature_is_its_lines_and_only_where_it_is_asked_for(
 @each_row(
     ("features", "kind", "said"),
     [
-        (["upload=1G"], "proxy", "is none"),
+        (["upload=1G"], "proxy", "is unknown"),
         (["uploads"], "proxy", "uploads=SIZE"),
         (["uploads=1T"], "proxy", "no size"),
         (["uploads=1G:../etc"], "proxy", "no size"),
@@ -121,7 +121,7 @@ def test_a_feature_is_its_lines_and_only_where_it_is_asked_for(
         (["tls-origin=a b"], "proxy", "no name"),
         (["tls-origin"], "proxy", "needs the name"),
         (["php"], "proxy", "is for files"),
-        (["websocket"], "static", "for the kinds proxy and cache"),
+        (["websocket"], "static", "needs kind proxy or cache"),
         (["gzip-static=1"], "static", "write it as gzip-static"),
         (["php", "php"], "static", "given twice"),
         (["resolver=$host"], "proxy", "no address"),

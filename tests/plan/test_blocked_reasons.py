@@ -90,7 +90,7 @@ def test_a_cache_whose_key_finds_no_place_is_left_out_too() -> None:
     every = Decisions(decisions=_decisions("cache-layout", "cache-key"))
     changes = plan_changes(every, tree, lambda _: {"cache-key"})
     reasons = {one.decision: one.reason for one in changes.refusals}
-    assert reasons["cache-layout"] == "it goes with cache-key, which is left out"
+    assert reasons["cache-layout"] == "it depends on cache-key, which is left out"
     written = {hunk.decision for file in changes.files for hunk in file.hunks}
     assert "thread-pools" in written
     assert not written & {"cache-layout", "cache-key", "cache-updates"}

@@ -184,7 +184,9 @@ def test_no_keepalive_wakes_a_place_whose_errors_are_final(location: str, *, is_
 def test_what_a_post_meets_on_a_closing_connection_is_said() -> None:
     decision = kept(conf(PLAIN))
     assert {one.directive for one in lines(decision)} == {*KEPT}
-    assert any("a POST on one that it is closing gets 502" in risk for risk in decision.risks)
+    assert any(
+        "a POST on a connection that it is closing gets 502" in risk for risk in decision.risks
+    )
 
 
 @each_row(

@@ -41,10 +41,10 @@ def test_logs_of_servers_and_locations_are_buffered_too() -> None:
 @each_row(
     ("line", "why"),
     [
-        ("syslog:server=127.0.0.1", "syslog is sent a datagram"),
+        ("syslog:server=127.0.0.1", "syslog gets a datagram"),
         ("/l/$host.log", "has variables"),
-        ("/dev/stdout", "whoever reads /dev/stdout"),
-        ("/l/pipe", "no file but a pipe"),
+        ("/dev/stdout", "readers of /dev/stdout"),
+        ("/l/pipe", "not a regular file"),
     ],
 )
 def test_a_log_that_can_have_none_is_named_with_the_reason(line: str, why: str) -> None:

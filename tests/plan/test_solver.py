@@ -125,10 +125,10 @@ def test_no_pool_is_written_where_every_body_is_filtered(line: str) -> None:
     assert not [one for one in written if one.startswith(("thread_pool", "aio threads"))]
     assert found["thread-pools"].blocked_by == f"/n.conf:3 {line[:-1]} cuts every body into pieces"
     size = found["thread-pool-size"].blocked_by
-    assert size.startswith("it goes with thread-pools, which is left out (/n.conf:3 ")
+    assert size.startswith("it depends on thread-pools, which is left out (/n.conf:3 ")
     words = [s.reason for d in found.values() for s in d.settings]
     assert not [one for one in words if re.search(r"thread|in the pool", one)]
-    assert "holds the loop" in " ".join(words)
+    assert "blocks the loop" in " ".join(words)
 
 
 def test_a_pool_that_one_location_uses_is_written_and_its_operators_stays() -> None:
@@ -139,7 +139,7 @@ def test_a_pool_that_one_location_uses_is_written_and_its_operators_stays() -> N
     own = "thread_pool own threads=4;\n" + FILES % ("", f"{LUA} sub_filter a b; aio threads=own;")
     found = by_id(held(own))
     assert not [one for one in lines([*found.values()]) if one.startswith("thread_pool")]
-    assert "holds a thread" in " ".join(s.reason for d in found.values() for s in d.settings)
+    assert "blocks a thread" in " ".join(s.reason for d in found.values() for s in d.settings)
 
 
 @each_row(

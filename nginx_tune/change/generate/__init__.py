@@ -1,1 +1,1 @@
-"""The one emitter: settings, site and kind in, the text of an nginx.conf out."""
+"""The emitter: settings, site and kind in, nginx.conf text out."""

@@ -1,17 +1,14 @@
-"""Decisions, and safe fixes of the audit behind them, as edits of a configuration; pure.
+"""Decisions, followed by safe fixes of the audit, as edits of a configuration; pure.
 
-All settings of a decision are written or none, each line with what it rests on. The result is held
-against the decisions once more by the caller's ``leaves``: a decision that would still ask for
-something is refused, so that a plan made again is empty.
+Either all settings of a decision are written or none. The caller's ``leaves`` checks the result: a
+decision that would still change something is refused, so that a second plan is empty.
 
-The tree is audited as the decisions leave it, so that a fix and a decision on the same line meet in
-the order in which an operator would take them. A fix after which a decision would ask for something
-that it did not ask for before is left out: a plan must not fight itself. So is one that does what a
-decision refused. Fixes are made until none is left that stands.
+The audit runs on the tree with the decisions applied. A fix is left out if a decision would then
+want a new change, or if it does what a decision refused: a plan must not contradict itself. Fixes
+are applied until none is left.
 
-Whatever a decision knows of a configuration, the rules of the audit know more. A decision whose
-lines they would call an error is taken back with their word for it; their warnings stand in the
-plan.
+A decision whose lines the audit would report as an error is refused with the finding; warnings stay
+in the plan.
 """
 
 from __future__ import annotations
@@ -49,22 +46,22 @@ from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
 from nginx_tune.errors import UsageError
 
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
-"""The end of a need that is not there yet: the context that it is to go into."""
+"""End of a need that is not met yet: the context for the missing line."""
 _UNNAMED_FORMAT = "combined"
-"""A log that names none has this. Options stand behind a format: ngx_http_log_set_log()."""
+"""Default format of a log; it must precede options (ngx_http_log_set_log())."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
-"""The decisions that still ask for something once some files are other ones."""
+"""Ids of the decisions that would still change something with some files replaced."""
 
 
 class Changes(NamedTuple):
-    """Changes that are written, and those that are not."""
+    """Planned files, and refused changes."""
 
     files: list[PlannedFile]
     refusals: list[Refusal]
 
 
 class _Written(NamedTuple):
-    """One line of a decision, and the reason for it."""
+    """One edit of a decision, with its reason."""
 
     edit: Edit
     hunk: Hunk
@@ -73,7 +70,7 @@ class _Written(NamedTuple):
 def plan_changes(
     decisions: Decisions, tree: ConfTree, leaves: Leaves, *, annotates: bool = False
 ) -> Changes:
-    """The settings of decisions that were held against the tree (``hold_against``), as edits."""
+    """The settings of decisions from ``hold_against`` as edits of the tree."""
     current = CurrentTree(
         tree, closes_by_default=closes_by_default(decisions), lacks_ports=lacks_ports(decisions)
     )
@@ -101,7 +98,7 @@ def plan_changes(
         files = [] if lacking else _files(tree, planned)
         if not lacking:
             left = leaves({one.path: one.content for one in files}) & set(planned)
-            lacking = dict.fromkeys(left, "it would not hold where it is wanted")
+            lacking = dict.fromkeys(left, "the change would not take effect everywhere")
         if not lacking:
             return Changes(files, refusals)
         for name, why in lacking.items():
@@ -111,11 +108,11 @@ def plan_changes(
 
 
 def _lacking(decisions: Sequence[Decision], every: Sequence[Decision]) -> dict[str, str]:
-    """The decisions that need what another one of all would have written, which is not of these."""
+    """The decisions that depend on one that is left out, each with the reason."""
     ids = {one.id for one in decisions}
     lines = {needed_line(s) for d in decisions for s in d.settings}
     found = {
-        name: f"it goes with {need}, which is left out"
+        name: f"it depends on {need}, which is left out"
         for name, need in left_alone(every, ids).items()
     }
     for decision in decisions:
@@ -151,34 +148,31 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
         return _with_option(directive, wanted.args[-1])
     if target.how == "change":
         if wanted.lines:
-            raise UnplacedError("a block that stands is not rewritten", directive)
+            raise UnplacedError("an existing block is not rewritten", directive)
         if _keeps_its_words(wanted):
             return _with_options(directive, wanted)
         return change_arguments(directive, wanted.args, lambda word: words([word]))
     line = _line(wanted)
-    said = f"  # {comment(wanted.reason)}" if annotates and wanted.reason else ""
+    reason = f"  # {comment(wanted.reason)}" if annotates and wanted.reason else ""
     if target.how == "before":
-        return _before(directive, line + said)
+        return _before(directive, line + reason)
     last = directive.block.directives[-1:] if directive.block else []
     if wanted.directive == "keepalive" and last and last[0].block is None:
-        # A method that comes behind it would take its place (ngx_http_upstream_keepalive()).
+        # A balancing method after keepalive would replace it (ngx_http_upstream_keepalive()).
         return add_after(last[0], line)
     alike = directive.block.all(wanted.directive)[-1:] if directive.block else []
     if wanted.directive == "proxy_set_header" and alike and alike[0].file == directive.file:
         return add_after(alike[0], line)
     edit = changed(add_to(directive, line), claim=None)
-    if said and edit.text.startswith(("\n", "\r")):  # else what follows would be a comment too
-        return changed(edit, text=edit.text + said)
+    if reason and edit.text.startswith(("\n", "\r")):  # else it would comment out the next words
+        return changed(edit, text=edit.text + reason)
     return edit
 
 
 def _with_options(log: Directive, wanted: Setting) -> Edit:
-    """A log with the options that it has not; what else it says stays (``if=``, its format).
-
-    Its path too, by which nginx tells its buffer from others'.
-    """
+    """A log with its missing options; its path, format and ``if=`` stay."""
     if "=" in "".join(log.args[1:2]):
-        raise UnplacedError("it has options and no format", log)
+        raise UnplacedError("the log has options but no format", log)
     return add_argument(log, words(_missing(log, wanted)))
 
 
@@ -187,7 +181,7 @@ def _keeps_its_words(wanted: Setting) -> bool:
 
 
 def _missing(log: Directive, wanted: Setting) -> list[str]:
-    """The options that a log has not; one without a format is in nginx's own, which is named."""
+    """The options that a log lacks, after the default format where it names none."""
     names = {arg.partition("=")[0] for arg in log.args[1:]}
     lacking = [arg for arg in wanted.args[2:] if arg.partition("=")[0] not in names]
     return lacking if len(log.args) > 1 else [_UNNAMED_FORMAT, *lacking]
@@ -198,13 +192,13 @@ def _with_option(listen: Directive, option: str) -> Edit:
     for index, argument in enumerate(listen.args):
         if index and value and argument.partition("=")[0] == name:
             return replace_argument(listen, index, words([option]))
-    # Another decision may have another value for what stands last.
+    # Another decision may change the last argument.
     behind = 0 if "=" in listen.args[-1] else -1
     return add_argument(listen, words([option]), behind=behind)
 
 
 def _before(block: Directive, line: str) -> Edit:
-    """A line of its own in front of a block that begins its line, else words before it."""
+    """A new line before a block that starts its line, else words before it."""
     text = block.source.text
     start = text.rfind("\n", 0, block.start) + 1
     lead = text[start : block.start]
@@ -261,17 +255,17 @@ Files = Mapping[str, bytes]
 
 
 class Ground(NamedTuple):
-    """The ground that fixes are held against."""
+    """The checks for fixes."""
 
     read: Callable[[Files], ConfTree]
     """The tree with some files replaced."""
     audit: Callable[[ConfTree], Findings]
     leaves: Leaves
-    """Those of all decisions, also of those that are not to be written."""
+    """The check of all decisions, including those that are not written."""
 
 
 def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
-    """The changes of a tree with the safe fixes of what the audit finds once they are made."""
+    """The changes with the safe fixes of the audit's findings once they are applied."""
     hunks = {one.path: one.hunks for one in changes.files}
     traced = {
         one.source.file: TracedFile(one.source.data, hunks.get(one.source.file, ()))
@@ -320,13 +314,13 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
 
 
 def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
-    """The findings, of which some are not to be cured."""
+    """The findings with the edits of some removed."""
     left = [replace(one, edits=[]) if one in held else one for one in findings.findings]
     return replace(findings, findings=left)
 
 
 def brought(before: Findings, after: Findings) -> list[Finding]:
-    """Findings that a change brings, beyond information: of rules that find more than they did."""
+    """Findings above "info" that a change adds: those of rules with more findings than before."""
     count = Counter(one.rule for one in before.findings)
     known = {(one.rule, one.file, one.message) for one in before.findings}
     grown = Counter(one.rule for one in after.findings) - count
@@ -339,13 +333,13 @@ def brought(before: Findings, after: Findings) -> list[Finding]:
 
 
 def _origin(traced: Mapping[str, TracedFile], finding: Finding) -> int:
-    """The line of a finding in the file as it is."""
+    """The line of a finding in the original file."""
     file = next((one for name, one in traced.items() if as_utf8(name) == finding.file), None)
     return finding.line if file is None else file.origin(finding.line)
 
 
 def _edits_of(file: str, fixed: Iterable[Finding]) -> Iterator[tuple[FileEdit, Finding]]:
-    """Each edit of a file once, with the first finding that asks for it."""
+    """The distinct edits of a file, each with the first finding that has it."""
     seen = set()
     for finding in fixed:
         for edit in finding.edits:
@@ -370,12 +364,12 @@ def _reason(finding: Finding) -> Hunk:
 def _left_out(
     tree: ConfTree, findings: Findings, undone_by: Callable[[Files], set[str]]
 ) -> Iterator[tuple[Finding, str]]:
-    """The findings whose safe fixes did not stand, and why."""
+    """The findings whose safe fixes are not applied, with the reason."""
     left = [one for one in findings.findings if one.edits]
     for rule in dict.fromkeys(one.rule for one in left):
         alone = [one for one in left if one.rule == rule]
         undone = sorted(undone_by({one.file: one.new for one in changes_of(tree, alone)}))
-        what = f"undo what {' and '.join(undone)} decided" if undone else "bring another finding"
+        what = f"undo a change by {' and '.join(undone)}" if undone else "add another finding"
         yield from ((one, f"it would {what}") for one in alone)
 
 
@@ -383,10 +377,10 @@ _WAKES_KEEPALIVE = "up-keepalive-before-lb"
 
 
 def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding, str]]:
-    """The findings of a tree that are not to be cured by their fixes, each with the reason.
+    """The findings whose fixes a decision refused, each with the reason.
 
-    The audit cures a line at a time. A ``keepalive`` that a balancing method put out of effect
-    works again behind it, for a group of which ``upstream-keepalive`` says that nothing is kept.
+    A fix moves a ``keepalive`` that a balancing method disabled behind that method. This would
+    enable it in an upstream for which ``upstream-keepalive`` refused it.
     """
     concerned = [one for one in findings.findings if one.rule == _WAKES_KEEPALIVE]
     if not concerned:
@@ -399,19 +393,19 @@ def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding,
     }
     for one in concerned:
         if why := refused.get((one.file, one.line, one.column)):
-            yield one, f"it would have connections kept, which are not to be: {why}"
+            yield one, f"it would enable keepalive, which must stay off: {why}"
 
 
 Make = Callable[[Sequence[Decision]], Changes]
-"""The changes of some decisions."""
+"""Makes the changes of some decisions."""
 Brings = Callable[[Changes], Sequence[Finding]]
-"""The audit's new findings of changes."""
+"""Finds the new findings of some changes."""
 
 
 def make_faultless(decisions: Sequence[Decision], make: Make, brings: Brings) -> Changes:
-    """The changes of those decisions that bring no fault; the others are refused.
+    """The changes of decisions that add no error of the audit; the others are refused.
 
-    A fault that no single decision brings stays, for the plan to say.
+    An error that no single decision causes stays in the plan.
     """
     left = list(decisions)
     changes, refused = make(left), list[Refusal]()
@@ -435,7 +429,7 @@ def _decisions_of(changes: Changes) -> set[str]:
 
 
 def _faults(brings: Brings, changes: Changes) -> list[tuple[str, str, str]]:
-    """Rule, place and message; lines move as decisions are taken out, so that no line is named."""
+    """Rule, file and message of each new error; without lines, which move between attempts."""
     found = brings(changes) if changes.files else []
     return [(one.rule, one.file, one.message) for one in found if one.severity == "error"]
 
@@ -446,5 +440,5 @@ def _fault_refusal(decision: Decision, changes: Changes, fault: tuple[str, str, 
     return Refusal(
         decision=decision.id,
         setting=" ".join(dict.fromkeys(" ".join(hunk.after.split()) for hunk in hunks)),
-        reason=f"the audit would find {rule} in {file}: {message}",
+        reason=f"it would cause {rule} in {file}: {message}",
     )

@@ -1,8 +1,7 @@
-"""Features of a site beside its kind: uploads, WebSockets, PHP, an origin that speaks TLS.
+"""Features that a site of any kind may have: uploads, WebSockets, PHP, TLS to the origin.
 
-The operator names them (``generate --with``, ``features`` of the site); some a workload shows. Each
-is some lines, every one with its reason. Bounds of retries and of the wait for a connection are
-written for each proxy. Lines are for what was asked or seen, and for no other site.
+The operator names them (``generate --with``, ``features`` of the site); a workload shows some. Each
+adds a few settings with their reasons. Every proxy gets limits on retries and on connecting.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FEATURES: Final[Mapping[str, str]] = {
     "gzip-static": "",
     "compressed-origin": "",
 }
-"""The features, with what each may say behind ``=``."""
+"""The features, each with the form of its value after ``=``."""
 _OF_PROXIES: Final = ("tls-origin", "origin-ca", "websocket", "compressed-origin")
 _MANY: Final = ("websocket", "resolver")
 _SIZE: Final = re.compile(r"([1-9]\d{0,8})([kKmMgG]?)", re.ASCII)
@@ -43,7 +42,7 @@ _RESOLVER: Final = re.compile(
 )
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 PHP_SOCKET: Final = "unix:/run/php/php-fpm.sock"
-"""Debian's link to the socket of the PHP-FPM that is installed (update-alternatives)."""
+"""Debian's link to the socket of the installed PHP-FPM (update-alternatives)."""
 
 
 def feature_form(name: str) -> str:
@@ -55,24 +54,24 @@ def feature_form(name: str) -> str:
 
 
 class Beside(NamedTuple):
-    """The lines of a site beside those of its decisions."""
+    """Settings of a site in addition to those of its decisions."""
 
     settings: Sequence[Setting] = ()
     locations: Sequence[str] = ()
-    """Prefixes with locations of their own, which pass requests on."""
+    """Prefixes of additional proxied locations."""
     left_alone: Sequence[str] = ()
     scheme: Literal["http", "https"] = "http"
     resolves: bool = False
-    """True if names of servers are looked up again while nginx runs."""
+    """True if server names are resolved again while nginx runs."""
     php: str = ""
-    """The address of PHP-FPM, whose ``/index.php`` answers for what is no file."""
+    """The address of PHP-FPM, whose ``/index.php`` serves URLs without a file."""
 
 
 NOTHING: Final = Beside()
 
 
 def parse_features(site: Site) -> dict[str, list[str]]:
-    """The features of a site with their values, each checked.
+    """The features of a site with their checked values.
 
     Errors: UsageError that names the value.
     """
@@ -81,7 +80,7 @@ def parse_features(site: Site) -> dict[str, list[str]]:
         name, _, value = one.partition("=")
         if name not in FEATURES:
             known = ", ".join(FEATURES)
-            raise UsageError(f"features: {one[:60]!a} is none", hint=f"one of {known}")
+            raise UsageError(f"features: {one[:60]!a} is unknown", hint=f"use one of {known}")
         if name in found and name not in _MANY:
             raise UsageError(f"features: {name} is given twice")
         if (not value and FEATURES[name][:1].isalpha()) or (value and not FEATURES[name]):
@@ -95,43 +94,43 @@ def _check_value(name: str, value: str) -> None:
     if name == "uploads":
         size, _, folder = value.partition(":")
         if not _SIZE.fullmatch(size) or (folder and not _PLACE.fullmatch(folder)):
-            raise UsageError(f"features: {value[:60]!a} is no size, such as uploads=1G")
+            raise UsageError(f"features: {value[:60]!a} is not a size, such as uploads=1G")
         return
     wanted = {
-        "websocket": (_PLACE, "no prefix of a URL path, such as websocket=/ws/"),
+        "websocket": (_PLACE, "a prefix of a URL path, such as websocket=/ws/"),
         "php": (
             re.compile(rf"unix:{_PLACE.pattern}|{_HOST.pattern}:\d{{1,5}}", re.ASCII),
-            "no socket or host and port, such as php=unix:/run/php/php-fpm.sock",
+            "a socket or host and port, such as php=unix:/run/php/php-fpm.sock",
         ),
-        "tls-origin": (_HOST, "no name of a host, such as tls-origin=app.example.com"),
-        "origin-ca": (_PLACE, "no absolute path of a file"),
-        "resolver": (_RESOLVER, "no address of a name server, such as resolver=10.96.0.10"),
+        "tls-origin": (_HOST, "a host name, such as tls-origin=app.example.com"),
+        "origin-ca": (_PLACE, "an absolute path of a file"),
+        "resolver": (_RESOLVER, "an address of a name server, such as resolver=10.96.0.10"),
     }.get(name)
     if value and wanted is not None and not wanted[0].fullmatch(value):
-        raise UsageError(f"features: {value[:60]!a} is {wanted[1]}")
+        raise UsageError(f"features: {value[:60]!a} is not {wanted[1]}")
 
 
 def check_features(site: Site, kind: Kind) -> None:
-    """Nothing for features that a site of the kind can have.
+    """Check that a site of the kind can have its features.
 
-    Errors: UsageError.
+    Errors: UsageError that names the feature.
     """
     found = parse_features(site)
     passes = kind in ("cache", "proxy")
     wrong = next((one for one in found if one in _OF_PROXIES and not passes), None)
     if wrong is not None:
-        raise UsageError(f"features: {wrong} is for the kinds proxy and cache; this is {kind}")
+        raise UsageError(f"features: {wrong} needs kind proxy or cache; this site is {kind}")
     if "php" in found and passes:
-        raise UsageError(f"features: php is for files, of the kinds static and media, not {kind}")
+        raise UsageError(f"features: php needs kind static or media; this site is {kind}")
     if "php" in found and len(site.roots) > 1:
-        raise UsageError("features: php runs the files of one root; this site has several")
+        raise UsageError("features: php needs a single root; this site has several")
     taken = {*site.streams, *site.hot_locations}
     if clash := next((one for one in found.get("websocket", ()) if one in taken), None):
-        raise UsageError(f"features: {clash} has a location already")
+        raise UsageError(f"features: {clash} already has a location")
 
 
 def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> Beside:
-    """The lines of what a complete site does beside its kind.
+    """The features of a complete site as settings.
 
     Errors: UsageError for features that the kind does not have.
     """
@@ -147,7 +146,7 @@ def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> B
     if "gzip-static" in found and "gzip_static on" not in (site.gzip or ()):
         settings += _gzip_static(build)
     if not passes:
-        settings += _shutdown(build, site.http3, "clients of HTTP/3")
+        settings += _shutdown(build, site.http3, "HTTP/3 clients")
         php = found["php"][0] or PHP_SOCKET if "php" in found else ""
         if php:
             settings.append(line("server", "index", "index.php", "index.html", why="PHP first"))
@@ -163,8 +162,8 @@ def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> B
     settings += _prompts(streams, facts, workload, settings)
     if "uploads" not in found:
         left.append(
-            "client_max_body_size: 1m, nginx's own; a larger body is answered 413 "
-            f"(--with uploads=SIZE){_like_uploads(workload)}"
+            "client_max_body_size: nginx's default of 1m; larger bodies get 413 "
+            f"(--with uploads=SIZE){_upload_signs(workload)}"
         )
     if "tls-origin" in found:
         settings += tls_origin(found, site)
@@ -186,21 +185,21 @@ def _peak(workload: Workload) -> float | None:
 
 
 def _shutdown(build: Build, holds: bool, what: str) -> Iterator[Setting]:
-    """The end of old workers after a reload. Source: nginx 1.11.11."""
+    """A time limit for old workers after a reload (nginx 1.11.11)."""
     if holds and build.at_least(1, 11, 11):
-        why = f"after a reload {what} would keep old workers for as long as one lasts"
+        why = f"otherwise {what} keep old workers alive after a reload"
         yield line("main", "worker_shutdown_timeout", "10m", why=why)
 
 
 _MEMORY_SHARE: Final = 16
 _BODY_BUFFERS: Final = (1 << 20, 512 << 10, 256 << 10, 128 << 10, 64 << 10, 32 << 10)
-"""More than the 16k of 64-bit builds. Source: ngx_http_core_merge_loc_conf()."""
+"""Sizes above the default of 16k on 64-bit builds. Source: ngx_http_core_merge_loc_conf()."""
 
 
 def _body_buffer(facts: Facts, workload: Workload) -> int | None:
-    """The largest buffer of which those of all requests take a sixteenth of the memory.
+    """The largest body buffer for which all requests take at most a sixteenth of the memory.
 
-    None where nothing is known, or no more than the default fits.
+    None where memory or peak is not known, or only the default fits.
     """
     memory = facts.memory.cgroup_limit_bytes or facts.memory.total_bytes
     peak = _peak(workload)
@@ -211,29 +210,29 @@ def _body_buffer(facts: Facts, workload: Workload) -> int | None:
 
 
 def _uploads(value: str, site: Site, facts: Facts, workload: Workload) -> Iterator[Setting]:
-    """Room for bodies: their size, the buffer before the disk, and the disk.
+    """Limits of request bodies: their size, the memory buffer, and the directory on disk.
 
     Source: ngx_http_core_module (client_max_body_size 1m by default: 413), ngx_http_request_body.c.
     """
     size, _, folder = value.partition(":")
     number, unit = _SIZE.fullmatch(size).groups()  # type: ignore[union-attr]  # it was checked
     largest = int(number) * _FACTORS[unit.lower()]
-    why = "a larger body is answered 413; the default is 1m"
+    why = "larger bodies get 413; the default is 1m"
     yield line("server", "client_max_body_size", f"{number}{unit.lower()}", why=why)
     buffer = _body_buffer(facts, workload)
     peak = _peak(workload)
     if buffer is not None and peak:
-        why = f"smaller bodies stay off the disk; {number_text(peak)} at once take "
+        why = f"smaller bodies stay in memory; {number_text(peak)} concurrent ones take "
         why += bytes_text(buffer * peak)
         yield line("server", "client_body_buffer_size", f"{buffer >> 10}k", why=why)
     own = folder or _temp_path(site, facts)
     if own is None:
         return
     room = _room(own, facts)
-    why = "bodies lie here until they are complete and passed on"
+    why = "holds bodies until they are complete and passed on"
     if peak:
         why += f"; {number_text(peak)} of the largest take {bytes_text(largest * peak)}"
-        why += "" if room is None else f", and {bytes_text(room)} are free"
+        why += "" if room is None else f" of {bytes_text(room)} free"
     yield line("http", "client_body_temp_path", own, "1", "2", why=why)
 
 
@@ -241,8 +240,8 @@ _BODIES: Final = ("POST", "PUT", "PATCH")
 _BODY_SHARE: Final = 0.2
 
 
-def _like_uploads(workload: Workload) -> str:
-    """Signs of uploads: methods with bodies, or seconds for answers that take none."""
+def _upload_signs(workload: Workload) -> str:
+    """Signs of uploads: methods with bodies, or long requests for small responses; else empty."""
     methods = workload.traffic.methods if workload.traffic else {}
     share = sum(methods.get(one, 0.0) for one in _BODIES)
     if share >= _BODY_SHARE:
@@ -255,18 +254,18 @@ def _like_uploads(workload: Workload) -> str:
     ) or not size.mean_bytes:  # fmt: skip
         return ""
     lasts, sending = peak / per_second, size.mean_bytes / takes
-    if lasts < 1.0 or lasts < 100 * sending:  # a second, and next to none of it the answer's
+    if lasts < 1.0 or lasts < 100 * sending:
         return ""
     return (
-        f": requests last {number_text(round(lasts, 1))} s for answers of "
-        f"{bytes_text(size.mean_bytes)}, as uploads do"
+        f": requests last {number_text(round(lasts, 1))} s for responses of "
+        f"{bytes_text(size.mean_bytes)}, as with uploads"
     )
 
 
 def _temp_path(site: Site, facts: Facts) -> str | None:
-    """The build's directory of bodies, else one on the roomiest disk that the facts have.
+    """The build's directory for bodies, else one on the disk with the most free space.
 
-    Not beside served files or a cache. Source: auto/options (``--http-client-body-temp-path``).
+    Never among served files or in a cache. Source: auto/options (``--http-client-body-temp-path``).
     """
     own = build_of(facts.nginx).value_of("--http-client-body-temp-path")
     if own is not None and _PLACE.fullmatch(own):
@@ -275,34 +274,34 @@ def _temp_path(site: Site, facts: Facts) -> str | None:
     free = [
         one
         for one in facts.storage.paths
-        if one.available_bytes and one.leaf_disks and not any(_is_at(x, one.path) for x in taken)
+        if one.available_bytes and one.leaf_disks and not any(_is_below(x, one.path) for x in taken)
     ]
     roomiest = max(free, key=lambda one: one.available_bytes or 0, default=None)
     return None if roomiest is None else f"{roomiest.path.rstrip('/')}/client_body_temp"
 
 
-def _is_at(path: str, folder: str) -> bool:
+def _is_below(path: str, folder: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _room(path: str, facts: Facts) -> int | None:
-    """Free bytes of the file system that a path is on; null where it is not known."""
-    on = [one for one in facts.storage.paths if one.mount_point and _is_at(path, one.mount_point)]
-    nearest = max(on, key=lambda one: len(one.mount_point or ""), default=None)
+    """Free bytes of the file system of a path; None where it is not known."""
+    on = [p for p in facts.storage.paths if p.mount_point and _is_below(path, p.mount_point)]
+    nearest = max(on, key=lambda place: len(place.mount_point or ""), default=None)
     return nearest.available_bytes if nearest else None
 
 
 _MODEL_PATH: Final = re.compile(
     r"/(?:chat/completions|completions|messages|responses|embeddings)/?$|^/api/(?:chat|generate)/?$"
 )
-"""Paths of language models. Source: the public references of the APIs of OpenAI (``/v1/responses``,
+"""Paths of language-model APIs. Source: public API references of OpenAI (``/v1/responses``,
 ``/v1/chat/completions``), Anthropic (``/v1/messages``) and Ollama (``/api/chat``)."""
 _PROMPT: Final = "32m"
-"""The largest request of Anthropic's Messages API (its documentation, errors: 32 MB)."""
+"""Largest request of Anthropic's Messages API (its documentation, errors: 32 MB)."""
 
 
 def _streams(site: Site, workload: Workload) -> list[str]:
-    """The locations of streams that the site names or a log shows, as ``streaming`` has them."""
+    """The locations of event streams in the site or a log, as in the decision ``streaming``."""
     learnt = workload.traffic.locations if workload.traffic else []
     seen = [one.location for one in learnt if one.location.startswith("/")]
     return list(dict.fromkeys([*site.streams, *filter(is_stream_path, seen)]))
@@ -311,47 +310,47 @@ def _streams(site: Site, workload: Workload) -> list[str]:
 def _prompts(
     streams: Sequence[str], facts: Facts, workload: Workload, settings: Sequence[Setting]
 ) -> Iterator[Setting]:
-    """Room for prompts in the locations of models: with images they are larger than 1m."""
+    """Body limits for language-model locations, where prompts with images exceed 1m."""
     if any(one.directive == "client_max_body_size" for one in settings):
         return
     buffer = _body_buffer(facts, workload)
     for place in filter(_MODEL_PATH.search, streams):
-        why = "a prompt with images; the default of 1m answers 413"
+        why = "room for prompts with images; above the default of 1m they get 413"
         yield line("location", "client_max_body_size", _PROMPT, why=why, block=place)
         if buffer is not None:
-            why = "most prompts stay off the disk"
+            why = "most prompts stay in memory"
             yield line(
                 "location", "client_body_buffer_size", f"{buffer >> 10}k", why=why, block=place
             )
 
 
 _LONG_SECONDS: Final = 60.0
-"""``proxy_read_timeout``, after which nginx ends what says nothing."""
+"""Default of ``proxy_read_timeout``."""
 _SMALL_BYTES: Final = 64 << 10
 _MOST: Final = 0.5
 _SHORT: Final = (
-    "proxy_read_timeout: 60s for WebSockets too, since pages are passed on beside them; "
-    "--with websocket=PREFIX gives those below it an hour"
+    "proxy_read_timeout: 60s for WebSockets too, since the same location serves pages; "
+    "--with websocket=PREFIX gives WebSockets below PREFIX an hour"
 )
 _ONE: Final = 2.0
-"""Requests of a connection up to which most carry one alone."""
+"""Requests per connection up to which most connections carry a single one."""
 
 
 def _websockets(
     found: Mapping[str, list[str]], streams: Sequence[str], workload: Workload
 ) -> tuple[list[str], str, bool]:
-    """Locations of WebSockets, what tells of them where nobody named them, and whether most are.
+    """Locations of WebSockets, the evidence for unnamed ones, and True if most requests are such.
 
-    A log has them as status 101. Without one they show as requests over HTTP/1.1 that last for
-    minutes (Little's law), one a connection, with small answers: long polls do too, to which the
-    lines do nothing.
+    A log has them as status 101. Without one they appear as requests over HTTP/1.1 that last for
+    minutes (Little's law), one per connection, with small responses. Long polls look the same; the
+    settings do not affect them.
     """
     if "websocket" in found:
         return list(dict.fromkeys(one or "/" for one in found["websocket"])), "", True
     traffic, rate = workload.traffic, workload.rate
     share = traffic.statuses.get("101", 0.0) if traffic is not None else 0.0
     if share:
-        return ["/"], f"{percent_text(share, 2)} of the answers are 101", share >= _MOST
+        return ["/"], f"{percent_text(share, 2)} of the responses have status 101", share >= _MOST
     per_second = rate.peak_per_second or rate.mean_per_second
     peak, size = _peak(workload), workload.sizes.mean_bytes
     if not peak or not per_second or rate.provenance == "assumed" or streams:
@@ -361,18 +360,18 @@ def _websockets(
     is_one = reuse <= _ONE and workload.http_version.value == "1.1"
     if lasts < _LONG_SECONDS or not is_one or (size or 0.0) > _SMALL_BYTES:
         return [], "", False
-    return ["/"], f"requests last {number_text(round(lasts))} s, one a connection", True
+    return ["/"], f"requests last {number_text(round(lasts))} s, one per connection", True
 
 
 def _upgrading(
     prefixes: Sequence[str], seen: str, build: Build, *, is_most: bool
 ) -> Iterator[Setting]:
-    """The lines of a WebSocket, as nginx's documentation has them (WebSocket proxying).
+    """WebSocket proxying, as in nginx's documentation.
 
-    Without an ``Upgrade`` the connection is kept for others, as ``upstream-keepalive`` wants it. An
-    hour is what the documentation of ingress-nginx asks for (WebSockets: more than 3600 seconds).
+    Requests without ``Upgrade`` keep the upstream connection alive, as ``upstream-keepalive``
+    wants. The timeout of an hour is from the documentation of ingress-nginx (WebSockets).
     """
-    why = f"a WebSocket is asked for; other requests keep the connection{seen and f' ({seen})'}"
+    why = f"upgrades WebSockets; other requests keep the connection{seen and f' ({seen})'}"
     yield line(
         "http",
         "map",
@@ -383,16 +382,16 @@ def _upgrading(
     )
     for place in prefixes:
         if not build.at_least(1, 29, 7):
-            why = "an upgrade is of HTTP/1.1"
+            why = "an upgrade needs HTTP/1.1"
             yield line("location", "proxy_http_version", "1.1", why=why, block=place)
         for name, value, why in (
-            ("Upgrade", "$http_upgrade", "nginx passes on no hop-by-hop header by itself"),
-            ("Connection", "$connection_upgrade", "upgrade, or nothing"),
+            ("Upgrade", "$http_upgrade", "nginx drops hop-by-hop headers by default"),
+            ("Connection", "$connection_upgrade", "upgrade, or empty"),
         ):
             yield line("location", "proxy_set_header", name, value, why=why, block=place)
         if not is_most:
-            continue  # pages beside them keep their timeout
-        why = "a WebSocket that says nothing is ended after 60 s by default"
+            continue  # pages in the same location keep their timeout
+        why = "by default a silent WebSocket is closed after 60 s"
         yield line("location", "proxy_read_timeout", "3600s", why=why, block=place)
         yield line("location", "proxy_send_timeout", "3600s", why="likewise", block=place)
 
@@ -403,19 +402,19 @@ _HELD_BYTES: Final = (4 << 10) + (1 << 10) + (4 << 10) + 512
 
 
 def _held_memory(facts: Facts, workload: Workload) -> Iterator[str]:
-    """The memory of connections that are held for long."""
+    """A note on the memory of long-lived connections."""
     peak = _peak(workload)
     memory = facts.memory.cgroup_limit_bytes or facts.memory.total_bytes
     if peak and memory:
         yield (
-            f"memory: {number_text(peak)} connections that are held take "
-            f"{bytes_text(peak * _HELD_BYTES)} of nginx's own buffers, and TLS and sockets more, "
-            f"of {bytes_text(memory)}"
+            f"memory: {number_text(peak)} long-lived connections take "
+            f"{bytes_text(peak * _HELD_BYTES)} of {bytes_text(memory)} for nginx's buffers, plus "
+            "TLS and sockets"
         )
 
 
 def _gzip_static(build: Build) -> Iterator[Setting]:
     if build.lacks("--with-http_gzip_static_module"):
         raise UsageError("features: this nginx is built without gzip_static")
-    why = "FILE.gz beside FILE is sent as it is: no CPU for it"
+    why = "serves FILE.gz in place of FILE, without CPU for compression"
     yield line("http", "gzip_static", "on", why=why)

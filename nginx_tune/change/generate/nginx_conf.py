@@ -1,7 +1,7 @@
-"""Settings, site and kind to the text of an nginx.conf.
+"""nginx.conf text from settings, site and kind.
 
-A skeleton per kind (``templates/``) gives the blocks and what every such site has; every number
-comes in as a Setting with its reason. The lab runs the very text that is delivered.
+A template per kind (``templates/``) has the blocks that every such site needs; every number comes
+in as a Setting with its reason. The lab runs exactly the emitted text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PLAIN_SETTINGS = (
     Setting(context="http", directive="sendfile", args=["on"]),
     Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
 )
-"""The source's baseline, without thread pools (the sources, A3)."""
+"""The source's baseline, without thread pools (A3)."""
 DEFAULT_TLS_LISTEN = "443"
 
 
@@ -52,10 +52,10 @@ class Location:
     name: Written
     root: str | None
     next_place: Written | None
-    """The place to look at when the file is not below ``root``."""
+    """The location to try next when the file is not in ``root``."""
     tuned: Written
     answer: str = "404"
-    """The ``return`` of a place without files."""
+    """The ``return`` of a location without files."""
 
 
 def emit_nginx_conf(
@@ -74,11 +74,10 @@ def emit_nginx_conf(
 ) -> str:
     """The text of an nginx.conf.
 
-    ``forced`` settings go on top of the others, in the place of the same directive of the same
-    context; ``headline`` stands above all of it, as a comment; ``left_alone`` are lines on what
-    needs evidence before it is set, ``of_host`` on what decisions ask of the host; ``status_page``
-    adds a local stub_status, ``memory_page`` a page that is answered without a file or a server,
-    by which experiments see whether loops stand still.
+    ``forced`` settings replace the same directive in the same context. ``headline``, ``left_alone``
+    (settings that need evidence first) and ``of_host`` (settings of the host) become comments at
+    the top. ``status_page`` adds a local stub_status, ``memory_page`` a page without file or
+    upstream, which experiments request to see blocked loops.
 
     Errors: UsageError for a value that cannot be written.
     """
@@ -142,13 +141,13 @@ def emit_decided(
     memory_page: bool = False,
     beside: Beside = NOTHING,
 ) -> str:
-    """The nginx.conf that decisions lead to, with a line on each that needs evidence first."""
+    """The nginx.conf of some decisions, with a comment on each that needs evidence first."""
     unwritten = _not_of(decisions.kind)
     check_site(site)
     compressing = next((d.settings for d in decisions.decisions if d.id == "gzip"), [])
-    if site.gzip and compressing:  # the decision has the same lines with what they take
+    if site.gzip and compressing:  # the decision has the same lines, with reasons
         site = msgspec.structs.replace(site, gzip=[])
-    else:  # a variant of an experiment compresses nothing
+    else:  # variants of experiments compress nothing
         compressing = []
     return emit_nginx_conf(
         [
@@ -183,7 +182,7 @@ def emit_decided(
 
 
 def kept_defaults(decisions: Decisions) -> list[str]:
-    """A line for each decision that leaves nginx as it is, on grounds that are known."""
+    """A line for each decision that keeps nginx's default for a known reason."""
     unwritten = _not_of(decisions.kind)
     return [
         line
@@ -194,15 +193,15 @@ def kept_defaults(decisions: Decisions) -> list[str]:
 
 
 def _not_of(kind: Kind) -> frozenset[str]:
-    """The decisions that a file of this kind has no place for: it passes nothing on."""
+    """The decisions on proxying, for kinds that proxy nothing."""
     return _OF_UPSTREAMS if kind in ("static", "media") else frozenset()
 
 
 def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] = ()) -> str:
-    """The source's plain configuration for this site: the variant to compare with.
+    """The source's plain configuration for this site, as the baseline.
 
-    A site with an upstream passes requests on to it; of kind ``cache``, through one cache in the
-    first of its cache directories, as nginx's documentation shows it.
+    A site with an upstream is proxied; of kind ``cache`` through one cache in its first cache
+    directory, as in nginx's documentation.
     """
     if kind not in ("proxy", "cache") or not site.upstreams:
         return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced, memory_page=True)
@@ -213,10 +212,10 @@ def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] =
 def write_variant(
     spec: VariantSpec, decisions: Decisions, *, site: Site, kind: Kind, error_log: str
 ) -> str:
-    """One variant's nginx.conf, as the emitter delivers it.
+    """The nginx.conf of one variant.
 
-    Both variants have the decided number of workers and no access log, so that they differ in what
-    is compared alone.
+    Both variants have the decided number of workers and no access log, so that they differ only in
+    the settings to compare.
     """
     placed = msgspec.structs.replace(
         site, error_log=error_log, access_log="off", gzip=[], tcp_nopush=False
@@ -261,30 +260,30 @@ def _changes_nothing(decision: Decision) -> bool:
 
 
 def _needs_evidence(decision: Decision) -> bool:
-    """Also one that proposes beside what it sets."""
+    """True for a decision without enough evidence, or with proposed settings."""
     return bool(decision.proposed) or decision.verdict == "not_enough_evidence"
 
 
 def _left_alone(decision: Decision) -> list[str]:
-    """The reasons to set nothing; a line each for the setting and the command that settles it."""
+    """The reason to set nothing, with the proposed settings and the command that measures them."""
     name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
     lines = [f"{name}: {decision.summary}"]
     for one in decision.proposed:
         words = " ".join([one.directive, *(word or '""' for word in one.args)])
         lines.append(f"  proposed: {words}{' { ... }' if one.lines else ';'} ({one.context})")
     if decision.next_command and (_needs_evidence(decision) or _rests_on_disks(decision)):
-        lines.append(f"  settle it: {decision.next_command}")
+        lines.append(f"  measure it: {decision.next_command}")
     return lines
 
 
 def _unmeasured(decision: Decision) -> list[str]:
-    """Decisions that are written though their disks were not measured."""
+    """A comment on a decision that rests on unmeasured disks; empty for others."""
     if not _rests_on_disks(decision):
         return []
     name = _DIRECTIVES.get(decision.id, decision.id)
     return [
-        f"{name}: written for disks that were not measured, which takes ten seconds",
-        f"  settle it: {decision.next_command}",
+        f"{name}: the disks were not measured, which takes ten seconds",
+        f"  measure them: {decision.next_command}",
     ]
 
 
@@ -293,11 +292,11 @@ def _rests_on_disks(decision: Decision) -> bool:
 
 
 def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
-    """``tcp_nopush``, which does nothing where bodies are not sent by ``sendfile``."""
+    """``tcp_nopush``, which only affects ``sendfile``."""
     on = any((one.directive, one.args) == ("sendfile", ["on"]) for one in settings)
     if not site.tcp_nopush or not on:
         return []
-    reason = "head and file leave in one packet; its worth depends on the network"
+    reason = "sends header and file start in one packet; the gain depends on the network"
     return [Setting(context="http", directive="tcp_nopush", args=["on"], reason=reason)]
 
 
@@ -305,10 +304,10 @@ def _site_settings(site: Site) -> list[Setting]:
     settings = []
     if site.user is not None:
         words = site.user.split()
-        reason = "whoever breaks into a worker is root" if words[:1] == ["root"] else ""
+        reason = "workers run as root: a compromised worker is root" if words[:1] == ["root"] else ""
         settings.append(Setting(context="main", directive="user", args=words, reason=reason))
     if site.error_log is not None:
-        reason = "warn shows what the default level hides: reused connections, spilled bodies"
+        reason = "warn also logs reused connections and buffered bodies, which the default hides"
         args = [site.error_log, "warn"]
         settings.append(Setting(context="main", directive="error_log", args=args, reason=reason))
     if site.tls is not None:
@@ -326,12 +325,12 @@ def _site_settings(site: Site) -> list[Setting]:
                 context="http",
                 directive="ssl_session_cache",
                 args=["shared:SSL:10m"],
-                reason="about 40000 sessions for all workers; a resumed one needs no key exchange",
+                reason="about 40000 sessions for all workers; resuming needs no key exchange",
             )
         )
     for line in site.gzip or ():
         name, *args = line.split()
-        reason = "text goes out smaller" if line == "gzip on" else ""
+        reason = "text responses get smaller" if line == "gzip on" else ""
         settings.append(Setting(context="http", directive=name, args=args, reason=reason))
     return settings
 
@@ -343,10 +342,10 @@ def _listens(site: Site) -> list[str]:
 
 
 def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
-    """One ``listen``: the site's words, ``ssl``, and the options that decisions add.
+    """One ``listen``: the site's words, ``ssl``, and the options from decisions.
 
-    HTTP/2 is for TLS where there is any: ``listen … http2`` without ``ssl`` takes no HTTP/1.1 until
-    1.25.1 (ngx_http_v2_init), and browsers speak nothing else there.
+    A site with TLS has HTTP/2 on TLS listeners only: before 1.25.1 ``listen … http2`` without
+    ``ssl`` accepts no HTTP/1.1 (ngx_http_v2_init), which is all that browsers speak there.
     """
     words = item.split()
     is_plain = site.tls is not None and item not in tls_listens(_listens(site))
@@ -362,7 +361,7 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
     address = _address(words, _listens(site))
     reasons = []
     if address.maybe is not None and any(is_socket_option(s.args[0]) for s in added):
-        reasons = [f"{address.maybe.value} may be the same socket, which takes options once"]
+        reasons = [f"{address.maybe.value} may be the same socket, whose options are set only once"]
     if not _takes_options(address):
         added = [s for s in added if not is_socket_option(s.args[0])]
     words += [word for setting in added for word in setting.args]
@@ -380,7 +379,7 @@ def _address(words: Sequence[str], listens: Sequence[str]) -> ListenAddress:
 
 
 def _takes_options(address: ListenAddress) -> bool:
-    """True if it has a socket of its own, which no other of the site's addresses may be."""
+    """True if an address has its own socket, which no other address of the site may share."""
     return address.has_socket and address.maybe is None
 
 
@@ -396,14 +395,14 @@ def _of_listen(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def _is_quic(setting: Setting) -> bool:
-    """True if it is a listener of its own: UDP, beside that of TCP on the same port."""
+    """True if it is a separate UDP listener on the same port as TCP."""
     return setting.args[:1] == ["quic"]
 
 
 def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
-    """A ``listen … quic`` beside each address of TLS, with the words that it may have.
+    """A ``listen … quic`` for each TLS address, with its permitted options.
 
-    Source: ngx_http_core_listen; ssl, http2 and what is of TCP are refused beside quic.
+    Source: ngx_http_core_listen, which rejects ssl, http2 and TCP options with quic.
     """
     lines = []
     for wanted in filter(_is_quic, _of_listen(settings)):
@@ -450,7 +449,7 @@ def _places(
 
 
 def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Location]:
-    """Locations beside the roots: "/", and each prefix without its slash, which is redirected."""
+    """Locations without a root: "/", and redirects from each prefix without its final slash."""
     if "/" not in prefixes:
         yield Location(name=quote("/"), root=None, next_place=None, tuned=Written(""))
     for prefix in prefixes:
@@ -466,7 +465,7 @@ def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Loca
 
 
 def _in_url(path: str) -> str:
-    """The path as a client asks for it."""
+    """The path as it is encoded in a URL."""
     return _ODD_IN_URL.sub(lambda odd: b"%%%02X" % odd[0][0], path.encode()).decode()
 
 
@@ -474,7 +473,7 @@ _ODD_IN_URL = re.compile(rb"[^\w/.~!'()*+,:@-]", re.ASCII)
 
 
 def _streams(settings: Sequence[Setting], taken: Sequence[str]) -> list[str]:
-    """The locations that are not buffered."""
+    """The locations without buffering."""
     found = dict.fromkeys(s.block for s in settings if s.directive == "proxy_buffering" and s.block)
     return [prefix for prefix in found if prefix not in taken]
 

@@ -1,8 +1,4 @@
-"""Servers that requests are passed on to, as a generated file has them beside the decisions.
-
-Bounds of retries and waits, TLS with their certificate looked at, names that are looked up again,
-and what they compress.
-"""
+"""Proxying to origins in a generated file: retry limits, TLS, name resolution, compression."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from nginx_tune.documents.site import COMPRESSED_ORIGIN, Site, Upstream
 from nginx_tune.errors import UsageError
 
 _CA_FILE: Final = "/etc/ssl/certs/ca-certificates.crt"
-"""Debian, Ubuntu, Alpine and Arch (package ca-certificates)."""
+"""CA bundle of Debian, Ubuntu, Alpine and Arch (package ca-certificates)."""
 
 
 def line(
@@ -30,7 +26,7 @@ def line(
     block: str = "",
     lines: Sequence[list[str]] = (),
 ) -> Setting:
-    """One directive with the reason that is printed beside it."""
+    """One directive with the reason for its comment."""
     return Setting(
         context=context,
         directive=directive,
@@ -42,26 +38,26 @@ def line(
 
 
 def bounds(site: Site, build: Build) -> Iterator[Setting]:
-    """The wait for a connection and the retries of one request, for each proxy.
+    """Limits on connecting and on retries, for each proxy.
 
     Source: ngx_http_proxy_module (proxy_next_upstream_tries since 1.7.5); RFC 6298, section 2.1: a
-    lost SYN is sent again after 1 s and after 3 s.
+            lost SYN is sent again after 1 s and after 3 s.
     """
-    why = "the default is 60s; a lost first packet is sent again after 1 s and 3 s"
+    why = "the default is 60s; a lost SYN is sent again after 1 s and 3 s"
     yield line("http", "proxy_connect_timeout", "5s", why=why)
     if build.at_least(1, 7, 5) and any(addresses_of(one.servers) > 1 for one in site.upstreams):
-        why = "a request that makes servers fail does not take out one after the other"
+        why = "a request that crashes servers must not take out all of them"
         yield line("http", "proxy_next_upstream_tries", "2", why=why)
-        why = "no second try of what took so long already"
+        why = "no retry of a request that has already taken this long"
         yield line("http", "proxy_next_upstream_timeout", "10s", why=why)
 
 
 def tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
-    """TLS to the servers, with their name and their certificate looked at.
+    """TLS to the servers with SNI and certificate verification.
 
-    nginx sends no name and looks at no certificate by default, and would take the name of the
-    upstream group for theirs. Source: ngx_http_proxy_module (proxy_ssl_server_name off,
-    proxy_ssl_verify off, proxy_ssl_name $proxy_host).
+    By default nginx does neither, and takes the upstream's name for the server's.
+    Source: ngx_http_proxy_module (proxy_ssl_server_name off, proxy_ssl_verify off, proxy_ssl_name
+            $proxy_host).
     """
     name = found["tls-origin"][0] or _name_of_servers(site)
     if name is None:
@@ -69,17 +65,17 @@ def tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
                          "tls-origin=NAME")  # fmt: skip
     authority = found.get("origin-ca", [_CA_FILE])[0]
     for directive, value, why in (
-        ("proxy_ssl_server_name", "on", "a server with several names needs to be told one (SNI)"),
-        ("proxy_ssl_name", name, "the name in its certificate; the default is that of the group"),
-        ("proxy_ssl_verify", "on", "whoever else answers at this address is refused"),
-        ("proxy_ssl_verify_depth", "2", "chains with two intermediates, one by default"),
-        ("proxy_ssl_trusted_certificate", authority, "who may have signed it (--with origin-ca)"),
+        ("proxy_ssl_server_name", "on", "sends SNI, which a server with several names needs"),
+        ("proxy_ssl_name", name, "the name in its certificate; the default is the upstream's name"),
+        ("proxy_ssl_verify", "on", "rejects any other server at this address"),
+        ("proxy_ssl_verify_depth", "2", "allows two intermediate certificates; the default is one"),
+        ("proxy_ssl_trusted_certificate", authority, "trusted CAs (--with origin-ca)"),
     ):
         yield line("http", directive, value, why=why)
 
 
 def _name_of_servers(site: Site) -> str | None:
-    """The one name that all servers go by; null for addresses, or for several."""
+    """The single host name of all servers; None for addresses or several names."""
     names = {one for group in site.upstreams for one in map(_host_of, group.servers) if one}
     servers = [one for group in site.upstreams for one in group.servers]
     has_all = all(map(_host_of, servers))
@@ -87,7 +83,7 @@ def _name_of_servers(site: Site) -> str | None:
 
 
 def _host_of(server: str) -> str | None:
-    """The name of a ``server`` line; null for an address or a socket."""
+    """The host name of a ``server`` directive; None for an address or a socket."""
     address = server.split(maxsplit=1)[0]
     host = address.partition(":")[0]
     is_address = address.startswith(("[", "unix:")) or not host.strip("0123456789.")
@@ -100,16 +96,16 @@ _SERVICE: Final = re.compile(r"\.svc\.([a-z0-9.-]*[a-z0-9])$")
 def resolver(
     found: Mapping[str, list[str]], site: Site, build: Build
 ) -> tuple[list[Setting], list[str]]:
-    """The name server for names of servers, and what is left where they are looked up once.
+    """The ``resolver`` for server names, and a note where they are resolved only once.
 
-    Of a service of Kubernetes it is known: ``kube-dns`` in ``kube-system``, whatever serves it
-    (Kubernetes documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
+    For a Kubernetes service it is ``kube-dns`` in ``kube-system``, whatever serves it (Kubernetes
+    documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
     """
     names = [one for group in site.upstreams for one in map(_host_of, group.servers) if one]
     if not names:
         return [], []
     if build.version is None or not build.at_least(1, 27, 3):
-        left = "looked up when nginx starts or reloads; nginx 1.27.3 or newer can do it by itself"
+        left = "resolved only when nginx starts or reloads; nginx 1.27.3 can resolve it again"
         return [], [f"resolve: {names[0]} is {left}"]
     service = _SERVICE.search(names[0])
     addresses = found.get("resolver") or (
@@ -118,16 +114,16 @@ def resolver(
     if not addresses:
         return [], [
             (
-                f"resolve: {names[0]} is looked up when nginx starts or reloads; with "
-                "--with resolver=ADDRESS (a nameserver of /etc/resolv.conf) it is looked up again"
+                f"resolve: {names[0]} is resolved only when nginx starts or reloads; --with "
+                "resolver=ADDRESS (a nameserver of /etc/resolv.conf) makes nginx resolve it again"
             )
         ]
-    why = "names of servers are looked up again when their answer has grown old"
+    why = "server names are resolved again when their TTL expires"
     return [line("http", "resolver", *addresses, why=why)], []
 
 
 def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[Setting]]:
-    """The site with ``resolve`` at each named server, and a zone for each of its groups."""
+    """The site with ``resolve`` on each named server, and a zone for each of its upstreams."""
     groups, zones = [], []
     for group in site.upstreams:
         servers = [f"{one} resolve" if _host_of(one) else one for one in group.servers]
@@ -137,7 +133,7 @@ def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[
             for one in settings
         )
         if servers != group.servers and not has:
-            why = "what is looked up again lies in shared memory"
+            why = "resolve needs shared memory"
             size = zone_size(group.servers)
             zones.append(
                 line("upstream", "zone", f"upstream_{group.name}", size, why=why, block=group.name)
@@ -146,7 +142,7 @@ def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[
 
 
 def with_tls_ports(site: Site) -> Site:
-    """The site with port 443 at servers that name none: nginx takes 80, for TLS too."""
+    """The site with port 443 on servers without a port; nginx's default is 80 even for TLS."""
     groups = []
     for group in site.upstreams:
         servers = []
@@ -162,12 +158,12 @@ _KEY: Final = "|$http_accept_encoding"
 
 
 def with_encodings(site: Site, settings: Sequence[Setting]) -> list[Setting]:
-    """The settings with kinds of clients in a cache's key, not each spelling of a header.
+    """The settings with a normalized ``Accept-Encoding`` in the cache key.
 
-    The server is asked for what all clients of a kind can read, and what it compresses comes
-    through: gzip, which next to all clients read, so that a page has next to one entry; of a
-    ``compressed-origin`` zstd and br too, with at most four entries of a page. A weight behind a
-    word (``br;q=0``) counts as a no.
+    The upstream is asked for an encoding that all clients of a class can read: gzip, which nearly
+    all clients can, so that a page has little more than one entry. For ``compressed-origin`` also
+    zstd and br, with at most four entries per page. A weighted encoding (``br;q=0``) counts as
+    unsupported.
     """
     if not any(_KEY in word for one in settings for word in one.args):
         return [*settings]
@@ -178,7 +174,7 @@ def with_encodings(site: Site, settings: Sequence[Setting]) -> list[Setting]:
         for one in settings
     ]
     gzip, brotli, zstd = (rf"(?=.*\b{one}\b(?!\s*;))" for one in ("gzip", "br", "zstd"))
-    why = "an entry for each kind of client, not for each spelling of the header"
+    why = "one cache entry per set of encodings, not per spelling of the header"
     found.append(
         line(
             "http",
@@ -200,6 +196,6 @@ def with_encodings(site: Site, settings: Sequence[Setting]) -> list[Setting]:
             ],
         )
     )
-    why = "the server compresses, for all clients of a kind alike"
+    why = "requests the same encoding for all clients with one cache entry"
     found.append(line("location", "proxy_set_header", "Accept-Encoding", "$encoding", why=why))
     return found

@@ -1,11 +1,11 @@
-"""The files of a plan: the hunks of those that change, and drop-ins for the host; pure.
+"""Files of a plan: hunks of changed files, and drop-ins for the host; pure.
 
-Hunks are exact: one text in the place of the other makes the new file of the old one, and the old
-one of the new. So a plan alone tells whether it writes anything but what its hunks show.
+Hunks are exact: they turn the old file into the new one and back, so a plan by itself shows
+everything that it writes.
 
-A change of nginx's files can be taken back by a reload; drop-ins for the host cannot, so they are
-never part of it, and each comes with its way back. Source: sysctl.d(5), systemd.unit(5) (drop-in
-directories), systemd.exec(5) (LimitNOFILE=).
+Drop-ins for the host are never part of a change of nginx's files, since a reload cannot undo them;
+each has its own undo commands. Source: sysctl.d(5), systemd.unit(5) (drop-in directories),
+systemd.exec(5) (LimitNOFILE=).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from nginx_tune.documents.plan import HostPart, Hunk, PlannedFile
 from nginx_tune.errors import UsageError
 
 ByteSpan = tuple[int, int, bytes]
-"""Start and end in the bytes of a file, and what takes their place."""
+"""Start and end in a file, in bytes, and the new text."""
 _Exact = tuple[int, bytes, bytes]
-"""Place of a change, with the text before and after."""
+"""Start of a change in bytes, with the text before and after."""
 
 
 class _Piece(NamedTuple):
-    """A part of a file; without a text it is as it was."""
+    """A part of a file; unchanged if it has no text."""
 
     start: int
-    """In the old file, as is the end."""
+    """Start in the old file, like ``end``."""
     end: int
     text: bytes | None = None
     reasons: tuple[Hunk, ...] = ()
@@ -49,7 +49,7 @@ class _Piece(NamedTuple):
 
 
 class TracedFile:
-    """A file that is changed step by step, and knows of each byte where it comes from."""
+    """A file that is changed step by step and keeps the origin of each byte."""
 
     def __init__(self, old: bytes, hunks: Sequence[Hunk] = ()) -> None:
         self._old = old
@@ -59,15 +59,15 @@ class TracedFile:
 
     @property
     def content(self) -> bytes:
-        """All of the file as it is now."""
+        """The current content."""
         return b"".join(
             self._old[one.start : one.end] if one.text is None else one.text for one in self._pieces
         )
 
     def change(self, spans: Mapping[ByteSpan, Sequence[Hunk]]) -> None:
-        """Replace spans of the file as it is now, which do not touch; each with its reasons.
+        """Replace spans of the current file, which must not touch; each with its reasons.
 
-        Of a reason its place and its texts are left open: ``hunks`` fills them in.
+        ``hunks`` fills in the place and texts of a reason.
         """
         for span in reversed(sorted(spans, key=lambda one: one[:2])):  # noqa: C413  # equal ones too
             self._put(span, spans[span])
@@ -100,7 +100,7 @@ class TracedFile:
         self._pieces = [*before, whole, *after]
 
     def _cut(self, offset: int) -> None:
-        """Have a piece that is as it was begin there."""
+        """Split an unchanged piece at the offset."""
         at = 0
         for number, piece in enumerate(self._pieces):
             if piece.text is None and at < offset < at + piece.size:
@@ -113,7 +113,7 @@ class TracedFile:
             at += piece.size
 
     def origin(self, line: int) -> int:
-        """The line (from 1) of the old file from which one comes; of a new one, that it follows."""
+        """The line (from 1) of the old file for a current line, or the one before a new line."""
         at, left = 0, _line_start(self.content, line)
         for piece in self._pieces:
             if left < at + piece.size:
@@ -123,10 +123,7 @@ class TracedFile:
         return _line_of(self._old, len(self._old))
 
     def hunks(self, parsed: ParsedFile) -> list[Hunk]:
-        """The changed spans, in the order of the old file; a word that changes with its directive.
-
-        ``parsed`` is the old file.
-        """
+        """The changed spans in file order, each extended to whole directives of ``parsed``."""
         changed = [one for one in self._pieces if one.text is not None]
         whole = _whole_directives(self._old, changed, parsed)
         return [
@@ -144,7 +141,7 @@ class TracedFile:
 
 
 def planned_file(parsed: ParsedFile, traced: TracedFile) -> PlannedFile:
-    """A file as it is and as it will be."""
+    """The planned change of one file."""
     content, old = traced.content, parsed.source.data
     return PlannedFile(
         path=parsed.source.file,
@@ -158,7 +155,7 @@ def planned_file(parsed: ParsedFile, traced: TracedFile) -> PlannedFile:
 def _whole_directives(
     old: bytes, changed: Sequence[_Piece], parsed: ParsedFile
 ) -> Iterator[_Piece]:
-    """The pieces, those inside of one directive as that directive."""
+    """The pieces, with those inside one directive merged into that directive."""
     spans = sorted(
         (parsed.source.byte_offset(start), parsed.source.byte_offset(end))
         for start, end in _statements(parsed.block)
@@ -176,7 +173,7 @@ def _whole_directives(
     for number, ((start, end), pieces) in enumerate(groups):
         following_start = groups[number + 1][1][0].start if groups[number + 1 :] else end
         is_whole = len(pieces) == 1 and (pieces[0].start, pieces[0].end) == (start, end)
-        is_met = start < behind or following_start < end  # by one that reaches beyond it
+        is_met = start < behind or following_start < end  # overlaps a piece that reaches beyond it
         behind = max(behind, pieces[-1].end)
         if start == end or is_whole or is_met:
             yield from pieces
@@ -198,7 +195,7 @@ def _statements(block: Block) -> Iterator[tuple[int, int]]:
 
 
 def _apart(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """The pieces, of which no two that follow each other are taken for one change."""
+    """The pieces, with equal neighbours merged so that they are not taken for one hunk."""
     for (start, end, text), found in groupby(pieces, lambda one: (one.start, one.end, one.text)):
         alike = list(found)
         reasons = _once([hunk for one in alike for hunk in one.reasons])
@@ -206,15 +203,15 @@ def _apart(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
 
 
 def _once(reasons: Iterable[Hunk]) -> list[Hunk]:
-    """Each reason once, wherever its hunk stood before."""
+    """The hunks without duplicate reasons."""
     found: dict[tuple[str, str], Hunk] = {}
-    for one in reasons:
-        found.setdefault((one.decision, one.reason), one)
+    for hunk in reasons:
+        found.setdefault((hunk.decision, hunk.reason), hunk)
     return list(found.values())
 
 
 class HunkError(ValueError):
-    """A hunk that is not so; ``line`` is where it says it stands."""
+    """A hunk that does not fit its file; ``line`` is the line that it claims."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -223,31 +220,31 @@ class HunkError(ValueError):
 
 
 def old_content(file: PlannedFile) -> bytes:
-    """The file before the change, by its content and its hunks alone.
+    """The file before the change, from its content and hunks alone.
 
-    Whether that is what was planned for, ``sha256_before`` says. Errors: HunkError.
+    Compare it with ``sha256_before``. Errors: HunkError.
     """
     content, parts = file.content, list[bytes]()
     at = behind = 0
     line, counted = 1, 0
     for (start, before, after), own in _by_span(file.hunks):
-        said = own[0].line
+        claimed = own[0].line
         if start < 0:
-            raise HunkError(said, "a hunk does not say where it begins")
+            raise HunkError(claimed, "a hunk has no start")
         if start < behind:
-            raise HunkError(said, "a hunk stands in another, or they are in disorder")
+            raise HunkError(claimed, "hunks overlap or are out of order")
         if before == after:
-            raise HunkError(said, "a hunk changes nothing")
+            raise HunkError(claimed, "a hunk changes nothing")
         same = content[at : at + start - behind]
         if len(same) < start - behind:
-            raise HunkError(said, "a hunk stands behind the end of the file")
+            raise HunkError(claimed, "a hunk starts after the end of the file")
         at += len(same)
         if content[at : at + len(after)] != after:
-            raise HunkError(said, "the new file has something else there than its hunk says")
+            raise HunkError(claimed, "the new file differs from its hunk")
         parts += same, before
         line, counted = line + counted + same.count(b"\n"), before.count(b"\n")
-        if any(one.line != line for one in own):
-            raise HunkError(said, f"a hunk says that it stands here, and stands in line {line}")
+        if any(hunk.line != line for hunk in own):
+            raise HunkError(claimed, f"a hunk claims this line, but is in line {line}")
         at += len(after)
         behind = start + len(before)
     return b"".join([*parts, content[at:]])
@@ -266,7 +263,7 @@ def _lines(data: bytes) -> list[bytes]:
 
 
 def _by_span(hunks: Sequence[Hunk]) -> list[tuple[_Exact, list[Hunk]]]:
-    """The changes in their order, each with the hunks that give a reason for it."""
+    """The changes in order, each with its hunks."""
     return [
         (span, list(own))
         for span, own in groupby(
@@ -308,18 +305,18 @@ _BOUNDS = {
     ("unit", "LimitNOFILE"): (1, (1 << 31) - 1),
     ("unit", "TasksMax"): (1, 1 << 22),
 }
-"""All that decisions ask for, beside ``_READ_AHEAD`` of devices. Source:
-Documentation/admin-guide/sysctl of Linux; an int each, and two of a range."""
+"""Range of each host setting that decisions make; ``_READ_AHEAD`` has that of devices. Source:
+Documentation/admin-guide/sysctl of Linux."""
 _READ_AHEAD = (0, 1 << 20)
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _NUMBERS = re.compile(r"[0-9]{1,20}(?:[ \t]+[0-9]{1,20})?")
 
 
 def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
-    """The files that the host needs: kernel settings first, since the unit's limit may need one.
+    """The drop-ins for the host: kernel settings first, since the unit's limit may need one.
 
-    None of a host whose nginx runs in a container: its files say nothing about it; and none of
-    one that is no Linux.
+    Empty where nginx runs in a container, to which the host's files do not apply, and on systems
+    other than Linux.
     """
     running = facts.nginx.running
     if running and (running.other_mount_namespace or running.other_network_namespace):
@@ -331,7 +328,7 @@ def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
 
 
 def host_lines(part: HostPart) -> list[str]:
-    """A part in a few words; devices that change alike on one line, with the command for now."""
+    """A part as lines for people; devices with the same change share one, with the command."""
     if part.kind != "udev":
         return [
             f"{one.name} {one.before or 'not known'} -> {one.value} ({one.decision}: {one.reason})"
@@ -341,17 +338,17 @@ def host_lines(part: HostPart) -> list[str]:
     for one in part.settings:
         alike.setdefault((one.before, one.value), []).append(one.name)
     return [
-        f"read-ahead of {', '.join(names)}: {before or '?'} -> {value} KiB; until a boot: "
+        f"read-ahead of {', '.join(names)}: {before or '?'} -> {value} KiB; until a reboot: "
         f"blockdev --setra {2 * int(value)} {' '.join(f'/dev/{name}' for name in names)}"
         for (before, value), names in alike.items()
     ]
 
 
 def told_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
-    """The parts of a plan that anybody may have written, made anew of their names and numbers.
+    """The parts of an untrusted plan, rebuilt from checked names and numbers.
 
-    What is to be typed is then of this program and not of the plan.
-    Errors: UsageError for what no decision asks for.
+    The commands that a user types then come from this program and not from the plan.
+    Errors: UsageError for a setting that no decision makes.
     """
     settings = [one for part in parts for one in part.settings]
     for number, one in enumerate(settings, start=1):
@@ -361,8 +358,8 @@ def told_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
         is_number = _NUMBERS.fullmatch(one.value) and _NUMBERS.fullmatch(one.before or "0")
         if not (is_number and all(low <= int(word) <= high for word in one.value.split())):
             raise UsageError(
-                f"the plan's setting {number} of the host is none that a decision asks for",
-                hint="make it again: nginx-tune plan",
+                f"the plan's host setting {number} is not one that nginx-tune makes",
+                hint="make the plan again: nginx-tune plan",
             )
     return _parts(settings)
 
@@ -377,15 +374,15 @@ def _parts(settings: Sequence[HostSetting]) -> list[HostPart]:
 
 def _head(part: HostPart) -> str:
     lines = [
-        "Made by nginx-tune. Remove this file to take it back; what was before stands beside.",
-        f"It goes to {part.path}, then: {'; '.join(part.commands)}",
-        f"Back: {'; '.join(part.undo)}",
+        "Made by nginx-tune.",
+        f"Install as {part.path}, then run: {'; '.join(part.commands)}",
+        f"Undo: {'; '.join(part.undo)}",
     ]
     return "".join(f"# {line}\n" for line in lines)
 
 
 def _highest(asked: Iterable[HostSetting]) -> list[HostSetting]:
-    """One of each name: the highest value serves all who ask."""
+    """The setting with the highest value for each name."""
     kept: dict[tuple[str, str], HostSetting] = {}
     for one in asked:
         key = (one.kind, one.name)
@@ -400,7 +397,7 @@ def _kernel_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
     before = [
         "sudo sysctl -w " + shlex.quote(f"{one.name}={' '.join(one.before.split())}")
         if one.before
-        else f"a restart of the host ({one.name}: what it is now is not known)"
+        else f"restart the host (the current {one.name} is not known)"
         for one in settings
     ]
     yield HostPart(
@@ -440,13 +437,13 @@ def _udev_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
     before = [
         f"sudo blockdev --setra {2 * int(kibibytes)} {' '.join(names)}"
         if kibibytes
-        else f"a restart of the host ({', '.join(names)}: what it is now is not known)"
+        else f"restart the host (the current read-ahead of {', '.join(names)} is not known)"
         for kibibytes, names in earlier.items()
     ]
     yield HostPart(
         kind="udev",
         path=UDEV_PATH,
-        content="# The kernel may name disks otherwise after a boot: match ENV{ID_SERIAL} then.\n"
+        content="# The kernel may rename disks at boot: if so, match ENV{ID_SERIAL} instead.\n"
         + "".join(
             _commented(one) + f'ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="{one.name}", '
             f'ATTR{{queue/read_ahead_kb}}="{one.value}"\n'

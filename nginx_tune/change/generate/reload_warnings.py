@@ -1,8 +1,8 @@
-"""Warnings of a reload with a change: what nginx refuses, and what it loses; pure.
+"""Warnings about reloading a change: refusals and losses; pure.
 
-Source: ngx_init_cycle (src/core/ngx_cycle.c): a zone of the same name, tag and size is kept;
-ngx_http_limit_req_init_zone, ngx_http_limit_conn_init_zone, ngx_http_file_cache_init: of these
-the key, the path and the levels must be the old ones.
+Source: ngx_init_cycle (src/core/ngx_cycle.c): a zone with the same name, tag and size is kept;
+ngx_http_limit_req_init_zone, ngx_http_limit_conn_init_zone, ngx_http_file_cache_init: key, path and
+levels of such a zone must not change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Zone(NamedTuple):
 
 
 def reload_warnings(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """All that the operator must know before the running nginx reads the new files."""
+    """All warnings for the operator before the running nginx reads the new files."""
     return [
         *_of_zones(before, after),
         *_of_listeners(before, after),
@@ -51,15 +51,14 @@ def _of_zones(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
             continue
         if was.fixed != zone.fixed and was.size == zone.size:
             text = (
-                f"the zone {_word(name)} has another key, path or levels than the running one: "
-                "nginx -t accepts it, a reload is refused; restart nginx, or give the zone "
-                "another name"
+                f"the zone {_word(name)} has a different key, path or levels than the running one: "
+                "nginx -t accepts it, but nginx refuses to reload; restart it, or rename the zone"
             )
             found.append(_warning("refused", text, zone.line))
         elif was.size != zone.size:
-            text = f"the zone {_word(name)} has another size, so it begins empty"
+            text = f"the zone {_word(name)} changes its size, so it starts empty"
             if zone.line.name.endswith("_cache_path"):
-                text += "; the cache loader reads what lies on the disk into it"
+                text += "; the cache loader fills it from disk"
             found.append(_warning("loses", text, zone.line))
     return found
 
@@ -83,8 +82,8 @@ def _of_listeners(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     return [
         _warning(
             "loses",
-            f"{_word(one.address)} loses reuseport: connections that wait in the queues of all "
-            "sockets but the first are reset",
+            f"{_word(one.address)} loses reuseport: connections in the queues of all sockets but "
+            "the first are reset",
             one.reuseport,
         )
         for one in listeners(before)
@@ -108,8 +107,8 @@ def _of_pools(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     return [
         _warning(
             "needs",
-            f"thread_pool {_word(name)}: both generations of workers have their threads for a "
-            "while; where a limit (TasksMax, pids.max, RLIMIT_NPROC) is lower no worker starts",
+            f"thread_pool {_word(name)}: during the reload both worker generations have threads; "
+            "new workers do not start above a limit (TasksMax, pids.max, RLIMIT_NPROC)",
             pool.directive,
         )
         for name, pool in new.items()
@@ -117,17 +116,23 @@ def _of_pools(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
 
 
 def _of_caches(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """Source: ngx_create_paths (src/core/ngx_file.c) makes the last directory of a path alone."""
-    old = {after.full_path(one.value) for one in _cache_lines(before)}
+    """Warnings about the parents of new cache directories.
+
+    Source: ngx_create_paths (src/core/ngx_file.c), which makes only the last directory of a path.
+    """
+    old = {after.full_path(line.value) for line in _cache_lines(before)}
     return [
-        _warning("needs", f"the directory that {_word(path)} is to lie in, with room for it", line)
+        _warning("needs", f"the parent directory of {_word(path)}, with room for the cache", line)
         for line in _cache_lines(after)
         if (path := after.full_path(line.value)) not in old
     ]
 
 
 def _of_workers(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """Source: ngx_close_listening_sockets, ngx_clone_listening (a socket for each worker)."""
+    """A warning about fewer workers with reuseport.
+
+    Source: ngx_close_listening_sockets, ngx_clone_listening (a socket for each worker).
+    """
     was, now = (tree.main.first("worker_processes") for tree in (before, after))
     if was is None or now is None or not (was.value.isdecimal() and now.value.isdecimal()):
         return []
@@ -135,37 +140,40 @@ def _of_workers(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     if int(now.value) >= int(was.value) or not own:
         return []
     text = (
-        f"{was.value} workers become {now.value}, each with a socket of its own ({_word(own[0])}): "
-        "what waits in the queues that close is reset, unless net.ipv4.tcp_migrate_req is 1 "
+        f"{was.value} workers become {now.value}, each with its own socket ({_word(own[0])}): "
+        "connections in the closed queues are reset, unless net.ipv4.tcp_migrate_req is 1 "
         "(Linux 5.14)"
     )
     return [_warning("loses", text, now)]
 
 
 def _of_main(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """Source: ngx_quic_bpf_module_init; ngx_init_cycle, which makes the new pid file."""
+    """Warnings about ``quic_bpf`` and ``pid``.
+
+    Source: ngx_quic_bpf_module_init; ngx_init_cycle, which makes the new pid file.
+    """
     found = []
     bpf = [tree.main.first("quic_bpf") for tree in (before, after)]
     values = [line.value if line else "off" for line in bpf]
     if values[0] != values[1] and any(one.is_quic for one in listeners(after)):
         text = (
-            "quic_bpf is for a restart: where a reload cannot do it nginx serves on in a state "
-            "that it calls inconsistent, and sockets keep the program that they have"
+            "quic_bpf needs a restart: after a reload nginx may report an inconsistent state, and "
+            "sockets keep their current BPF program"
         )
         line = bpf[1] or bpf[0]
         found += [_warning("needs", text, line)] if line else []
     pids = [tree.main.first("pid") for tree in (before, after)]
     if pids[1] is not None and pids[0] is not None and pids[0].value != pids[1].value:
         text = (
-            f"the pid file moves to {_word(pids[1].value)}: what stops and reloads nginx by the "
-            "old one (PIDFile= of its unit, logrotate) finds nothing there"
+            f"the pid file moves to {_word(pids[1].value)}: update everything that uses the old "
+            "one (PIDFile= of the unit, logrotate)"
         )
         found.append(_warning("needs", text, pids[1]))
     return found
 
 
 def _word(text: str | None) -> str:
-    """A name of the configuration; in quotes where it could be taken for words of our own."""
+    """A name from the configuration, quoted where it could be taken for words of the message."""
     shown = text or ""
     return shown if _BARE.fullmatch(shown) else f'"{shown.replace(chr(34), chr(39))}"'
 

@@ -1,7 +1,4 @@
-"""The folder of the skeletons: inside the package, else beside it in a checkout.
-
-The one file of this room that reads anything.
-"""
+"""The templates, read from the package or from a checkout: the only I/O of this package."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ _CHECKOUT = Path(__file__).resolve().parents[3] / "templates"
 
 
 def find_templates() -> Path:
-    """The folder of skeletons."""
+    """The directory of the templates."""
     return _PACKAGED if _PACKAGED.is_dir() else _CHECKOUT
 
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Jinja with the one quoting function on every value; an unknown name is an error."""
-    jinja = Environment(  # noqa: S701  # nginx.conf is no HTML: finalize quotes for nginx
+    """Jinja with ``finalize`` quoting every value; an unknown name is an error."""
+    jinja = Environment(  # noqa: S701  # not HTML: finalize quotes for nginx
         loader=FileSystemLoader(find_templates(), encoding="utf-8"),
         finalize=finalize,
         undefined=StrictUndefined,

@@ -1,10 +1,10 @@
-"""Text of an nginx.conf: values quoted or refused, settings as lines, the header of the file.
+"""Text of an nginx.conf: quoted values, settings as lines, the header of the file.
 
-There is one way for a value to get into the file. nginx's tokenizer ends a bare word at white
-space, ``;`` and ``{`` and takes quotes only at the start of a word; inside double quotes a
-backslash escapes ``"`` and itself. Nothing escapes ``$``: most directives interpolate it, quoted or
-not. So a value from outside must not hold one; only the tool's own words do, and those are known
-whole. Words of a site that nginx would take for something else are refused as well.
+Every value goes through ``quote``. nginx's tokenizer ends a bare word at white space, ``;`` and
+``{`` and recognizes quotes only at the start of a word; inside double quotes a backslash escapes
+``"`` and itself. Nothing escapes ``$``, which most directives interpolate, quoted or not. So an
+external value must not contain one; only the tool's own words do, from a fixed list. Words of a
+site that nginx would misread are refused as well.
 
 Source: ngx_conf_read_token() in src/core/ngx_conf_file.c; ngx_http_compile_complex_value().
 """
@@ -33,7 +33,7 @@ from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 
 MOST_BYTES = 1024
-"""nginx reads its file through a buffer of 4096 bytes, which a word must fit into."""
+"""Longest value; a word must fit into the 4096-byte buffer through which nginx reads its file."""
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=~^*!?&|<>()\[\]-]+", re.ASCII)
 _OWN_VARIABLES = re.compile(
     r"(?:\$(?:request_uri|uri|disk|host|scheme|pid|connection|http_authorization|http_upgrade"
@@ -49,7 +49,7 @@ _OWN_VARIABLES = re.compile(
 
 
 class Written(str):
-    """Text that is nginx syntax already: it went through ``quote`` or ``comment``."""
+    """Text in nginx syntax, from ``quote`` or ``comment``."""
 
     __slots__ = ()
 
@@ -59,7 +59,7 @@ _IS_SPELLED = ContextVar("is_spelled", default=False)
 
 @contextmanager
 def spelled_out() -> Iterator[None]:
-    """Have every value spelled so that nothing in it can be read as syntax, to compare with."""
+    """Spell every value without any syntax inside this context, for comparison."""
     token = _IS_SPELLED.set(True)
     try:
         yield
@@ -72,8 +72,7 @@ def quote(value: str, *, own_words: bool = False) -> Written:
 
     ``own_words`` lets the tool's own variables through, such as ``threads=pool_$disk``.
 
-    Errors: UsageError for what nginx has no escape for or no one means: ``$``, control
-            characters, text that is no UTF-8, more than 1024 bytes.
+    Errors: UsageError for ``$``, control characters, invalid UTF-8 and more than 1024 bytes.
     """
     if own_words and _OWN_VARIABLES.fullmatch(value):
         return Written(spelled(value) if _IS_SPELLED.get() else value)
@@ -81,8 +80,7 @@ def quote(value: str, *, own_words: bool = False) -> Written:
         raise UsageError(f"{_shown(value)}: '$' cannot be written to nginx.conf (no escape for it)")
     if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in value):
         raise UsageError(
-            f"{_shown(value)}: control characters and bytes that are no UTF-8 cannot be written "
-            "to nginx.conf"
+            f"{_shown(value)}: control characters and invalid UTF-8 cannot be written to nginx.conf"
         )
     if len(value.encode()) > MOST_BYTES:
         raise UsageError(f"{_shown(value)}: longer than {MOST_BYTES} bytes")
@@ -95,7 +93,7 @@ def quote(value: str, *, own_words: bool = False) -> Written:
 
 
 def comment(text: str) -> Written:
-    """The text as the inside of a comment: one line, nothing that steers a terminal."""
+    """The text of a comment: one line, without control characters."""
     flat = " ".join(text.encode(errors="replace").decode().split())
     return Written("".join(c if c.isprintable() else "?" for c in flat))
 
@@ -120,14 +118,15 @@ _KEY_ARGUMENT = {
     "log_format": 0,
     "listen": 0,
 }
-"""Directives that may stand several times in a context, and the argument that tells them apart."""
+"""Directives that may occur several times in a context, with the argument that distinguishes
+them."""
 
 _MOST_ALIGNED = 60
-"""Comments align up to this column; a longer line has its comment above it."""
+"""Longest line with its comment on the right; a longer one has it above."""
 
 
 def key_of(setting: Setting) -> tuple[str, str]:
-    """The key of a setting; of two with the same key in one block the later replaces the other."""
+    """The key of a setting; a later one with the same key in a block replaces an earlier one."""
     place = _KEY_ARGUMENT.get(setting.directive)
     if place is None or place >= len(setting.args):
         return setting.directive, ""
@@ -136,7 +135,7 @@ def key_of(setting: Setting) -> tuple[str, str]:
 
 
 def merge(settings: Iterable[Setting], forced: Iterable[Setting]) -> list[Setting]:
-    """The settings with ``forced`` on top, each in the place of what it replaces.
+    """The settings with ``forced`` ones in place of those that they replace.
 
     A forced setting without a block replaces the same directive in every block of its context.
     """
@@ -158,7 +157,7 @@ def merge(settings: Iterable[Setting], forced: Iterable[Setting]) -> list[Settin
 def within(
     settings: Sequence[Setting], context: DirectiveContext, block: str = ""
 ) -> list[Setting]:
-    """The settings of one block: its own, and those for every block that it does not replace."""
+    """The settings of one block: its own, and the general ones that it does not replace."""
     own = [s for s in settings if s.context == context and s.block == block and block]
     taken = {key_of(s) for s in own}
     general = [
@@ -190,13 +189,13 @@ def written(settings: Sequence[Setting], indent: int) -> Written:
 
 
 def statement(setting: Setting) -> str:
-    """The setting as it is written, or the beginning of its block."""
-    said = words([setting.directive, *setting.args])
-    return f"{said} {{" if setting.lines else f"{said};"
+    """The directive of a setting, or the start of its block."""
+    text = words([setting.directive, *setting.args])
+    return f"{text} {{" if setting.lines else f"{text};"
 
 
 def words(found: Sequence[str]) -> str:
-    """Words as nginx reads them, each quoted where it must be. Errors: UsageError (``quote``)."""
+    """Words in nginx syntax, quoted where necessary. Errors: UsageError (``quote``)."""
     return " ".join(quote(word, own_words=True) for word in found)
 
 
@@ -209,7 +208,7 @@ class FileProvenance:
     workload: Workload | None = None
     """None when the kind's profile was assumed."""
     site: Site = field(default_factory=Site)
-    """As read, before ``roots`` and ``cache_dirs`` of the command line."""
+    """The site as read, without the command line's roots and cache directories."""
     roots: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
     features: Sequence[str] = ()
@@ -218,7 +217,7 @@ class FileProvenance:
 
 
 def header(provenance: FileProvenance | None) -> Written:
-    """Comment lines; the same inputs give the same lines anywhere."""
+    """Comment lines with the command and inputs; they depend on the inputs alone."""
     if provenance is None:
         return Written(f"# Made by nginx-tune {__version__}.")
     made = f"nginx.conf for the kind {provenance.kind}, made by nginx-tune {__version__}."
@@ -248,7 +247,7 @@ def header(provenance: FileProvenance | None) -> Written:
 
 
 def _shell_word(path: str) -> str:
-    """The path as one printable word of a shell; what cannot be seen is written in hexadecimal.
+    """The path as one printable shell word, with hexadecimal escapes.
 
     Source: POSIX.1-2024, XCU 2.2.4, dollar-single-quotes.
     """
@@ -290,7 +289,7 @@ _SYSLOG = re.compile(
     r"(?:,(?:nohostname|(?:facility|severity)=[a-z0-9]{1,10}|tag=[A-Za-z0-9_]{1,32})){0,4}",
     re.ASCII,
 )
-"""A log that goes to syslog, as it is written. Source: ngx_syslog_parse_args()."""
+"""A syslog destination. Source: ngx_syslog_parse_args()."""
 _SERVER_NAME = re.compile(r"(?:\*\.|\.)?[^\s;{}\"'\\$/*.~][^\s;{}\"'\\$/]*", re.ASCII)
 _SERVER = re.compile(
     r"unix:/\S+|(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]*)(?::\d{1,5})?", re.ASCII
@@ -302,13 +301,14 @@ _SERVER_OPTION = re.compile(
     re.ASCII,
 )
 MOST_CHAINED = 10
-"""Source: ngx_http_named_location, NGX_HTTP_MAX_URI_CHANGES: ten changes of a request's URI."""
+"""Most roots to search in turn: ten internal redirects of a request (NGX_HTTP_MAX_URI_CHANGES in
+ngx_http_named_location)."""
 MOST = 256
-"""Entries in one list of a site."""
+"""Most entries in one list of a site."""
 
 
 def check_site(site: Site) -> None:
-    """Nothing for a site that can be written.
+    """Check that a site can be written.
 
     Errors: UsageError that names the value.
     """
@@ -323,10 +323,10 @@ def check_site(site: Site) -> None:
     _check_locations("hot_locations", site.hot_locations)
     _check_locations("streams", site.streams)
     if set(site.streams) & {*site.hot_locations, *site.root_prefixes}:
-        raise UsageError("streams: a location has files too")
+        raise UsageError("streams: a location also serves files")
     _check_upstreams(site.upstreams)
     if site.user is not None:
-        _check(site.user, _USER, "user", "a user, and a group behind a space")
+        _check(site.user, _USER, "user", "a user, or a user and a group")
     if site.tls is not None:
         _check_absolute(site.tls.certificate, "tls.certificate")
         _check_absolute(site.tls.certificate_key, "tls.certificate_key")
@@ -351,7 +351,7 @@ def _check_listens(listens: Sequence[str], *, has_tls: bool) -> None:
         for option in options:
             _check(option, _LISTEN_OPTION, "listen", "an option of nginx's listen")
             if option == "ssl" and not has_tls:
-                raise UsageError("listen: ssl needs the site's tls: certificate and key")
+                raise UsageError("listen: ssl needs a certificate and key in the site's tls")
         _check_host(address, "listen")
         _check_port(address, "listen")
         if (name := socket_name(address)) in taken:
@@ -366,13 +366,13 @@ def _check_host(address: str, field: str) -> None:
         if is_address:
             ip_address(host)
     except ValueError:
-        raise UsageError(f"{field}: {address[:60]!a} is no address") from None
+        raise UsageError(f"{field}: {address[:60]!a} is not an address") from None
 
 
 def _check_port(address: str, field: str) -> None:
     port = _PORT.search(address)
     if port is not None and not 1 <= int(port[1]) <= _MOST_PORT:
-        raise UsageError(f"{field}: {address[:60]!a} has no port from 1 to {_MOST_PORT}")
+        raise UsageError(f"{field}: {address[:60]!a}: ports are from 1 to {_MOST_PORT}")
 
 
 def _check_directories(field: str, paths: Sequence[str]) -> None:
@@ -391,7 +391,7 @@ def _check_caches(site: Site) -> None:
         if why := why_no_place(path, kept=kept, caches=site.cache_dirs):
             raise UsageError(
                 f"cache_dirs: {path[:60]!a} {why[:100]}",
-                hint="name a directory of the cache's own, which is not there yet",
+                hint="name a new directory for the cache",
             )
 
 
@@ -400,29 +400,29 @@ def _check_root_prefixes(site: Site) -> None:
     if not prefixes:
         if len(site.roots) > MOST_CHAINED:
             raise UsageError(
-                f"roots: {len(site.roots)} cannot be looked through one after the other: nginx "
-                f"follows at most {MOST_CHAINED} and then answers 500",
-                hint="say which URLs are on which: [site] root_prefixes, one for each root",
+                f"roots: {len(site.roots)} are too many to search in turn: after {MOST_CHAINED} "
+                "nginx returns 500",
+                hint="assign URLs to roots: [site] root_prefixes, one for each root",
             )
         return
     if len(prefixes) != len(site.roots):
         raise UsageError(
-            f"root_prefixes: {len(prefixes)} for {len(site.roots)} roots; give one for each"
+            f"root_prefixes: {len(prefixes)} for {len(site.roots)} roots; give one per root"
         )
     for prefix in prefixes:
         if not prefix.startswith("/") or prefix in ("/healthz", "/nginx_status"):
-            raise UsageError(f"root_prefixes: {prefix[:60]!a} is no prefix of a URL path")
+            raise UsageError(f"root_prefixes: {prefix[:60]!a} is not a prefix of a URL path")
     if len(set(prefixes)) < len(prefixes):
         raise UsageError("root_prefixes: a prefix is given twice")
     if set(prefixes) & set(site.hot_locations):
-        raise UsageError("root_prefixes: a prefix is a hot location too")
+        raise UsageError("root_prefixes: a prefix is also a hot location")
 
 
 def _check_locations(name: str, prefixes: Sequence[str]) -> None:
     _check_count(name, prefixes)
     for prefix in prefixes:
         if not prefix.startswith("/") or prefix in ("/", "/healthz", "/nginx_status"):
-            raise UsageError(f"{name}: {prefix[:60]!a} is no location below /")
+            raise UsageError(f"{name}: {prefix[:60]!a} is not a location below /")
     if len(set(prefixes)) < len(prefixes):
         raise UsageError(f"{name}: a location is given twice")
 
@@ -439,14 +439,14 @@ def _check_upstreams(upstreams: Sequence[Upstream]) -> None:
             for option in options:
                 _check(option, _SERVER_OPTION, "upstreams", "an option of nginx's server")
         if all("backup" in server.split() for server in upstream.servers):
-            raise UsageError(f"upstreams: {upstream.name} has backup servers only")
+            raise UsageError(f"upstreams: {upstream.name} has only backup servers")
     if len({u.name.lower() for u in upstreams}) < len(upstreams):
         raise UsageError("upstreams: a name is given twice")
 
 
 def _check_count(field: str, values: Sequence[object], *, least: int = 0) -> None:
     if not least <= len(values) <= MOST:
-        raise UsageError(f"{field}: {len(values)} entries; {least} to {MOST} can be written")
+        raise UsageError(f"{field}: {len(values)} entries; {least} to {MOST} are allowed")
 
 
 def _check(value: str, form: re.Pattern[str], field: str, wanted: str) -> None:

@@ -1,1 +1,1 @@
-"""Decisions held against a configuration that stands, and as changes of it; pure."""
+"""Decisions compared with an existing configuration, as changes to it; pure."""

@@ -120,7 +120,7 @@ def _check_new_caches(site: Site, tree: ConfTree) -> None:
         if why := why_no_place(path, served=served, kept=kept, caches=site.cache_dirs):
             raise UsageError(
                 f"{path or repr(path)}: no place for a cache: it {why}",
-                hint="name a directory of the cache's own, which is not there yet",
+                hint="name a new directory for the cache",
             )
 
 
@@ -377,7 +377,7 @@ def _as_left(
         return replace(again, blocked_by=f"a worker has {stays.descriptors} descriptors")
     if not stays.no_pools or before.id not in BY_THREADS or again.settings or again.blocked_by:
         return again
-    why = f"it goes with {stays.no_pools}"
+    why = f"it depends on {stays.no_pools}"
     return replace(again, blocked_by=why if before.settings or before.blocked_by else "")
 
 
