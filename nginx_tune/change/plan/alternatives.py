@@ -1,9 +1,8 @@
-"""Alternatives to what is decided: one switch turned the other way, all else as it is; pure.
+"""Alternatives to the decisions, each with one switch changed; pure.
 
-These are the candidates of a search: thread pools off, shared or one for each disk, more and fewer
-threads, another chunk, other buffers, the open file cache, workers and what a cache adds. Which
-come first is the decisions' own word. Those that were held back for what is only assumed come
-before those that are near a break-even, and these before the sure ones.
+They are the candidates of a search: thread pools off, shared or one per disk, more and fewer
+threads, another chunk, other buffers, the open file cache, workers and cache options. Decisions
+that are only proposed come first, then those near a break-even, then the certain ones.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _CHUNKS = ("128k", "512k", "2m")
 _BUFFERS = ("32k", "256k")
 _THREADS_FACTOR = 4
 _MOST_THREADS, _FEWEST_THREADS = 256, 4
-_WHY = "a candidate of a search, beside what was decided"
+_WHY = "a candidate of a search"
 _DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
-"""Log ratio to the break-even that a decision counts with if it states no nearer one."""
+"""Assumed log ratio to the break-even of a decision without a nearer one."""
 _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
     ("cache-misses",),
     ("cache-updates",),
@@ -43,7 +42,7 @@ _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
 
 
 class Alternative(NamedTuple):
-    """One switch turned the other way."""
+    """A set of decisions with one switch changed."""
 
     name: str
     ids: tuple[DecisionId, ...]
@@ -51,7 +50,7 @@ class Alternative(NamedTuple):
     reason: str
     """The fact that would flip the decision."""
     doubt: float
-    """The log ratio from the fact to its break-even; less is nearer."""
+    """Log ratio from the fact to its break-even; smaller means more doubtful."""
     change: Callable[[Decisions], Decisions]
 
 
@@ -62,7 +61,7 @@ class _Turned(NamedTuple):
 
 
 def alternatives(decided: Decisions) -> list[Alternative]:
-    """All alternatives, the most doubtful decision first; several may write the same lines."""
+    """All alternatives, the most doubtful first; several may write the same lines."""
     by_id: dict[DecisionId, Decision] = {one.id: one for one in decided.decisions}
     found = [
         Alternative(
@@ -81,7 +80,7 @@ _Named = tuple[str, DecisionId, dict[DecisionId, _Turned]]
 
 
 def _all_turned(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """Each with its name, the decision whose doubt counts, and what becomes of which decision."""
+    """Each alternative with its name, the decision whose doubt counts, and the changed decisions."""
     yield from _pools(by_id)
     yield from _threads(by_id)
     yield from _chunks(by_id)
@@ -134,7 +133,7 @@ def _pools(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _threads(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """The same pools with four times and a fourth of the threads, in the bounds of all workers."""
+    """The same pools with four times and a quarter of the threads, within the limits."""
     mode = _mode(by_id)
     if mode == "off":
         return
@@ -194,7 +193,7 @@ def _buffers(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _open_files(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """On and off; never on where files are known to change while they are served."""
+    """The open file cache on or off; never on where files change while they are served."""
     cache = by_id["open-file-cache"]
     if cache.settings:
         yield "open-files-off", cache.id, {cache.id: _Turned("disable", [])}
@@ -236,7 +235,7 @@ def _caches(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _number(settings: Sequence[Setting], directive: str) -> int | None:
-    """The number that a directive is set to, or that a word for it comes to on this host."""
+    """The number of a directive, also where it is written as a word; None without one."""
     words = (word for one in settings if one.directive == directive for word in one.args + one.same)
     return next((int(word) for word in words if word.isdigit()), None)
 

@@ -1,13 +1,11 @@
-"""Caches of a configuration: the places that may get one, and one that stands under its own words.
+"""Locations of a configuration that may get a cache, and changes to existing caches.
 
-A cache tells requests apart by server and address. Where an answer depends on who asks, or on
-anything else that the lines themselves show, nobody has said that it may be kept for others; an
-answer of ``auth_request`` would let the next one in. Such a place is left as it is, and one around
-it too, since it would inherit the cache.
+A cache distinguishes requests by server and URL. Where a response visibly depends on the client or
+on anything else, it must not be shared; a cached response of ``auth_request`` would admit the next
+client. Such a location gets no cache, nor do the blocks around it, from which it would inherit one.
 
-Of a cache that stands, the name of the zone, its levels and how long an entry may lie unasked are
-the operator's, written or by default: another name or other levels lose every file, and a longer
-age is a matter of what is asked for. Of keys there may be more than are needed, never fewer.
+An existing cache keeps its zone name, its levels and its ``inactive`` time: another name or other
+levels would lose every file. Its zone may grow, but never shrink.
 
 Source: ngx_http_upstream_cache() in ngx_http_upstream.c; ngx_http_auth_request_module.c, whose
         subrequest has the client's own ``$request_uri``, as those of SSI and of ``error_page``
@@ -50,28 +48,28 @@ _IN_THE_KEY = frozenset({
     "document_uri", "args", "query_string", "is_args", "https", "proxy_host", "request_method",
     "request_filename", "document_root", "http_accept_encoding",
 })  # fmt: skip
-"""Variables that are the same wherever the key is (``cache_key.KEY_AMONG_OTHERS``); of methods a
-cache knows GET, and HEAD as GET."""
+"""Variables that the key determines (``KEY_AMONG_OTHERS``); a cache only knows GET, and HEAD as
+GET."""
 _OF_THE_REQUEST = frozenset({
     "remote_addr", "realip_remote_addr", "remote_port", "proxy_protocol_addr", "http_upgrade",
     "proxy_add_x_forwarded_for", "request_id", "msec", "time_local", "time_iso8601", "connection",
 })  # fmt: skip
-"""Headers that servers are told of each request for their logs."""
+"""Variables of a request that are sent to servers for their logs."""
 _SENT_ALONG = frozenset({
     "user-agent", "referer", "accept", "accept-encoding", "accept-language", "origin",
     "authorization", "x-request-id",
 })  # fmt: skip
-"""Headers that clients send to servers in any case: to name one of them as it came adds nothing."""
+"""Headers that nginx passes on anyway, so that setting one to its own value changes nothing."""
 _FORBIDS = frozenset({"cache-control", "set-cookie", "vary"})
-"""Headers by which a server forbids, or tells apart, what a cache keeps."""
+"""Headers by which a server forbids caching or names variants."""
 _HARMLESS = frozenset({"return", "access_log", "limit_rate", "expires", "add_header", "set"})
-"""Lines of an ``if`` that end a request asking no server, or do not change which is asked."""
+"""Directives in an ``if`` that do not change the upstream of a request."""
 _AS_WHOM = ("proxy_bind", "proxy_ssl_certificate", "proxy_ssl_name")
 _CAPTURE = re.compile(r"\(\?P?<(\w+)>")
 
 
 class SharedAnswers:
-    """The places of a configuration that answer all who ask alike."""
+    """The locations of a configuration whose responses are the same for all clients."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._variables = Variables(tree)
@@ -87,12 +85,12 @@ class SharedAnswers:
         ]
 
     def hindrance(self, scope: Scope) -> Directive | None:
-        """The line because of which a place gets no cache; of those inside it too."""
+        """The line that rules out a cache for a location or one inside it; None without one."""
         return self._hindered.get(scope.own)
 
     @cached_property
     def _hindered(self) -> dict[Directive, Directive]:
-        """The blocks around a place that gets no cache, each with the first line that says so."""
+        """The locations that get no cache and the blocks around them, each with the line."""
         found: dict[Directive, Directive] = {}
         for scope in self._passing:
             line = self._own(scope)
@@ -115,7 +113,7 @@ class SharedAnswers:
         )
 
     def _by_conditions(self, scope: Scope) -> Directive | None:
-        """The ``if`` or ``rewrite`` by which one address leads to several places."""
+        """The ``if`` or ``rewrite`` that leads one URL to several locations."""
         for level in scope.chain:
             if level.name == "if" and not self._is_in_key(level.args, scope):
                 return level
@@ -132,7 +130,7 @@ class SharedAnswers:
         return None
 
     def _told_apart(self, scope: Scope) -> Directive | None:
-        """The line by which a server, or what it is sent, depends on more than the key."""
+        """The line that makes the upstream or its request depend on more than the key."""
         for name in ("proxy_pass", *_AS_WHOM):
             line = scope.effective(name) if name != "proxy_pass" else scope.sets(name)
             if line is not None and not self._is_in_key(line.args[:1], scope):
@@ -146,11 +144,11 @@ class SharedAnswers:
         return None
 
     def _tells_nothing(self, line: Directive, scope: Scope) -> bool:
-        """True if a header that a server is sent says no more than the key, or what it logs."""
+        """True if a request header says no more than the key, or only serves for logs."""
         name = line.value.lower()
         if name.startswith(("if-", "range")):
-            return False  # what is kept would be a part of the page, or none
-        if name == "connection":  # an upgrade would be answered by a page that is kept
+            return False  # the cached response would be partial or empty
+        if name == "connection":  # an upgrade would get a cached page
             return " ".join(line.args[1:]).lower() in ("", "close", "keep-alive")
         same = f"http_{name.replace('-', '_')}" if name in _SENT_ALONG else ""
         return all(
@@ -159,7 +157,7 @@ class SharedAnswers:
         )
 
     def _is_in_key(self, words: Sequence[str], scope: Scope) -> bool:
-        """True if a text is one thing for all who ask for one address of one host."""
+        """True if a text is the same in all requests for one URL of one host."""
         return all(self._is_one(name, scope) for name in variables_of(" ".join(words)))
 
     def _is_one(self, name: str, scope: Scope, seen: frozenset[str] = frozenset()) -> bool:
@@ -177,7 +175,7 @@ class SharedAnswers:
 
 
 def _by_name(scope: Scope) -> Directive | None:
-    """A place that nginx goes to by itself, with the address of the request that led to it.
+    """The line of a named or internal location, which keeps the URL of the original request.
 
     Source: ngx_http_named_location(), by error_page, try_files, X-Accel-Redirect and scripts.
     """
@@ -186,7 +184,7 @@ def _by_name(scope: Scope) -> Directive | None:
 
 
 def _captures(scope: Scope) -> set[str]:
-    """Names that regular expressions of the server's name and of the locations give."""
+    """Names of captures in the regular expressions of server names and locations."""
     texts = [arg for level in scope.chain if level.name == "location" for arg in level.args]
     names = scope.server.block.all("server_name") if scope.server.block else ()
     texts += [arg for line in names for arg in line.args]
@@ -199,12 +197,12 @@ def _is_set(name: str, scope: Scope) -> bool:
 
 
 def _leads_elsewhere(condition: Directive) -> bool:
-    """True if an ``if`` may have another place or server answer."""
+    """True if an ``if`` may change the location or upstream of a request."""
     return any(line.name not in _HARMLESS for line in condition.block or ())
 
 
 def _asked_beside(tree: ConfTree, every: Sequence[Scope]) -> Iterator[tuple[Directive, Directive]]:
-    """The locations that nginx itself asks beside a request, each with the line."""
+    """The locations of subrequests (``auth_request``, ``mirror``), each with the line."""
     matcher = LocationMatcher(tree)
     for scope in every:
         for line in [*scope.effective_all("auth_request"), *scope.effective_all("mirror")]:
@@ -219,7 +217,7 @@ _UNSAID = frozenset({(USUAL_PORT, USUAL_PORT)})
 
 
 def _servers_alike(tree: ConfTree) -> set[Directive]:
-    """Servers of one name and port, on different addresses: the key has no address."""
+    """Servers with the same name and port on different addresses, which the key lacks."""
     ports = _ports(tree)
     names = {
         server: {(_first_name(server), port) for port in ports.get(server, _UNSAID)}
@@ -230,13 +228,13 @@ def _servers_alike(tree: ConfTree) -> set[Directive]:
 
 
 def _first_name(server: Directive) -> str:
-    """``$server_name``. Source: ngx_http_core_server_name(), the first of them."""
+    """``$server_name``, the first name. Source: ngx_http_core_server_name()."""
     line = server.block.first("server_name") if server.block else None
     return "" if line is None else line.value.lower()
 
 
 def _ports(tree: ConfTree) -> dict[Directive, set[tuple[int, int]]]:
-    """``$server_port`` of each listener, as a range of them; 0 for a socket of the file system."""
+    """``$server_port`` of each server's listeners, as ranges; 0 for a unix socket."""
     found: dict[Directive, set[tuple[int, int]]] = {}
     for one in listeners(tree):
         for server in one.servers:
@@ -248,22 +246,22 @@ _WHO_ASKS = re.compile(
     r"auth_(?!basic_user_file|request_set|jwt_key_\w+)\w+|ssl_verify_client|js_access|testcookie"
     r"|\w*_by_lua\w*|more_(?:set|clear)_input_headers"
 )
-"""Directives by which nginx looks at who asks, or a script does; those of modules of others too."""
+"""Directives that make responses depend on the client, also of third-party modules and scripts."""
 _PUT_TOGETHER = ("ssi", "slice")
-"""A page of several requests with one ``$request_uri``, or of parts with one key."""
+"""Directives for pages from several requests with one ``$request_uri`` or key."""
 _NO = ("proxy_method", "proxy_set_body", "add_before_body", "add_after_body", "proxy_store")
-"""Lines by which an answer is not the one that was asked for, or is kept already."""
+"""Directives that change the request or response, or already store it."""
 _ON_THE_WAY = ("proxy_buffering", "proxy_pass_request_body")
-"""Directives whose ``off`` means a place where answers pass through."""
+"""Directives whose ``off`` means that responses pass through."""
 _NOT_KEPT = re.compile(r"private|no-store|no-cache", re.IGNORECASE)
 _SIGNED = re.compile(r"amazonaws\.com|storage\.googleapis\.com|\bminio\b", re.IGNORECASE)
-"""Servers whose requests are signed, method and headers too, which a cache would change."""
+"""Servers with signed requests, whose method and headers a cache would change."""
 
 
 def line_that_says_no(scope: Scope) -> Directive | None:
     """A directive in effect that rules a cache out.
 
-    What stands of a cache, without one, was written for another: its key, its times, its ``off``.
+    That includes cache directives of a location without a cache, such as ``proxy_cache off``.
     """
     for name in sorted(scope.tree.names):
         is_asking = _WHO_ASKS.fullmatch(name) is not None
@@ -278,11 +276,11 @@ def line_that_says_no(scope: Scope) -> Directive | None:
         line = scope.effective(name)
         if line is not None and line.value.lower() == "off":
             return line
-    return next(filter(None, map(scope.effective, _NO)), None) or _told_to_clients(scope)
+    return next(filter(None, map(scope.effective, _NO)), None) or _forbids_caching(scope)
 
 
-def _told_to_clients(scope: Scope) -> Directive | None:
-    """The line by which clients are told not to keep an answer."""
+def _forbids_caching(scope: Scope) -> Directive | None:
+    """The line that tells clients not to cache a response."""
     for line in scope.effective_all("add_header"):
         if line.value.lower() == "cache-control" and _NOT_KEPT.search(" ".join(line.args[1:])):
             return line
@@ -293,51 +291,51 @@ def _told_to_clients(scope: Scope) -> Directive | None:
 
 
 def signed(scope: Scope) -> Directive | None:
-    """The sign of a store whose clients sign method and headers: S3, a registry of images.
+    """The line that shows signed requests (S3, a container registry); None without one.
 
-    A cache asks for HEAD as GET, and takes ``Range`` off. Source: ngx_http_upstream_cache(),
-    ngx_http_proxy_cache_headers.
+    A cache turns HEAD into GET and removes ``Range``, which breaks the signature. Source:
+    ngx_http_upstream_cache(), ngx_http_proxy_cache_headers.
     """
     whole = scope.effective("client_max_body_size")
     if whole is not None and whole.value in ("0", "0k", "0m", "0g"):
         return whole
     places = [level for level in scope.chain if level.name == "location" and level.args]
-    told = [scope.sets("proxy_pass"), *scope.effective_all("proxy_set_header")]
-    names = (line for line in told if line is not None and _SIGNED.search(" ".join(line.args)))
+    lines = [scope.sets("proxy_pass"), *scope.effective_all("proxy_set_header")]
+    names = (line for line in lines if line is not None and _SIGNED.search(" ".join(line.args)))
     return next(names, None) or next((p for p in places if p.args[-1].startswith("/v2/")), None)
 
 
 _OWN = ("levels", "inactive")
 _BY_HAND = ("loader_files", "manager_files")
-"""Words that bound what nginx's processes do in a turn: who wrote them has seen them."""
+"""Parameters of the loader and manager, which stay as the operator set them."""
 _MEBIBYTE = 1 << 20
 
 
 def file_bytes(decision: Decision) -> Evidence | None:
-    """The mean size of files that the decision reckoned with; null when it did not."""
+    """The mean file size of a cache decision; None for other decisions."""
     return next((one for one in decision.evidence if one.fact == FILE_BYTES_FACT), None)
 
 
 _OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, BY_KEYS, "the disk has room")
 _BOUNDS = frozenset({"max_size", "min_free", "inactive"})
-"""Words that have entries leave."""
+"""Parameters by which entries are removed."""
 
 
 class OwnCache(NamedTuple):
-    """A setting as a change of the line that stands."""
+    """A setting as a change of an existing ``proxy_cache_path``."""
 
     setting: Setting
     enlarged: str = ""
-    """The need that its zone of keys is too small for, and its new size."""
+    """The reason for a larger zone, with its new size."""
     beyond: str = ""
-    """The entries that no zone that memory allows has keys for."""
+    """A risk, where no zone that fits into memory has enough keys."""
 
 
 def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCache:
     """The setting as a change of ``line``.
 
-    An assumed size of objects enlarges no zone: it could be the other way round. Nor does one make
-    a bound, or one that fewer keys make than the line has: there may be more in the cache.
+    An assumed object size neither enlarges the zone nor sets a limit. Nor does a limit follow from
+    fewer keys than the line has, since the cache may already hold more.
     """
     own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
     decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
@@ -349,12 +347,12 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCac
     by_keys = is_assumed or _zone_bytes(own) > _zone_bytes(decided)
     guesses = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, *([BY_KEYS] if by_keys else []))
     if any(map(s.reason.startswith, guesses)):
-        # A cache that stands may be larger: the rest of it would be deleted on an assumption.
+        # The existing cache may be larger: an assumption must not delete the rest.
         kept = {k: v for k, v in kept.items() if k not in _BOUNDS}
         kept |= {k: v for k, v in own.items() if k in _BOUNDS}
         s = replace(s, reason=_without_size(s.reason))
     if UNSEEN_ROOM in s.reason and "use_temp_path" not in own:
-        # On a full disk an answer would be cut off, where it now is sent whole and not kept.
+        # On a full disk a response would be truncated, which is now sent whole and not cached.
         kept.pop("use_temp_path", None)
         s = replace(s, reason=_without_size(s.reason, UNSEEN_ROOM))
     enlarged = beyond = ""
@@ -367,16 +365,16 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCac
         most = parse_bytes(decided.get("max_size", "")) or 0
         if have and need and isinstance(each, int | float) and each > 0:
             zone = f"{line.file}:{line.line} keys_zone={own['keys_zone']}"
-            held = f"{zone} holds {_keys(have)} keys, max_size has room for "
-            held += f"{math.ceil(most / each)} files of {bytes_text(each)}"
+            room = f"{zone} holds {_keys(have)} keys, but max_size has room for "
+            room += f"{math.ceil(most / each)} files of {bytes_text(each)}"
             if have < need and _keys(have) * each < most:
                 kept["keys_zone"] = f"{name}:{wanted}"
-                enlarged = f"{held}: enlarge it to {wanted}"
+                enlarged = f"{room}: enlarge it to {wanted}"
             reached = _keys(max(have, need)) * each
             if reached < most:
                 beyond = (
-                    f"{held}; {need // _MEBIBYTE}m is the most of memory for keys: lower max_size "
-                    f"to the {bytes_text(reached)} that there are keys for"
+                    f"{room}; memory allows {need // _MEBIBYTE}m for keys: lower max_size to "
+                    f"{bytes_text(reached)}"
                 )
     kept |= {
         key: own[key]
@@ -388,7 +386,7 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCac
 
 
 def _without_size(reason: str, *beginnings: str) -> str:
-    """The rest of a reason beside the size: of ``SIZE; the disk has room…; written in place…``."""
+    """The parts of a reason, separated by ``; ``, that do not concern the size."""
     left_out = beginnings or _OF_SIZE
     return "; ".join(part for part in reason.split("; ") if not part.startswith(left_out))
 

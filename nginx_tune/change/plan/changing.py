@@ -1,7 +1,7 @@
-"""Decisions as changes of a configuration: lines that hold already fall away, the rest get places.
+"""Decisions as changes of a configuration: only settings that it lacks, each with its places.
 
-A line that stands against a decision (``multi_accept on``, threads where all data fits in memory)
-gets the line that undoes it (``UNDO``).
+An existing line that contradicts a decision (``multi_accept on``, threads where all data fits in
+memory) is undone (``UNDO``).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from nginx_tune.change.plan.process_needs import (
     asked_pools,
     asks_pools,
     descriptors_for,
-    told_why_unread,
     with_more_workers,
+    with_unread_reason,
     without_idle_pools,
 )
 from nginx_tune.conf.answer_bodies import body_filter
@@ -53,8 +53,7 @@ _OF_A_CACHE = ("cache-key", "cache-misses", "cache-updates")
 def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     """The decisions as changes of the configuration ``tree``.
 
-    Shape: what stands already is ``keep`` without settings; the other settings are those that
-           are missing or differ.
+    Shape: settings that are missing or differ; a decision without any has verdict ``keep``.
     """
     streams = (s.block for d in decisions.decisions if d.id == "streaming" for s in d.settings)
     current = CurrentTree(
@@ -67,11 +66,13 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     chosen = [_as_chosen(limits(one), current) for one in decisions.decisions]
     chosen = with_more_workers(chosen, current)
     held = [
-        _told(_held(with_blockers(one, current), current), limits(wanted), current)
+        _without_idle_reason(
+            _compared(with_blockers(one, current), current), limits(wanted), current
+        )
         for wanted, one in zip(decisions.decisions, chosen, strict=True)
     ]
     held = [
-        told_why_unread(one, wanted, current)
+        with_unread_reason(one, wanted, current)
         for wanted, one in zip(decisions.decisions, held, strict=True)
     ]
     asked = asked_pools(current, held)
@@ -79,8 +80,8 @@ def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
     return replace(decisions, decisions=with_needs(held, tree))
 
 
-def _told(held: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision; a reason against it is one only where it would have changed something."""
+def _without_idle_reason(held: Decision, wanted: Decision, current: CurrentTree) -> Decision:
+    """The decision without ``blocked_by`` where it would not have changed anything."""
     if not held.blocked_by:
         return held
     is_idle = not held.settings and not _would_change(wanted, current)
@@ -91,23 +92,23 @@ def _would_change(wanted: Decision, current: CurrentTree) -> bool:
     if _is_of_no_http(current.tree) and _asks_http(wanted):
         return False
     if wanted.id in _OF_A_CACHE and wanted.settings and not current.caches:
-        return bool(current.passing)  # its settings are for no place that a line speaks against
+        return bool(current.passing)  # its settings only go where nothing rules a cache out
     if asks_pools(wanted):
         return any(asked_pool(scope.effective("aio")) is None for scope in current.answering)
-    again = _held(wanted, current)
+    again = _compared(wanted, current)
     return bool(again.settings or again.blocked_by)
 
 
 def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision; a log that needs no buffer and workers that are bound stay as they are.
+    """The decision, without changes of what the operator chose.
 
-    Of HTTP/3 what listens already is looked at, and no listener is made up; streams whose events
-    come through are left, and upstreams whose connections are not to be shared.
+    These are logs without a buffer, workers bound to CPUs, compression, event streams that already
+    pass through, and upstreams that must not share connections. No QUIC listener is added.
     """
     tree = current.tree
     if decision.settings and _is_of_no_http(tree) and _asks_http(decision):
-        said = f"The configuration has no http. {decision.summary}"
-        return replace(decision, verdict="not_applicable", settings=[], summary=said)
+        summary = f"The configuration has no http block. {decision.summary}"
+        return replace(decision, verdict="not_applicable", settings=[], summary=summary)
     if decision.id == "upstream-keepalive":
         decision = as_proposed(decision)
     if decision.id == "upstream-keepalive" and decision.settings:
@@ -117,21 +118,21 @@ def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
     if decision.id == "http3":
         return with_own_quic(decision, tree)
     if decision.id == "gzip":
-        said = "Compression stays as the configuration has it."
-        return replace(decision, verdict="keep", settings=[], summary=said)
+        summary = "The configuration keeps its compression."
+        return replace(decision, verdict="keep", settings=[], summary=summary)
     if decision.id == "streaming":
         return with_own_streams(decision, tree)
     if decision.id == "access-log" and decision.verdict in ("keep", "not_applicable"):
         return replace(decision, settings=[])
     if bound := _bound_workers(decision, tree):
-        why = f"{bound} binds each worker"
-        said = f"Left as it is: {why}. {decision.summary}"
-        return replace(decision, verdict="keep", settings=[], summary=said, blocked_by=why)
+        why = f"{bound} binds each worker to CPUs"
+        summary = f"Unchanged: {why}. {decision.summary}"
+        return replace(decision, verdict="keep", settings=[], summary=summary, blocked_by=why)
     return decision
 
 
 def _is_of_no_http(tree: ConfTree) -> bool:
-    """True if a whole configuration passes streams or mail on, and answers nothing over HTTP."""
+    """True if a complete configuration has stream or mail, but no http."""
     has_other = any(map(tree.main.all, ("stream", "mail")))
     return has_other and tree.is_whole and not tree.main.all("http")
 
@@ -140,7 +141,8 @@ def _asks_http(decision: Decision) -> bool:
     return any(one.context not in ("main", "events") for one in decision.settings)
 
 
-def _held(decision: Decision, current: CurrentTree) -> Decision:
+def _compared(decision: Decision, current: CurrentTree) -> Decision:
+    """The decision with only those settings that the configuration lacks."""
     undo = UNDO.get(decision.id)
     undone = undo(decision, current) if undo else []
     if undone:
@@ -168,19 +170,23 @@ def _held(decision: Decision, current: CurrentTree) -> Decision:
             apart = own_blocks(decision, wanted.directive)
             places = current.places(wanted, apart)
             if not places and wanted.context not in ("main", "events"):
-                continue  # nothing in the configuration that it is for
+                continue  # nothing in the configuration to apply it to
             left.append(replace(wanted, places=places))
             if line is not None:
                 evidence.append(_as_evidence(line))
                 verdict = _direction(line, wanted) or verdict
     if not left:
         stays = next(iter(as_they_are), "")
-        word = f"Not written: {stays}" if stays else f"Already so{_more(decision, current)}"
-        said = f"{word}. {decision.summary}"
+        status = f"Not written: {stays}" if stays else f"Already so{_larger(decision, current)}"
         risks = [*decision.risks, *_left_alone(decision, current)]
         why = next(iter(left_out), stays or decision.blocked_by)
         return replace(
-            decision, verdict="keep", settings=[], summary=said, risks=risks, blocked_by=why
+            decision,
+            verdict="keep",
+            settings=[],
+            summary=f"{status}. {decision.summary}",
+            risks=risks,
+            blocked_by=why,
         )
     if verdict == "keep":
         verdict = "set"
@@ -194,7 +200,7 @@ def _held(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:
-    """The addresses that an option is not written for, each with the reason."""
+    """The addresses without the new option, each with the reason."""
     found = [
         one
         for wanted in decision.settings
@@ -202,14 +208,14 @@ def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:
         for one in listen_options(wanted, current.tree).left
     ]
     if more := found[_MOST_NAMED:]:
-        found[_MOST_NAMED:] = [f"{len(more)} more addresses stay as they are"]
+        found[_MOST_NAMED:] = [f"{len(more)} more addresses stay unchanged"]
     return found
 
 
 def _bound_workers(decision: Decision, tree: ConfTree) -> str:
-    """The line that gives each worker its CPUs: more workers would all get the last one's.
+    """The ``worker_cpu_affinity`` line; empty without one, and for other decisions.
 
-    Source: ngx_get_cpu_affinity(). Empty where there is none, and for other decisions.
+    More workers than masks would all get the last mask. Source: ngx_get_cpu_affinity().
     """
     if not any(s.directive == "worker_processes" for s in decision.settings):
         return ""
@@ -218,15 +224,15 @@ def _bound_workers(decision: Decision, tree: ConfTree) -> str:
 
 
 def _left_alone(decision: Decision, current: CurrentTree) -> list[str]:
-    """The locations whose connections to upstreams are as somebody wanted them."""
+    """Notes on locations that keep their own way of connecting to upstreams."""
     if not any(s.directive in KEPT for s in decision.settings):
         return []
     lines = (current.kept.line_of_its_own(scope) for scope in current.answering)
     return list(dict.fromkeys(how_it_stays(one) for one in lines if one))
 
 
-def _more(decision: Decision, current: CurrentTree) -> str:
-    """The larger numbers that stand, where less was decided."""
+def _larger(decision: Decision, current: CurrentTree) -> str:
+    """Existing numbers larger than decided, which stay, as the end of a clause."""
     found = {
         str(line): None
         for wanted in decision.settings
@@ -238,10 +244,10 @@ def _more(decision: Decision, current: CurrentTree) -> str:
 
 
 def _filtered(decision: Decision, current: CurrentTree) -> list[str]:
-    """The decision without places where a filter cuts bodies into pieces, each a task for a thread.
+    """Notes on body filters, under which no aio threads is written.
 
     Traced with sub_filter (docs/behaviour.md): each piece of text between two replacements is a
-    ``sendfile()`` of its own.
+    separate ``sendfile()``, and so a separate task.
     """
     if decision.id != "thread-pools":
         return []
@@ -251,14 +257,14 @@ def _filtered(decision: Decision, current: CurrentTree) -> list[str]:
         if (line := body_filter(scope)) is not None
     }
     return [
-        f"{place} cuts bodies into pieces, and each would be sent by a thread's task: no aio "
-        "threads is written where it holds"
+        f"{place} splits bodies into pieces, each of which would be a thread pool task: no aio "
+        "threads is written there"
         for place in lines
     ]
 
 
 def _direction(line: Directive, wanted: Setting) -> DecisionVerdict | None:
-    """The way in which a number is to be changed, up or down; null for what is no number."""
+    """The direction in which a number changes; None for other arguments."""
     have = parse_bytes(line.value) if len(line.args) == 1 else None
     want = parse_bytes(wanted.args[0]) if len(wanted.args) == 1 else None
     if have is None or want is None or have == want:
@@ -273,7 +279,7 @@ def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]
     return replace(
         decision,
         verdict="disable",
-        summary=f"Take out {found}. {decision.summary}",
+        summary=f"Remove {found}. {decision.summary}",
         settings=list(settings.values()),
         evidence=[*decision.evidence, *map(_as_evidence, lines)],
     )
@@ -298,17 +304,17 @@ def _threads(decision: Decision, current: CurrentTree) -> list[tuple[Directive, 
     }
     sending = (scope for scope in current.answering if not sends_no_files(scope))
     lines = {id(a): a for scope in sending if (a := scope.effective("aio"))}
-    why = "all data fits in memory, or waiting costs less than offloading"
+    why = "the data fits in memory, or waiting costs less than offloading"
     return [
         (line, [setting("thread-pools", "location", "aio", "off", reason=why)])
         for line in lines.values()
-        # What directio reads comes from the disk each time, whatever fits in memory.
+        # directio always reads the disk, even if all data would fit in memory.
         if asked_pool(line) is not None and id(line) not in direct
     ]
 
 
 def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
-    """None for one worker, which takes all; each rule of the audit has its own condition."""
+    """Undone ``accept`` lines, under the same conditions as the rules of the audit."""
     if decision.verdict == "not_applicable":
         return []
     why = "one worker would take most connections"
@@ -325,7 +331,7 @@ def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive
 
 
 def _own_queues(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
-    """An option of ``listen`` has no line that undoes it: it is named, and goes by hand."""
+    """Listeners with reuseport; an option of ``listen`` is only named, since no line undoes it."""
     if decision.verdict != "disable":
         return []
     lines = [one.reuseport for one in listeners(current.tree) if not one.is_quic]
@@ -346,7 +352,7 @@ def _open_files(decision: Decision, current: CurrentTree) -> list[tuple[Directiv
 def _direct(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
-    why = "the disk would work more, for what the page cache could answer"
+    why = "the disk would work more for data that the page cache could serve"
     wanted = setting("directio", "http", "directio", "off", reason=why)
     return [
         (line, [wanted]) for line in current.lines(wanted) if line and line.value.lower() != "off"
@@ -356,7 +362,7 @@ def _direct(decision: Decision, current: CurrentTree) -> list[tuple[Directive, l
 def _kernel_tls(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
-    why = "SSL_sendfile() runs on the loop and would go round the pool"
+    why = "SSL_sendfile() runs in the event loop and bypasses the pool"
     wanted = setting("ktls", "http", "ssl_conf_command", "Options", "-KTLS", reason=why)
     found = []
     for line in current.lines(wanted):
@@ -369,7 +375,7 @@ def _kernel_tls(decision: Decision, current: CurrentTree) -> list[tuple[Directiv
 def _unbounded(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "keep" or decision.settings:
         return []
-    why = "without a bound one cold read can hold the loop for a whole file"
+    why = "without a limit one cold read can block the loop for a whole file"
     wanted = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", _DEFAULT_CHUNK, reason=why)
     return [(line, [wanted]) for line in current.lines(wanted) if line and line.value == "0"]
 

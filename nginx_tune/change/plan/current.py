@@ -1,4 +1,4 @@
-"""The current configuration that a decision is held against: lines and their places."""
+"""The current configuration that decisions are compared with: lines and their places."""
 
 from __future__ import annotations
 
@@ -28,32 +28,31 @@ from nginx_tune.decide.sendfile import SMALLEST_CHUNK_BYTES
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
-"""Directives of which more than was decided does no harm: who wrote it may know of a peak."""
+"""Directives whose larger current values stay; the operator may know of a peak."""
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
-"""Directives of several conditions, each of which is enough."""
+"""Directives with several conditions, each of which is sufficient."""
 _UNSAID = {
     "worker_connections": str(DEFAULT_CONNECTIONS),
     "worker_processes": "1",
     "sendfile": "off",
 }
-"""Values that hold where nothing is said."""
+"""Defaults of directives."""
 LITTLE_TO_CALL = 0.9
-"""Part of the smallest chunk that is decided from which a larger one saves calls alone."""
+"""Share of the smallest decided chunk from which a larger chunk would only save calls."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )
-"""Directives of caches of which any line is its operator's choice: what an own key tells apart must
-stay apart."""
+"""Cache directives whose current values always stay; a custom key may separate variants."""
 KEPT = ("proxy_http_version", "proxy_set_header")
-"""Lines of a location that kept connections need; one that stands for a reason is not undone."""
+"""Directives of a location that upstream keepalive needs."""
 
 
 _OF_FILES = frozenset(
     {"aio", "directio", "open_file_cache", "output_buffers", "sendfile", "sendfile_max_chunk"}
 )
-"""Directives that do nothing where no file is sent."""
+"""Directives without effect where no file is sent."""
 _ONCE = frozenset({"aio", "aio_write"})
-"""Directives of which one line further out does for many places."""
+"""Directives that are written once in an outer block for many locations."""
 _NAMED = frozenset({"split_clients", "access_log", *(f"{one}_cache_path" for one in MODULES)})
 
 _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
@@ -61,7 +60,7 @@ _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
 
 
 class CurrentTree:
-    """A configuration's lines where files are sent or requests passed on."""
+    """The lines of a configuration that apply where files are sent or requests proxied."""
 
     def __init__(
         self,
@@ -71,10 +70,10 @@ class CurrentTree:
         closes_by_default: bool = True,
         lacks_ports: bool = False,
     ) -> None:
-        """``streams`` are the locations of which somebody says that they pass streams on.
+        """``streams`` are the locations of declared event streams.
 
-        ``closes_by_default``: whether nginx ends connections to upstreams (before 1.29.7);
-        ``lacks_ports``: whether there are too few local ports for that.
+        ``closes_by_default``: nginx closes connections to upstreams (before 1.29.7).
+        ``lacks_ports``: there are too few local ports for that.
         """
         self.tree = tree
         self._closes_by_default, self._lacks_ports = closes_by_default, lacks_ports
@@ -85,9 +84,9 @@ class CurrentTree:
         self.answering: list[Scope] = [*serving.values(), *passing] or scopes(tree)
 
     def lines(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Directive | None]:
-        """The line that holds in each place the setting is for; null for nginx's default.
+        """The line in effect in each place of the setting; None for nginx's default.
 
-        ``apart`` are locations that have a setting of their own.
+        ``apart`` are locations with a separate setting.
         """
         if wanted.context in ("main", "events"):
             return [self._outside_http(wanted)]
@@ -104,16 +103,16 @@ class CurrentTree:
         return list({id(line): line for line in lines}.values()) or [None]
 
     def _is_for_later(self, wanted: Setting) -> bool:
-        """Tell whether a setting of http is for servers that are still to be written."""
+        """True for an http setting in a configuration without servers yet."""
         return wanted.context == "http" and not self.answering
 
     def _logs(self, wanted: Setting) -> Sequence[Directive]:
-        """The lines of a log, in servers and locations too, that say how it is buffered.
+        """The lines of a log at all levels that give it a buffer, else all its lines in http.
 
-        One file has one buffer, whichever line gives it: another size is refused ("already defined
-        with conflicting parameters"), and no size is as good. A line of ``stream`` counts as well;
-        where nothing has a buffer yet it is left alone. Source: ngx_http_log_set_log(),
-        ngx_stream_log_set_log(), which share ``ngx_open_file_t`` (ngx_conf_open_file).
+        A file has one buffer, whichever line gives it; nginx refuses another size ("already defined
+        with conflicting parameters"). Lines of ``stream`` count if they have a buffer. Source:
+        ngx_http_log_set_log(), ngx_stream_log_set_log(), which share ``ngx_open_file_t``
+        (ngx_conf_open_file).
         """
         own = self._of_log(wanted, http_directives(self.tree))
         streams = (one.block for one in self.tree.main.all("stream") if one.block is not None)
@@ -126,7 +125,7 @@ class CurrentTree:
         return [one for one in logs if self.tree.opened_name(one.value) == name]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
-        """The places of the setting: the lines that differ, else the blocks that lack one."""
+        """The places of the setting: differing lines, else the blocks that lack one."""
         outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
         if outside or is_named(wanted):
             blocks = self.blocks(wanted)
@@ -149,11 +148,11 @@ class CurrentTree:
         return list(found.values())
 
     def further_out(self, wanted: Setting, apart: Sequence[str] = ()) -> dict[int, Directive]:
-        """The block around several scopes in which one line does for all, by their own blocks.
+        """The block around several scopes in which one line serves all, by the id of their own.
 
-        It is a server's, or http for several of them. All that sends files or passes requests on
-        there, and neither has a line of its own nor gets one (``apart``), is to want it, but for a
-        few locations with a filter that reads bodies, which get ``aio off``.
+        That is a server, or http for several servers. Every scope in it must want the line, unless
+        it has its own or gets one (``apart``). The exception is a few locations with a body filter,
+        which get ``aio off``.
         """
         if wanted.directive not in _ONCE or wanted.block or self.tree.is_part:
             return {}
@@ -187,7 +186,7 @@ class CurrentTree:
         return found
 
     def blocks(self, wanted: Setting) -> list[Directive]:
-        """The blocks that a setting outside of servers goes into."""
+        """The blocks for a setting outside of servers."""
         if wanted.context == "upstream":
             return [u.directive for u in self._chosen(wanted)]
         if wanted.context == "main":
@@ -195,10 +194,10 @@ class CurrentTree:
         return self.tree.main.all("http" if wanted.context == "http" else "events")
 
     def _chosen(self, wanted: Setting) -> list[UpstreamBlock]:
-        """The groups that a setting is for."""
+        """The upstreams of a setting."""
         chosen = [u for u in self.kept.groups if not wanted.block or u.name == wanted.block.lower()]
         if wanted.directive == "keepalive_timeout":
-            # Only beside the line that is written with it: what stands is its operator's.
+            # Only with a new keepalive: an existing one keeps its own timeout.
             own = ("keepalive", wanted.directive)
             chosen = [u for u in chosen if not any(map(u.block.first, own))]
         elif wanted.directive != "keepalive":
@@ -215,14 +214,14 @@ class CurrentTree:
         return found[-1] if found else None
 
     def concerned(self, wanted: Setting, apart: Sequence[str]) -> list[Scope]:
-        """The scopes that a setting is for."""
+        """The scopes of a setting."""
         answering = [scope for scope in self.answering if self._concerns(scope, wanted)]
         if wanted.block:
             return [scope for scope in answering if wanted.block in scope.own.args]
         return [scope for scope in answering if not set(apart) & set(scope.own.args)]
 
     def _concerns(self, scope: Scope, wanted: Setting) -> bool:
-        """True if a setting does anything in a scope: one that passes on, caches, or has TLS."""
+        """True if a setting has an effect in a scope."""
         if wanted.directive == "sendfile" and wanted.args == ["on"]:
             is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
             if is_idle or copies_by_choice(scope):
@@ -248,22 +247,22 @@ class CurrentTree:
         return not is_of_cache or self._is_cached(scope, wanted)
 
     def _reads_by(self, scope: Scope, wanted: Setting) -> bool:
-        """True if a line of ``aio`` or ``aio_write`` does anything in a scope."""
+        """True if ``aio`` or ``aio_write`` has an effect in a scope."""
         if body_filter(scope) is not None:
             if wanted.directive == "aio_write":
                 return asked_pool(scope.effective("aio")) is not None
             if wanted.block and wanted.args == ["off"] and scope.sets("aio") is not None:
-                return False  # another's of that name
+                return False  # a location of the same name that has its own aio
             return not asks_threads(wanted)
         if wanted.directive == "aio_write":
             return True
         if wanted.args == ["threads"] and self._pools_apart:
             return asked_pool(scope.effective("aio")) in (None, DEFAULT)
-        # "off" in a block: another location of that name, without a filter.
+        # "off" for a block is for a location of the same name with a filter.
         return not (wanted.block and wanted.args == ["off"])
 
     def _is_cached(self, scope: Scope, wanted: Setting) -> bool:
-        """True if a place has a cache, or gets one."""
+        """True if a location has a cache, or gets one."""
         if self.caches:
             return _caches(scope, "proxy")
         if wanted.block:
@@ -273,27 +272,27 @@ class CurrentTree:
 
     @cached_property
     def kept(self) -> KeptConnections:
-        """The upstreams whose connections may be kept."""
+        """The upstreams that may have keepalive."""
         return KeptConnections(
             self.tree, closes_by_default=self._closes_by_default, lacks_ports=self._lacks_ports
         )
 
     @cached_property
     def _pools_apart(self) -> bool:
-        """True if several pools are asked: one for all would have them wait for each other."""
+        """True if several pools are in use, which a single one would make wait for each other."""
         names = {name for _, name in aio_lines(self.tree)}
         return len(names) > 1 or any("$" in name for name in names)
 
     @cached_property
     def _secure(self) -> set[Directive]:
-        """The servers of TLS alone; a ``listen … http2`` stands for the directive."""
+        """The servers with only TLS listeners, except those with ``listen … http2``."""
         found = [one for one in listeners(self.tree) if not one.is_quic]
         lacking = {server for one in found if not one.is_http2 for server in one.servers}
         return tls_servers(found) & lacking
 
     @cached_property
     def _encrypting(self) -> set[Directive]:
-        """The servers whose every body is read and encrypted, by sendfile or not."""
+        """The servers with only TLS listeners."""
         return tls_servers(listeners(self.tree))
 
     @cached_property
@@ -302,17 +301,17 @@ class CurrentTree:
 
     @cached_property
     def caches(self) -> bool:
-        """True if anything is cached already, by whatever module."""
+        """True if anything is cached already, by any module."""
         return any(_caches(scope, one) for scope in self.answering for one in MODULES)
 
     @cached_property
     def shared(self) -> SharedAnswers:
-        """The places where all who ask are answered alike."""
+        """The locations whose responses are the same for all clients."""
         return SharedAnswers(self.tree)
 
     @cached_property
     def passing(self) -> list[Scope]:
-        """The places that pass requests on by ``proxy_pass``, whose answers can be kept."""
+        """The locations with ``proxy_pass``, whose responses can be cached."""
         return [
             scope
             for scope in self.answering
@@ -321,12 +320,12 @@ class CurrentTree:
 
     @cached_property
     def may_cache(self) -> bool:
-        """True if any of them answers all who ask alike."""
+        """True if any of them has the same response for all clients."""
         return any(self.shared.hindrance(scope) is None for scope in self.passing)
 
 
 def _caches(scope: Scope, module: str) -> bool:
-    """True if a scope keeps what it passes on; a ``proxy_cache`` further out counts for each."""
+    """True if a scope caches; a ``proxy_cache`` in an outer block counts for each inside."""
     if scope.value(f"{module}_cache", "off") == "off":
         return False
     block = scope.own.block
@@ -342,7 +341,7 @@ def _passes(scope: Scope) -> bool:
 
 
 def is_named(wanted: Setting) -> bool:
-    """True if it stands in http, once for each name."""
+    """True if the directive is written in http, once for each name."""
     return wanted.directive in _NAMED
 
 
@@ -352,7 +351,7 @@ def _same_name(line: Directive, wanted: Setting) -> bool:
 
 
 def copies_by_choice(scope: Scope) -> Directive | None:
-    """The ``sendfile off`` that a location has for itself: somebody knows these files."""
+    """A location's own ``sendfile off``, presumably for a reason; None without one."""
     line = scope.effective("sendfile")
     if line is None or line.value.lower() != "off":
         return None
@@ -361,7 +360,7 @@ def copies_by_choice(scope: Scope) -> Directive | None:
 
 
 def asks_threads(wanted: Setting) -> bool:
-    """True if a setting has files read by thread pools."""
+    """True if a setting makes thread pools read files."""
     return wanted.directive == "aio" and wanted.args[:1] != [] and wanted.args[0][:7] == "threads"
 
 
@@ -377,16 +376,17 @@ def effective(scope: Scope, wanted: Setting) -> Directive | None:
 
 
 def own_blocks(decision: Decision, directive: str) -> list[str]:
-    """The blocks for which a decision has a setting of their own.
+    """The blocks with a separate setting of a decision.
 
-    ``off`` is for a filter's places, of which another server may have plain ones by the same name.
+    ``off`` does not count: it is for locations with a filter, and another server may have a
+    location of the same name without one.
     """
     own = [s for s in decision.settings if s.block and s.directive == directive]
     return [s.block for s in own if s.args != ["off"]]
 
 
 def holds(line: Directive | None, wanted: Setting) -> bool:
-    """True if a line says what a setting asks for."""
+    """True if a line satisfies a setting."""
     if line is None:
         unsaid = _UNSAID.get(wanted.directive)
         return unsaid in wanted.args or (wanted.args == ["auto"] and unsaid in wanted.same)

@@ -1,12 +1,12 @@
-"""The upstreams whose connections may be kept, and the places that stay without kept connections.
+"""Upstreams that may have keepalive, and locations that stay without it.
 
-A kept connection is given to whoever asks next, so that all must be asked as one and the same
-client; and an idle one holds a process of a server that has one for each connection (PHP-FPM).
-A group whose servers are chosen by a module of others is left as it is, with its zone.
+Any request may use an idle connection, so all requests to the upstream must be made as the same
+client. An idle connection also occupies a process of a server that has one for each (PHP-FPM).
+Upstreams whose servers a third-party module selects stay unchanged.
 
-HTTP/1.1 and no ``Connection: close``, which kept connections need, change more than their number.
-nginx as a server compresses for HTTP/1.1 alone (``gzip_http_version 1.1``, ngx_http_gzip_ok), and a
-kept connection may be closed by the server as a request arrives. So some places stay as they are.
+Keepalive needs HTTP/1.1 and no ``Connection: close``, which has side effects: servers such as nginx
+compress for HTTP/1.1 only (``gzip_http_version 1.1``, ngx_http_gzip_ok), and a server may close an
+idle connection as a request arrives. So some locations stay unchanged.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Settin
 _REPEATING = "proxy_next_upstream"
 _OWN_WAY = frozenset({"proxy_http_version", "proxy_set_header"})
 _NO_SECOND_TRY = (
-    "a request whose body is gone cannot be sent again where a kept connection turns out closed"
+    "an unbuffered request cannot be sent again if the idle connection turns out to be closed"
 )
 _NOT_REPEATED = (
-    "a request, GET too, on a kept connection that the server closes as it arrives is answered 502 "
-    "where an error is not repeated"
+    "without retries on errors, a request on a connection that the server is closing gets 502, "
+    "even a GET"
 )
-_COMPRESSED = "for which a server may compress (nginx does from 1.1 on)"
+_COMPRESSED = "for which a server may compress (nginx does)"
 _KEPT_BY_DEFAULT = (1, 29, 7)
 
 
 def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive | None:
-    """The line for which a location's requests to upstreams stay as they are; null for none.
+    """The line that keeps a location without keepalive; None without one.
 
-    ``upgrade`` carries WebSockets, ``close`` and 1.0 may be for an origin that needs them. A body
-    that is passed on as it comes cannot be sent again where a kept connection is closed.
-    ``closes_by_default`` is what nginx does before 1.29.7; since then nothing changes by a plan.
+    ``upgrade`` is for WebSockets; an origin may need ``close`` or HTTP/1.0; unbuffered bodies
+    cannot be sent again. ``closes_by_default``: nginx closes connections (before 1.29.7); later
+    versions already keep them, so that a plan changes nothing.
     """
     version = scope.effective("proxy_http_version")
     if version is not None and version.value != "1.1":
@@ -73,63 +73,63 @@ def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive
 
 
 def leaves(scope: Scope) -> bool:
-    """True if requests from a place leave their connections open already."""
+    """True if requests from a location already leave connections open."""
     lines = scope.effective_all("proxy_set_header")
     is_empty = any(one.value.lower() == "connection" and one.args[1:] == ("",) for one in lines)
     return is_empty and scope.value("proxy_http_version") == "1.1"
 
 
 def is_inherited(line: Directive) -> bool:
-    """True if a location inside with such a line would inherit what its outer one gets."""
+    """True if a location with such a line would inherit the settings of its outer one."""
     return line.name not in _OWN_WAY
 
 
 def how_it_stays(line: Directive) -> str:
-    """The fate of a location with such a line."""
+    """A note on a location with such a line."""
     if line.name == UNBUFFERED:
         return (
-            f"{line_of(line)} stays without proxy_http_version 1.1, by which bodies would come to "
-            f"the server chunked; and {_NO_SECOND_TRY}"
+            f"{line_of(line)} stays without proxy_http_version 1.1, which would send bodies "
+            f"chunked; and {_NO_SECOND_TRY}"
         )
     if line.name in _OWN_WAY:
-        return f"{line_of(line)} stays, so connections from there are not kept"
-    return f"{why_none_is_kept(line)}: connections from there are not kept"
+        return f"{line_of(line)} stays, so that location has no keepalive"
+    return f"{why_none_is_kept(line)}: that location has no keepalive"
 
 
 def why_none_is_kept(line: Directive) -> str:
-    """The reason for a group that only places with such lines ask."""
+    """The reason why such a line rules out keepalive."""
     if line.name == UNBUFFERED:
         return f"{line_of(line)}: {_NO_SECOND_TRY}"
     if line.name in _OWN_WAY:
-        return f"{line_of(line)} stays, so that no request would leave a connection"
+        return f"{line_of(line)} stays, so that no request leaves an idle connection"
     if line.name.endswith("_next_upstream"):
         return f"{line_of(line)}: {_NOT_REPEATED}"
-    wrong = "it cannot read gzip"
+    wrong = "the filter cannot read gzip"
     if line.name in KEEPS:
-        wrong = "clients that asked for none would get gzip of it"
+        wrong = "clients without gzip would get gzip from it"
     if line.name in SCRIPTS:
-        wrong = "a script that asks this place by a subrequest would get gzip"
+        wrong = "a script with a subrequest to this location would get gzip"
     return (
         f"{line_of(line)} stays without proxy_http_version 1.1, {_COMPRESSED}: {wrong} "
-        '(proxy_set_header Accept-Encoding ""; would have none sent)'
+        '(proxy_set_header Accept-Encoding "" prevents that)'
     )
 
 
 def closes_by_default(decisions: Decisions) -> bool:
-    """True if the nginx that was decided for ends connections to upstreams unless told not to."""
+    """True if the version of nginx closes connections to upstreams by default."""
     found = [one for one in decisions.decisions if one.id == "upstream-keepalive"]
     version = version_in(found[0].evidence) if found else None
     return version is None or version < _KEPT_BY_DEFAULT
 
 
 def lacks_ports(decisions: Decisions) -> bool:
-    """Tell whether a new connection for each request uses up this host's local ports."""
+    """True if a new connection for each request uses up this host's local ports."""
     found = (one for one in decisions.decisions if one.id == "upstream-keepalive")
     return any(evidence.fact == PORTS_FACT for one in found for evidence in one.evidence)
 
 
 def version_in(evidence: list[Evidence]) -> tuple[int, ...] | None:
-    """The version of nginx that a decision stands on; null where it is not known."""
+    """The version of nginx in the evidence; None where it is not known."""
     value = next((str(one.value) for one in evidence if one.fact == "nginx.version"), "")
     numbers = value.split(".")
     return tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else None
@@ -146,31 +146,31 @@ _PATH = re.compile(r"\{?(?:request_uri|(?:document_)?uri)\b")
 
 
 class KeptConnections:
-    """The connections of one configuration that may be kept."""
+    """The upstreams of a configuration that may have keepalive."""
 
     def __init__(
         self, tree: ConfTree, *, closes_by_default: bool = True, lacks_ports: bool = False
     ) -> None:
-        """``closes_by_default``: what nginx does before 1.29.7 with connections to upstreams.
+        """``closes_by_default``: nginx closes connections to upstreams (before 1.29.7).
 
-        ``lacks_ports``: whether this host has too few local ports for a new one for each request.
+        ``lacks_ports``: there are too few local ports for a connection per request.
         """
         self._lacks_ports = lacks_ports
         self._variables = Variables(tree)
         self._closes_by_default = closes_by_default
         self._pinned: dict[int, Directive] = {}
-        """By the block of a place: the line for which it stays as it is."""
+        """The line that keeps a location unchanged, by the id of its block."""
         self.groups = upstreams(tree)
         self.is_one_worker = tree.is_whole and workers_in(tree, None) == 1
         names = {one.name for one in self.groups}
         self._users: dict[str, list[Pass]] = {name: [] for name in names}
-        """The places that are known to ask a group, by name or a variable's known values."""
+        """The locations known to use an upstream, by its name."""
         self._open: dict[tuple[object, ...], Pass] = {}
-        """Those that a variable may lead to any group, of several that are alike one."""
+        """Locations whose variable may select any upstream, one for each kind of request."""
         self._known: dict[Directive, frozenset[str]] = {}
-        """By the line that passes requests on: the groups that it is known to ask."""
+        """The upstreams that a line is known to use."""
         self._perhaps: dict[Directive, set[str]] = {}
-        """By the same: those that it may ask by a variable of a request."""
+        """The upstreams that a line may use through a variable."""
         asked: set[str] = set()
         for one in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
             if one.module == "proxy":
@@ -187,36 +187,35 @@ class KeptConnections:
                 led = {name for name in names if name.startswith(literal)}
                 self._perhaps.setdefault(one.place, set()).update(led)
         self.shares_the_load = len(asked) > 1
-        """Requests go to several groups or servers: how many to each nobody says."""
+        """True if requests go to several upstreams or servers, in unknown shares."""
 
     @cached_property
     def refused(self) -> dict[str, str]:
-        """The groups that get no kept connections, each with the reason."""
+        """The upstreams without keepalive, each with the reason."""
         found = {one.name: why for one in self.groups if (why := self._refusal(one))}
         astray = {one.name: self._all_led_astray(one, found) for one in self.groups}
-        # Once is enough: what leads to one that is added here leads to one of the others already.
+        # One pass suffices: a line that may use an upstream added here also uses a refused one.
         return found | {name: why for name, why in astray.items() if why and name not in found}
 
     @cached_property
     def allowed(self) -> frozenset[str]:
-        """The names of groups whose connections may be kept."""
+        """The names of upstreams that may have keepalive."""
         return frozenset(
             name for name, users in self._users.items() if users and name not in self.refused
         )
 
     def is_asked_by(self, scope: Scope) -> bool:
-        """True if a place passes requests to such groups, and perhaps to servers without one.
+        """True if a location uses only such upstreams, apart from servers without one.
 
-        One that may lead to another group as well would have that one's pool filled: a
-        ``keepalive`` that nothing made use of stands for all that ask the group.
+        A location that may also use another upstream would activate an unused ``keepalive`` there.
         """
         line = scope.own.block.first("proxy_pass") if scope.own.block else None
         if line is None or not self._known.get(line):
             return False
         return self._led_to(line) <= self.allowed
 
-    def told_shares(self) -> list[str]:
-        """The places that can keep connections, for each group where not all can."""
+    def partial_use(self) -> list[str]:
+        """Notes on upstreams for which only some locations can use keepalive."""
         found = []
         for name in sorted(self.allowed):
             users = [one for one in self._users[name] if not self._never_leaves(one)]
@@ -225,8 +224,8 @@ class KeptConnections:
                 more = f" and {len(users) - _MOST_NAMED} more" * (len(users) > _MOST_NAMED)
                 every = len(self._users[name])
                 found.append(
-                    f'keepalive in upstream "{name}" is for {len(users)} of {every} places that '
-                    f"ask it: {named}{more}"
+                    f'keepalive in upstream "{name}" is used by {len(users)} of {every} locations: '
+                    f"{named}{more}"
                 )
         return found
 
@@ -240,7 +239,7 @@ class KeptConnections:
                 self._pinned.setdefault(id(around), line)
 
     def line_of_its_own(self, scope: Scope) -> Directive | None:
-        """The line for which a place stays as it is: its own, or of a place inside of it."""
+        """The line that keeps a location unchanged: its own, or one inside it."""
         return self._pinned.get(id(scope.own))
 
     def _refusal(self, group: UpstreamBlock) -> str:
@@ -249,23 +248,23 @@ class KeptConnections:
         ]
         own = group.keepalive
         if own is not None and own.value == "0":
-            return f"{line_of(own)} stays: it is meant to keep none"
+            return f"{line_of(own)} turns it off"
         if (foreign := _foreign(group)) is not None:
-            return f"{line_of(foreign)} is no method of nginx's own, and may not know what is kept"
+            return f"{line_of(foreign)} is from a third-party module that may not support it"
         line = identity_that_differs(users, self._variables, group.name)
         if line is not None:
-            return f"{_how_it_differs(line)}, and a kept connection is shared by all"
+            return f"{_how_it_differs(line)}, and all requests share idle connections"
         other = next((one.place for one in users if one.module not in _REUSING), None)
         if other is not None:
             stays = f"; {line_of(own)} stays" if own is not None else ""
             return (
-                f"{line_of(other)}: an idle connection can hold one of that server's processes, "
+                f"{line_of(other)}: an idle connection may occupy one of the server's processes, "
                 f"whose number is not known{stays}"
             )
         if own is None and (group.is_unix or (group.is_loopback and not self._lacks_ports)):
             return "a connection within this host costs little"
         if own is None and (bound := max_conns(group)) is not None:
-            return f"{line_of(bound)} bounds what the server takes, and idle connections add to it"
+            return f"{line_of(bound)} limits connections, and idle ones count"
         if own is None and (line := self._is_not_repeated(users)) is not None:
             return why_none_is_kept(line)
         closing = [self._never_leaves(one) for one in users]
@@ -274,7 +273,7 @@ class KeptConnections:
         return ""
 
     def _all_led_astray(self, group: UpstreamBlock, refused: Collection[str]) -> str:
-        """The reason to change no place that asks a group; empty where one is, or needs not be."""
+        """The reason to change no location that uses an upstream; empty where one can change."""
         users = self._users[group.name]
         if group.keepalive is not None or not users:
             return ""
@@ -283,15 +282,15 @@ class KeptConnections:
             astray = sorted(self._led_to(one.place) & set(refused))
             if not astray or one.module != "proxy" or leaves(one.scope):
                 return ""
-            found = found or f"{line_of(one.place)} may lead to upstream {astray[0]} as well"
+            found = found or f"{line_of(one.place)} may also use upstream {astray[0]}"
         return found
 
     def _led_to(self, line: Directive) -> frozenset[str]:
-        """The groups that a line may ask."""
+        """The upstreams that a line may use."""
         return self._known.get(line, frozenset()) | self._perhaps.get(line, set())
 
     def _never_leaves(self, one: Pass) -> str:
-        """The reason why requests from a place surely end their connection; empty for none."""
+        """The reason why requests from a location always close their connection; else empty."""
         line = self.line_of_its_own(one.scope) if one.module == "proxy" else None
         if line is None:
             return ""
@@ -302,9 +301,9 @@ class KeptConnections:
         return why_none_is_kept(line)
 
     def _is_not_repeated(self, users: list[Pass]) -> Directive | None:
-        """A line by which errors are final where connections would be kept by ``keepalive`` alone.
+        """A line without retries where ``keepalive`` alone would make connections idle.
 
-        Those of gRPC are left open always (ngx_http_grpc_create_request).
+        gRPC always leaves them open (ngx_http_grpc_create_request).
         """
         if not self._closes_by_default:
             return None
@@ -314,24 +313,24 @@ class KeptConnections:
 
 
 def max_conns(group: UpstreamBlock) -> Directive | None:
-    """The first server of a group with a bound of connections."""
+    """The first server of an upstream with ``max_conns``."""
     bounds = ((one, arg) for one in group.servers for arg in one.args[1:])
     return next((one for one, arg in bounds if re.fullmatch("max_conns=0*[1-9][0-9]*", arg)), None)
 
 
 def _how_it_differs(line: Directive) -> str:
-    """The words of a line by which requests to the group are not all alike."""
+    """A clause on a line that makes some requests to the upstream different."""
     if is_of_protocol(line):
-        return f"{line_of(line)} speaks another protocol than other requests to it"
+        return f"{line_of(line)} uses another protocol than other requests"
     if is_of_trust(line):
-        return f"with {line_of(line)} not all requests ask the same of the server's TLS"
-    return f"with {line_of(line)} not all requests are made as the same client"
+        return f"with {line_of(line)} requests verify the server's TLS differently"
+    return f"with {line_of(line)} requests are made as different clients"
 
 
 def _foreign(group: UpstreamBlock) -> Directive | None:
-    """A line of a group that no module of nginx's own takes: it may choose the servers.
+    """A line of an upstream from a third-party module, which may select the servers.
 
-    Such modules know servers as they were read, not as a zone has them (check, sticky).
+    Such modules (check, sticky) know servers as parsed, not as in a zone.
     """
     return next((one for one in group.block if not _is_own(one.name)), None)
 
@@ -341,9 +340,9 @@ def _is_own(name: str) -> bool:
 
 
 def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
-    """The reason for workers not to share what they know of a group; empty where they may.
+    """The reason for an upstream without a zone; empty where it may have one.
 
-    A server that is alone never counts as failed (ngx_http_upstream_get_round_robin_peer).
+    A single server never counts as failed (ngx_http_upstream_get_round_robin_peer).
     """
     if _foreign(group) is not None:
         return _NOTHING
@@ -352,15 +351,14 @@ def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
         return _NOTHING if addresses_of([str(one.value) for one in group.servers]) == 1 else ""
     if group.block.first("zone") is not None or is_one_worker:
         return ""
-    return f"{line_of(bound)} counts in each worker, and with a zone in all together: no zone"
+    return f"no zone: {line_of(bound)} counts per worker, and with a zone for all together"
 
 
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
-    """The decision for the groups whose connections may be kept; of the others it says why.
+    """The decision for the upstreams that may have keepalive, with the reason for each other.
 
-    A number that stands is changed only where the requests at once are known, and all are for one
-    group: its idle connections are kept for as long as it says, 60 s by default, and each may hold
-    a thread of a server that has few.
+    An existing number only changes where the peak is known and all requests go to one upstream,
+    since idle connections live for 60 s by default and each may occupy a thread of the server.
     """
     if not kept.groups:
         return decision
@@ -381,22 +379,22 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
     reasons += [why for why in unshared.values() if why != _NOTHING]
     settings = [_unless_own(one, decision, kept) for one in decision.settings]
     if kept.allowed:
-        reasons += [*kept.told_shares(), *_stay_for_a_share(decision, kept)]
+        reasons += [*kept.partial_use(), *_stay_for_a_share(decision, kept)]
         return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
     settings = [one for one in settings if one.directive == "zone"]
-    said = "; ".join(reasons) or "no place is known to pass requests to an upstream"
+    summary = "; ".join(reasons) or "no location is known to use an upstream"
     return replace(
         decision,
         verdict="set" if settings else "keep",
         settings=settings,
-        summary=f"{said[0].upper()}{said[1:]}.",
+        summary=f"{summary[0].upper()}{summary[1:]}.",
         flips_when=[],
         risks=[],
     )
 
 
 def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
-    """The setting, for which what stands will do; a zone says why nothing is kept beside it."""
+    """The setting, satisfied by an existing keepalive; a zone gets the reason for no keepalive."""
     why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
     if why is not None:
         return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")
@@ -406,31 +404,31 @@ def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> S
 
 
 def _own(kept: KeptConnections) -> list[Directive]:
-    """The lines that say how many connections a group keeps."""
+    """The existing ``keepalive`` lines of upstreams that may have it."""
     return [one.keepalive for one in kept.groups if one.keepalive and one.name in kept.allowed]
 
 
 def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
-    """The numbers that stand though fewer than all requests at once, which go to several groups."""
+    """Notes on existing numbers below the peak of all upstreams together."""
     wanted = [one.args[0] for one in decision.settings if one.directive == "keepalive"]
     if not (wanted and kept.shares_the_load and _is_known(decision)):
         return []
     return [
-        f"{line_of(one)} stays: how many of the requests under way are for that group is not known"
+        f"{line_of(one)} stays: the peak of that upstream alone is not known"
         for one in _own(kept)
         if (have := parse_bytes(one.value)) is not None and have < int(wanted[0])
     ]
 
 
 def _is_known(decision: Decision) -> bool:
-    """True if somebody measured, or said, how many requests there are at once."""
+    """True if the peak of concurrent requests is not assumed."""
     return any(
         one.fact == _CONCURRENCY and one.provenance != "assumed" for one in decision.evidence
     )
 
 
 def _scopes(tree: ConfTree) -> list[Scope]:
-    """Those of a tree, and ``limit_except`` blocks, which pass requests on as well."""
+    """All scopes of a tree, with ``limit_except`` blocks, which may proxy too."""
     found = scopes(tree)
     limited = [
         Scope(tree, "location", (*one.chain, line))
@@ -441,7 +439,7 @@ def _scopes(tree: ConfTree) -> list[Scope]:
 
 
 def _kind(one: Pass) -> tuple[object, ...]:
-    """The key of places that are alike to an upstream: whose processes they take, and as whom."""
+    """The key of locations whose requests are alike to an upstream: protocol and identity."""
     lines = [(name, line.args if line else None) for name, line in identity_lines(one)]
     is_variable = any("$" in arg for _, args in lines for arg in args or ())
     version = one.effective("http_version")
@@ -450,7 +448,7 @@ def _kind(one: Pass) -> tuple[object, ...]:
 
 
 def _host_is_open(one: Pass) -> bool:
-    """True if a variable stands in the server's name, not only behind it."""
+    """True if a variable is in the server's name, not only after it."""
     before, _, after = _server_part(one).partition("$")
     before = _SCHEME.sub("", before, count=1)
     is_path = before != "" and _PATH.match(after) is not None
@@ -462,5 +460,5 @@ def _server_part(one: Pass) -> str:
 
 
 def _perhaps_tls(one: Pass) -> Pass:
-    """A place whose scheme is a variable's, taken for TLS."""
+    """The location, counted as TLS if a variable contains its scheme."""
     return one._replace(is_tls=True) if one.place.value.startswith("$") else one

@@ -1,18 +1,17 @@
-"""HTTP/2 and HTTP/3 in a configuration that stands, and the lines that keep HTTP/2 off.
+"""HTTP/2 and HTTP/3 in an existing configuration, and the lines that keep HTTP/2 off.
 
-All requests of a page come over one connection, at once; a line that counts connections, reads the
-version of the protocol, runs Lua or sends connections on by their name was made for HTTP/1.1; so
-were headers that speak of the connection, and bodies that are passed on as they come.
+All requests of a page come concurrently over one connection. Lines that count connections, read the
+protocol version, run Lua or route connections by name were made for HTTP/1.1, as were connection
+headers and unbuffered request bodies.
 
-An answer of HTTP/2 or HTTP/3 with a header field of HTTP/1.1's connections is malformed: clients
-end the stream, and see no page. Source: RFC 9113, 8.2.2; RFC 9114, 4.2. nginx writes what it is
-told to (ngx_http_v2_header_filter, ngx_http_v2_create_trailers_frame). Seen with 1.22.1 and curl,
-which ends each with PROTOCOL_ERROR.
+A response of HTTP/2 or HTTP/3 with a connection header is malformed, and clients abort the stream
+(RFC 9113, 8.2.2; RFC 9114, 4.2). nginx sends such headers if configured
+(ngx_http_v2_header_filter, ngx_http_v2_create_trailers_frame); with 1.22.1 curl ends each with
+PROTOCOL_ERROR.
 
-No header that HTTP/1.1 takes is to be refused. A session, a token or a search may need a header of
-more than 4 KiB, which ``conf.header_sizes`` says how HTTP/2 meets. The limits written are those of
-the server that takes most: a browser sends requests for other names of a certificate over the
-connection that it has, under that one's limits.
+HTTP/2 must not reject headers that HTTP/1.1 accepts, such as a session or token of more than 4 KiB.
+The written limits are those of the most generous server, since a browser reuses a connection for
+other names of its certificate.
 """
 
 from __future__ import annotations
@@ -58,37 +57,36 @@ _OF_ALL = frozenset(
 )
 """Variables that are the same for all clients of a server."""
 _FAULTS: dict[Http2Fault, str] = {
-    "only": "allows over TLS 1.2 only ciphers that HTTP/2 forbids",
-    "first": "has the server choose first what HTTP/2 forbids",
+    "only": "allows only ciphers over TLS 1.2 that HTTP/2 forbids",
+    "first": "prefers a cipher that HTTP/2 forbids",
 }
 _LUA = re.compile(r"(?:server_rewrite|rewrite|access|content)_by_lua(?:_block|_file)?")
 _SNI = re.compile(r"\$\{?ssl_preread_server_name\b")
 _CHOOSES = ("return", "rewrite")
-"""Directives that answer by a text."""
-OF_A_CONNECTION = "sends what is of a connection of HTTP/1.1, and clients end such an answer"
-"""Counts of connections, in HTTP/2 and in HTTP/3 as well."""
+"""Directives whose text may depend on the version."""
+OF_A_CONNECTION = "sends a connection header of HTTP/1.1, on which clients abort the response"
 
 
 def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
-    """The reason against HTTP/2, empty if it may be written, and what else is to be known of it."""
+    """The reason against HTTP/2, empty if it may be written, and its risks."""
     found = listeners(tree)
     new = newly_multiplexed(tree)
     for limit in _limits(new, tree):
         return (
-            f"{line_of(limit)} counts each request of HTTP/2 in flight as a connection, and a "
-            "browser has tens at once (audit: lim-conn-h2)"
+            f"{line_of(limit)} counts each concurrent HTTP/2 request as a connection, and a "
+            "browser has tens of them (audit: lim-conn-h2)"
         ), []
     if (line := _lua(new)) is not None:
-        return f"{line_of(line)}: Lua makes no subrequests of requests that came over HTTP/2", []
+        return f"{line_of(line)}: Lua cannot make subrequests over HTTP/2", []
     if (line := _asks_version(new, tree)) is not None:
-        return f"{line_of(line)} tells HTTP/2 from HTTP/1.1", []
+        return f"{line_of(line)} treats HTTP/2 differently from HTTP/1.1", []
     if (line := connection_header(new)) is not None:
         return f"{line_of(line)} {OF_A_CONNECTION} (RFC 9113, 8.2.2)", []
     for held in held_uploads(new):
         return (
-            f"{line_of(held.line)}: of such an upload HTTP/2 lets {nginx_size(held.window_bytes)} "
-            "come in a round trip, and HTTP/1.1 as much as TCP does (client_body_buffer_size 1m "
-            "there opens the window; audit: px-upload-window)"
+            f"{line_of(held.line)}: HTTP/2 limits such an upload to {nginx_size(held.window_bytes)} "
+            "per round trip, unlike HTTP/1.1 (client_body_buffer_size 1m there opens the window; "
+            "audit: px-upload-window)"
         ), []
     if refused := why_headers_refused(new, version_in(decision.evidence)):
         return refused, []
@@ -96,18 +94,18 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
     behind = [one for one in found if one.is_tls and servers & set(one.servers)]
     if (line := _chosen_by_name(tree, behind)) is not None:
         return (
-            f"{line_of(line)} sends connections on by their name, and over one of HTTP/2 a browser "
-            "asks for other names of the same certificate (RFC 9113, 9.1.1)"
+            f"{line_of(line)} routes connections by name, but a browser reuses an HTTP/2 "
+            "connection for other names of the same certificate (RFC 9113, 9.1.1)"
         ), []
     reason, risks = _ciphers(new)
     return reason, [*risks, *_bursts(new, tree), *_upgrades(new, decision)]
 
 
 def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
-    """The limits of connections that requests of a page would reach, whatever is counted by.
+    """The connection limits that the requests of a page would reach.
 
-    A cookie, an address out of a header or what a ``map`` makes of one may be each client's own.
-    What is the same for all of them has no number that is enough: each brings more at once.
+    The key may be a cookie, an address from a header, or a ``map`` of one. A limit shared by all
+    clients is too low whatever its number, since each client makes more concurrent requests.
     """
     keys = zone_keys(tree, "limit_conn_zone")
     for _, line, most in counted_limits(found):
@@ -118,7 +116,7 @@ def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
 
 
 def _bursts(found: list[Scope], tree: ConfTree) -> Iterator[str]:
-    """The limits of requests whose burst is smaller than a page may be."""
+    """Notes on request limits with a burst smaller than a page may need."""
     keys = zone_keys(tree, "limit_req_zone")
     lines: dict[Directive, None] = {}
     for scope in found:
@@ -132,13 +130,13 @@ def _bursts(found: list[Scope], tree: ConfTree) -> Iterator[str]:
                 lines[line] = None
     for line in lines:
         yield (
-            f"{line_of(line)}: over HTTP/2 a page asks for all its files at once, not six by six, "
-            "and what is beyond the burst is refused"
+            f"{line_of(line)}: over HTTP/2 a browser requests all files of a page at once, not six "
+            "at a time, and requests beyond the burst are rejected"
         )
 
 
 def _lua(found: list[Scope]) -> Directive | None:
-    """A line of Lua that runs before or as the answer: there it may ask for subrequests.
+    """A line of Lua in a phase that may make subrequests.
 
     Source: ngx_http_lua_subrequest.c, ngx_http_lua_ngx_location_capture_multi ("http2 requests
     not supported yet", the client gets 500); so does ngx.req.raw_header.
@@ -149,7 +147,7 @@ def _lua(found: list[Scope]) -> Directive | None:
 
 
 def _asks_version(found: list[Scope], tree: ConfTree) -> Directive | None:
-    """A line that does otherwise once a client speaks HTTP/2: by itself, or by a ``map``."""
+    """A line that behaves differently for HTTP/2, by itself or through a ``map``."""
     variables = ProtocolVariables(tree)
     zones = zone_keys(tree, "limit_conn_zone") | zone_keys(tree, "limit_req_zone")
     for scope in found:
@@ -168,7 +166,7 @@ def _asks_version(found: list[Scope], tree: ConfTree) -> Directive | None:
 
 
 def _run_in(scope: Scope) -> Iterator[Directive]:
-    """The lines of a place that run for a request; an ``if`` of a server is no place of its own."""
+    """The lines of a scope that run for a request, including an ``if`` of a server."""
     for line in scope.own.block or ():
         yield line
         if scope.kind == "server" and line.name == "if":
@@ -176,7 +174,7 @@ def _run_in(scope: Scope) -> Iterator[Directive]:
 
 
 def _chosen_by_name(tree: ConfTree, behind: list[ListenAddress]) -> Directive | None:
-    """The line of ``stream`` by which a TLS connection's name leads to one of the listeners."""
+    """The line of ``stream`` that routes TLS connections by name to one of the listeners."""
     lines = [line for part in tree.main.all("stream") for line in (part.block or Block([])).walk()]
     by_name = next((one for one in lines if any(map(_SNI.search, one.args))), None)
     if by_name is None:
@@ -204,18 +202,18 @@ def _ciphers(new: list[Scope]) -> tuple[str, list[str]]:
         fault = http2_fault(line.value, server_chooses=chooses)
         if fault is None:
             continue
-        said = f"{line_of(line)} {_FAULTS[fault]} (RFC 9113, appendix A)"
+        text = f"{line_of(line)} {_FAULTS[fault]} (RFC 9113, appendix A)"
         if "tlsv1.3" not in words:
-            return f"{said}, and browsers end such connections", []
-        risks.append(f"{said}: browsers that come with TLS 1.2 end the connection")
+            return f"{text}, and browsers close such connections", []
+        risks.append(f"{text}: browsers with TLS 1.2 close the connection")
     return "", list(dict.fromkeys(risks))
 
 
 def _upgrades(new: list[Scope], decision: Decision) -> Iterator[str]:
-    """The places where an origin's ``Upgrade`` would go on to clients, who end such an answer.
+    """A note on a location that may pass an origin's ``Upgrade`` header to clients.
 
-    Seen with 1.22.1 and 1.30.6: an answer of HTTP/2 has the line that the origin sent, and curl
-    ends the stream with PROTOCOL_ERROR. Source: RFC 9113, 8.2.2.
+    With 1.22.1 and 1.30.6 the HTTP/2 response has the origin's header, and curl ends the stream
+    with PROTOCOL_ERROR. Source: RFC 9113, 8.2.2.
     """
     if not decision.settings:
         return
@@ -224,22 +222,22 @@ def _upgrades(new: list[Scope], decision: Decision) -> Iterator[str]:
         hidden = {one.value.lower() for one in scope.effective_all("proxy_hide_header")}
         if line is not None and "upgrade" not in hidden:
             yield (
-                f"{line_of(line)}: an Upgrade header of the origin (Apache with mod_http2 sends "
-                "one over HTTP/1.1) goes on to clients, and browsers end such an answer of "
-                "HTTP/2: proxy_hide_header Upgrade"
+                f"{line_of(line)}: nginx passes on an Upgrade header of the origin (Apache with "
+                "mod_http2 sends one over HTTP/1.1), on which browsers abort the HTTP/2 response: "
+                "add proxy_hide_header Upgrade"
             )
             return
 
 
 _HEADER = "add_header"
-_BY_HAND = "a listener of QUIC goes in by hand, in the server that is to have it"
+_BY_HAND = "add a quic listener yourself, to the server that should have it"
 
 
 def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
-    """The decision as it may be held against a tree.
+    """The decision for the existing ``quic`` listeners of a tree.
 
-    Which server gets a listener is the operator's choice, and so is where a header goes: one in
-    http is undone by any ``add_header`` further in (ngx_http_headers_config).
+    The operator chooses the server for a listener and the place of the header: one in http is
+    undone by any ``add_header`` further in (ngx_http_headers_config).
     """
     if not decision.settings:
         return decision
@@ -269,7 +267,7 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
     risks = list(decision.risks)
     if not _is_announced(tree):
         risks.append(
-            "nothing here says Alt-Svc, so that browsers come over QUIC by DNS alone (audit: "
+            "there is no Alt-Svc header, so browsers discover QUIC only by DNS (audit: "
             "ls-quic-not-announced)"
         )
     settings = [one for one in decision.settings if one.directive != _HEADER]
@@ -286,16 +284,16 @@ _FORBIDDEN = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"}
 )
 _PASSED = frozenset({"proxy-connection", "te", "upgrade"})
-"""Fields that nginx passes on of an upstream's answer; the others it keeps for itself, whatever
-``proxy_pass_header`` says. Source: ngx_http_upstream_headers_in, whose copy handler for them is
+"""Fields of an upstream's response that nginx passes on; it never passes on the others, even with
+``proxy_pass_header``. Source: ngx_http_upstream_headers_in, whose copy handler for them is
 ngx_http_upstream_ignore_header_line."""
 _MODULES = ("proxy", "fastcgi", "uwsgi", "scgi", "grpc")
 _MEANT_TO_BE_ASKED = frozenset(f"$http_{name.replace('-', '_')}" for name in _FORBIDDEN)
-"""Fields of the request; no client of HTTP/2 may send them, so that these variables are empty."""
+"""Request headers that HTTP/2 clients must not send, so that these variables are empty."""
 
 
 def connection_header(found: Iterable[Scope]) -> Directive | None:
-    """The first line that has an answer carry a header of a connection."""
+    """The first line that adds a connection header to responses."""
     return next((line for scope in found for line in _lines(scope)), None)
 
 
@@ -315,7 +313,10 @@ def _lines(scope: Scope) -> Iterator[Directive]:
 
 
 def _is_sent(name: str, value: str) -> bool:
-    """An empty value sends nothing (ngx_http_add_header), and ``TE: trailers`` is allowed."""
+    """True for a forbidden header; empty values are not sent, and ``TE: trailers`` is allowed.
+
+    Source: ngx_http_add_header().
+    """
     name, value = name.strip().lower(), value.strip().lower()
     if name not in _FORBIDDEN or not value or value in _MEANT_TO_BE_ASKED:
         return False
@@ -323,21 +324,21 @@ def _is_sent(name: str, value: str) -> bool:
 
 
 def _added(scope: Scope, name: str) -> list[Directive]:
-    """Those of the innermost level with any; of all levels where they are merged (1.29.3)."""
+    """The lines of the innermost level with any, or of all levels if merged (1.29.3)."""
     if scope.value(f"{name}_inherit") == "merge":
         return _of_all_levels(scope, name)
     return scope.effective_all(name)
 
 
 def _of_all_levels(scope: Scope, name: str) -> list[Directive]:
-    """As headers-more has it. Source: ngx_http_headers_more_merge_loc_conf."""
+    """The lines of all levels. Source: ngx_http_headers_more_merge_loc_conf()."""
     return [line for block in scope.chain for line in (block.block or Block([])).all(name)]
 
 
 def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -> str:
-    """The line that has HTTP/2 refuse what HTTP/1.1 takes, in servers that are to speak it.
+    """The reason why HTTP/2 would reject headers that HTTP/1.1 accepts; empty without one.
 
-    Empty for none. Limits that are only nginx's own are none: they are written (``with_sizes``).
+    nginx's defaults do not count: ``with_sizes`` raises them.
     """
     for scope in _servers(new):
         buffers = header_buffers(scope)
@@ -346,8 +347,8 @@ def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -
             if first is not None and buffers.first_bytes > buffers.large_bytes:
                 size = nginx_size(buffers.first_bytes)
                 return (
-                    f"{first.file}:{first.line} {first} lets longer headers pass over HTTP/1.1 "
-                    f"than HTTP/2 takes, which goes by {LARGE_BUFFERS} (4 {size} there would do)"
+                    f"{first.file}:{first.line} {first} accepts longer headers over HTTP/1.1 than "
+                    f"HTTP/2 does, which uses {LARGE_BUFFERS} (set it to 4 {size})"
                 )
             continue
         for name, wanted in buffers.as_http2_sizes.items():
@@ -355,14 +356,14 @@ def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -
             have = None if line is None else parse_bytes(line.value)
             if line is not None and have is not None and have < wanted:
                 return (
-                    f"{line.file}:{line.line} {line} has HTTP/2 end connections whose request "
-                    f"headers HTTP/1.1 takes ({nginx_size(wanted)} there would do)"
+                    f"{line.file}:{line.line} {line} makes HTTP/2 close connections on request "
+                    f"headers that HTTP/1.1 accepts (set it to {nginx_size(wanted)})"
                 )
     return ""
 
 
 def with_sizes(decision: Decision, new: Sequence[Scope]) -> Decision:
-    """The decision with the limits that its servers need, where they have none of their own."""
+    """The decision with the header limits for servers without their own."""
     settings = []
     for one in decision.settings:
         if one.directive not in (FIELD_SIZE, HEADER_SIZE):

@@ -1,14 +1,13 @@
-"""Decisions in the names of an existing configuration, and on the lines of its sockets.
+"""Decisions with the names and listen lines of an existing configuration.
 
-A generated file names its own upstreams, zones, formats and directories. Held against a site, a
-setting must name what is there: nothing that the site has not, no cache inside another (its loader
-deletes every file that is none of its own: ngx_http_file_cache_manage_file()), and the lines that a
-setting cannot do without are said beside it. Streams of events that come through as they are need
-nothing.
+Decisions name upstreams, zones, formats and directories of a generated file. In an existing
+configuration they must use its names, without what it lacks and without a cache inside another,
+whose loader would delete it (ngx_http_file_cache_manage_file()). Each setting lists the lines that
+it needs. Event streams that already pass through need nothing.
 
-An option of ``listen`` goes on one line for a socket, whatever its spellings. Source:
-ngx_http_add_addresses ("duplicate listen options"): of all lines of a socket one may give options
-of the socket, so that a further one goes on that line.
+An option of ``listen`` goes on a single line per socket, however that is spelled: only one of its
+lines may have socket options ("duplicate listen options", ngx_http_add_addresses), so further
+options go on the same line.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ from nginx_tune.documents.decisions import Decision, Setting
 
 _OWN_FORMATS = ("combined", "main")
 _CHOICE = "$disk"
-"""The variable of the tool's own split over caches."""
+"""Variable of a generated split over caches."""
 _CHOSEN = (
-    "the site chooses among its caches itself: a pool for each disk goes with that choice, by hand"
+    "the configuration selects among its caches itself: pools per disk must follow that selection"
 )
 _ONE_POOL = (
-    "One pool for all disks, off the loop: the site chooses among its caches itself, and each disk "
-    "can have its own only by that choice."
+    "One pool for all disks: the configuration selects among its caches itself, and pools per disk "
+    "must follow that selection."
 )
 
 
 def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
-    """The decision with the site's own names; what names anything that is not there is left out.
+    """The decision with the site's own names, without settings for things that it lacks.
 
-    ``caches`` says that requests are cached already, by whatever module, or that no request is
-    passed on that could be: then the site chooses its caches itself.
+    ``caches``: the site caches already, by any module, or proxies nothing that could be cached; it
+    then selects its caches itself.
     """
     if caches and not _splits(tree):
         decision = _without_choice(decision, tree)
     settings, risks = list(decision.settings), list(decision.risks)
-    if decision.id == "cache-key":  # who compresses stays; the key tells clients apart by it
+    if decision.id == "cache-key":  # compression stays; the key has the client's encodings
         settings = [one for one in settings if one.directive != "proxy_set_header"]
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
@@ -85,7 +84,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
 
 
 def with_needs(decisions: Sequence[Decision], tree: ConfTree) -> list[Decision]:
-    """The decisions, each setting with what it names: where it is, or the line to add."""
+    """The decisions, each setting with the lines that it needs, existing or to add."""
     every = [s for d in decisions for s in d.settings]
     return [
         replace(d, settings=[replace(s, needs=list(_needs(s, every, tree))) for s in d.settings])
@@ -94,7 +93,7 @@ def with_needs(decisions: Sequence[Decision], tree: ConfTree) -> list[Decision]:
 
 
 def _without_choice(decision: Decision, tree: ConfTree) -> Decision:
-    """The decision for a site that chooses among its caches itself: one pool is for all."""
+    """The decision with one pool, for a site that selects among its caches itself."""
     settings, risks = list(decision.settings), list(decision.risks)
     if any(s.directive == "thread_pool" for s in settings):
         risks += [_CHOSEN] if caches_in(tree) else []
@@ -114,7 +113,7 @@ def _is_choice(s: Setting) -> bool:
 
 
 def _splits(tree: ConfTree) -> bool:
-    """True if the configuration spreads its caches as a generated one does."""
+    """True if the configuration spreads keys over caches as a generated one does."""
     return any(
         line.name == "split_clients" and line.args[1:2] == (_CHOICE,)
         for line in http_directives(tree)
@@ -122,7 +121,7 @@ def _splits(tree: ConfTree) -> bool:
 
 
 def _keyed(s: Setting, tree: ConfTree) -> Setting:
-    """A key for a cache among other places; a split that stands keeps its own."""
+    """The setting with a key for a cache among other locations; a split keeps its own."""
     if s.directive == "proxy_cache_key":
         return replace(s, args=[KEY_AMONG_OTHERS])
     if s.directive == "split_clients":
@@ -134,12 +133,12 @@ def _keyed(s: Setting, tree: ConfTree) -> Setting:
 
 def _one_pool(s: Setting) -> Setting:
     if s.directive == "aio" and _CHOICE in "".join(s.args):
-        return replace(s, args=["threads"], reason="cached files are read off the loop")
+        return replace(s, args=["threads"], reason="threads read cached files")
     return s
 
 
 def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
-    """The setting in the site's names; None where what it is for is not there, or has its own."""
+    """The setting in the site's names; None where its upstream is missing or has a zone."""
     if s.context == "upstream":
         return s if _has_use(s, tree) else None
     if s.directive == "access_log" and s.args[0] != "off":
@@ -150,7 +149,7 @@ def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
 
 
 def _with_free_zones(settings: Sequence[Setting], tree: ConfTree) -> list[Setting]:
-    """The settings; a zone whose name is taken by other shared memory gets another one."""
+    """The settings, with a new name for a zone whose name is taken."""
     names = {s.args[0] for s in settings if s.directive == "zone"}
     taken = zone_names(tree) if names else set()
     found: list[Setting] = []
@@ -172,7 +171,7 @@ def _has_use(s: Setting, tree: ConfTree) -> bool:
 
 
 def _format(s: Setting, tree: ConfTree) -> str:
-    """The format that the site writes this log in, else one that it has."""
+    """The site's format for this log, else another format that it has."""
     formats = log_formats(tree)
     used = [
         arg
@@ -186,28 +185,28 @@ def _format(s: Setting, tree: ConfTree) -> str:
 
 
 def _is_new(s: Setting, tree: ConfTree) -> bool:
-    """True if it is a cache in a directory in which the configuration has none."""
+    """True for a cache in a directory without one."""
     return s.directive == "proxy_cache_path" and s.args[0] not in caches_in(tree)
 
 
 def _why_no_cache(s: Setting, tree: ConfTree, *, is_chosen: bool) -> str:
-    """The reason to leave a new cache out; empty for one that is not, and for other settings.
+    """The reason to leave a new cache out; empty for existing caches and other settings.
 
-    Its loader would delete what lies there: not for a cache that nothing is kept in.
+    Its loader deletes the files in its directory, so no cache is made that nothing would use.
     """
     if not _is_new(s, tree):
         return ""
     if is_chosen:
         inside = _around(s, tree)
-        return f"it shares files with that of {inside}" if inside else ""
+        return f"it would share files with the cache in {inside}" if inside else ""
     lines = [f"{line.file}:{line.line} {line.name}" for line in caches_in(tree).values()]
     if lines:
-        return f"the site names its caches itself ({lines[0]}), and no location would use this one"
+        return f"the configuration has its own caches ({lines[0]}), and no location would use it"
     return "no location would use it"
 
 
 def _around(s: Setting, tree: ConfTree) -> str:
-    """The cache of the site that a new directory lies in, or around; empty for none."""
+    """The site's cache inside or around a new directory; empty without one."""
     wanted = posixpath.normpath(s.args[0])
     return next(
         (
@@ -264,13 +263,13 @@ def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]
 
 
 def needed_line(s: Setting) -> str:
-    """A setting as others name it that cannot do without it."""
+    """A setting as the ``needs`` of another."""
     words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
     return f"{words} ({f'{s.context} {s.block}'.strip()})"
 
 
 def caches_in(tree: ConfTree) -> dict[str, Directive]:
-    """The caches' directories, whole, with their lines."""
+    """The full path of each cache directory, with its line."""
     return {
         path: line
         for http in http_blocks(tree)
@@ -281,16 +280,15 @@ def caches_in(tree: ConfTree) -> dict[str, Directive]:
 
 
 def streams_in(tree: ConfTree) -> list[str]:
-    """The locations that pass streams on, as far as they can be told, each once."""
+    """The distinct locations that show signs of event streams."""
     found = (scope.own.args[-1] for scope in _passing(tree) if stream_sign(scope) is not None)
     return list(dict.fromkeys(found))
 
 
 def with_own_streams(decision: Decision, tree: ConfTree) -> Decision:
-    """The decision without the locations whose events come through as they are.
+    """The decision without locations whose events already pass through.
 
-    A server that is asked in HTTP/1.1 answers in chunks, which buffering does not hold back; gzip
-    does.
+    Upstreams send chunked responses over HTTP/1.1, which buffering does not delay; gzip does.
     """
     fine = {
         location
@@ -304,8 +302,8 @@ def with_own_streams(decision: Decision, tree: ConfTree) -> Decision:
         if one.block not in fine or one.directive != "proxy_buffering"
     ]
     if decision.settings and not settings:
-        said = f"Already so: in HTTP/1.1, and not compressed. {decision.summary}"
-        return replace(decision, verdict="keep", summary=said, settings=[])
+        summary = f"Already so: HTTP/1.1 without compression. {decision.summary}"
+        return replace(decision, verdict="keep", summary=summary, settings=[])
     return replace(decision, settings=settings)
 
 
@@ -332,19 +330,19 @@ def _passing(tree: ConfTree) -> Iterator[Scope]:
 
 
 class ListenOptions(NamedTuple):
-    """The lines of ``listen`` that an option goes on, and those that stay."""
+    """The ``listen`` lines that get an option, and the addresses that do not."""
 
     lines: list[Directive]
-    """Those that get it, or another value of it; where an address has it already there is none."""
+    """Lines that get the option or a new value; none for an address that has it already."""
     left: list[str]
-    """The addresses that stay as they are, each with the reason."""
+    """Addresses that stay unchanged, each with the reason."""
 
 
 def listen_options(wanted: Setting, tree: ConfTree) -> ListenOptions:
-    """The lines that a setting of ``listen`` changes; HTTP/2 is for TLS alone.
+    """The lines that a setting of ``listen`` changes; HTTP/2 only goes on TLS listeners.
 
-    An option of the socket is not for those that have none and ride on a wildcard's, which holds
-    what is asked for them too; and not where a host name may be the same socket.
+    A socket option does not go on addresses that share the socket of a wildcard, nor where a host
+    name may be the same socket.
     """
     is_quic = is_of_quic(wanted)
     every = [one for one in listeners(tree) if one.is_quic == is_quic]
@@ -361,18 +359,18 @@ def listen_options(wanted: Setting, tree: ConfTree) -> ListenOptions:
         has_it = any(has_option(line, option) for line in one.lines)
         why = _why_left(one, elsewhere) if is_of_socket and not has_it else ""
         if why:
-            left.append(f"{one.address} stays as it is: {why}")
+            left.append(f"{one.address} stays unchanged: {why}")
         else:
             (found.having if has_it else found.lacking).append(one)
     return ListenOptions(*found.chosen(left))
 
 
 def _why_left(one: ListenAddress, elsewhere: Sequence[tuple[SocketName, Directive]]) -> str:
-    """The reason to write no option for an address; empty where one may be written."""
+    """The reason to write no option for an address; empty where it may be written."""
     if one.maybe is not None:
         return (
-            f"{line_of(one.maybe)} may be the same socket, for which nginx takes options once, and "
-            "a host name is not resolved here"
+            f"{line_of(one.maybe)} may be the same socket, whose options nginx accepts once; host "
+            "names are not resolved here"
         )
     same = (line for name, line in elsewhere if name.host == one.socket.host)
     same = (line for line in same if socket_name(line.value).meets(one.socket))
@@ -381,7 +379,7 @@ def _why_left(one: ListenAddress, elsewhere: Sequence[tuple[SocketName, Directiv
 
 
 def _of_stream_and_mail(tree: ConfTree, *, is_quic: bool) -> list[tuple[SocketName, Directive]]:
-    """Their lines of the same protocol, with what they name."""
+    """The ``listen`` lines of stream and mail for TCP, or for UDP with ``is_quic``."""
     return [
         (socket_name(line.value), line)
         for module in ("stream", "mail")
@@ -392,7 +390,7 @@ def _of_stream_and_mail(tree: ConfTree, *, is_quic: bool) -> list[tuple[SocketNa
 
 
 class _Lines:
-    """Lines that may get an option that some addresses lack and no other is to have."""
+    """Choice of lines for an option that some addresses lack and no other may get."""
 
     def __init__(self, every: Sequence[ListenAddress], *, is_of_socket: bool) -> None:
         self._is_of_socket = is_of_socket
@@ -404,7 +402,7 @@ class _Lines:
         self.having: list[ListenAddress] = []
 
     def chosen(self, left: list[str]) -> tuple[list[Directive], list[str]]:
-        """The lines, and what is left: those that were, and what no line can have it for."""
+        """The chosen lines, and ``left`` with the addresses for which no line is possible."""
         may = {id(one) for one in (*self.lacking, *self.having)}
         found: dict[Directive, None] = {}
         for one in self.lacking:
@@ -416,8 +414,8 @@ class _Lines:
             if line is not None:
                 found[line] = None
         left += [
-            f"{one.address} stays as it is: {line_of(one.lines[0])} is of other sockets too, which "
-            "must not have the option, or have it from another line"
+            f"{one.address} stays unchanged: {line_of(one.lines[0])} is for other sockets too, "
+            "which must not have the option, or have it from another line"
             for one in self.lacking
             if not any(line in found for line in one.lines)
         ]
@@ -436,12 +434,12 @@ class _Lines:
 
 
 def is_of_quic(wanted: Setting) -> bool:
-    """True if it is about listeners of QUIC, which take their own options."""
+    """True for an option of QUIC listeners, which have their own."""
     return wanted.directive == "listen" and wanted.args[:1] == ["quic"]
 
 
 def has_option(listen: Directive, option: str) -> bool:
-    """True if a ``listen`` has an option; of a number more does as well."""
+    """True if a ``listen`` has an option, or a larger number of it."""
     name, _, value = option.partition("=")
     for arg in listen.args[1:]:
         own_name, _, own = arg.partition("=")
@@ -453,5 +451,5 @@ def has_option(listen: Directive, option: str) -> bool:
 
 
 def line_of(line: Directive) -> str:
-    """A line as people find it: file, number and text."""
+    """A line with its file, number and text."""
     return f"{line.file}:{line.line} {line}"

@@ -1,10 +1,10 @@
-"""Places of settings in a configuration, and the reasons why a decision gets none.
+"""Places of settings in a configuration, and decisions that it blocks.
 
-A line further out is changed only where all that it holds for wants the change; elsewhere the
-setting goes into the block that wants it, and the line outside stays. A line that many places want
-goes into the block around them, once (``CurrentTree.further_out``).
+A line in an outer block is changed only if everything inside wants the change; otherwise the
+setting goes into the inner block. A line that many locations want is written once in the block
+around them (``CurrentTree.further_out``).
 
-A decision that would break something that the configuration has is blocked, with the reason.
+A decision that would break something in the configuration is blocked, with the reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 
 _ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command", *PREDICATES)
-"""Directives of which a level has its own lines or the outer level's, never both."""
+"""Directives whose lines in an inner block replace all of the outer block."""
 HowPlaced = Literal["change", "into", "before", "option"]
 
 
@@ -51,12 +51,12 @@ class SettingPlace(NamedTuple):
 
     directive: Directive
     how: HowPlaced
-    """Its arguments are changed; it goes into the block; it goes before the block (main); it is
-    one more argument, or another value of one (``listen``)."""
+    """Change the arguments of ``directive``, add a line into it or before it (main), or set one of
+    its arguments (``listen``)."""
 
 
 class UnplacedError(Exception):
-    """A setting that has no place that is its alone."""
+    """A setting without a safe place."""
 
     def __init__(self, reason: str, directive: Directive | None = None) -> None:
         super().__init__(reason)
@@ -65,31 +65,31 @@ class UnplacedError(Exception):
 
 
 def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> list[SettingPlace]:
-    """Every place of a setting that does not hold yet.
+    """Every place where a setting is not yet satisfied.
 
-    Errors: UnplacedError where there is none, or one in a file that several others include.
+    Errors: UnplacedError where there is none, or where its file is included several times.
     """
     found = list(_places(current, wanted, apart))
     if not found:
-        raise UnplacedError("there is no place for it")
+        raise UnplacedError("the configuration has no place for it")
     edges = include_edges(current.tree.main)
     for place in found:
         if place.directive.file == COMMAND_LINE:
             raise UnplacedError(
-                f"{COMMAND_LINE} sets {place.directive.name}, which nginx takes once",
+                f"{COMMAND_LINE} sets {place.directive.name}, which may occur only once",
                 place.directive,
             )
         if edges[place.directive.file] > 1:
             raise UnplacedError(
                 f"{place.directive.file} is included {edges[place.directive.file]} times, and "
-                "the change would hold in all of them",
+                "the change would apply to all of them",
                 place.directive,
             )
     return found
 
 
 def include_edges(main: Block) -> Counter[str]:
-    """The number of times that each included file is included, itself or by what includes it."""
+    """The number of times that each file is included, directly or indirectly."""
     found: Counter[str] = Counter()
 
     def walk(block: Block) -> None:
@@ -132,15 +132,14 @@ def _places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> Iter
 
 
 def _before_the_blocks(current: CurrentTree) -> SettingPlace:
-    """A directive of main goes before the first block that the main file itself has."""
+    """The place of a main directive: before the first block of the main file."""
     first = next((one for one in current.tree.main.directives if one.block is not None), None)
     if first is None or first.file != current.tree.path:
-        raise UnplacedError(f"{current.tree.path} has no block to put it before")
+        raise UnplacedError(f"{current.tree.path} has no block to write it before")
     return SettingPlace(first, "before")
 
 
 def _listen_places(current: CurrentTree, wanted: Setting) -> Iterator[SettingPlace]:
-    """An option of a listener stands in one of its lines: nginx wants it once for an address."""
     for line in listen_options(wanted, current.tree).lines:
         yield SettingPlace(line, "option")
 
@@ -201,7 +200,7 @@ def _of_scope(
 
 
 def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:
-    """The block whose lines of that name hold in a scope, where a line further in undoes them all.
+    """The outer block with lines of the same name that an inner line would replace; else None.
 
     Source: ngx_http_proxy_merge_loc_conf() (headers_source), ngx_conf_merge_ptr_value().
     """
@@ -212,18 +211,18 @@ def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:
 
 
 REUSEPORT_IN_ANY_ORDER = (1, 15, 2)
-"""The first version that takes it wherever ``worker_processes`` stands."""
+"""First version that accepts reuseport before ``worker_processes``."""
 FD_SETSIZE = 1024
-"""The bound in glibc and in nginx's builds."""
+"""Limit of select() in glibc and nginx."""
 
 
 def with_blockers(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision, or why it is not written here."""
+    """The decision, or the reason why the configuration blocks it."""
     own = _OWN.get(decision.id)
     return own(decision, current) if own and decision.settings else decision
 
 
-def _left(decision: Decision, reason: str) -> Decision:
+def _blocked(decision: Decision, reason: str) -> Decision:
     return replace(
         decision,
         verdict="keep",
@@ -237,27 +236,27 @@ def _left(decision: Decision, reason: str) -> Decision:
 def _http2(decision: Decision, current: CurrentTree) -> Decision:
     reason, risks = without_http2(decision, current.tree)
     if reason:
-        return _left(decision, reason)
+        return _blocked(decision, reason)
     decision = with_sizes(decision, newly_multiplexed(current.tree))
     return replace(decision, risks=[*decision.risks, *dict.fromkeys(risks)])
 
 
 def _workers(decision: Decision, current: CurrentTree) -> Decision:
     reason = workers_blocked_by(decision, current)
-    return _left(decision, reason) if reason else decision
+    return _blocked(decision, reason) if reason else decision
 
 
 def _limits(decision: Decision, current: CurrentTree) -> Decision:
-    """None where no worker reads it."""
+    """``file-limits``, blocked where no worker would apply it."""
     line = single_process(current.tree)
     if line is None:
         return decision
-    reason = f"with {line_of(line)} no worker is started that would take worker_rlimit_nofile"
-    return _left(decision, reason)
+    reason = f"with {line_of(line)} there is no worker to apply worker_rlimit_nofile"
+    return _blocked(decision, reason)
 
 
 def _connections(decision: Decision, current: CurrentTree) -> Decision:
-    """No more than ``select()`` can take: nginx refuses to start with more.
+    """``connections``, blocked above the limit of ``select()``, with which nginx does not start.
 
     Source: ngx_select_init_conf(), FD_SETSIZE.
     """
@@ -266,23 +265,22 @@ def _connections(decision: Decision, current: CurrentTree) -> Decision:
     wanted = [int(one.args[0]) for one in decision.settings]
     if line is None or line.value != "select" or max(wanted) <= FD_SETSIZE:
         return decision
-    reason = f"{line_of(line)} takes at most {FD_SETSIZE}, and nginx does not start with more"
-    return _left(decision, reason)
+    reason = f"with {line_of(line)} nginx does not start with more than {FD_SETSIZE}"
+    return _blocked(decision, reason)
 
 
 def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
-    """A ``sendfile off`` that somebody wrote stays where files may be on what it is needed for.
+    """``sendfile``, without locations that keep their own ``sendfile off``.
 
-    One of a location is for the location's files. One further out as well, unless it is known
-    which file systems the files are on: on folders of virtual machines and in user space (FUSE) it
-    is what is done against stale and short answers.
+    An outer ``sendfile off`` stays too, unless the file systems are known not to need it: shared
+    folders of virtual machines and FUSE may otherwise return stale or truncated files.
     """
     if decision.verdict != "enable":
         return decision
     lines = [copies_by_choice(scope) for scope in current.answering]
     named = list(dict.fromkeys(line_of(line) for line in lines if line is not None))
     if named and None not in lines:
-        return _left(decision, f"{', '.join(named)} is the locations' own")
+        return _blocked(decision, f"the locations have their own {', '.join(named)}")
     risks = [f"{one} stays" for one in named]
     settings = decision.settings
     if doubt := _why_copied(decision, current):
@@ -291,13 +289,13 @@ def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
         outer = [one for one in dict.fromkeys(map(line_of, off)) if one not in named]
         risks += [f"{one} stays: {doubt}" for one in outer]
         if outer and len(off) == len(wanted):
-            return _left(decision, f"{', '.join([*named, *outer])} stays: {doubt}")
+            return _blocked(decision, f"{', '.join([*named, *outer])} stays: {doubt}")
         settings = [replace(one, same=[*one.same, "off"]) for one in settings]
     return replace(decision, settings=settings, risks=[*decision.risks, *risks])
 
 
 def _why_copied(decision: Decision, current: CurrentTree) -> str:
-    """The reason for which files may be copied; empty where their file systems speak against it."""
+    """The reason why the files may need ``sendfile off``; empty where they do not."""
     known = [str(one.value) for one in decision.evidence if one.fact == FILESYSTEM]
     found = http_directives(current.tree)
     open_ = next((one for one in found if one.name in ("root", "alias") and "$" in one.value), None)
@@ -309,9 +307,9 @@ def _why_copied(decision: Decision, current: CurrentTree) -> str:
 
 
 def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
-    """None where nginx ignores it, before 1.15.2: ``worker_processes`` stands behind http.
+    """``reuseport``, blocked before 1.15.2 where ``worker_processes`` comes after http.
 
-    Source: nginx change log, 1.15.2; ls-reuseport-old-bugs says the same.
+    Source: nginx change log, 1.15.2; rule ls-reuseport-old-bugs.
     """
     version = version_in(decision.evidence)
     names = [one.name for one in current.tree.main]
@@ -320,21 +318,21 @@ def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
     line = next((one for one in current.tree.main if one.name == "worker_processes"), None)
     if line is None or names.index("worker_processes") < names.index("http"):
         return decision
-    return _left(
+    return _blocked(
         decision,
-        f"{line_of(line)} comes after http, and nginx before 1.15.2 ignores reuseport there "
+        f"{line_of(line)} comes after http, where nginx before 1.15.2 ignores reuseport "
         "(ls-reuseport-old-bugs)",
     )
 
 
 def _pools(decision: Decision, current: CurrentTree) -> Decision:
-    """No threads where a filter reads bodies: ``aio off`` in what would inherit them."""
+    """``thread-pools`` with ``aio off`` for locations with a body filter."""
     if not any(asks_threads(one) for one in decision.settings):
         return decision
     filtered = [(s, line) for s in current.answering if (line := body_filter(s)) is not None]
     plain = {id(one.own) for one in current.answering if body_filter(one) is None}
     if filtered and not plain:
-        return _left(decision, f"{line_of(filtered[0][1])} cuts every body into pieces")
+        return _blocked(decision, f"{line_of(filtered[0][1])} splits every body into pieces")
     apart = own_blocks(decision, "aio")
     threads = [one for one in decision.settings if asks_threads(one)]
     outer = (block for one in threads for block in current.further_out(one, apart).values())
@@ -347,46 +345,47 @@ def _pools(decision: Decision, current: CurrentTree) -> Decision:
         if scope.sets("aio") or (aio is not None and aio.value.startswith("threads")):
             continue
         if aio is not None:
-            return _left(decision, f"{line_of(line)} is read under {line_of(aio)}, which is shared")
+            return _blocked(decision, f"{line_of(line)} shares {line_of(aio)} with other locations")
         name = scope.own.args[-1]
-        reason = f"{line.name} cuts bodies into pieces, each of which would be a task"
+        reason = f"{line.name} splits bodies into pieces, each of which would be a task"
         off[name] = setting(decision.id, "location", "aio", "off", block=name, reason=reason)
     return replace(decision, settings=[*decision.settings, *off.values()])
 
 
 def _aio_write(decision: Decision, current: CurrentTree) -> Decision:
-    """None beside HTTP/2 where the version can hang with it (io-aio-buggy-version)."""
+    """``aio-write``, blocked with HTTP/2 in versions that can hang (io-aio-buggy-version)."""
     version = version_in(decision.evidence)
     tree = current.tree
     servers = multiplexed_servers(scopes(tree), listeners(tree))
     is_multiplexed = bool(servers or newly_multiplexed(tree))
     if version is None or version >= HTTP2_SINCE or not is_multiplexed:
         return decision
-    return _left(decision, "this nginx can hang with HTTP/2 and aio_write (io-aio-buggy-version)")
+    reason = "this nginx can hang with HTTP/2 and aio_write (io-aio-buggy-version)"
+    return _blocked(decision, reason)
 
 
 def _cache(decision: Decision, current: CurrentTree) -> Decision:
-    """A cache that stands keeps its key and its ways.
+    """Decisions on caches; existing caches keep their key and options.
 
-    Another key, nginx's own too, would have all fetched anew and lose what that one tells apart: a
-    cookie, a language, the server that was chosen.
+    Another key would make nginx fetch everything again, and might no longer distinguish responses
+    by a cookie, a language or a selected server.
     """
     if current.caches:
-        return _left(decision, "the caches that stand are their operator's")
+        return _blocked(decision, "existing caches keep their settings")
     lines = [current.shared.hindrance(scope) for scope in current.passing]
     named = list(dict.fromkeys(line_of(line) for line in lines if line is not None))
     if not current.may_cache:
-        apart = f"what depends on who asks ({', '.join(named)}) is for nobody else"
-        none = "nothing is passed on by proxy_pass, whose answers could be kept"
-        return _left(decision, apart if named else none)
+        differ = f"responses may depend on the client ({', '.join(named)})"
+        none = "nothing is proxied by proxy_pass that could be cached"
+        return _blocked(decision, differ if named else none)
     if decision.id != "cache-key":
         return decision
-    risks = [f"{one}: no cache there, for what may depend on who asks" for one in named]
+    risks = [f"{one}: no cache there, since responses may depend on the client" for one in named]
     return replace(decision, risks=[*decision.risks, *risks])
 
 
 def _logs(decision: Decision, current: CurrentTree) -> Decision:
-    """Each log by itself: one whose line stands where it cannot be changed hinders no other."""
+    """``access-log``, without logs whose line cannot be changed."""
     edges = include_edges(current.tree.main)
     left: list[Setting] = []
     risks: list[str] = []
@@ -400,7 +399,7 @@ def _logs(decision: Decision, current: CurrentTree) -> Decision:
         else:
             risks.append(
                 f"{line_of(shared)} gets no buffer: {shared.file} is included {edges[shared.file]} "
-                "times, and the change would hold in all of them"
+                "times, and the change would apply to all of them"
             )
     if not left:
         return decision

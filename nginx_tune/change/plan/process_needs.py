@@ -1,8 +1,8 @@
-"""Descriptors, thread pools and workers that a configuration needs once decisions are written.
+"""Descriptors, thread pools and workers of a configuration once decisions are applied.
 
-Each worker starts the threads of every ``thread_pool`` that is declared, whether or not a file is
-ever read by them. Each has its own count of limits, its own sessions of datagrams and its own Lua:
-more workers than there are have companions, and some things only one worker can do.
+Each worker starts the threads of every declared ``thread_pool``, used or not. Each worker has its
+own limit counters, UDP sessions and Lua state, so more workers have side effects, and some things
+only work with a single worker.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ _OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 
 
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
-    """Holds ``file-limits`` against what stands, so that no worker gets fewer than it has.
+    """A function that fits ``file-limits`` to the configuration, so that no worker loses any.
 
-    More ``worker_connections`` than were decided stay, as an ``open_file_cache`` does of which
-    nothing was decided, and need room: ``worker_rlimit_nofile`` sets the limit, whatever it was. A
-    line that stands says what workers have, and stays where that is enough; without one nothing is
-    written where nobody knows what nginx is started with. Where no request has a file open, a
-    connection needs one descriptor. Source: ngx_worker_process_init().
+    Larger ``worker_connections`` and an existing ``open_file_cache`` stay and need descriptors,
+    since ``worker_rlimit_nofile`` replaces the limit. An existing line stays if it is enough;
+    without one nothing is written where the limit that nginx starts with is not known. Where no
+    request has an open file, a connection needs one descriptor. Source: ngx_worker_process_init().
     """
     every = [one for decision in decisions.decisions for one in decision.settings]
     decided = [int(one.args[0]) for one in every if one.directive == "worker_connections"]
@@ -70,9 +69,9 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 settings.append(one)
                 continue
             if limit is None and not any(map(_known(decision).get, _OF_NGINX)):
-                risks.append(f"{_DIRECTIVE} is left out: what nginx is started with is not known")
+                risks.append(f"{_DIRECTIVE} is left out: nginx's current limit is not known")
                 continue
-            what = _what(decided[0] + more, held)
+            what = _users_text(decided[0] + more, held)
             needed = _needed(one, decision) + extra
             if limit is not None and limit.value.isdigit() and suffices(int(limit.value), needed):
                 settings.append(replace(one, same=[*one.same, limit.value]))
@@ -84,8 +83,8 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 settings.append(replace(wanted, args=[f"{ceiling:.0f}"]))
             elif wanted is not one and is_over:
                 risks.append(
-                    f"{_DIRECTIVE} is left out: {what} could need {wanted.args[0]} "
-                    f"descriptors, and there can be {ceiling:.0f}"
+                    f"{_DIRECTIVE} is left out: {what} may need {wanted.args[0]} descriptors, but "
+                    f"the limit is {ceiling:.0f}"
                 )
             else:
                 settings.append(wanted)
@@ -95,37 +94,37 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
 
 
 def _known(decision: Decision) -> dict[str, float]:
-    """The numbers that a decision was made of."""
+    """The numbers in a decision's evidence."""
     return {one.fact: one.value for one in decision.evidence if isinstance(one.value, int | float)}
 
 
 def _is_below(limit: Directive, ceiling: float | None) -> bool:
-    """Tell whether a line gives workers fewer descriptors than the limit allows."""
+    """True if a line gives workers fewer descriptors than the limit allows."""
     return ceiling is not None and limit.value.isdigit() and int(limit.value) < ceiling
 
 
 def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
-    """The decision where a line takes descriptors away that nginx is started with."""
+    """The decision where an existing line allows too few descriptors."""
     needed = int(_known(decision).get(DESCRIPTORS_NEEDED, 0)) + extra
     if not limit.value.isdigit() or suffices(int(limit.value), needed):
         return decision
-    reason = f"{needed} descriptors are needed, and the line allows fewer than nginx starts with"
+    reason = f"a worker needs {needed} descriptors, and the current line lowers the limit"
     wanted = setting("file-limits", "main", _DIRECTIVE, str(limit_for(needed)), reason=reason)
     return replace(decision, verdict="raise", settings=[wanted])
 
 
 def _needed(one: Setting, decision: Decision) -> int:
-    """The descriptors that a worker needs for the decided connections."""
+    """Descriptors of a worker for the decided connections."""
     return int(_known(decision).get(DESCRIPTORS_NEEDED, int(one.args[0])))
 
 
 def _fitted(one: Setting, needed: int, what: str, each: int) -> Setting:
-    """The limit with room for what stands."""
-    reason = f"{what}, with {plural(each, 'descriptor')} each connection"
+    """The limit with room for existing settings."""
+    reason = f"{what}, with {plural(each, 'descriptor')} per connection"
     return replace(one, args=[str(limit_for(needed))], reason=reason)
 
 
-def _what(connections: int, held: int) -> str:
+def _users_text(connections: int, held: int) -> str:
     files = f" and {held} open files" if held else ""
     return f"{connections} connections{files}"
 
@@ -137,22 +136,22 @@ def _decides_open_files(decision: Decision) -> bool:
 
 
 def open_files_in(tree: ConfTree) -> int:
-    """The entries of all caches of open files of a worker: each holds a descriptor."""
+    """Entries of all open file caches of a worker, each with a descriptor."""
     return sum(open_file_caches(tree).values())
 
 
-_NO_PLACE = "the configuration has no location that it is for"
+_NO_PLACE = "the configuration has no location for it"
 _VARIABLE = re.compile(r"\\\$(?:\w+|\\\{\w+\\\})")
-"""The form of a name in which all that is special in a pattern is escaped."""
+"""A variable in text from ``re.escape``."""
 
 
 def asks_pools(decision: Decision) -> bool:
-    """True if a decision has files read by threads."""
+    """True if a decision makes threads read files."""
     return any(map(asks_threads, decision.settings))
 
 
 def asked_pools(current: CurrentTree, decisions: Iterable[Decision]) -> set[str]:
-    """The names that are asked for where files are sent, as it stands and by what is written."""
+    """The pools used where files are sent, by existing lines and by decisions."""
     found = {asked_pool(scope.effective("aio")) for scope in current.answering}
     found |= {
         one.args[0].partition("=")[2] or DEFAULT
@@ -164,7 +163,7 @@ def asked_pools(current: CurrentTree, decisions: Iterable[Decision]) -> set[str]
 
 
 def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
-    """The decision without pools that nothing asks for."""
+    """The decision without unused pools."""
     idle = [
         one
         for one in decision.settings
@@ -174,7 +173,7 @@ def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
         return decision
     names = ", ".join(f"thread_pool {one.args[0]}" for one in idle)
     left = [one for one in decision.settings if one not in idle]
-    why = f"{names}: nothing would ask for it"
+    why = f"{names} would not be used"
     return replace(
         decision,
         settings=left,
@@ -185,8 +184,8 @@ def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
     )
 
 
-def told_why_unread(decision: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision; where no file would come to be read by threads as it wanted, it says why."""
+def with_unread_reason(decision: Decision, wanted: Decision, current: CurrentTree) -> Decision:
+    """The decision, with the reason where threads would read no file although ``wanted`` does."""
     if decision.blocked_by or asks_pools(decision) or not asks_pools(wanted):
         return decision
     if any(asked_pool(scope.effective("aio")) is not None for scope in current.answering):
@@ -199,9 +198,15 @@ def told_why_unread(decision: Decision, wanted: Decision, current: CurrentTree) 
         if (line := body_filter(scope)) is not None
     )
     line = next(lines, None)
-    why = f"{line.file}:{line.line} {line} cuts every body into pieces" if line else _NO_PLACE
-    said = f"Not written: {why}. {wanted.summary}"
-    return replace(decision, verdict="keep", settings=[], risks=[], summary=said, blocked_by=why)
+    why = f"{line_of(line)} splits every body into pieces" if line else _NO_PLACE
+    return replace(
+        decision,
+        verdict="keep",
+        settings=[],
+        risks=[],
+        summary=f"Not written: {why}. {wanted.summary}",
+        blocked_by=why,
+    )
 
 
 def _is_asked(name: str, asked: Collection[str]) -> bool:
@@ -213,7 +218,7 @@ _ONE = ("0", "1")
 
 
 def with_more_workers(decisions: Sequence[Decision], current: CurrentTree) -> list[Decision]:
-    """The decisions; that of ``workers`` with what changes where there are to be more of them."""
+    """The decisions, with the risks of more workers added to ``workers``."""
     zoned = {
         one.block.lower()
         for decision in decisions
@@ -237,29 +242,28 @@ def _is_changed(decision: Decision, current: CurrentTree) -> bool:
 
 
 def _bounds(current: CurrentTree, zoned: set[str]) -> Iterator[str]:
-    """The bounds of connections of which each worker has its own, as no zone is there or comes."""
+    """Notes on connection limits that count per worker for want of a zone."""
     for group in current.kept.groups:
         bound = max_conns(group)
         if bound is None or group.name in zoned or group.block.first("zone") is not None:
             continue
         yield (
-            f"{line_of(bound)} counts in each worker unless the upstream has a zone: with more "
-            "workers it lets more connections through"
+            f"{line_of(bound)} counts per worker unless the upstream has a zone: more workers "
+            "allow more connections"
         )
 
 
 def workers_blocked_by(decision: Decision, current: CurrentTree) -> str:
-    """The reason against more workers; empty where there is none.
+    """The reason against more workers; empty without one.
 
-    More than one, or ``auto``, is its operator's own, and whatever that breaks is broken, but for
-    live streams.
+    A configuration with several workers already, or ``auto``, is only blocked by live streams.
     """
     tree = current.tree
     found = why_one_worker(tree)
     if found is not None and streams_of_one_worker(tree) is not None:
         return found.why
     if (alone := single_process(tree)) is not None and _is_changed(decision, current):
-        return f"with {line_of(alone)} one process serves, whatever worker_processes says"
+        return f"with {line_of(alone)} a single process serves, whatever worker_processes is"
     processes = tree.main.first("worker_processes")
     if (processes is not None and processes.value != "1") or not _is_changed(decision, current):
         return ""

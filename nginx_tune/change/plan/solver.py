@@ -1,13 +1,11 @@
-"""Decisions for the site that a configuration describes, made again until nothing of it changes.
+"""Decisions for an existing configuration, repeated until they fit what will not change.
 
-A decision that is blocked, or left out, comes first; then the numbers are made for the
-configuration as it stands then: one worker that Lua asks for instead of one for each CPU, reads on
-the loop where no location can be read by threads. Each of these is left out once and for all, so
-that it ends.
+A decision may be blocked or left out. The others are then made again for the value that stays, such
+as a single worker that Lua needs instead of one per CPU, or reads in the event loop where threads
+can read no location. A decision that is left out once stays out, so the process ends.
 
-Some decisions do harm, or nothing, without another. A cache without its key has one page for all
-hosts. A pool that no location asks for is memory for nothing, and a location that asks for a pool
-that is not there keeps nginx from starting.
+Some decisions are useless or harmful without another. A cache without its key has one page for all
+hosts. An unused pool wastes memory, and nginx does not start with a location whose pool is missing.
 """
 
 from __future__ import annotations
@@ -44,14 +42,14 @@ from nginx_tune.errors import UsageError
 
 
 def decide_configured(tree: ConfTree, facts: Facts, given: Workload | None = None) -> Decisions:
-    """The decisions of ``recommend -c`` for a configuration, by a workload where one is given."""
+    """The decisions of ``recommend -c`` for a configuration and an optional workload."""
     return deciding(tree, facts, given)(ALL_AS_DECIDED)
 
 
 def deciding(
     tree: ConfTree, facts: Facts, given: Workload | None = None
 ) -> Callable[[Pinned], Decisions]:
-    """The same for whatever of the configuration stays as it is."""
+    """A function from pinned values to the decisions for a configuration."""
     found = kind_in(tree)
     assumed: Kind = "static" if found is None else found.kind
     kind = given.kind if given is not None and given.kind_provenance != "assumed" else assumed
@@ -67,14 +65,14 @@ def deciding(
 
 
 def roots_in(tree: ConfTree) -> list[str]:
-    """Each root and alias that files are served from, in their order."""
+    """The distinct roots and aliases of served files, in order."""
     return list(dict.fromkeys(one.root for one in served_paths(tree) if one.via != "cache"))
 
 
 def site_in(tree: ConfTree, site: Site) -> Site:
-    """Complete a site from its configuration where the operator named nothing.
+    """The site, completed from its configuration.
 
-    Errors: UsageError for a new cache where nginx would delete what is served or kept.
+    Errors: UsageError for a new cache where nginx would delete served or kept files.
     """
     _check_new_caches(site, tree)
     secure = [server for one in listeners(tree) if one.is_tls for server in one.servers]
@@ -119,7 +117,7 @@ def _check_new_caches(site: Site, tree: ConfTree) -> None:
             continue
         if why := why_no_place(path, served=served, kept=kept, caches=site.cache_dirs):
             raise UsageError(
-                f"{path or repr(path)}: no place for a cache: it {why}",
+                f"{path or repr(path)}: not a place for a cache: it {why}",
                 hint="name a new directory for the cache",
             )
 
@@ -133,9 +131,9 @@ def _bounds(line: Directive) -> CacheBounds:
 
 
 def _access_log(tree: ConfTree) -> str | None:
-    """The first file that http or a server names for its log, else wherever lines go.
+    """The first log file of http or a server, else another destination.
 
-    Shape: ``off`` where nothing is logged; null where the build's default holds.
+    Shape: ``off`` where nothing is logged; None where the build's default applies.
     """
     found = [line.value for line in _written_to(tree)]
     files = [one for one in found if one != "off" and "$" not in one and one[:7] != "syslog:"]
@@ -146,7 +144,7 @@ def _access_log(tree: ConfTree) -> str | None:
 
 
 def _written_to(tree: ConfTree) -> list[Directive]:
-    """The lines of access logs, those of http first; not one that every server has another for."""
+    """The lines of access logs in use, those of http first."""
     every = scopes(tree)
     inherited = {line for scope in every for line in scope.effective_all("access_log")}
     of_http = [
@@ -159,7 +157,7 @@ def _written_to(tree: ConfTree) -> list[Directive]:
 
 
 def _access_logs(tree: ConfTree) -> Iterator[str]:
-    """The access logs at all levels, each that nginx opens by the first of its spellings."""
+    """The distinct access logs of all levels, each in its first spelling."""
     seen: set[str] = set()
     for line in _written_to(tree):
         if line.value not in ("", "off"):
@@ -181,18 +179,15 @@ _MEDIA = ("mp4", "flv", "hls")
 
 
 class KindFound(NamedTuple):
-    """A kind and what shows it."""
+    """The kind of a configuration, with the reason."""
 
     kind: Kind
     reason: str
-    """The line where it was seen, and other kinds that the configuration has, in a clause."""
+    """A clause with the line that shows the kind, and other kinds of the configuration."""
 
 
 def kind_in(tree: ConfTree) -> KindFound | None:
-    """The kind that a configuration serves; null where nothing in it answers from files or passes.
-
-    Source: the lines that hold where requests are answered.
-    """
+    """The kind of site that a configuration serves; None where it serves and proxies nothing."""
     seen: dict[Kind, list[tuple[Scope, Directive]]] = {}
     for kind, scope, line in _answers(tree):
         seen.setdefault(kind, []).append((scope, line))
@@ -209,7 +204,7 @@ def kind_in(tree: ConfTree) -> KindFound | None:
     reason = f"from {_where(seen[chosen][0][1])}"
     others = [f"{kind} ({_where(seen[kind][0][1])})" for kind in seen if kind != chosen]
     if others:
-        reason += f"; in it too: {', '.join(others)}, which --kind would take instead"
+        reason += f"; also {', '.join(others)}, which --kind can select"
     return KindFound(chosen, reason)
 
 
@@ -229,7 +224,7 @@ def _answers(tree: ConfTree) -> Iterator[tuple[Kind, Scope, Directive]]:
 
 
 def _passed_streams(tree: ConfTree) -> Iterator[Directive]:
-    """A stream takes a connection of a client and one of the upstream, as a proxied request does.
+    """The ``proxy_pass`` lines of stream, each of which takes two connections per client too.
 
     Source: ngx_stream_proxy_module.
     """
@@ -250,23 +245,23 @@ DecidePinned = Callable[[Pinned], Decisions]
 
 
 class FittedDecisions(NamedTuple):
-    """Decisions that fit what stays."""
+    """Decisions that fit the pinned values."""
 
     decided: Decisions
-    """As for the host and the site."""
+    """The decisions for the host and the site."""
     held: Decisions
-    """As changes of the configuration."""
+    """The same as changes of the configuration."""
     stays: Pinned
 
 
 class Solver:
-    """One configuration, for one host, whose decisions can be made again."""
+    """Decisions for one configuration on one host, with changing pinned values."""
 
     def __init__(self, decide: DecidePinned, tree: ConfTree, facts: Facts) -> None:
         self._decide, self._tree, self._facts = decide, tree, plausible_facts(facts)
 
     def begin(self, decided: Decisions) -> FittedDecisions:
-        """The decisions, all of which are to be written where they have a place."""
+        """The decisions, all of which will be applied where they have a place."""
         settled = FittedDecisions(decided, hold_against(decided, self._tree), ALL_AS_DECIDED)
         every = {one.id for one in decided.decisions}
         while again := self.without(settled, _with_settings(settled.held.decisions), every):
@@ -276,9 +271,9 @@ class Solver:
     def without(
         self, settled: FittedDecisions, written: Collection[str], chosen: Collection[str]
     ) -> FittedDecisions | None:
-        """The decisions again, of which ``written`` alone come true.
+        """The decisions, made again for the case that only ``written`` are applied.
 
-        Null where those that are ``chosen`` fit that.
+        None where the ``chosen`` ones fit that already.
         """
         stays = self._pinned(settled, written)
         others = [one.name for one in fields(stays) if _differ(one.name, stays, settled.stays)]
@@ -291,7 +286,7 @@ class Solver:
         return FittedDecisions(decided, replace(decided, decisions=held), stays)
 
     def _pinned(self, settled: FittedDecisions, written: Collection[str]) -> Pinned:
-        """Decisions that stay if those alone are written: those that stayed already, and more."""
+        """The values that stay if only ``written`` are applied, including those pinned before."""
         known, tree = settled.stays, self._tree
         by_id = {one.id: one for one in settled.decided.decisions}
         held = {one.id: one for one in settled.held.decisions}
@@ -321,7 +316,7 @@ class Solver:
         )
 
     def _workers(self, left: Sequence[Decision]) -> int | None:
-        """The workers that stay, where they are others than wanted; ``left`` is not written."""
+        """The number of workers that stays, if it differs from the decided one; else None."""
         cpu = self._facts.cpu
         automatic = cpu.auto_workers if cpu.auto_workers is not None else cpu.online
         by_default = automatic if self._facts.nginx.product == "tengine" else 1
@@ -330,14 +325,14 @@ class Solver:
         return None if found == wanted else found
 
     def _descriptors(self) -> int | None:
-        """The descriptors of a worker as it stands; null where that is not known."""
-        if (said := descriptors_in(self._tree)) is not None:
-            return said
+        """The current descriptor limit of a worker; None where it is not known."""
+        if (limit := descriptors_in(self._tree)) is not None:
+            return limit
         limits = self._facts.limits
         return None if limits.nofile_of == "reader" else limits.nofile_soft
 
     def _why_no_pools(self, held: dict[DecisionId, Decision], done: Sequence[Decision]) -> str:
-        """The reason why threads would read nothing; empty where they read something, or will."""
+        """The reason why threads read no files; empty where they do or will."""
         if asked_pools(CurrentTree(self._tree), done):
             return ""
         asking = [held[name] for name in READ_BY_THREADS]
@@ -346,7 +341,7 @@ class Solver:
         return f"{one.id}, which is left out{why}"
 
     def _open_files(self, left: Sequence[Decision]) -> int | None:
-        """The files that a worker keeps open as it is, where others would have been."""
+        """The current entries of open file caches, if they differ from the decided ones."""
         wanted = next((one for one in left if one.id == "open-file-cache" and one.settings), None)
         if wanted is None:
             return None
@@ -367,11 +362,11 @@ def _with_settings(decisions: Sequence[Decision]) -> set[str]:
 def _as_left(
     before: Decision, again: Decision, stays: Pinned, written: Collection[str]
 ) -> Decision:
-    """A decision that was made again; one that stays out is as it was said to be."""
+    """A decision that was made again; one that is left out keeps its earlier text."""
     if before.id in left_by(stays) and before.id not in written:
         return replace(before, settings=[])
     is_bound = stays.descriptors is not None and before.id in ("connections", "open-file-cache")
-    if is_bound and again.verdict == "disable" != before.verdict:  # nothing speaks against its own
+    if is_bound and again.verdict == "disable" != before.verdict:  # only the pinned limit does
         again = replace(before, settings=[])
     if is_bound and before.settings and not again.settings:
         return replace(again, blocked_by=f"a worker has {stays.descriptors} descriptors")
@@ -387,7 +382,7 @@ def _differ(name: str, *both: Pinned) -> bool:
 
 
 def left_by(stays: Pinned) -> Iterator[DecisionId]:
-    """The decisions that stay out."""
+    """The decisions that are left out because of pinned values."""
     if stays.workers is not None:
         yield "workers"
     if stays.connections is not None:
@@ -413,19 +408,19 @@ def _number(decisions: Sequence[Decision], directive: str) -> int | None:
 
 
 def _less(own: int | None, wanted: int | None) -> int | None:
-    """The number that stands, where more would have been written; null elsewhere."""
+    """The current number, where it is smaller than the decided one; else None."""
     return own if own is not None and wanted is not None and own < wanted else None
 
 
 READ_BY_THREADS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
-"""Decisions that have files read by threads."""
+"""Decisions that make threads read files."""
 
 
 class _Bond(NamedTuple):
     needs: tuple[DecisionId, ...]
-    """All of these, where they write something."""
+    """The decisions that it depends on, if they write anything."""
     directive: str = ""
-    """Only where it writes this one."""
+    """Limits the dependency to a decision that writes this directive."""
 
 
 GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
@@ -441,11 +436,11 @@ GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
     "ktls": (_Bond(READ_BY_THREADS),),
 }
 BRINGS: dict[DecisionId, tuple[DecisionId, ...]] = {"connections": ("file-limits",)}
-"""Companions of a decision that is wanted alone; without them there would be fewer."""
+"""Decisions to apply together with one that is selected alone."""
 BY_THREADS = frozenset(
     name for name, bonds in GOES_WITH.items() for one in bonds if one.needs == READ_BY_THREADS
 )
-"""Decisions that are of no use where no file is read by threads."""
+"""Decisions that are useless where threads read no files."""
 _READS: frozenset[DecisionId] = frozenset(
     {*READ_BY_THREADS, *BY_THREADS, "directio", "sendfile-max-chunk", "open-file-cache"}
 )
@@ -460,11 +455,11 @@ RESTS_ON: dict[str, frozenset[DecisionId]] = {
     "open_files": frozenset({"file-limits"}),
     "no_sendfile": _READS | {"reuseport"},
 }
-"""By what of a configuration may stay (``Pinned``): the decisions whose lines or words differ."""
+"""The decisions that depend on each pinned value (a field of ``Pinned``)."""
 
 
 def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
-    """The decisions with something to write that this one, which has as well, needs beside it."""
+    """The decisions with settings that this one, if it has settings, depends on."""
     written = {one.directive for one in decision.settings}
     for bond in GOES_WITH.get(decision.id, ()):
         if written and (not bond.directive or bond.directive in written):
@@ -477,7 +472,7 @@ def _brought(decision: Decision, others: Sequence[Decision]) -> Iterator[Decisio
 
 
 def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> set[str]:
-    """The ids that are wanted, with those of what they need, and of what that needs."""
+    """The selected ids, with those that they depend on, directly or indirectly."""
     found = set(wanted)
     while more := {
         need.id
@@ -491,7 +486,7 @@ def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> s
 
 
 def left_alone(decisions: Sequence[Decision], kept: Collection[str]) -> dict[str, str]:
-    """Those of ``kept`` that need what is not kept, each with the id of that."""
+    """The ids in ``kept`` that depend on one that is not, each with that one."""
     left: dict[str, str] = {}
     while more := [
         (one.id, need.id)
