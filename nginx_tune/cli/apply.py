@@ -184,7 +184,7 @@ def _change_of(
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
     """The files of a plan or of ``--overlay``, what the plan read, and the options with its own."""
     from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.change.generate.plan_files import told_host_parts  # noqa: PLC0415
+    from nginx_tune.change.generate.plan_files import checked_host_parts  # noqa: PLC0415
     from nginx_tune.cli.configurations import believed_plan  # noqa: PLC0415
 
     handed = [one.partition("=")[2] for one in options["overlays"]]
@@ -194,7 +194,7 @@ def _change_of(
     if options["overlays"]:
         raise UsageError("PLAN and --overlay exclude each other")
     plan = believed_plan(plan_path)
-    for part in told_host_parts(plan.host):
+    for part in checked_host_parts(plan.host):
         names = ", ".join(f"{one.name} {one.value}" for one in part.settings)
         say(f"left to you: {names} in {part.path}, then {'; '.join(part.commands)}")
     proposed = [

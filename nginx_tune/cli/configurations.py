@@ -17,9 +17,9 @@ import click
 
 from nginx_tune.change.generate.plan_files import (
     HunkError,
+    checked_host_parts,
     first_difference,
     old_content,
-    told_host_parts,
 )
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.conf.directive import as_utf8
@@ -200,7 +200,7 @@ def check_plan(
     for path in (one for one in names if one and not posixpath.isabs(one)):
         raise UsageError(f"{name}: {shown_path(path)}: no absolute path", hint=_AGAIN)
     try:
-        told_host_parts(plan.host)
+        checked_host_parts(plan.host)
     except UsageError as error:
         raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
     found: dict[str, str] = {}

@@ -23,7 +23,7 @@ from nginx_tune.change.generate.changes import (
 )
 from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.reload_warnings import reload_warnings
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import left_alone, left_by, with_companions
 from nginx_tune.cli.configurations import link_targets
 from nginx_tune.cli.deciding import Held, deciding_options, read_held
@@ -377,7 +377,7 @@ def leaves_of(held: Held, chosen: Decisions) -> Any:
     names = {one.id for one in chosen.decisions}
 
     def leaves(files: Mapping[str, bytes]) -> set[str]:
-        again = hold_against(held.inputs.decisions, tree_with(held.tree, files))
+        again = as_changes(held.inputs.decisions, tree_with(held.tree, files))
         return {one.id for one in again.decisions if one.settings and one.id in names}
 
     return leaves

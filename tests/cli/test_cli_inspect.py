@@ -141,7 +141,7 @@ def test_a_declared_volume(run_cli: Run, tmp_path: Path) -> None:
         (["--link-speed", "eth0=fast"], "no link speed"),
         (["--link-speed", "nolink0=1G"], "no network link 'nolink0'"),
         (["--volume", "sda"], "not DISK=TYPE"),
-        (["--volume", "sda=gp9"], "a type is one of gp3, gp2"),
+        (["--volume", "sda=gp9"], "types: gp3, gp2"),
         (["--volume", "sda=gp3,fast"], "not READS"),
         (["--volume", "nodisk0=gp3"], "no disk 'nodisk0'"),
         (["--host", "/no/such/capture"], "cannot read"),

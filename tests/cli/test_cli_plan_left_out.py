@@ -97,7 +97,7 @@ def test_a_decision_that_stands_is_not(planned: Planned) -> None:
 def test_a_place_that_is_for_who_asks_says_why_it_has_no_cache(planned: Planned) -> None:
     own = PASSED % "auth_request /who;"
     said = planned(own, "--kind", "cache")
-    assert f"# not written: cache-key: what depends on who asks ({planned.conf}:4" in said
+    assert f"# not written: cache-key: responses may depend on the client ({planned.conf}:4" in said
     assert "not written" not in planned(PASSED % "", "--kind", "cache")
     assert "not written" not in planned(PASSED % "", "--kind", "static", "--only", "cache-key")
 

@@ -146,10 +146,10 @@ KINDS: dict[str, tuple[Callable[[Document], object], str]] = {
     "hunks one in the other": (overlap, "2: hunks overlap"),
     "escapes in a hunk": (
         lambda plan: connections(plan).update(after="worker_connections 4096;\x1b[8m"),
-        "2: the new file has something else there"),
+        "2: the new file differs from its hunk"),
     "a turned direction in a hunk": (
         lambda plan: connections(plan).update(before="worker_connections \u202e215;"),
-        "3: the new file has something else there"),
+        "3: the new file differs from its hunk"),
     "a file twice": (lambda plan: plan["files"].append(plan["files"][0]), "are one file"),
     "a file by a link": (add_a_link, "are one file"),
     "a file without hunks": (add_a_file, "more.conf:1: the new file changes more"),

@@ -6,7 +6,7 @@ from rows import each_row
 from situations import decide_without_break_evens as decide
 from situations import host, load, site
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
@@ -16,7 +16,7 @@ def held(http: str, server: str = "") -> Decision:
     text = f"events {{}} http {{ {http} server {{ listen 80; root /srv/1; {server} }} }}"
     tree = parse_text(text, file="/n.conf")
     own = site_in(tree, site(roots=["/srv/1"], access_log=None))
-    found = hold_against(decide(host(), load(rate=5000), site=own), tree)
+    found = as_changes(decide(host(), load(rate=5000), site=own), tree)
     return next(one for one in found.decisions if one.id == "access-log")
 
 

@@ -28,7 +28,7 @@ from tiers import REPEAT, dice, draws
 from nginx_tune.audit.context import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import decide_configured
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.answer import build_of
@@ -93,7 +93,7 @@ def test_a_plan_of_what_was_generated_is_empty() -> None:
     found: list[str] = []
     for number, facts, given, decisions in situations():
         text = emit_decided(decisions, given, status_page=build_of(facts.nginx).at_least(1, 7, 5))
-        held = hold_against(decisions, parse_text(text)).decisions
+        held = as_changes(decisions, parse_text(text)).decisions
         found += [
             f"host {number}: {one.directive} {' '.join(one.args)}"
             for decision in held

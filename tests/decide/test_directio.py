@@ -11,7 +11,7 @@ from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, host, load, nginx, scanned,
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.model.cache import DirectInputs, FileGroup, forecast_direct, zipf_classes
@@ -105,12 +105,12 @@ def test_following_it_is_quiet_and_what_stands_against_it_is_to_go() -> None:
     facts, workload = scanned(MIXED, cache=24 * GIBIBYTE)
     given = complete_site(site(), facts, workload.kind)
     decisions = decide(facts, workload, site=given)
-    again = hold_against(decisions, parse_text(emit_decided(decisions, given)))
+    again = as_changes(decisions, parse_text(emit_decided(decisions, given)))
     assert [(d.id, d.settings) for d in again.decisions if d.settings] == []
     facts, workload = scanned(two_sizes(10_000, 16 * KIBIBYTE, 100, 512 * MEBIBYTE), exponent=1.1)
     decisions = decide(facts, workload, site=given)
     text = "events {} http { directio 4m; server { listen 80; root /srv/1; aio threads; } }"
-    held = hold_against(decisions, parse_text(text))
+    held = as_changes(decisions, parse_text(text))
     assert lines(next(d for d in held.decisions if d.id == "directio")) == ["directio off"]
 
 

@@ -28,7 +28,7 @@ from tiers import REPEAT, dice, draws
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decision, Decisions
@@ -49,7 +49,7 @@ def followed(facts: Facts, workload: Workload, given: Site) -> tuple[str, Decisi
     complete = complete_site(given, facts, workload.kind)
     decisions = decide(facts, workload, site=complete)
     text = emit_decided(decisions, complete, status_page=True)
-    return text, hold_against(decisions, parse_text(text))
+    return text, as_changes(decisions, parse_text(text))
 
 
 def measured_disk() -> Facts:
@@ -224,7 +224,7 @@ http {
 def asked(workload: Workload, text: str = ALWAYS_ON, **other: Any) -> Decisions:
     facts = host(**other)
     given = complete_site(site(), facts, workload.kind)
-    return hold_against(decide(facts, workload, site=given), parse_text(text))
+    return as_changes(decide(facts, workload, site=given), parse_text(text))
 
 
 def lines(decision: Decision) -> list[str]:

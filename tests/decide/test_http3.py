@@ -10,7 +10,7 @@ from situations import FLAGS, MEBIBYTE, host, load, nginx, site
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
@@ -215,7 +215,7 @@ http {
 def held(line: str) -> Decision:
     tree = parse_text(CONF % line, file="/n.conf")
     given = site_in(tree, site())
-    return of(hold_against(decided(machine(), given, load(file_bytes=MEBIBYTE)), tree))
+    return of(as_changes(decided(machine(), given, load(file_bytes=MEBIBYTE)), tree))
 
 
 def test_in_a_configuration_a_listener_of_its_own_gets_what_it_lacks() -> None:
@@ -235,7 +235,7 @@ def test_in_a_configuration_without_one_none_is_asked_for_and_none_made_up() -> 
     assert held("").verdict == "not_applicable"
     tree = parse_text(CONF % "", file="/n.conf")
     given = replace(site_in(tree, site()), http3=True)
-    d = of(hold_against(decided(machine(), given), tree))
+    d = of(as_changes(decided(machine(), given), tree))
     assert (d.verdict, d.settings) == ("not_enough_evidence", [])
     assert [one.directive for one in d.proposed] == ["listen", "quic_gso", "add_header"]
     assert d.next_command
@@ -245,7 +245,7 @@ def test_in_a_configuration_without_one_none_is_asked_for_and_none_made_up() -> 
 def test_none_is_proposed_where_answers_would_be_ended(name: str) -> None:
     tree = parse_text(CONF % f"add_header {name} close;", file="/n.conf")
     given = replace(site_in(tree, site()), http3=True)
-    d = of(hold_against(decided(machine(), given), tree))
+    d = of(as_changes(decided(machine(), given), tree))
     assert d.settings == []
     assert bool(d.proposed) == (name == "Date")
     if name == "Connection":

@@ -7,7 +7,7 @@ from rows import each_row
 from situations import GIBIBYTE, host, load, site
 from situations import decide_without_break_evens as decide
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.decide.model.cache import believed_ratio, zipf_classes
@@ -30,7 +30,7 @@ def one(decisions: Decisions) -> Decision:
 
 def held(tree: ConfTree) -> Decision:
     decisions = decide(host(), SMALL, site=site_in(tree, site()))
-    return one(hold_against(decisions, tree))
+    return one(as_changes(decisions, tree))
 
 
 @each_row(

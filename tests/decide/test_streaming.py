@@ -11,7 +11,7 @@ from situations import decide_without_break_evens as decide
 from situations import host, load, nginx, site
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
@@ -119,7 +119,7 @@ http {
 def held(line: str, types: str = "") -> Decision:
     tree = parse_text(CONF % (types, line), file="/n.conf")
     decisions = decide(host(nginx=nginx("1.22.1")), load("proxy"), site=site_in(tree, site()))
-    return next(d for d in hold_against(decisions, tree).decisions if d.id == "streaming")
+    return next(d for d in as_changes(decisions, tree).decisions if d.id == "streaming")
 
 
 def test_in_a_configuration_the_location_that_holds_events_back_is_changed_and_no_other() -> None:

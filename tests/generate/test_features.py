@@ -21,7 +21,7 @@ from situations import GIBIBYTE, host, load, nginx, site
 
 from nginx_tune.change.generate.features import beside
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.base import encode
@@ -115,16 +115,16 @@ def test_a_feature_is_its_lines_and_only_where_it_is_asked_for(
     [
         (["upload=1G"], "proxy", "is unknown"),
         (["uploads"], "proxy", "uploads=SIZE"),
-        (["uploads=1T"], "proxy", "no size"),
-        (["uploads=1G:../etc"], "proxy", "no size"),
-        (["websocket=/a;b"], "proxy", "no prefix"),
-        (["tls-origin=a b"], "proxy", "no name"),
+        (["uploads=1T"], "proxy", "not a size"),
+        (["uploads=1G:../etc"], "proxy", "not a size"),
+        (["websocket=/a;b"], "proxy", "not a prefix"),
+        (["tls-origin=a b"], "proxy", "not a host name"),
         (["tls-origin"], "proxy", "needs the name"),
-        (["php"], "proxy", "is for files"),
+        (["php"], "proxy", "needs kind static"),
         (["websocket"], "static", "needs kind proxy or cache"),
         (["gzip-static=1"], "static", "write it as gzip-static"),
         (["php", "php"], "static", "given twice"),
-        (["resolver=$host"], "proxy", "no address"),
+        (["resolver=$host"], "proxy", "not an address"),
     ],
 )
 def test_a_feature_that_cannot_be_is_refused(features: list[str], kind: Kind, said: str) -> None:
@@ -224,7 +224,7 @@ def test_a_configuration_that_stands_gets_no_guessed_lines() -> None:
     )
     complete = complete_site(asked(), host(), "proxy")
     decisions = decide(host(), Workload(kind="proxy"), site=complete)
-    held = {one.id: one.settings for one in hold_against(decisions, tree).decisions}
+    held = {one.id: one.settings for one in as_changes(decisions, tree).decisions}
     assert (held["gzip"], held["upstream-keepalive"]) == ([], [])
     own = {one.id: one.settings for one in decisions.decisions}
     assert own["gzip"]

@@ -14,8 +14,8 @@ from nginx_tune.change.generate.plan_files import (
     SYSCTL_PATH,
     UDEV_PATH,
     UNIT_PATH,
+    checked_host_parts,
     host_parts,
-    told_host_parts,
 )
 from nginx_tune.documents.decisions import Decision, HostSetting
 from nginx_tune.documents.facts import Facts, Kernel, Nginx, Running
@@ -95,7 +95,7 @@ def test_every_face_of_a_plan_shows_them_apart_from_the_change(before: str) -> N
     assert render_host_part(plan, "sysctl").decode() == parts[0].content
     assert render_host_part(plan, "unit") == b""
     assert ("sysctl -w" in diff) == bool(before), "what is not known cannot be put back"
-    assert ("a restart of the host" in diff) != bool(before)
+    assert ("restart the host" in diff) != bool(before)
 
 
 @each_row(
@@ -132,7 +132,7 @@ def test_the_disks_read_on_after_a_boot_too_and_the_way_back_is_there() -> None:
     assert part.undo[-1] == "sudo blockdev --setra 256 /dev/sda /dev/sdb"
     assert part.undo[0] == f"sudo rm {UDEV_PATH}"
     assert all(line in part.content for line in (*part.commands, *part.undo))
-    assert told_host_parts([part]) == [part]
+    assert checked_host_parts([part]) == [part]
 
 
 def test_what_decisions_ask_of_a_host_is_taken_from_their_plan() -> None:
@@ -149,7 +149,7 @@ def test_what_decisions_ask_of_a_host_is_taken_from_their_plan() -> None:
     )
     parts = host_parts(decide(facts, load("proxy", peak=40_000), site=given).decisions, facts)
     assert {ports, buffers} <= {one.name for part in parts for one in part.settings}
-    assert told_host_parts(parts) == parts
+    assert checked_host_parts(parts) == parts
     undo = [line for part in parts for line in part.undo]
     assert f"sudo sysctl -w '{ports}=32768 60999'" in undo
 
@@ -158,5 +158,5 @@ def test_what_decisions_ask_of_a_host_is_taken_from_their_plan() -> None:
 def test_a_plan_of_a_stranger_names_no_device_that_is_none(name: str) -> None:
     (part,) = host_parts([decision(*windows("sda"))], Facts())
     hostile = msgspec.structs.replace(part, settings=windows(name))
-    with pytest.raises(UsageError, match="none that a decision asks for"):
-        told_host_parts([hostile])
+    with pytest.raises(UsageError, match="not one that nginx-tune makes"):
+        checked_host_parts([hostile])

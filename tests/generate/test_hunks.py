@@ -166,17 +166,17 @@ def file_of(hunks: list[Hunk], new: bytes = NEW) -> PlannedFile:
 @each_row(
     ("hunks", "line", "said"),
     [
-        ([replace(HUNKS[0], start_byte=-1), HUNKS[1]], 2, "does not say where it begins"),
-        ([replace(HUNKS[0], line=3), HUNKS[1]], 3, "stands in line 2"),
-        ([HUNKS[0], replace(HUNKS[0], line=4), HUNKS[1]], 2, "stands in line 2"),
-        ([replace(HUNKS[0], start_byte=12), HUNKS[1]], 2, "something else there"),
-        ([replace(HUNKS[0], after="accept_mutex off; "), HUNKS[1]], 2, "something else there"),
-        ([HUNKS[1], HUNKS[0]], 5, "something else there"),
-        ([HUNKS[0], replace(HUNKS[0], start_byte=20, after="x")], 2, "stands in another"),
-        ([*HUNKS, replace(HUNKS[1], start_byte=200)], 5, "behind the end"),
+        ([replace(HUNKS[0], start_byte=-1), HUNKS[1]], 2, "has no start"),
+        ([replace(HUNKS[0], line=3), HUNKS[1]], 3, "is in line 2"),
+        ([HUNKS[0], replace(HUNKS[0], line=4), HUNKS[1]], 2, "is in line 2"),
+        ([replace(HUNKS[0], start_byte=12), HUNKS[1]], 2, "differs from its hunk"),
+        ([replace(HUNKS[0], after="accept_mutex off; "), HUNKS[1]], 2, "differs from its hunk"),
+        ([HUNKS[1], HUNKS[0]], 5, "differs from its hunk"),
+        ([HUNKS[0], replace(HUNKS[0], start_byte=20, after="x")], 2, "overlap"),
+        ([*HUNKS, replace(HUNKS[1], start_byte=200)], 5, "after the end"),
         ([replace(HUNKS[0], before="x", after="x"), HUNKS[1]], 2, "changes nothing"),
-        ([replace(HUNKS[0], after="accept_mutex \u202eoff;"), HUNKS[1]], 2, "something else"),
-        ([replace(HUNKS[0], after="accept_mutex off;\x1b[8m"), HUNKS[1]], 2, "something else"),
+        ([replace(HUNKS[0], after="accept_mutex \u202eoff;"), HUNKS[1]], 2, "differs from its hunk"),
+        ([replace(HUNKS[0], after="accept_mutex off;\x1b[8m"), HUNKS[1]], 2, "differs from its hunk"),
     ],
 )  # fmt: skip
 def test_a_hunk_that_is_not_so_is_found_in_its_line(

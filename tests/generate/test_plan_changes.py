@@ -15,7 +15,7 @@ from rows import each_row
 
 from nginx_tune.change.generate.changes import Changes, plan_changes
 from nginx_tune.change.generate.reload_warnings import reload_warnings
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.cli.configurations import Overlaid
 from nginx_tune.conf.tree import ConfTree, read_tree
@@ -95,10 +95,10 @@ def planned(
     decisions = decided(tree, facts, kind)
 
     def leaves(files: Mapping[str, bytes]) -> set[str]:
-        again = hold_against(decisions, read(Path(tree.path), files))
+        again = as_changes(decisions, read(Path(tree.path), files))
         return {one.id for one in again.decisions if one.settings}
 
-    return plan_changes(hold_against(decisions, tree), tree, leaves, annotates=annotates)
+    return plan_changes(as_changes(decisions, tree), tree, leaves, annotates=annotates)
 
 
 def contents(changes: Changes) -> dict[str, bytes]:
@@ -128,7 +128,7 @@ def test_made_again_it_is_empty_and_comments_stay(
         assert old.count(b"\n") <= file.content.count(b"\n") + (b"\n" not in old)
     again = read(tmp_path / "nginx.conf", new)
     assert again.complete
-    left = hold_against(decided(tree, facts, "static"), again)
+    left = as_changes(decided(tree, facts, "static"), again)
     chosen = {hunk.decision for file in changes.files for hunk in file.hunks}
     assert not [one.id for one in left.decisions if one.settings and one.id in chosen]
 
@@ -177,16 +177,16 @@ def test_the_diff_is_for_patch_and_reads_in_markdown(tmp_path: Path) -> None:
     ("before", "after", "effect", "said"),
     [
         ("limit_req_zone $a zone=z:1m rate=1r/s;", "limit_req_zone $b zone=z:1m rate=1r/s;",
-         "refused", "another key"),
+         "refused", "a different key"),
         ("limit_req_zone $a zone=z:1m rate=1r/s;", "limit_req_zone $a zone=z:2m rate=1r/s;",
-         "loses", "begins empty"),
+         "loses", "starts empty"),
         ("limit_req_zone $a zone=z:1m rate=1r/s;", "limit_req_zone $a zone=z:1m rate=9r/s;",
          "", ""),
         ("proxy_cache_path /a keys_zone=c:1m;", "proxy_cache_path /a keys_zone=c:9m;",
          "loses", "cache loader"),
         ("proxy_cache_path /a keys_zone=c:1m;", "proxy_cache_path /b keys_zone=c:1m;",
          "refused needs", "path"),
-        ("", "proxy_cache_path /srv/cache keys_zone=c:1m;", "needs", "/srv/cache is to lie in"),
+        ("", "proxy_cache_path /srv/cache keys_zone=c:1m;", "needs", "parent directory of /srv/cache"),
         ("server { listen 80 reuseport; }", "server { listen 80; }", "loses", "reset"),
         ("", "} thread_pool p threads=4; http {", "needs", "TasksMax"),
         ("server { listen 80 reuseport; } } worker_processes 4; events {",
@@ -264,7 +264,7 @@ def test_drawn_configurations(seed: int, tmp_path: Path) -> None:
     again = read(tmp_path / "nginx.conf", contents(changes))
     assert again.complete
     chosen = {hunk.decision for file in changes.files for hunk in file.hunks}
-    left = hold_against(decided(tree, facts, kind), again)
+    left = as_changes(decided(tree, facts, kind), again)
     again_too = [one.id for one in left.decisions if one.settings and one.id in chosen]
     assert not again_too, tiers.REPEAT
 
@@ -299,7 +299,7 @@ def test_what_needs_a_line_that_is_left_out_is_left_out_too(tmp_path: Path) -> N
         Decision(id="thread-pools", verdict="enable", summary="s", settings=[aio]),
     ]
     for decisions, names in ((both, ["thread_pool big", "aio threads=big"]), (both[1:], [])):
-        held = hold_against(Decisions(decisions=both), tree)
+        held = as_changes(Decisions(decisions=both), tree)
         ids = {one.id for one in decisions}
         held = replace(held, decisions=[one for one in held.decisions if one.id in ids])
         changes = plan_changes(held, tree, lambda _: set())
@@ -322,9 +322,7 @@ http {
 def test_each_change_carries_the_risks_of_its_decision(tmp_path: Path) -> None:
     tree = write(tmp_path, {"nginx.conf": RISKY})
     facts = facts_of("kvm-guest")
-    risks = {
-        one.id: one.risks for one in hold_against(decided(tree, facts, "proxy"), tree).decisions
-    }
+    risks = {one.id: one.risks for one in as_changes(decided(tree, facts, "proxy"), tree).decisions}
     changes = planned(tree, facts, "proxy")
     hunks = [hunk for file in changes.files for hunk in file.hunks]
     assert all(hunk.risks == risks[hunk.decision] for hunk in hunks)

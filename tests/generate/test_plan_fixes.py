@@ -18,7 +18,7 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule
 from nginx_tune.change.generate.changes import Changes, Ground, add_fixes
 from nginx_tune.change.generate.plan_files import TracedFile
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.conf.edits import Edit, remove, set_arguments
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.facts import Facts
@@ -37,7 +37,7 @@ def with_fixes(tree: ConfTree, facts: Facts, rules: Iterable[Rule] = ALL) -> tup
         return audit(one, facts, rules, decide=lambda: decisions)
 
     def leaves(files: Mapping[str, bytes]) -> set[str]:
-        held = hold_against(decisions, again(files))
+        held = as_changes(decisions, again(files))
         return {one.id for one in held.decisions if one.settings}
 
     ground = Ground(again, judge, leaves)
@@ -106,7 +106,7 @@ def test_a_fix_that_a_decision_would_undo_is_left_out_and_said(tmp_path: Path) -
     rules = [wanting("multi_accept", "on"), wanting("server_tokens", "off")]
     changes, _ = with_fixes(tree, facts_of("raid10-4hdd"), rules)
     [refusal] = [one for one in changes.refusals if one.decision == "io-multi_accept"]
-    assert (refusal.reason, refusal.line) == ("it would undo what accept decided", 3)
+    assert (refusal.reason, refusal.line) == ("it would undo a change by accept", 3)
     [file] = changes.files
     assert b"multi_accept off;" in file.content
     [hunk] = [one for one in file.hunks if one.decision == "io-server_tokens"]

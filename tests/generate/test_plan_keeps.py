@@ -10,7 +10,7 @@ import pytest
 from rows import each_row
 from test_plan_changes import contents, decided, facts_of, planned, read, write
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.conf.scopes import scopes
 from nginx_tune.conf.tree import ConfTree
 
@@ -63,9 +63,9 @@ def new_text(tree: ConfTree, host: str = HOST) -> str:
 def test_a_location_that_says_how_it_connects_is_left_alone(tmp_path: Path, location: str) -> None:
     tree = conf(tmp_path, PLAIN, location)
     assert location in new_text(tree)
-    held = hold_against(decided(tree, facts_of(HOST), "proxy"), tree)
+    held = as_changes(decided(tree, facts_of(HOST), "proxy"), tree)
     [kept] = [one for one in held.decisions if one.id == "upstream-keepalive"]
-    assert any("stays, so connections from there are not kept" in risk for risk in kept.risks)
+    assert any("stays, so that location has no keepalive" in risk for risk in kept.risks)
 
 
 def headers(tree: ConfTree) -> dict[str, set[str]]:
@@ -98,7 +98,7 @@ def test_no_number_is_made_smaller(tmp_path: Path, host: str) -> None:
 
 def test_a_limit_that_cannot_be_had_is_left_out_and_said(tmp_path: Path) -> None:
     tree = conf(tmp_path, PLAIN, connections=900_000)
-    held = hold_against(decided(tree, facts_of(HOST), "proxy"), tree)
+    held = as_changes(decided(tree, facts_of(HOST), "proxy"), tree)
     [limits] = [one for one in held.decisions if one.id == "file-limits"]
     assert not limits.settings
     assert any("worker_rlimit_nofile is left out" in risk for risk in limits.risks)

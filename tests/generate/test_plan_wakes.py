@@ -30,8 +30,8 @@ SAME = "location /b { proxy_pass http://app; }"
 REFUSED = [
     ("location /b { proxy_bind $remote_addr; proxy_pass http://app; }", "proxy_bind"),
     ("location /b { proxy_bind 10.0.0.9; proxy_pass http://app; }", "proxy_bind 10.0.0.9"),
-    ("location /b { proxy_pass https://app; }", "speaks another protocol"),
-    ("location /b { grpc_pass grpc://app; }", "speaks another protocol"),
+    ("location /b { proxy_pass https://app; }", "uses another protocol"),
+    ("location /b { grpc_pass grpc://app; }", "uses another protocol"),
     ("location /b { fastcgi_pass app; }", "fastcgi_pass app"),
     ("location /b { proxy_bind $remote_addr; proxy_pass http://ap$arg_to; }", "proxy_bind"),
 ]
@@ -58,7 +58,7 @@ def test_a_group_that_keeps_nothing_is_not_given_its_keepalive_back(
     changes = made(tmp_path, more)
     assert not works(changes, "app", "ip_hash")
     [refusal] = [one for one in changes.refusals if one.decision == RULE]
-    assert (refusal.line, "it would have connections kept" in refusal.reason) == (4, True)
+    assert (refusal.line, "it would enable keepalive" in refusal.reason) == (4, True)
     assert why in refusal.reason
 
 

@@ -15,7 +15,7 @@ from test_plan_changes import decided, facts_of, planned, write
 
 from nginx_tune.change.generate.nginx_conf import emit_plain
 from nginx_tune.change.generate.writing import spelled_out
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.cli.second_reading import check_generated, check_planned
 from nginx_tune.conf.parser import read_tokens
 from nginx_tune.documents.site import Site, SiteTls, Upstream
@@ -88,7 +88,7 @@ def test_of_a_hundred_losses_in_what_is_generated_it_finds_ninety_five() -> None
 def test_of_a_hundred_losses_in_what_is_planned_it_finds_ninety_five(tmp_path: Path) -> None:
     tree = write(tmp_path, {"nginx.conf": CURRENT_SETTINGS})
     facts = facts_of("raid10-4hdd")
-    decisions = hold_against(decided(tree, facts, "static"), tree).decisions
+    decisions = as_changes(decided(tree, facts, "static"), tree).decisions
     [file] = planned(tree, facts).files
     old = CURRENT_SETTINGS.encode()
     assert check_planned(file, old, decisions)

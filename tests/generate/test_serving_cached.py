@@ -22,7 +22,7 @@ from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.decide.defaults import complete_site
@@ -205,7 +205,7 @@ def adopted(folder: Path, text: str) -> tuple[ConfTree, Decisions]:
     made = decide(facts, Workload(kind="cache", kind_provenance="declared"), site=given)
     kept = ("cache-layout", "cache-key", "cache-updates")
     few = type(made)(kind="cache", decisions=[one for one in made.decisions if one.id in kept])
-    return tree, hold_against(few, tree)
+    return tree, as_changes(few, tree)
 
 
 def with_cache(folder: Path, text: str) -> str:
@@ -343,7 +343,7 @@ def test_a_cache_that_stands_keeps_its_key_and_its_ways(tmp_path: Path) -> None:
         assert {s.directive for s in one.settings} <= {"proxy_cache_path"}, one
         if one.id != "cache-layout":
             assert one.verdict == "keep"
-            assert "the caches that stand are their operator's" in one.summary
+            assert "existing caches keep their settings" in one.summary
 
 
 def test_a_site_that_passes_nothing_on_is_told_why_it_gets_no_cache(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from situations import host, load, nginx
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.decisions import Decision
@@ -93,7 +93,7 @@ def planned(folder: Path, port: int, location: str) -> tuple[str, Decision]:
     few = type(decisions)(
         kind=decisions.kind, decisions=[one for one in decisions.decisions if one.id == "http2"]
     )
-    held = hold_against(few, tree)
+    held = as_changes(few, tree)
     changed = contents(plan_changes(held, tree, lambda _: set(), annotates=False))
     return changed[tree.path].decode() if changed else text, held.decisions[0]
 

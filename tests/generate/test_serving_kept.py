@@ -15,7 +15,7 @@ from situations import host, load, nginx
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.documents.site import Site
@@ -63,7 +63,7 @@ def planned(folder: Path, text: str) -> str:
     given = complete_site(site_in(tree, Site(roots=[])), facts, "proxy")
     made = decide(facts, load("proxy", rate=500), site=given)
     few = [one for one in made.decisions if one.id == "upstream-keepalive"]
-    held = hold_against(type(made)(kind="proxy", decisions=few), tree)
+    held = as_changes(type(made)(kind="proxy", decisions=few), tree)
     changes = plan_changes(held, tree, lambda _: set(), annotates=False)
     return contents(changes).get(tree.path, text.encode()).decode()
 

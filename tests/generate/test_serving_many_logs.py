@@ -17,7 +17,7 @@ from test_plan_changes import contents, write
 from tiers import draws
 
 from nginx_tune.change.generate.changes import plan_changes
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.documents.facts import Limits
 
@@ -70,7 +70,7 @@ def test_workers_have_room_for_the_logs_of_all_hosts(
     facts = host(nginx=nginx("1.22.1"), limits=limits)
     made = decide(facts, load("proxy"), site=site_in(tree, site()))
     few = [one for one in made.decisions if one.id in ("connections", "file-limits")]
-    held = hold_against(type(made)(kind="proxy", decisions=few), tree)
+    held = as_changes(type(made)(kind="proxy", decisions=few), tree)
     changes = plan_changes(held, tree, lambda _: set(), annotates=False)
     text = contents(changes)[tree.path].decode()
     assert "worker_rlimit_nofile" in text

@@ -15,7 +15,7 @@ from rows import each_row
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 
 CONF = """\
@@ -40,7 +40,7 @@ def with_options(folder: Path, text: str, *options: str) -> str:
         )
         for option in options
     ]
-    held = hold_against(Decisions(kind="static", decisions=made), tree)
+    held = as_changes(Decisions(kind="static", decisions=made), tree)
     changes = plan_changes(held, tree, lambda _: set(), annotates=False)
     return contents(changes).get(tree.path, text.encode()).decode()
 

@@ -18,7 +18,7 @@ from situations import host, load, nginx, site
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.documents.decisions import DecisionId
 
@@ -43,7 +43,7 @@ def planned(folder: Path, conf: str, name: DecisionId, log: str | None = None) -
     given = site_in(tree, site(roots=[str(folder)], access_log=log))
     made = decide(host(cpus=4, nginx=nginx()), load(rate=5000), site=given)
     some = type(made)(kind="static", decisions=[one for one in made.decisions if one.id == name])
-    changes = plan_changes(hold_against(some, tree), tree, lambda _: set(), annotates=False)
+    changes = plan_changes(as_changes(some, tree), tree, lambda _: set(), annotates=False)
     text = contents(changes).get(tree.path, conf.encode()).decode()
     Path(tree.path).write_text(text, encoding="utf-8")
     return text

@@ -7,7 +7,7 @@ from made_decisions import decide
 from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, host, load, nginx
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import kind_in, site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
@@ -40,7 +40,7 @@ def held(
         facts = msgspec.structs.replace(facts, storage=storage)
     given = complete_site(site_in(tree, Site(**parts)), facts, kind)  # type: ignore[arg-type]
     workload = load(kind, data_bytes=None, cold_peak=200)
-    decisions = hold_against(decide(facts, workload, site=given), tree)
+    decisions = as_changes(decide(facts, workload, site=given), tree)
     return {d.id: d for d in decisions.decisions}
 
 
@@ -154,7 +154,7 @@ def test_an_age_is_the_operators() -> None:
         scan = Dataset(path="/data/1/wp", files=9000, bytes=GIBIBYTE // 2)
         facts = msgspec.structs.replace(host(disks=3, mount="/data"), datasets=[scan])
         given = site_in(tree, Site())
-        decisions = hold_against(decide(facts, load("cache"), site=given), tree)
+        decisions = as_changes(decide(facts, load("cache"), site=given), tree)
         (line,) = [
             s
             for d in decisions.decisions
@@ -184,7 +184,7 @@ def test_no_bound_by_the_keys_of_objects_whose_size_is_assumed(
     if is_assumed:
         workload = msgspec.structs.replace(workload, sizes=ObjectSizes())
     given = complete_site(site_in(tree, Site()), facts, "cache")
-    found = hold_against(decide(facts, workload, site=given), tree).decisions
+    found = as_changes(decide(facts, workload, site=given), tree).decisions
     lines = [s for d in found for s in d.settings if s.directive == "fastcgi_cache_path"]
     bound = any(arg.startswith("max_size=") for line in lines for arg in line.args)
     assert bound is is_bound
@@ -228,7 +228,7 @@ def test_sizes_of_served_files_bound_no_cache(
         datasets=[Dataset(path=scanned, files=max(183, held_bytes // 3636), bytes=held_bytes)],
     )
     given = complete_site(site_in(tree, Site(roots=["/data/1/www"])), facts, "cache")
-    found = hold_against(decide(facts, workload_for("cache", facts, site=given), site=given), tree)
+    found = as_changes(decide(facts, workload_for("cache", facts, site=given), site=given), tree)
     (line,) = [
         s for d in found.decisions for s in d.settings if s.directive == f"{module}_cache_path"
     ]

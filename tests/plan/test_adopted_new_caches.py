@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rows import each_row
 from situations import host, load, nginx
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
@@ -35,7 +35,7 @@ def held(locations: str) -> dict[str, Decision]:
     facts = host(nginx=nginx("1.26.3"))
     given = complete_site(site_in(tree, Site(cache_dirs=["/srv/1"])), facts, "cache")
     made = decide(facts, load("cache", data_bytes=None), site=given)
-    return {one.id: one for one in hold_against(made, tree).decisions}
+    return {one.id: one for one in as_changes(made, tree).decisions}
 
 
 def cached_lines(locations: str) -> list[int]:
@@ -182,7 +182,7 @@ def test_a_stream_that_the_site_names_is_not_cached_and_says_so_once() -> None:
     made = decide(facts, load("cache", data_bytes=None), site=site_in(tree, own))
     lines = [
         (place.line, *one.args)
-        for d in hold_against(made, tree).decisions
+        for d in as_changes(made, tree).decisions
         for one in d.settings
         if one.directive == "proxy_cache"
         for place in one.places
@@ -205,6 +205,6 @@ def test_a_cache_that_stands_stays_wherever_it_stands() -> None:
     tree = parse_text(text, file="/n.conf")
     facts = host(nginx=nginx("1.26.3"))
     made = decide(facts, load("cache"), site=site_in(tree, replace(Site(), cache_dirs=["/c"])))
-    settings = [one for d in hold_against(made, tree).decisions for one in d.settings]
+    settings = [one for d in as_changes(made, tree).decisions for one in d.settings]
     cached = {s.directive for s in settings if s.directive.startswith("proxy_cache")}
     assert cached <= {"proxy_cache_path"}

@@ -16,7 +16,7 @@ from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rules import ca_keys_zone_small
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.cache_growth import SMALLEST_ZONE_MEBIBYTES
@@ -49,7 +49,7 @@ http {
 
 def held(conf: str = CONF) -> dict[str, Decision]:
     decisions = decide(host(), load(cold_peak=200), site=site(roots=["/srv/1"]))
-    return {d.id: d for d in hold_against(decisions, parse_text(conf, file="/n.conf")).decisions}
+    return {d.id: d for d in as_changes(decisions, parse_text(conf, file="/n.conf")).decisions}
 
 
 def test_each_setting_names_file_line_and_block() -> None:
@@ -91,7 +91,7 @@ def test_the_key_of_a_cache_stays(lines: str) -> None:
     )
     wanted = [
         s
-        for d in hold_against(decisions, parse_text(conf)).decisions
+        for d in as_changes(decisions, parse_text(conf)).decisions
         for s in d.settings
         if s.directive == "proxy_cache_key"
     ]
@@ -127,7 +127,7 @@ def adopted(
     facts = host(disks=3, mount="/data", nginx=nginx(version, HTTP2))
     workload = msgspec.structs.replace(load(cold_peak=200, rate=5000), kind=kind)
     given = complete_site(site_in(tree, Site(**parts)), facts, kind)  # type: ignore[arg-type]
-    decisions = hold_against(decide(facts, workload, site=given), tree)
+    decisions = as_changes(decide(facts, workload, site=given), tree)
     return {d.id: d for d in decisions.decisions}
 
 
@@ -231,7 +231,7 @@ def test_a_cache_without_a_bound_gets_none_on_an_assumption(
     facts = host(disks=3, mount="/data", nginx=nginx("1.26.3", HTTP2), datasets=held)
     own = complete_site(site_in(tree, Site()), facts, "cache")
     decided = decide(facts, load("cache", data_bytes=None, cold_peak=200), site=own)
-    found = {d.id: d for d in hold_against(decided, tree).decisions}
+    found = {d.id: d for d in as_changes(decided, tree).decisions}
     words = [word for s in wanted(found, "proxy_cache_path") for word in s.args]
     assert any(word.startswith("max_size=") for word in words) is is_bound
 
@@ -249,7 +249,7 @@ def test_a_cache_that_was_not_scanned_is_not_bound_by_what_is_free(held_gib: int
     held = [Dataset(path="/data/1/cache", files=9, bytes=held_gib << 30)] if held_gib else []
     facts = msgspec.structs.replace(facts, storage=storage, datasets=held)
     own = site_in(tree, Site())
-    found = hold_against(decide(facts, load("cache", cold_peak=200), site=own), tree).decisions
+    found = as_changes(decide(facts, load("cache", cold_peak=200), site=own), tree).decisions
     (path,) = [s for d in found for s in d.settings if s.directive == "proxy_cache_path"]
     bounds = [word for word in path.args if word.startswith(("max_size=", "min_free="))]
     assert bool(bounds) == bool(held_gib)
@@ -323,7 +323,7 @@ def cached(
     )
     given = complete_site(site_in(tree, Site()), facts, "cache")
     decided = decide(facts, workload_for("cache", facts, None), site=given)
-    found = {d.id: d for d in hold_against(decided, tree).decisions}
+    found = {d.id: d for d in as_changes(decided, tree).decisions}
     audited = audit(tree, facts, rules=[ca_keys_zone_small.RULE]).findings
     return found["cache-layout"], [one.fix or "" for one in audited]
 
@@ -332,7 +332,7 @@ def test_keys_that_are_too_few_name_file_line_and_value() -> None:
     decision, fixes = cached("1m", "100g", 400_000, 10 * GIBIBYTE)
     assert decision.verdict == "raise"
     assert decision.summary.startswith(
-        "/n.conf:1 keys_zone=own:1m holds 7000 keys, max_size has room for 3744915 files of "
+        "/n.conf:1 keys_zone=own:1m holds 7000 keys, but max_size has room for 3744915 files of "
         "28.0 KiB: enlarge it to 535m."
     )
     (line,) = decision.settings
@@ -396,7 +396,7 @@ _EMPTY = "events { } http { %s access_log off; %s }"
 def test_sendfile_goes_where_files_are_sent(http: str, servers: str, written: list[str]) -> None:
     tree = parse_text(_EMPTY % (http, servers), file="/n.conf")
     decisions = decide(host(), load(), site=site_in(tree, site()))
-    (found,) = [d for d in hold_against(decisions, tree).decisions if d.id == "sendfile"]
+    (found,) = [d for d in as_changes(decisions, tree).decisions if d.id == "sendfile"]
     assert [one.args[0] for one in found.settings] == written
     assert found.blocked_by == ""
 

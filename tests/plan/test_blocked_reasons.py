@@ -7,7 +7,7 @@ from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.change.generate.changes import plan_changes
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import (
     GOES_WITH,
     left_alone,
@@ -27,7 +27,7 @@ def held(text: str, name: str, kind: Kind = "static", *, http3: bool = False) ->
     flags = ["--with-http_v2_module", "--with-http_v3_module", "--with-threads"]
     given = site_in(tree, site(roots=["/srv/1"], http3=http3))
     decisions = decide(host(nginx=nginx("1.26.3", flags)), load(kind), site=given)
-    return {d.id: d for d in hold_against(decisions, tree).decisions}[name]
+    return {d.id: d for d in as_changes(decisions, tree).decisions}[name]
 
 
 TLS = "events {}\nhttp { server { listen 443 ssl%s; root /srv/1; %s } }"
@@ -61,7 +61,7 @@ def test_what_stands_or_is_written_says_nothing() -> None:
 def _decisions(*ids: str) -> list[Decision]:
     tree = parse_text(PROXY % ("", "location / { proxy_pass http://a; }"), file="/n.conf")
     given = site_in(tree, site(cache_dirs=["/srv/1"]))
-    made = hold_against(decide(host(), load("cache", cold_peak=200), site=given), tree)
+    made = as_changes(decide(host(), load("cache", cold_peak=200), site=given), tree)
     assert {one.id for one in made.decisions if one.settings} >= set(ids)
     return made.decisions
 

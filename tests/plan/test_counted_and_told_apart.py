@@ -79,7 +79,7 @@ BY_KEY = "map $server_protocol $k { HTTP/2.0 $remote_addr; } limit_req_zone $k z
 def test_what_a_map_makes_of_the_protocol_hinders(http: str, server: str) -> None:
     d = held(server, http)
     assert (d.verdict, d.settings) == ("keep", [])
-    assert "tells HTTP/2 from HTTP/1.1" in d.summary
+    assert "treats HTTP/2 differently from HTTP/1.1" in d.summary
     assert d.summary.startswith("Not written: /n.conf:7 ")
 
 

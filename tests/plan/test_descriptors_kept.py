@@ -14,7 +14,7 @@ from situations import host, load, nginx, site
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.conf.workers import kept_open
@@ -55,7 +55,7 @@ def limited(text: str, limits: dict[str, Any], **other: Any) -> Decision:
     tree = tree_of(text)
     facts: Facts = host(limits=Limits(**limits), **other)
     given = site_in(tree, site(roots=["/srv/1"]))
-    return one(hold_against(decide(facts, load(), site=given), tree), "file-limits")
+    return one(as_changes(decide(facts, load(), site=given), tree), "file-limits")
 
 
 def number(decision: Decision) -> int:

@@ -11,7 +11,7 @@ from rows import each_row
 from situations import host, load, site
 
 from nginx_tune.change.generate.changes import plan_changes
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.current import CurrentTree
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.tree import ConfTree, parse_text
@@ -33,7 +33,7 @@ def conf(*bodies: str, http: str = "") -> str:
 
 def held(tree: ConfTree, hot: Sequence[str] = ()) -> Decisions:
     given = site(roots=["/srv/1"], hot_locations=list(hot))
-    return hold_against(decide(host(), load(cold_peak=200), site=given), tree)
+    return as_changes(decide(host(), load(cold_peak=200), site=given), tree)
 
 
 def threads(decisions: Decisions) -> list[Setting]:

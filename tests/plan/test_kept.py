@@ -7,7 +7,7 @@ from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
@@ -39,7 +39,7 @@ def kept(
     concurrency = msgspec.structs.replace(workload.concurrency, peak=60.0, provenance=provenance)
     workload = msgspec.structs.replace(workload, kind="proxy", concurrency=concurrency)
     own = complete_site(site_in(tree, Site(roots=[])), facts, "proxy")
-    decisions = hold_against(decide(facts, workload, site=own), tree).decisions
+    decisions = as_changes(decide(facts, workload, site=own), tree).decisions
     return next(one for one in decisions if one.id == "upstream-keepalive")
 
 

@@ -10,7 +10,7 @@ from made_decisions import decide
 from rows import each_row
 from situations import host, load, site
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import kind_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import encode
@@ -62,14 +62,14 @@ def test_a_stream_that_is_passed_on_is_a_proxy_with_two_slots_a_client() -> None
     assert "/n.conf:1" in found.reason
     assert kind_in(parse_text(STREAM % "return ok;", file="/n.conf")) is None
     decisions = decide(host(), load("proxy", cold_peak=200), site=site())
-    held = {one.id: one for one in hold_against(decisions, tree).decisions}
+    held = {one.id: one for one in as_changes(decisions, tree).decisions}
     assert "client and upstream" in held["connections"].summary
     written = [line for one in held.values() for line in one.settings]
     assert {line.context for line in written} <= {"main", "events"}
     assert any("has no http" in one.summary for one in held.values())
     # Beside an http of its own all of it has a place.
     both = parse_text(conf(PROXIED) + STREAM.removeprefix("events {}") % "", file="/n.conf")
-    kept = {one.id: one for one in hold_against(decisions, both).decisions}
+    kept = {one.id: one for one in as_changes(decisions, both).decisions}
     assert not any("has no http" in one.summary for one in kept.values())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rows import each_row
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.naming import listen_options
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
@@ -82,9 +82,9 @@ def test_what_stays_as_it_is_is_said() -> None:
     for address, other, text in zip(
         ["localhost:80", "127.0.0.1:80"], ["127.0.0.1:80", "localhost:80"], found.left, strict=True
     ):
-        assert text.startswith(f"{address} stays as it is: ")
+        assert text.startswith(f"{address} stays unchanged: ")
         assert f"listen {other} may be the same socket" in text
-        assert "a host name is not resolved here" in text
+        assert "host names are not resolved here" in text
     overlapping = listen_options(BACKLOG, conf("8000-8003", "8002-8005"))
     assert [one.partition(" stays")[0] for one in overlapping.left] == ["*:8004-8005"]
 
@@ -121,16 +121,16 @@ def test_quic_is_a_socket_of_its_own() -> None:
 
 def held(*listens: str) -> Decision:
     made = Decision(id="backlog", verdict="raise", summary="4096.", settings=[BACKLOG])
-    return hold_against(Decisions(kind="static", decisions=[made]), conf(*listens)).decisions[0]
+    return as_changes(Decisions(kind="static", decisions=[made]), conf(*listens)).decisions[0]
 
 
 def test_the_plan_says_what_stays_and_why() -> None:
     found = held("localhost:80", "127.0.0.1:80")
     assert found.settings == []
     assert "may be the same socket" in found.blocked_by
-    assert found.summary.startswith("Not written: localhost:80 stays as it is: ")
+    assert found.summary.startswith("Not written: localhost:80 stays unchanged: ")
     found = held("localhost:80", "127.0.0.1:80", "81")
     assert [one.text for one in found.settings[0].places] == ["listen 81"]
     assert sum("may be the same socket" in one for one in found.risks) == 2
     found = held(*(f"{name}.example:80" for name in "abcdef"))
-    assert found.risks[-1] == "3 more addresses stay as they are"
+    assert found.risks[-1] == "3 more addresses stay unchanged"

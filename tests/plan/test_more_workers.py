@@ -8,7 +8,7 @@ from situations import host, load, nginx, site
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.rule import linux
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
@@ -18,7 +18,7 @@ def decided(conf: str, version: str = "1.26.3", cpus: float = 8) -> dict[str, De
     tree = parse_text(conf, file="/n.conf")
     facts = host(nginx=nginx(version, ["--with-threads"]), cpus=cpus)
     made = decide(facts, load(cold_peak=200), site=site_in(tree, site(roots=["/srv/1"])))
-    return {d.id: d for d in hold_against(made, tree).decisions}
+    return {d.id: d for d in as_changes(made, tree).decisions}
 
 
 BOUND = """%s

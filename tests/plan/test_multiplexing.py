@@ -6,7 +6,7 @@ from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision
@@ -34,7 +34,7 @@ def held(
     facts = host(nginx=nginx(version, ["--with-http_v2_module", "--with-threads"]))
     given = site_in(tree, site(roots=["/srv/1"]))
     decisions = decide(facts, load(cold_peak=200), site=given)
-    return {d.id: d for d in hold_against(decisions, tree).decisions}["http2"]
+    return {d.id: d for d in as_changes(decisions, tree).decisions}["http2"]
 
 
 SNI = (
@@ -240,6 +240,6 @@ def test_a_first_buffer_beyond_the_large_ones_is_of_http1_alone() -> None:
     d = held(line)
     assert (d.verdict, d.settings) == ("keep", [])
     assert d.blocked_by.startswith("/n.conf:7 client_header_buffer_size 64k ")
-    assert "large_client_header_buffers (4 64k there would do)" in d.blocked_by
+    assert "large_client_header_buffers (set it to 4 64k)" in d.blocked_by
     assert held(f"{line} large_client_header_buffers 4 64k;").settings
     assert held("client_header_buffer_size 8k;").settings

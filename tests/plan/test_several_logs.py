@@ -6,7 +6,7 @@ from made_decisions import decide
 from rows import each_row
 from situations import host, load, nginx, site
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.access_log import MOST_BUFFERED
@@ -19,7 +19,7 @@ def held(http: str = "", server: str = "", **given: object) -> Decision:
     tree = parse_text(CONF % (http, server), file="/n.conf")
     own = site_in(tree, site(roots=["/srv/1"], **given))
     decisions = decide(host(nginx=nginx("1.22.1")), load(), site=own)
-    return {d.id: d for d in hold_against(decisions, tree).decisions}["access-log"]
+    return {d.id: d for d in as_changes(decisions, tree).decisions}["access-log"]
 
 
 def buffered(decision: Decision) -> list[str]:

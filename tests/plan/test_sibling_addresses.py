@@ -13,7 +13,7 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
 from nginx_tune.change.generate.nginx_conf import emit_plain
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.current import CurrentTree
 from nginx_tune.change.plan.naming import listen_options
 from nginx_tune.change.plan.placing import find_places
@@ -97,7 +97,7 @@ def test_a_server_that_names_no_address_listens_on_every_one() -> None:
 def test_nothing_is_asked_where_no_line_has_a_socket() -> None:
     tree = conf("10.0.0.5:80", server="server { return 204; }")
     decision = Decision(id="backlog", verdict="raise", summary="4096.", settings=[BACKLOG])
-    held = hold_against(Decisions(kind="static", decisions=[decision]), tree)
+    held = as_changes(Decisions(kind="static", decisions=[decision]), tree)
     assert held.decisions[0].settings == []
 
 

@@ -123,7 +123,9 @@ def test_no_pool_is_written_where_every_body_is_filtered(line: str) -> None:
     found = by_id(held(FILES % (LUA, line), load(peak=3000, cold_peak=2500)))
     written = lines([*found.values()])
     assert not [one for one in written if one.startswith(("thread_pool", "aio threads"))]
-    assert found["thread-pools"].blocked_by == f"/n.conf:3 {line[:-1]} cuts every body into pieces"
+    assert (
+        found["thread-pools"].blocked_by == f"/n.conf:3 {line[:-1]} splits every body into pieces"
+    )
     size = found["thread-pool-size"].blocked_by
     assert size.startswith("it depends on thread-pools, which is left out (/n.conf:3 ")
     words = [s.reason for d in found.values() for s in d.settings]

@@ -6,7 +6,7 @@ from typing import cast
 
 from rows import each_row
 
-from nginx_tune.change.plan.changing import UNDO, hold_against
+from nginx_tune.change.plan.changing import UNDO, as_changes
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions, DecisionVerdict
 
@@ -35,7 +35,7 @@ def held(name: str, verdict: DecisionVerdict, events: str, server: str) -> Decis
     text = f"events {{ {events} }} http {{ server {{ listen 80; root /srv; {server} }} }}"
     decided = Decision(id=cast("DecisionId", name), verdict=verdict, summary="As said.")
     made = Decisions(decisions=[decided])
-    [found] = hold_against(made, parse_text(text, file="/n.conf")).decisions
+    [found] = as_changes(made, parse_text(text, file="/n.conf")).decisions
     return found
 
 

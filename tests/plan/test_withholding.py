@@ -8,7 +8,7 @@ from rows import each_row
 from situations import host, load, nginx, site
 
 from nginx_tune.audit.engine import audit
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import roots_in, site_in
 from nginx_tune.conf.http2 import http2_fault
 from nginx_tune.conf.tree import parse_text
@@ -37,7 +37,7 @@ def held(conf: str, name: str, version: str = "1.26.3") -> Decision:
     facts = host(nginx=nginx(version, ["--with-http_v2_module", "--with-threads"]))
     given = site_in(tree, site(roots=["/srv/1"]))
     decisions = decide(facts, load(cold_peak=200), site=given)
-    return {d.id: d for d in hold_against(decisions, tree).decisions}[name]
+    return {d.id: d for d in as_changes(decisions, tree).decisions}[name]
 
 
 @each_row("version", ["1.22.1", "1.26.3"])
@@ -164,7 +164,7 @@ def sendfile(text: str, *filesystems: str | None) -> Decision:
     ]
     facts = replace(facts, storage=replace(facts.storage, paths=paths))
     decisions = decide(facts, load(), site=site_in(tree, Site(roots=roots_in(tree))))
-    return {d.id: d for d in hold_against(decisions, tree).decisions}["sendfile"]
+    return {d.id: d for d in as_changes(decisions, tree).decisions}["sendfile"]
 
 
 OFF = "sendfile off;"
@@ -221,7 +221,7 @@ def test_reuseport_is_not_written_where_old_nginx_ignores_it(
     facts = host(cpus=16, nginx=nginx(version))
     workload = load(data_bytes=1 << 20, file_bytes=1 << 10, rate=160_000)
     decisions = decide(facts, workload, site=site_in(tree, site(roots=["/srv/1"])))
-    d = {d.id: d for d in hold_against(decisions, tree).decisions}["reuseport"]
+    d = {d.id: d for d in as_changes(decisions, tree).decisions}["reuseport"]
     is_written = is_first or version == "1.15.2"
     assert bool(d.settings) is is_written
     assert ("comes after http" in d.summary) is not is_written
@@ -325,7 +325,7 @@ def test_open_files_that_stand_count_among_the_descriptors(caches: str, more: in
     decisions = decide(facts, Workload(kind="proxy"), site=site_in(tree, Site(roots=[])))
     plain, own = (
         next(s for d in some.decisions for s in d.settings if s.directive == "worker_rlimit_nofile")
-        for some in (decisions, hold_against(decisions, tree))
+        for some in (decisions, as_changes(decisions, tree))
     )
     assert abs(int(own.args[0]) - int(plain.args[0]) - more) < 1024
 
@@ -336,4 +336,6 @@ def test_no_more_connections_than_select_takes(method: str, written: bool) -> No
     conf = f"events {{ use {method}; }}\nhttp {{ server {{ listen 80; root /srv/1; }} }}\n"
     d = held(conf, "connections")
     assert bool(d.settings) is written
-    assert ("/n.conf:1 use select takes at most 1024" in d.summary) is not written
+    assert (
+        "with /n.conf:1 use select nginx does not start with more than 1024" in d.summary
+    ) is not written

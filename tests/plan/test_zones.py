@@ -13,7 +13,7 @@ from situations import host, load, nginx, site
 
 from nginx_tune.change.generate.changes import plan_changes
 from nginx_tune.change.generate.nginx_conf import emit_decided
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.decide.defaults import complete_site
@@ -27,7 +27,7 @@ SERVERS = [2, 60, 61, 100, 400]
 def held(tree: ConfTree) -> Decisions:
     facts = host(nginx=nginx("1.22.1", ["--with-threads", "--with-http_ssl_module"]))
     own = complete_site(site_in(tree, Site(roots=[])), facts, "proxy")
-    found = hold_against(decide(facts, load("proxy"), site=own), tree)
+    found = as_changes(decide(facts, load("proxy"), site=own), tree)
     return replace(found, decisions=[d for d in found.decisions if d.id == "upstream-keepalive"])
 
 

@@ -283,7 +283,7 @@ def _unmeasured(decision: Decision) -> list[str]:
     name = _DIRECTIVES.get(decision.id, decision.id)
     return [
         f"{name}: the disks were not measured, which takes ten seconds",
-        f"  measure them: {decision.next_command}",
+        f"  measure it: {decision.next_command}",
     ]
 
 

@@ -344,7 +344,7 @@ def host_lines(part: HostPart) -> list[str]:
     ]
 
 
-def told_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
+def checked_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
     """The parts of an untrusted plan, rebuilt from checked names and numbers.
 
     The commands that a user types then come from this program and not from the plan.

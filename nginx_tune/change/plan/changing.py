@@ -50,7 +50,7 @@ _MOST_NAMED = 3
 _OF_A_CACHE = ("cache-key", "cache-misses", "cache-updates")
 
 
-def hold_against(decisions: Decisions, tree: ConfTree) -> Decisions:
+def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
     """The decisions as changes of the configuration ``tree``.
 
     Shape: settings that are missing or differ; a decision without any has verdict ``keep``.

@@ -84,7 +84,7 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
         return f"{line_of(line)} {OF_A_CONNECTION} (RFC 9113, 8.2.2)", []
     for held in held_uploads(new):
         return (
-            f"{line_of(held.line)}: HTTP/2 limits such an upload to {nginx_size(held.window_bytes)} "
+            f"{line_of(held.line)}: HTTP/2 limits the upload to {nginx_size(held.window_bytes)} "
             "per round trip, unlike HTTP/1.1 (client_body_buffer_size 1m there opens the window; "
             "audit: px-upload-window)"
         ), []

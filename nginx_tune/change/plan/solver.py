@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.change.plan.changing import hold_against
+from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.current import CurrentTree
 from nginx_tune.change.plan.naming import caches_in, streams_in
 from nginx_tune.change.plan.process_needs import asked_pools, asks_pools, open_files_in
@@ -262,7 +262,7 @@ class Solver:
 
     def begin(self, decided: Decisions) -> FittedDecisions:
         """The decisions, all of which will be applied where they have a place."""
-        settled = FittedDecisions(decided, hold_against(decided, self._tree), ALL_AS_DECIDED)
+        settled = FittedDecisions(decided, as_changes(decided, self._tree), ALL_AS_DECIDED)
         every = {one.id for one in decided.decisions}
         while again := self.without(settled, _with_settings(settled.held.decisions), every):
             settled = again
@@ -280,7 +280,7 @@ class Solver:
         if not any(RESTS_ON[name] & {*chosen} for name in others):
             return None
         decided = self._decide(stays)
-        again = hold_against(decided, self._tree).decisions
+        again = as_changes(decided, self._tree).decisions
         before = {one.id: one for one in settled.held.decisions}
         held = [_as_left(before[one.id], one, stays, written) for one in again]
         return FittedDecisions(decided, replace(decided, decisions=held), stays)

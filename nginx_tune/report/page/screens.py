@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from nginx_tune.change.generate.plan_files import HunkError, old_content, told_host_parts
+from nginx_tune.change.generate.plan_files import HunkError, checked_host_parts, old_content
 from nginx_tune.conf.secret_values import redact_text
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -183,7 +183,7 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
 def _host(plan: Plan) -> ScreenBlock:
     """Made of names and numbers: what is to be typed is never the plan's own."""
     try:
-        parts = told_host_parts(plan.host)
+        parts = checked_host_parts(plan.host)
     except UsageError as error:
         return [Line(f"of the host: {one_line(error.message)}", "warning")]
     return [
