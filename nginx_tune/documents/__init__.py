@@ -1,1 +1,1 @@
-"""The typed documents that flow through nginx-tune; imports nothing else of ours but errors."""
+"""The typed documents that pass between all packages; imports only ``errors``."""

@@ -25,8 +25,8 @@ Provenance = Literal["measured", "learnt", "declared", "assumed"]
 
 
 VOLATILE = Meta(extra_json_schema={"x-volatile": True})
-"""Marks a field that changes on a host that nobody changed: a counter, a process id, what is free.
-It is ``x-volatile`` in the schema, so that what compares hosts or days can leave it out."""
+"""Marks a field that varies on an unchanged host, such as a counter, a process id or free space.
+The schema has it as ``x-volatile``, so that comparisons of hosts or days can leave it out."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def is_newer(expected: str, found: str) -> bool:
-    """True if a schema id is a later version of the expected one, as ``…/2`` and ``…/1.3`` are."""
+    """True if a schema id is a later version of the expected one, such as ``…/2`` or ``…/1.3``."""
     own, other = PurePath(expected), PurePath(found)
     numbers = other.name.split(".")
     if other.parent != own.parent or not all(_NUMBER.fullmatch(one) for one in numbers):
@@ -134,23 +134,24 @@ def decode_tables(kind: type[D], tables: Any, source: str) -> D:
 
 
 def noun_of(kind: type[Document]) -> str:
-    """A document in a sentence: ``a site``, ``an experiment``."""
+    """A document's name with its article: ``a site``, ``an experiment``."""
     name = PurePath(schema_of(kind)).parent.name
     return f"an {name}" if name[0] in "aeiou" else name if name == "facts" else f"a {name}"
 
 
 class UnknownKey(NamedTuple):
-    """A key that an object of a document has and its type has not."""
+    """A key of a document that its type does not have."""
 
     path: str
-    """Of the object, such as ``memory`` or ``storage.disks[0]``; empty for the document."""
+    """The object with the key, such as ``memory`` or ``storage.disks[0]``; empty for the document.
+    """
     key: str
     known: list[str]
     is_added: bool
-    """True if the object has all keys that are known: a later version has written it."""
+    """True if the object has all known keys, so that a later version may have added this one."""
 
     def error(self, source: str, kind: type[Document]) -> UsageError:
-        """The refusal, with the nearest key that there is."""
+        """The error for the key, with the nearest known key."""
         verb = "have" if noun_of(kind) == "facts" and not self.path else "has"
         return UsageError(
             f"{source}: {self.path or noun_of(kind)} {verb} no '{self.key}'",
@@ -159,7 +160,7 @@ class UnknownKey(NamedTuple):
 
 
 def unknown_keys(kind: type[Document], tables: Any) -> Iterator[UnknownKey]:
-    """Every key of some tables that a document's type has not, in their order."""
+    """Every key of some tables that a document's type does not have, in order."""
     yield from _unknown_in(_type_info(kind), tables, "")
 
 
@@ -188,7 +189,7 @@ def _unknown_in(kind: Any, value: Any, path: str) -> Iterator[UnknownKey]:
 
 
 def _has_default(field: Any) -> bool:
-    """False for a field that is left out of a document where it is not set."""
+    """False for a field that a document omits where it is unset."""
     return any(one is not msgspec.NODEFAULT for one in (field.default, field.default_factory))
 
 
@@ -203,7 +204,7 @@ def _unknown_of_struct(kind: Any, value: dict[str, Any], path: str) -> Iterator[
 
 
 _SCHEMA_NAMES = {b"TlsUse": b"Tls"}
-"""Parts that schemas name as they always did, where the code's name tells two of them apart."""
+"""Names of parts in schemas, where they differ from the names of the types."""
 
 
 def json_schema(kind: type[Document]) -> bytes:
@@ -225,7 +226,7 @@ MOST_COUNT = 1 << 50
 MOST_SECONDS = 1 << 32
 """136 years."""
 STEEPEST = 5.0
-"""Zipf exponents beyond this put everything on one object."""
+"""Largest Zipf exponent; beyond it nearly all requests are for one object."""
 
 Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 MeanBytes = Annotated[float, Meta(ge=0, le=MOST_BYTES)]
@@ -244,4 +245,4 @@ AtMostBytes = Annotated[int, Meta(le=MOST_BYTES)]
 AtMostCount = Annotated[int, Meta(le=MOST_COUNT)]
 AtMostNumber = Annotated[float, Meta(le=MOST_BYTES)]
 AtMostSeconds = Annotated[float, Meta(le=MOST_SECONDS)]
-"""Of labs and scenarios, whose own checks say what is too little, in the words of each field."""
+"""Seconds in labs and scenarios, whose own checks reject values that are too small."""

@@ -19,22 +19,22 @@ class DiskGroup(Part, frozen=True, kw_only=True):
     class_name: str
     size_bytes: Bytes | None = None
     measured: bool = False
-    """Whether ``inspect --disks`` measured every one of them."""
+    """True if ``inspect --disks`` measured all of them."""
 
 
 class CheckedHost(Part, frozen=True, kw_only=True):
-    """What decides about a host, in four lines."""
+    """The decisive facts of a host, in four lines."""
 
     cpus: float | None = None
-    """CPUs that nginx may use: those online, less what cpuset and quota take."""
+    """CPUs that nginx may use: online ones within cpuset and quota."""
     page_cache_bytes: Bytes | None = None
-    """The most that the page cache can hold."""
+    """Largest size of the page cache."""
     data_bytes: Bytes | None = None
     data_is_bound: bool = False
-    """True where nobody counted the data: the used bytes of its file systems are an upper bound."""
+    """True where ``data`` is only an upper bound: the used bytes of its file systems."""
     disks: list[DiskGroup] = []
     link_bits_per_second: Count | None = None
-    """Of all physical links that are up, together; null where one is not known."""
+    """Total of all physical links that are up; null where one is not known."""
     kernel: str = ""
     nginx: str = ""
     """Product and version; empty where none was found."""
@@ -47,13 +47,13 @@ class Switch(Part, frozen=True, kw_only=True):
     name: SwitchName
     decision: DecisionId
     verdict: SwitchVerdict
-    """``measure``: what is known does not decide it; ``next`` of the decision settles it."""
+    """``measure``: the facts do not decide it, but the decision's next command does."""
     value: str = ""
     """The argument, for ``set``."""
     differs: bool = False
-    """Whether the configuration says otherwise."""
+    """True if the configuration differs."""
     why: str
-    """One clause with the figure that decides."""
+    """A clause with the decisive figure."""
 
 
 class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
@@ -63,16 +63,15 @@ class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
     """The main file of the configuration; null where none was found."""
     headline: str = ""
     binding: str = ""
-    """What the host cannot do of what is asked for, and what binds first, as ``recommend`` has
-    them."""
+    """Unmet demand and the first limit, as in ``recommend``."""
     host: CheckedHost = CheckedHost()
     switches: list[Switch] = []
     findings: list[Finding] = []
     """The worst, at most three."""
     findings_by_severity: dict[str, Count] = {}
     files_not_read: Count = 0
-    """Includes and files that could not be read, so not judged."""
+    """Includes and files that could not be read, and so were not judged."""
     files_unparsed: list[Unparsed] = []
-    """Files in which a syntax error ends the reading; nothing is decided then."""
+    """Files with a syntax error, with which nothing is decided."""
     next_command: str = ""
     next_reason: str = ""

@@ -56,7 +56,7 @@ DirectiveContext = Literal["main", "events", "http", "server", "location", "upst
 
 
 class Evidence(Part, frozen=True, kw_only=True):
-    """One fact that a decision or a finding stands on."""
+    """One fact that a decision or a finding rests on."""
 
     fact: str
     value: float | int | str | bool | None
@@ -65,58 +65,58 @@ class Evidence(Part, frozen=True, kw_only=True):
 
 
 class Place(Part, frozen=True, kw_only=True):
-    """Where in a configuration a setting goes."""
+    """A place in a configuration for a setting."""
 
     file: str
     line: int
     text: str
     """The line to change, or the block to put it into; without secrets."""
     change: bool
-    """Whether that line is to be changed; else it is the block that the setting goes into."""
+    """True if ``text`` is a line to change; false if it is the block for the setting."""
 
 
 class Setting(Part, frozen=True, kw_only=True):
-    """One directive: the only currency between deciding and writing."""
+    """One directive with its reason: all that passes from decisions to configurations."""
 
     context: DirectiveContext
     directive: str
     args: list[str]
     reason: str = ""
-    """One line, printed beside the directive."""
+    """The reason in one line, for a comment."""
     evidence: list[Evidence] = []
     decision: str = ""
     """The decision's id."""
     block: str = ""
-    """Which block of the context, where there are several (a location's name); empty: every one."""
+    """The block in the context, such as a location's name; empty for every block."""
     lines: list[list[str]] = []
-    """The lines inside, for a directive that is a block of its own (``split_clients``)."""
+    """The lines inside, for a directive with a block (``split_clients``)."""
     same: list[str] = []
-    """Other first arguments that come to the same on this host: nothing is to be changed there."""
+    """Other first arguments with the same effect on this host, which need no change."""
     places: list[Place] = []
-    """Held against a configuration: the lines to change, or the blocks to put it into."""
+    """In a comparison with a configuration: the lines to change, or the blocks for a new line."""
     needs: list[str] = []
-    """Held against a configuration: what it names and cannot do without (``thread_pool``,
-    ``log_format``, ``keys_zone``), with the place where that is, or as the line to add."""
+    """In a comparison with a configuration: the lines that it needs (``thread_pool``,
+    ``log_format``, ``keys_zone``), each with its place, or to be added."""
 
 
 class HostSetting(Part, frozen=True, kw_only=True):
-    """What a decision asks of the host: never written by a change of nginx's files."""
+    """A setting of the host; changes of nginx's files never include it."""
 
     kind: Literal["sysctl", "unit", "udev"]
     """A kernel setting (sysctl.d), a line of the systemd unit that starts nginx, or the read-ahead
     of a block device in KiB (udev)."""
     name: str
-    """As the kernel or systemd spells it; of udev the kernel's name of the device."""
+    """The name as the kernel or systemd spells it; for udev the kernel's name of the device."""
     value: str
     before: str = ""
-    """What it is now; empty where that is not known."""
+    """The current value; empty where it is not known."""
     reason: str
     decision: str
     """The decision's id."""
 
 
 class Predicted(Part, frozen=True, kw_only=True):
-    """A number of the model with its range."""
+    """A predicted number with its range."""
 
     metric: str
     low: float
@@ -136,20 +136,20 @@ class BreakEven(Part, frozen=True, kw_only=True):
     above: DecisionVerdict
     """The verdict above that value."""
     below: DecisionVerdict | None = None
-    """The verdict below it; null: the other one of ``enable`` and ``disable``."""
+    """The verdict below it; null for the other one of ``enable`` and ``disable``."""
 
 
 class Decision(Part, frozen=True, kw_only=True):
-    """One answer."""
+    """One decision with its evidence."""
 
     id: DecisionId
     verdict: DecisionVerdict
     summary: str
-    """One sentence: what and why."""
+    """The decision and its reason in one sentence."""
     settings: list[Setting] = []
     proposed: list[Setting] = []
-    """What would be set if what is assumed were known to be so; written as comments, never as
-    lines. ``next_command`` settles it."""
+    """Settings that would be written if the assumed inputs were known; only written as comments.
+    ``next_command`` measures the inputs."""
     host_settings: list[HostSetting] = []
     evidence: list[Evidence] = []
     predicted: list[Predicted] = []
@@ -159,7 +159,7 @@ class Decision(Part, frozen=True, kw_only=True):
     """The computed part of ``flips_when``."""
     risks: list[str] = []
     blocked_by: str = msgspec.field(default="", name="withheld")
-    """Held against a configuration: what speaks against writing what would change something."""
+    """In a comparison with a configuration: the reason why the settings cannot be written."""
     next_command: str = ""
 
 
@@ -167,13 +167,13 @@ Resource = Literal["link", "disks", "cpu", "memory", "clients", "origin"]
 
 
 class BindingResource(Part, frozen=True, kw_only=True):
-    """The most that one resource gives, in answers of the mean size that is sent."""
+    """Ceiling of one resource, in responses of the mean sent size."""
 
     resource: Resource
     requests_per_second: float
     bytes_per_second: float
     provenance: Provenance
-    """Of the figure that it stands on most."""
+    """Provenance of its main figure."""
 
 
 class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1"):
@@ -182,14 +182,14 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     kind: Literal["static", "media", "cache", "proxy"] = "static"
     kind_provenance: Provenance = "assumed"
     kind_reason: str = ""
-    """Where a configuration shows the kind, and what other kinds it has."""
+    """The line that shows the kind, and other kinds of the configuration."""
     nginx_choice: str = ""
-    """Which nginx of the host was taken, and why, as its facts say."""
+    """The chosen nginx of the host, with the reason, from the facts."""
     headline: str = ""
-    """What this host cannot do of what is asked for, whatever is decided; empty for nothing."""
+    """Demand that the host cannot meet with any settings; empty without any."""
     binding: str = ""
-    """What binds first, with its figure, and what is not known of it."""
+    """The first limit with its figure, and the unknowns."""
     bindings: list[BindingResource] = []
-    """Every resource whose most is known, the least first."""
+    """Every resource with a known ceiling, the lowest first."""
     decisions: list[Decision] = []
     unknown: list[Unknown] = []

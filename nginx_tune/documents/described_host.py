@@ -35,22 +35,22 @@ MOST_DISKS = 1024
 
 
 class DescribedDisk(Part, frozen=True, kw_only=True):
-    """One disk, or several alike."""
+    """One disk, or several equal ones."""
 
     kind: str
     """A class of disk (``hdd``, ``ssd``, ``nvme``, …), a cloud's volume with the reads and bytes a
     second that were bought (``gp3,6000,250m``), or a file system of the network (``nfs``)."""
     name: str = ""
-    """As the kernel has it, with a number behind it where ``count`` is more than one; empty for
+    """The kernel's name, followed by a number where ``count`` is more than one; empty for
     ``disk1``, ``disk2``, …"""
     count: Annotated[int, Meta(ge=1, le=MOST_DISKS)] = 1
     size: DescribedSize | None = None
-    """Of each."""
+    """Size of each disk."""
     read_ahead: DescribedSize | None = None
 
 
 class DescribedDirectory(Part, frozen=True, kw_only=True):
-    """A directory of the data, where it lies and what is in it."""
+    """A data directory, its storage and its content."""
 
     path: str
     disks: list[str] = []
@@ -58,43 +58,43 @@ class DescribedDirectory(Part, frozen=True, kw_only=True):
     of them, or else all disks under the only directory, or all directories on the only disk."""
     filesystem: str | None = None
     mount_point: str | None = None
-    """Where the file system is mounted; null: at the path."""
+    """Mount point of its file system; null for the path itself."""
     size: DescribedSize | None = None
-    """Of the file system; null: that of the disk, where it is one alone."""
+    """Size of the file system; null for that of its single disk."""
     free: DescribedSize | None = None
     read_ahead: DescribedSize | None = None
-    """Of the device that the file system is on; null: that of the disk, where it is one alone."""
+    """Read-ahead of the file system's device; null for that of its single disk."""
     bytes: DescribedSize | None = None
-    """Of the files in it."""
+    """Bytes of its files."""
     files: Count | None = None
     requests: Number | None = None
-    """Requests for them, in proportion to those of the other directories."""
+    """Requests for its files, in proportion to those of the other directories."""
 
 
 class DescribedHost(Document, frozen=True, kw_only=True, tag="nginx-tune/host/1"):
-    """What somebody says of a host, its data and its traffic; null is not known."""
+    """A described host with its data and traffic; null values are not known."""
 
     cpus: Number | None = None
-    """CPUs' worth of time that nginx can use."""
+    """CPUs that nginx can use, by time."""
     memory: DescribedSize | None = None
     page_cache: DescribedSize | None = None
-    """What of the memory can hold file data; null: nine tenths of it."""
+    """Memory for file data; null for nine tenths of the memory."""
     link: DescribedSize | None = None
-    """Bits a second, or a text such as ``10G``."""
+    """Bits per second, or a text such as ``10G``."""
     nginx_version: str | None = None
     disks: list[DescribedDisk] = []
     directories: list[DescribedDirectory] = []
     facts: dict[str, Any] = {}
-    """Anything else, in the words of the facts document."""
+    """Other values, as in the facts document."""
     kind: Kind | None = None
     data: DescribedSize | None = None
-    """Bytes of all that is served; null where ``directories`` say it."""
+    """Bytes of all served data; null where ``directories`` have them."""
     mean_size: DescribedSize | None = None
-    """Mean size of what is asked for."""
+    """Mean size of a requested object."""
     clients: Number | None = None
-    """Requests in flight at once at the busy time."""
+    """Requests in flight at the peak."""
     rate: Number | None = None
-    """Requests a second at the busy time."""
+    """Requests per second at the peak."""
 
 
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp])(i?b)?|b)?", re.IGNORECASE)

@@ -98,27 +98,27 @@ class Running(Part, frozen=True, kw_only=True):
     conf_path: str | None = None
     prefix: str | None = None
     given: str = ""
-    """Directives that its command line gives (``-g``); values of ``env`` left out."""
+    """Directives from its command line (``-g``), without values of ``env``."""
     workers: list[Worker] = []
     other_masters: Annotated[list[int], VOLATILE] = []
     """Process ids of further nginx masters on this host."""
     other_mount_namespace: bool | None = None
-    """True when it sees other files than the reader: in a container, say, or a chroot."""
+    """True if it sees other files than the reader, as in a container or a chroot."""
     other_network_namespace: bool | None = None
     cpus_allowed: str | None = None
-    """Of the master; workers inherit it."""
+    """CPUs allowed for the master, which workers inherit."""
     age_seconds: Annotated[float | None, VOLATILE] = None
     generations: Annotated[int | None, VOLATILE] = None
-    """Sets of workers that live, each of one start or reload; more than one: connections keep
-    old workers alive."""
+    """Worker generations alive, one per start or reload; more than one where connections keep old
+    workers alive."""
     reloaded: Annotated[bool | None, VOLATILE] = None
-    """Whether the workers are of a later reload than the master's start."""
+    """True if the master has reloaded since its start."""
     leaving_workers: Annotated[int, VOLATILE] = 0
     """Workers of an earlier generation that are shutting down."""
     modules: list[str] | None = None
-    """Dynamic modules that it has loaded, by file."""
+    """Files of its loaded dynamic modules."""
     ktls_connections: Annotated[int | None, VOLATILE] = None
-    """Connections whose sending the kernel encrypts now, in its network namespace."""
+    """Connections that the kernel encrypts now, in its network namespace."""
 
 
 class Instance(Part, frozen=True, kw_only=True):
@@ -127,27 +127,27 @@ class Instance(Part, frozen=True, kw_only=True):
     pid: Annotated[int, VOLATILE]
     binary: str | None = None
     conf_path: str | None = None
-    """As on its command line; null when it took the compiled-in one."""
+    """Path on its command line; null for the compiled-in one."""
     workers: int = 0
     other_mount_namespace: bool | None = None
 
 
 IN_CONTAINER = "in a container or a chroot"
-"""In the reason of a master that has another root than who looks."""
+"""Part of the reason for a master with another root than the reader's."""
 
 
 class NginxCandidate(Part, frozen=True, kw_only=True):
-    """An nginx that could have been meant."""
+    """An nginx that may be the intended one."""
 
     binary: str = ""
-    """Where its program lies, or the name of one that was looked for; empty when not known."""
+    """Path of its program, or the name that was searched for; empty when not known."""
     source: Literal["named", "running", "installed"]
     pid: Annotated[int, VOLATILE] = 0
-    """Of its master; 0 for one that does not run."""
+    """Process id of its master; 0 if it does not run."""
     chosen: bool = False
-    """Whether its program is the nginx that is meant."""
+    """True if its program is the intended nginx."""
     reason: str = ""
-    """Why it was chosen or not."""
+    """The reason for or against it."""
 
 
 class Nginx(Part, frozen=True, kw_only=True):
@@ -159,59 +159,58 @@ class Nginx(Part, frozen=True, kw_only=True):
     version: str | None = None
     """The product's own version."""
     nginx_version: str | None = None
-    """The nginx version that features are judged by."""
+    """The nginx version that determines features."""
     flags: list[str] = []
     """Configure arguments without their values for compiler options, e.g. ``--with-threads``."""
     conf_path: str | None = None
     prefix: str | None = None
     error_log_path: str | None = None
     user: str | None = None
-    """Of its configuration, ``user``, and the group if there is one; null when that was not read
-    or does not say."""
+    """User and group of its configuration; null where it was not read or has no ``user``."""
     mime_types_path: str | None = None
     """The file of media types that its configuration includes; null as for ``user``."""
     gzip: list[str] | None = None
     """The ``gzip`` lines of http in its configuration that can be written elsewhere, such as
     ``gzip on``; null as for ``user``."""
     tcp_nopush: bool | None = None
-    """Whether http in its configuration says ``tcp_nopush on``; null as for ``user``."""
+    """True if http in its configuration has ``tcp_nopush on``; null as for ``user``."""
     pid_path: str | None = None
     libc: str | None = None
-    """``glibc`` or ``musl``: they count CPUs each by a rule of their own."""
+    """``glibc`` or ``musl``, which count CPUs differently."""
     libc_version: str | None = None
     openssl: str | None = None
     """The TLS library it runs with, e.g. ``OpenSSL 3.0.15``."""
     openssl_built: str | None = None
-    """The one it was built with."""
+    """The TLS library that it was built with."""
     running: Running | None = None
     instances: list[Instance] = []
-    """Every master that can be seen; ``running`` is the one that was looked at (``--pid``)."""
+    """All visible masters; ``running`` is the examined one (``--pid``)."""
     choice: Annotated[str, VOLATILE] = ""
-    """Which one was taken, and why, in a sentence; empty when there is none."""
+    """The chosen master with the reason, in a sentence; empty without one."""
     candidates: list[NginxCandidate] = []
-    """What could have been meant: the chosen one, and why the others were not."""
+    """All candidates with the reason for or against each."""
     may_run: bool = True
-    """Whether the program may be run; one of somebody else's or in a container is only read."""
+    """True if the program may be run; another user's or a container's is only read."""
 
 
 class AccessLog(Part, frozen=True, kw_only=True):
-    """An access log of the configuration that the host's nginx has."""
+    """An access log in the configuration of the host's nginx."""
 
     path: str
-    """As nginx opens it."""
+    """Path as nginx opens it."""
     is_file: bool
-    """Whether it is a plain file, or not there yet; false for a pipe, a terminal, a device or a
-    link to one, as ``/var/log/nginx/access.log`` is in the official images."""
+    """True for a regular file or a missing one; false for a pipe, a terminal, a device or a link to
+    one, such as ``/var/log/nginx/access.log`` in the official images."""
 
 
 class ErrorLog(Part, frozen=True, kw_only=True):
-    """What an nginx error log says about what workers ran out of."""
+    """Messages of an nginx error log on exhausted resources."""
 
     path: str
     pool_overflow: Annotated[dict[str, int], VOLATILE] = {}
     """Lines ``thread pool "NAME" queue overflow`` by pool name, in the part that was read."""
     connections_exhausted: Annotated[dict[str, int], VOLATILE] = {}
-    """Lines ``N worker_connections are not enough`` by N: each is a refused connection."""
+    """Lines ``N worker_connections are not enough`` by N, each a refused connection."""
     operations_too_slow: Annotated[int, VOLATILE] = 0
     """Lines ``thread operation took too long`` (a minute; nginx 1.25.4 and later)."""
     messages: Annotated[list[LoggedMessage], VOLATILE] = []
@@ -222,7 +221,7 @@ class ErrorLog(Part, frozen=True, kw_only=True):
 
 
 class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
-    """What is known about a host."""
+    """All facts of a host."""
 
     kernel: Kernel = Kernel()
     cpu: Cpu = Cpu()
@@ -236,14 +235,14 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
     """Listening TCP addresses of the network namespace of the running nginx, else the reader's."""
     error_logs: list[ErrorLog] = []
     access_logs: list[AccessLog] = []
-    """What the access logs are that could be looked at; empty where none was."""
+    """The access logs that could be examined."""
     unknown: list[Unknown] = []
     declared: bool | UnsetType = UNSET
-    """Left out of what was read of a host; true where somebody described it."""
+    """True for a described host; omitted for facts that were read."""
 
 
 def with_nginx_version(facts: Facts | None, version: str) -> Facts:
-    """The facts with that version; of its build nothing is known unless the facts say it."""
+    """The facts with that version; its build stays as known."""
     known = facts if facts is not None else Facts()
     nginx = replace(
         known.nginx,

@@ -17,28 +17,28 @@ class Kernel(Part, frozen=True, kw_only=True):
     features: dict[str, bool | None] = {}
     """``epollexclusive``, ``cachestat``, ``tcp_migrate_req``, ``tls``, … ; null when not known."""
     sysctls: dict[str, str] = {}
-    """As the kernel spells them, e.g. ``net.core.somaxconn``. Those of a network namespace are of
-    that of the running nginx, and left out where it has one of its own that could not be asked."""
+    """Values by name, e.g. ``net.core.somaxconn``. Network sysctls are from the network namespace
+    of the running nginx, and omitted where that could not be read."""
 
 
 _FEW_PERIODS = 100
-"""Of a tenth of a second each, as the kernel has them by default: fewer say little."""
+"""Fewest periods, of a tenth of a second by default, for a share."""
 
 
 class Throttled(Part, frozen=True, kw_only=True):
-    """What a CPU quota held back since its control group is there."""
+    """Throttling by a CPU quota since its cgroup exists."""
 
     directory: str
-    """Of the group and those above it, the one that was held back longest."""
+    """The cgroup that was throttled longest, among its own and those above."""
     periods: Annotated[int, VOLATILE]
-    """In which something of the group wanted to run."""
+    """Periods in which the group had something to run."""
     throttled_periods: Annotated[int, VOLATILE]
     throttled_seconds: Annotated[float, VOLATILE]
-    """Of all its CPUs, added."""
+    """Throttled time, added over all its CPUs."""
 
     @property
     def ratio(self) -> float | None:
-        """Share of the periods in which it was held back; null of fewer than ten seconds."""
+        """Share of throttled periods; null for fewer than ten seconds."""
         return self.throttled_periods / self.periods if self.periods >= _FEW_PERIODS else None
 
 
@@ -46,40 +46,41 @@ class Cpu(Part, frozen=True, kw_only=True):
     """Processors this process (or the running nginx master) may use."""
 
     online: int | None = None
-    """What ``worker_processes auto`` gives with glibc (NGINX: ngx_posix_init.c, ngx_ncpu)."""
+    """Online CPUs: the value of ``worker_processes auto`` with glibc (ngx_posix_init.c, ngx_ncpu).
+    """
     cpuset: int | None = None
     """CPUs in the cpuset and affinity mask."""
     quota_cpus: float | None = None
     """cgroup CPU quota in CPUs; null when there is none."""
     effective: float | None = None
-    """The least of the three: CPUs' worth of time that can really be used."""
+    """The lowest of the three: CPUs that can be used, by time."""
     model: str | None = None
     threads_per_core: int | None = None
-    """2 with simultaneous multithreading: the CPUs that are counted share cores."""
+    """2 with simultaneous multithreading, where CPUs share cores."""
     numa_nodes: int | None = None
     throttled: Throttled | None = None
-    """By the quota of the control group of the running nginx, else of the reader."""
+    """Throttling in the cgroup of the running nginx, else of the reader."""
     steal_ratio: Annotated[float | None, VOLATILE] = None
-    """Share of all CPU time since the host came up in which a hypervisor ran others instead."""
+    """Share of all CPU time since boot that the hypervisor gave to others."""
     frequency_driver: str | None = None
     """``intel_pstate``, ``acpi-cpufreq``, …; guests mostly have none."""
     governors: list[str] = []
-    """Of the CPUs' frequencies, each once, sorted."""
+    """The distinct frequency governors of the CPUs, sorted."""
     isolated: int | None = None
-    """Of the CPUs in ``cpuset`` those between which the scheduler moves nothing (isolcpus)."""
+    """CPUs in ``cpuset`` that the scheduler does not balance (isolcpus)."""
     auto_workers: int | None = None
-    """What ``worker_processes auto`` becomes for this nginx, by the rule of its C library."""
+    """The value of ``worker_processes auto`` for this nginx and its C library."""
     auto_workers_reason: str = ""
     fitting_workers: int | None = None
-    """As many workers as can run at once: ``effective`` rounded up."""
+    """Workers that can run at once: ``effective`` rounded up."""
 
 
 class Swap(Part, frozen=True, kw_only=True):
-    """A place that memory is moved to."""
+    """A swap device or file."""
 
     path: str
     kind: Literal["zram", "partition", "file"]
-    """``zram`` compresses into memory: slow, but no disk is waited for."""
+    """``zram`` compresses into memory: slow, but without a disk."""
     size_bytes: int
     used_bytes: Annotated[int, VOLATILE]
 
@@ -91,51 +92,50 @@ class Memory(Part, frozen=True, kw_only=True):
     available_bytes: Annotated[int | None, VOLATILE] = None
     cgroup_version: int | None = None
     cgroup_limit_bytes: int | None = None
-    """The least limit of the memory cgroup and all its ancestors; null when unlimited."""
+    """The lowest limit of the memory cgroup and its ancestors; null when unlimited."""
     cgroup_limit_path: str | None = None
     """The cgroup that sets that limit."""
     cgroup_usage_bytes: Annotated[int | None, VOLATILE] = None
     """Anonymous memory already charged there (not reclaimable page cache)."""
     page_cache_limit_bytes: Annotated[int | None, VOLATILE] = None
-    """What the page cache can hold for nginx: the lesser of MemAvailable and the limit's rest."""
+    """Page cache for nginx: the lower of MemAvailable and the rest of the limit."""
     page_cache_limit_reason: str = ""
     names_apart: bool = False
-    """Whether inodes and directory entries of what is served are charged elsewhere, so that they
-    take nothing of that limit."""
+    """True if inodes and directory entries of served files are charged elsewhere, and take nothing
+    of that limit."""
     consumers: Annotated[dict[str, int], VOLATILE] = {}
-    """Bytes that the page cache cannot have now: ``anonymous``, ``shared`` (tmpfs too),
-    ``kernel``, ``huge_pages``."""
+    """Bytes that the page cache cannot use now: ``anonymous``, ``shared`` (with tmpfs), ``kernel``,
+    ``huge_pages``."""
     dirty_bytes: Annotated[int | None, VOLATILE] = None
-    """Written by programs and not yet by the kernel."""
+    """Dirty memory: written by programs and not yet by the kernel."""
     dirty_background_bytes: Annotated[int | None, VOLATILE] = None
-    """From here on the kernel writes back in the background."""
+    """Dirty memory from which the kernel writes back in the background."""
     dirty_limit_bytes: Annotated[int | None, VOLATILE] = None
-    """From here on a program that writes is made to wait."""
+    """Dirty memory from which a writing program must wait."""
     arc_bytes: Annotated[int | None, VOLATILE] = None
-    """What the ARC of ZFS holds; it is no part of the page cache."""
+    """Size of the ZFS ARC, which is not part of the page cache."""
     arc_limit_bytes: int | None = None
     swaps: list[Swap] = []
     transparent_huge_pages: str | None = None
     """``always``, ``madvise`` or ``never``."""
     huge_page_defrag: str | None = None
-    """When a fault that could have a huge page waits until memory was moved for it: ``always``,
-    ``madvise``, ``defer``, …"""
+    """Compaction on a page fault for a huge page: ``always``, ``madvise``, ``defer``, …"""
 
 
 class Limits(Part, frozen=True, kw_only=True):
-    """Descriptor limits an nginx started here would meet."""
+    """Descriptor limits of an nginx started here."""
 
     nofile_of: Literal["nginx", "unit", "reader"] | None = None
-    """Whose ``nofile_soft`` and ``nofile_hard`` are: the running nginx's, those of the systemd unit
-    that starts it, or those of whoever read the facts, which say little about nginx; null is not
-    known."""
+    """The source of ``nofile_soft`` and ``nofile_hard``: the running nginx, the systemd unit that
+    starts it, or the reader of the facts, whose limits say little about nginx; null when not known.
+    """
     nofile_soft: int | None = None
     nofile_hard: int | None = None
     nr_open: int | None = None
-    """``fs.nr_open``: the ceiling for any process's hard limit."""
+    """``fs.nr_open``: the largest hard limit of any process."""
     file_max: int | None = None
     can_raise: bool | None = None
-    """Whether the hard limit can be raised (CAP_SYS_RESOURCE in the first user namespace)."""
+    """True if the hard limit can be raised (CAP_SYS_RESOURCE in the initial user namespace)."""
 
 
 class Queues(Part, frozen=True, kw_only=True):
@@ -146,13 +146,13 @@ class Queues(Part, frozen=True, kw_only=True):
     rps: int = 0
     """Receive queues whose packets the kernel spreads over CPUs (``rps_cpus`` is set)."""
     rss: int | None = None
-    """Queues that the device itself spreads packets over (ethtool channels: combined and rx)."""
+    """Receive queues of the device (ethtool channels: combined and rx)."""
     xps: int = 0
-    """Send queues that some CPUs send by (``xps_cpus`` is set)."""
+    """Send queues assigned to CPUs (``xps_cpus`` is set)."""
 
 
 class Rings(Part, frozen=True, kw_only=True):
-    """Received packets that a link's driver holds; 0 where it does not tell."""
+    """Sizes of a link's receive ring, in packets; 0 where the driver does not report it."""
 
     rx: int = 0
     rx_max: int = 0
@@ -167,70 +167,70 @@ class Link(Part, frozen=True, kw_only=True):
     state: str | None = None
     speed_bits_per_second: int | None = None
     speed_reason: str = ""
-    """Where the speed comes from, or why it is unknown."""
+    """The source of the speed, or the reason why it is unknown."""
     mtu: int | None = None
     lower: list[str] = []
-    """Links under it: ports of a bond or bridge, the carrier of a VLAN."""
+    """Links below it: ports of a bond or bridge, the carrier of a VLAN."""
     driver: str = ""
     queues: Queues | None = None
     rings: Rings | None = None
     offloads: dict[str, bool] = {}
     """``tso``, ``gso``, ``gro``, ``sg``."""
     qdisc: str | None = None
-    """The queue discipline at its root: ``mq``, ``fq_codel``, ``noqueue``, ``tbf``, …"""
+    """Root queue discipline: ``mq``, ``fq_codel``, ``noqueue``, ``tbf``, …"""
     numa_node: int | None = None
-    """That its bus hangs on; null on a host of one node."""
+    """NUMA node of its bus; null on a host with one node."""
     interrupts: int | None = None
-    """Interrupts that it has."""
+    """Number of its interrupts."""
     interrupt_cpus: Annotated[int | None, VOLATILE] = None
-    """CPUs that these go to now."""
+    """CPUs that handle them now."""
     missed_packets: Annotated[int | None, VOLATILE] = None
-    """That came when its receive ring had no room, since it is there."""
+    """Packets that found its receive ring full, since it exists."""
 
 
 class Softnet(Part, frozen=True, kw_only=True):
-    """What the CPUs did with received packets since the host came up."""
+    """Handling of received packets by the CPUs since boot."""
 
     processed: Annotated[int, VOLATILE]
     dropped: Annotated[int, VOLATILE]
-    """For a full backlog of a CPU (RPS, veth, loopback)."""
+    """Packets dropped for a full backlog of a CPU (RPS, veth, loopback)."""
     squeezed: Annotated[int, VOLATILE]
-    """Times that packets were left when the time or the budget of a turn was up."""
+    """Turns that ended with packets left, by time or budget."""
 
 
 class Tcp(Part, frozen=True, kw_only=True):
-    """What TCP did and holds, in the network namespace of nginx."""
+    """TCP counters and memory in the network namespace of nginx."""
 
     segments_sent: Annotated[int | None, VOLATILE] = None
     segments_retransmitted: Annotated[int | None, VOLATILE] = None
     time_wait: Annotated[int | None, VOLATILE] = None
-    """Connections that ended in the last minute and still hold their addresses and ports."""
+    """Connections in TIME_WAIT, which still occupy their addresses and ports."""
     memory_pages: Annotated[int | None, VOLATILE] = None
-    """Pages that the buffers of all sockets of the kernel hold."""
+    """Pages in the buffers of all sockets."""
     memory_pressure_pages: int | None = None
-    """From here on (``tcp_mem``) buffers are kept small."""
+    """Pages from which buffers are kept small (``tcp_mem``)."""
     memory_limit_pages: int | None = None
-    """From here on segments are dropped."""
+    """Pages from which segments are dropped."""
 
 
 class Network(Part, frozen=True, kw_only=True):
-    """Network links, and what was dropped before nginx saw it."""
+    """Network links, and drops before nginx."""
 
     links: list[Link] = []
     somaxconn: int | None = None
-    """Now, in the network namespace of nginx: the ceiling of backlogs yet to come."""
+    """Current value in the network namespace of nginx, which limits new backlogs."""
     listen_overflows: Annotated[int | None, VOLATILE] = None
-    """Of that namespace since it is there: a full accept queue turned a connection away."""
+    """Connections that found an accept queue full, since the namespace exists."""
     listen_drops: Annotated[int | None, VOLATILE] = None
-    """The same, with every other reason to drop at a listening socket."""
+    """All drops at listening sockets, since the namespace exists."""
     syn_queue_drops: Annotated[int | None, VOLATILE] = None
     """SYNs dropped for a full queue of half-open connections (only without syncookies)."""
     softnet: Softnet | None = None
     tcp: Tcp = Tcp()
     conntrack_entries: Annotated[int | None, VOLATILE] = None
-    """Connections that the packet filter follows, in the reader's network namespace."""
+    """Connections tracked by the packet filter, in the reader's network namespace."""
     conntrack_limit: int | None = None
-    """New connections are dropped from here on."""
+    """Tracked connections from which new ones are dropped."""
 
 
 class ListenSocket(Part, frozen=True, kw_only=True):
@@ -240,36 +240,35 @@ class ListenSocket(Part, frozen=True, kw_only=True):
     port: int
     inode: int = 0
     backlog: int | None = None
-    """The effective one: what listen(2) was given, cut to somaxconn as it was at that time."""
+    """Effective backlog: the argument of listen(2), capped at somaxconn at that time."""
     accept_queue: int | None = None
-    """Connections that wait to be accepted."""
+    """Connections waiting to be accepted."""
     drops: int | None = None
-    """Connections dropped at this socket since it listens."""
+    """Connections dropped at this socket since it has been listening."""
 
 
 class Listening(Part, frozen=True, kw_only=True):
-    """The listening sockets of one network namespace, and what bounds them."""
+    """The listening sockets of one network namespace, and their limits."""
 
     sockets: list[ListenSocket] = []
     somaxconn: int | None = None
-    """Of that namespace, now."""
+    """Current value of the namespace."""
     sysctls: dict[str, str] | None = None
-    """Those that this namespace has for itself, as read; null where nobody asked, and of the
-    reader's own."""
+    """Sysctls of this namespace; null where they were not read, and for the reader's own."""
 
 
 class Listener(Part, frozen=True, kw_only=True):
-    """An address that is listened on, with all its sockets (``reuseport`` has one per worker)."""
+    """A listening address with all its sockets (with ``reuseport`` one per worker)."""
 
     address: str
     port: int
     sockets: int = 1
     backlog: int | None = None
-    """Effective, the least of its sockets."""
+    """The smallest effective backlog of its sockets."""
     accept_queue: Annotated[int | None, VOLATILE] = None
-    """Connections that wait to be accepted, over all its sockets."""
+    """Connections waiting to be accepted, on all its sockets."""
     longest_accept_queue: Annotated[int | None, VOLATILE] = None
     drops: Annotated[int | None, VOLATILE] = None
-    """Connections dropped since it listens, over all its sockets."""
+    """Connections dropped since it has been listening, on all its sockets."""
     of_nginx: bool | None = None
-    """Whether the running nginx holds it."""
+    """True if it belongs to the running nginx."""

@@ -29,7 +29,7 @@ class CurvePoint(Part, frozen=True, kw_only=True):
     """Quantiles with fewer than ten reads beyond them are null."""
     max_seconds: float | None = None
     reads: int | None = None
-    """How many reads the point stands on."""
+    """Number of reads measured for the point."""
     deviation_ratio: float | None = None
     """Standard deviation of the rate over parts of the measured time, relative to the rate."""
     error_ratio: float | None = None
@@ -48,22 +48,22 @@ class Sweep(Part, frozen=True, kw_only=True):
     """Depth past which reads per second gain less than 5 % or p99 doubles; null for a plateau
     from depth 1, and where the rate still grows at the last depth."""
     knee_reason: str = ""
-    """Why the knee is there, or why there is none."""
+    """The reason for the knee, or for its absence."""
     plateau_reads_per_second: float | None = None
-    """The rate that more depth does not pass; null where it still grows at the last depth."""
+    """The highest rate at any depth; null where it still grows at the last depth."""
 
 
 class Curve(Sweep, frozen=True, kw_only=True):
-    """A disk's behaviour under random reads of the size that nginx makes."""
+    """A disk's random-read curve for the read size of nginx."""
 
     small_reads: Sweep | None = None
     """The same with reads of 4 KiB."""
     sequential_bytes_per_second: float | None = None
-    """One stream that reads on, a read after the other."""
+    """Rate of a single sequential stream."""
     target: str = ""
-    """What was read."""
+    """Device or file that was read."""
     notes: list[str] = []
-    """What to know before the numbers are believed."""
+    """Caveats about the numbers."""
     provenance: Provenance = "measured"
 
 
@@ -75,12 +75,12 @@ class SharedCurve(Part, frozen=True, kw_only=True):
 
 
 class DiskProbe(Part, frozen=True, kw_only=True):
-    """What probing the disks under some paths gave."""
+    """Result of probing the disks under some paths."""
 
     disks: list[str]
     curve: Curve | None = None
     reason: str = ""
-    """Why there is no curve."""
+    """The reason for a missing curve."""
 
 
 SHARED_FOLDERS: Final = frozenset(
@@ -88,16 +88,16 @@ SHARED_FOLDERS: Final = frozenset(
         "vboxsf", "vmhgfs", "hgfs", "vmhgfs-fuse", "prl_fs", "9p", "virtiofs", "osxfs", "grpcfuse",
     }
 )  # fmt: skip
-"""There sendfile serves stale or short files."""
+"""File systems on which sendfile returns stale or truncated files."""
 
 
 def is_shared_folder(filesystem: str | None) -> bool:
-    """Tell whether a file system is one of them, by its own name or as one of FUSE."""
+    """True for a shared folder, by its own name or as a FUSE type."""
     return filesystem is not None and filesystem.removeprefix("fuse.") in SHARED_FOLDERS
 
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
-"""File systems without a disk: what they hold is always resident."""
+"""File systems in memory, always resident."""
 NETWORK_FILESYSTEMS: Final = frozenset(
     {
         "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ceph", "afs", "lustre", "gpfs",
@@ -107,13 +107,13 @@ NETWORK_FILESYSTEMS: Final = frozenset(
         "fuse.seaweedfs",
     }
 )  # fmt: skip
-"""Their files lie on other hosts: those can replace them, and a server can stall."""
+"""File systems on other hosts, which can replace files and may stall."""
 
 DiskClass = Literal["hdd", "ssd", "nvme", "card", "network", "virtual", "memory", "unknown"]
 
 
 class PathStorage(Part, frozen=True, kw_only=True):
-    """Where a path's bytes live."""
+    """Storage of a path."""
 
     path: str
     mount_point: str | None = None
@@ -125,24 +125,23 @@ class PathStorage(Part, frozen=True, kw_only=True):
     """Block devices from the file system down to the leaves, each once."""
     leaf_disks: list[str] = []
     read_ahead_bytes: int | None = None
-    """Of the device that the file system is on."""
+    """Read-ahead of the file system's device."""
     size_bytes: int | None = None
-    """Of the file system (statvfs), which is seldom as large as the disks under it: a partition, a
-    volume, a RAID, a quota that its file system tells."""
+    """Size of the file system (statvfs), which often differs from that of its disks: a partition, a
+    volume, a RAID, a quota."""
     available_bytes: Annotated[int | None, VOLATILE] = None
-    """Of these, what an ordinary user can still write."""
+    """Bytes that an ordinary user can still write."""
     seen_by_nginx: bool = False
-    """True when the path was followed through the mounts of an nginx that lives in others than
-    the reader (a container)."""
+    """True if the path was resolved in the mount namespace of an nginx, such as in a container."""
     reason: str = ""
-    """Why ``leaf_disks`` is empty or doubtful."""
+    """The reason why ``leaf_disks`` is empty or doubtful."""
 
 
 class Volume(Part, frozen=True, kw_only=True):
-    """The volume of a cloud that a disk is. Nothing on the host tells: its operator declares it."""
+    """The cloud volume behind a disk, as declared by the operator."""
 
     type: str | None = None
-    """As the cloud spells it: ``gp3``, ``io2``, ``pd-balanced``, ``premium``, …"""
+    """The provider's name: ``gp3``, ``io2``, ``pd-balanced``, ``premium``, …"""
     reads_per_second: Number | None = None
     """Provisioned for it."""
     bytes_per_second: Number | None = None
@@ -158,28 +157,28 @@ class Disk(Part, frozen=True, kw_only=True):
     size_bytes: int | None = None
     model: str | None = None
     rotational: bool | None = None
-    """What the kernel prints; never proof (virtio always says 1)."""
+    """The kernel's value, which is no proof (virtio always has 1)."""
     scheduler: str | None = None
     nr_requests: int | None = None
     hardware_queues: int | None = None
     depth: int | None = None
     """nr_requests × hardware queues."""
     device_queue_depth: int | None = None
-    """Commands that the device itself takes at once (SCSI and SATA only)."""
+    """Commands in the device's own queue (SCSI and SATA only)."""
     read_ahead_bytes: int | None = None
     numa_node: int | None = None
-    """That the disk's bus hangs on; null on a host of one node."""
+    """NUMA node of the disk's bus; null on a host with one node."""
     utilisation_ratio: Annotated[float | None, VOLATILE] = None
-    """Share of the time that it was busy, over the second that it was watched."""
+    """Share of busy time, over the second that it was observed."""
     paths: list[str] = []
-    """Devices that lead to the same disk (multipath)."""
+    """Devices of the same disk (multipath)."""
     volume: Volume | UnsetType = UNSET
-    """Declared where it is a cloud's; left out elsewhere."""
+    """The declared cloud volume; omitted for other disks."""
     curve: Annotated[Curve | None, VOLATILE] = None
 
 
 class Layer(Part, frozen=True, kw_only=True):
-    """A block device that stands on others."""
+    """A block device on top of others."""
 
     name: str
     kind: str
@@ -197,7 +196,7 @@ class Array(Part, frozen=True, kw_only=True):
     level: str | None = None
     members: int | None = None
     degraded: int | None = None
-    """Members that are missing or have failed."""
+    """Number of missing or failed members."""
     sync_action: str | None = None
     """``idle``, ``resync``, ``recover``, ``check``, ``repair``, ``reshape``, ``frozen``."""
     sync_done_ratio: Annotated[float | None, VOLATILE] = None
@@ -209,13 +208,13 @@ class Storage(Part, frozen=True, kw_only=True):
     paths: list[PathStorage] = []
     disks: list[Disk] = []
     layers: list[Layer] = []
-    """Every device of a stack that is no leaf, by name."""
+    """Every device of a stack except leaf disks, by name."""
     arrays: list[Array] = []
     shared_curves: list[SharedCurve] = []
-    """Curves of leaf disks that were measured as one: an array, say."""
+    """Curves of leaf disks that were measured together, such as an array."""
     independent_disk_count: int | None = None
-    """Groups of paths that share no leaf disk with another group: what per-disk pools stand on.
-    Counted over the paths that were asked for, or over all data mounts when none was."""
+    """Groups of paths that share no leaf disk with another group, as per-disk pools need. Counted
+    over the requested paths, or over all data mounts without any."""
 
 
 class SizeBucket(Part, frozen=True, kw_only=True):
@@ -247,11 +246,11 @@ class Residency(Part, frozen=True, kw_only=True):
     method: Literal["cachestat", "mincore", "none"] = "none"
     trusted: bool = False
     reason: str = ""
-    """Why it is not trusted or not known."""
+    """The reason why it is not trusted or not known."""
     coverage_ratio: Number | None = None
-    """Share of the bytes that was asked about."""
+    """Share of the bytes that was examined."""
     error_ratio: Number | None = None
-    """The ratio is this close to the truth, 19 times in 20; 0 when every file was asked."""
+    """95 % error of the ratio; 0 when every file was examined."""
 
 
 class Dataset(Part, frozen=True, kw_only=True):
@@ -261,27 +260,27 @@ class Dataset(Part, frozen=True, kw_only=True):
     files: Annotated[Count | None, VOLATILE] = None
     bytes: Annotated[Bytes | None, VOLATILE] = None
     allocated_bytes: Annotated[Bytes | None, VOLATILE] = None
-    """What the file system keeps of them: less than ``bytes`` where files are sparse or
-    compressed; a hole is read without the disk, and takes page cache all the same."""
+    """Bytes allocated on disk: less than ``bytes`` where files are sparse or compressed. A hole is
+    read without the disk, but takes page cache too."""
     complete: bool = True
-    """False when the scan's time budget ran out: files and bytes are then lower bounds."""
+    """False if the scan's time budget ran out; files and bytes are then lower bounds."""
     reason: str = ""
-    """Why it is not complete, or what was left out."""
+    """The reason why it is not complete, or the omitted parts."""
     directories: Annotated[Count, VOLATILE] = 0
-    """Directories that were read, the first one too; 0 where nobody counted them."""
+    """Directories that were read, including the first; 0 where they were not counted."""
     sizes: Annotated[Sizes | None, VOLATILE] = None
     sample_ratio: Annotated[Ratio, VOLATILE] = 1.0
-    """Share of the files whose size was asked; below 1 ``bytes`` and ``sizes`` are estimates."""
+    """Share of files whose size was read; below 1 ``bytes`` and ``sizes`` are estimates."""
     bytes_error_ratio: Annotated[Number | None, VOLATILE] = 0.0
-    """``bytes`` is this close to the truth, relative to itself, 19 times in 20."""
+    """95 % error of ``bytes``, relative to itself."""
     symlinks: Annotated[Count, VOLATILE] = 0
     """Symbolic links met and not followed."""
     hard_links: Annotated[Count, VOLATILE] = 0
-    """Further names of files that were counted already."""
+    """Additional names of files that were counted already."""
     special_files: Annotated[Count, VOLATILE] = 0
     """Sockets, pipes and devices."""
     other_filesystems: Count = 0
-    """Directories on which another file system is mounted; left out."""
+    """Directories with another file system mounted, which are omitted."""
     seen_by_nginx: bool = False
-    """True when it was walked through the mounts of an nginx in another mount namespace."""
+    """True if it was scanned in the mount namespace of an nginx."""
     residency: Annotated[Residency, VOLATILE] = Residency()

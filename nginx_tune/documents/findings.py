@@ -1,4 +1,4 @@
-"""``findings``: the result of an audit; ``baseline``: known faults, not to be told again."""
+"""``findings``: the result of an audit; ``baseline``: known faults to suppress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FileEdit(Part, frozen=True, kw_only=True):
     file: str
     start_byte: int
     end_byte: int
-    """Past the last byte replaced; the same as the start where text is only put in."""
+    """End of the replaced bytes (exclusive); equal to the start for an insertion."""
     text: str
 
 
@@ -35,26 +35,26 @@ class Finding(Part, frozen=True, kw_only=True):
     end_column: int = 1
     """Just past the directive's ``;`` or ``{``."""
     block_line: int | None = None
-    """Where the block that it stands in begins, in this file; 0 outside of any."""
+    """Start of the enclosing block in this file; 0 outside of any."""
     message: str
     why: str
     evidence: list[Evidence] = []
     fix: str
     edits: list[FileEdit] = []
-    """What cures it safely; no edits of two findings of a document touch each other."""
+    """Edits that fix it safely; edits of different findings never touch each other."""
     fingerprint: str = ""
-    """The same for the same fault on another line or machine; unique in a document."""
+    """Stable across lines and machines, and unique in a document."""
 
 
 class NeedsFacts(Part, frozen=True, kw_only=True):
-    """A rule that could not be checked, and what would make it checkable."""
+    """A rule that could not be checked, with the missing facts."""
 
     rule: str
     facts: list[str]
     how: str
-    """The command that gets them, or which files were not read."""
+    """The command that supplies them, or the files that were not read."""
     unread: list[str] = []
-    """The includes that were not read and may hold the answer, as they are written."""
+    """The unread includes that may hold the answer, as written."""
 
 
 class Suppressed(Part, frozen=True, kw_only=True):
@@ -79,27 +79,27 @@ class Unparsed(Part, frozen=True, kw_only=True):
 
 
 class MissingInclude(Part, frozen=True, kw_only=True):
-    """An include of which nothing is here, in a tree that lies elsewhere than on its host."""
+    """An include without any file, in a tree away from its host."""
 
     file: str
     line: int
     reason: str
     path: str = ""
-    """As nginx would look for it: the include's own words, or where a link leads to."""
+    """The path that nginx would open: as in the include, or the target of a link."""
     accepted: str = ""
-    """Why it fails nothing: the pattern of ``--accept-missing`` that takes it, or that it comes
-    with nginx; empty where nothing takes it."""
+    """The reason why it is accepted: a pattern of ``--accept-missing``, or that it comes with
+    nginx; empty where it is not."""
 
 
 class NginxTest(Part, frozen=True, kw_only=True):
-    """What the target's ``nginx -t`` said, run in the sandbox."""
+    """The result of the target's ``nginx -t`` in the sandbox."""
 
     accepted: bool
     messages: list[str] = []
     next_step: str = ""
-    """What to do about a refusal whose words do not say it."""
+    """Advice on a rejection whose message has none."""
     weaker_sandbox: list[str] = msgspec.field(default_factory=list, name="weaker_walls")
-    """Sandbox around nginx that the user gave up where the host cannot have them."""
+    """Parts of the sandbox that the user waived where the host lacks them."""
 
 
 class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1"):
@@ -111,33 +111,33 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     files_parsed: list[str] = []
     files_unparsed: list[Unparsed] = []
     files_missing: list[MissingInclude] = []
-    """What was not read, and so not judged, since it is not here: absent is never empty."""
+    """Missing files, which were neither read nor judged."""
     likely_maps: list[str] = []
-    """``--map`` values by which some of it would be read."""
+    """``--map`` values with which some of them would be found."""
     profile: str = "default"
     nginx_choice: str = ""
-    """Which nginx of this host was taken, and why; empty where none was asked."""
+    """The chosen nginx of this host with the reason; empty where none was needed."""
     nginx_test: NginxTest | None = None
-    """Null when it was not asked for."""
+    """Null unless requested."""
 
     @property
     def unread(self) -> list[MissingInclude]:
-        """The includes that were not read, and that nothing takes."""
+        """The unread includes that are not accepted."""
         return [one for one in self.files_missing if not one.accepted]
 
 
 class KnownFault(Part, frozen=True, kw_only=True):
-    """A fault that was there, as often as it was there."""
+    """A known fault, with its number of occurrences."""
 
     rule: str
     file: str
-    """Relative to the main file's directory where it lies below."""
+    """Path relative to the main file's directory if it is below."""
     fingerprint: str
-    """Of the directive's words, so that moving the line changes nothing."""
+    """Fingerprint of the directive's words, which survives moving the line."""
     count: int = 1
 
 
 class Baseline(Document, frozen=True, kw_only=True, tag="nginx-tune/baseline/1"):
-    """What an audit had found."""
+    """The findings of an earlier audit."""
 
     faults: list[KnownFault] = []
