@@ -67,7 +67,7 @@ def planned(run_cli: RunCli, tmp_path: Path) -> Planned:
 
 
 def test_a_decision_that_a_line_speaks_against_is_named(planned: Planned) -> None:
-    reason = f"http2: {planned.conf}:6 content_by_lua_block: Lua makes no subrequests"
+    reason = f"http2: {planned.conf}:6 content_by_lua_block: Lua cannot make subrequests"
     diff = planned(TLS % "")
     head = [line for line in diff.splitlines() if line.startswith("#")]
     [at] = [n for n, line in enumerate(head) if line.startswith(f"# not written: {reason}")]

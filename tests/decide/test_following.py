@@ -262,7 +262,7 @@ def test_queues_of_their_own_behind_blocked_loops_are_to_go() -> None:
     flags = ["--with-http_ssl_module"]
     d = one(asked(load(), nginx=nginx(flags=flags)), "reuseport")
     assert d.verdict == "disable"
-    assert "Take out listen 80 reuseport" in d.summary
+    assert "Remove listen 80 reuseport" in d.summary
 
 
 def test_numbers_are_raised_or_enough() -> None:

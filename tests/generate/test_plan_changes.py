@@ -186,7 +186,7 @@ def test_the_diff_is_for_patch_and_reads_in_markdown(tmp_path: Path) -> None:
          "loses", "cache loader"),
         ("proxy_cache_path /a keys_zone=c:1m;", "proxy_cache_path /b keys_zone=c:1m;",
          "refused needs", "path"),
-        ("", "proxy_cache_path /srv/cache keys_zone=c:1m;", "needs", "parent directory of /srv/cache"),
+        ("", "proxy_cache_path /srv/cache keys_zone=c:1m;", "needs", "directory of /srv/cache"),
         ("server { listen 80 reuseport; }", "server { listen 80; }", "loses", "reset"),
         ("", "} thread_pool p threads=4; http {", "needs", "TasksMax"),
         ("server { listen 80 reuseport; } } worker_processes 4; events {",

@@ -350,7 +350,7 @@ def test_a_site_that_passes_nothing_on_is_told_why_it_gets_no_cache(tmp_path: Pa
     _, held = adopted(tmp_path, "events {} http { server { listen 80; root /srv; } }")
     key = next(one for one in held.decisions if one.id == "cache-key")
     assert key.settings == []
-    assert "nothing is passed on by proxy_pass" in key.summary
+    assert "nothing is proxied by proxy_pass" in key.summary
 
 
 @pytest.mark.needs("nginx", "root")

@@ -37,7 +37,7 @@ TLS = "events {}\nhttp { server { listen 443 ssl%s; root /srv/1; %s } }"
     ("text", "name", "reason"),
     [
         (TLS % ("", "access_by_lua_file a;"), "http2", "/n.conf:2 access_by_lua_file a: Lua "),
-        (TLS % ("", ""), "http3", "a listener of QUIC goes in by hand"),
+        (TLS % ("", ""), "http3", "add a quic listener yourself"),
         (TLS % ("", "add_header Upgrade a;"), "http3", "/n.conf:2 add_header Upgrade a sends"),
         (f"rtmp {{ }}\n{TLS % ('', '')}", "workers", "/n.conf:1 rtmp is without"),
     ],

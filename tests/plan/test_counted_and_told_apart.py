@@ -27,7 +27,7 @@ WHITELIST = (
 def test_a_limit_of_connections_hinders_whatever_its_key(http: str, server: str) -> None:
     d = held(server, http)
     assert (d.verdict, d.settings) == ("keep", [])
-    assert "counts each request of HTTP/2 in flight as a connection" in d.summary
+    assert "counts each concurrent HTTP/2 request as a connection" in d.summary
     assert held(f"{server} limit_conn_dry_run on;", http).settings
 
 

@@ -141,7 +141,7 @@ def test_an_upstream_asked_as_one_client_or_another_keeps_none(locations: str, l
     decision = kept(conf(locations, more=MAPPED))
     assert lines(decision) == []
     assert line in said(decision)
-    assert "same client" in said(decision)
+    assert "different clients" in said(decision)
     [zone] = [one for one in decision.settings if one.directive == "zone"]
     assert line in zone.reason, "the plan's diff says it beside the upstream"
 
@@ -187,7 +187,7 @@ def test_servers_with_a_process_for_each_connection_are_left_alone(kind: str, gr
     location = f"location / {{ fastcgi_keep_conn on; {kind}_pass app; }}"
     decision = kept(conf(location, group), "measured")
     assert lines(decision) == []
-    assert f"{kind}_pass app: an idle connection can hold one" in said(decision)
+    assert f"{kind}_pass app: an idle connection may occupy one" in said(decision)
     assert ("keepalive 2 stays" in said(decision)) is bool(group)
 
 
@@ -229,7 +229,7 @@ def test_a_number_stays_where_requests_go_to_others_too(more: str) -> None:
     """Those under way are counted together, and idle connections of 60 s may hold few threads."""
     decision = kept(conf(f"{PLAIN} {more}", "keepalive 2; "), "measured")
     assert [one for one in lines(decision) if one.directive == "keepalive"] == []
-    assert "keepalive 2 stays: how many of the requests under way" in said(decision)
+    assert "keepalive 2 stays: the peak of that upstream alone" in said(decision)
     alone = kept(conf(f"{PLAIN} location /b {{ proxy_pass http://app; }}", "keepalive 2; "))
     assert [one.directive for one in lines(alone)][:1] == ["keepalive"]
     assert "keepalive 2 stays" not in said(alone)
@@ -241,7 +241,7 @@ def test_a_number_stays_where_requests_go_to_others_too(more: str) -> None:
 def test_keepalive_0_stays(version: str) -> None:
     decision = kept(conf(PLAIN, "keepalive 0; "), "measured", version)
     assert lines(decision) == []
-    assert "meant to keep none" in said(decision)
+    assert "keepalive 0 turns it off" in said(decision)
 
 
 @each_row(
@@ -284,8 +284,8 @@ def whole(group: tuple[str, str], main: str = "", location: str = "") -> str:
 def test_a_bound_that_each_worker_counts_is_not_made_one_of_all(main: str) -> None:
     d = kept(whole(("", " max_conns=50"), main))
     assert d.settings == []
-    assert "counts in each worker" in said(d)
-    assert "idle connections add to it" in said(d)
+    assert "counts per worker" in said(d)
+    assert "and idle ones count" in said(d)
 
 
 def test_a_bound_that_one_worker_counts_stays_the_same_with_more() -> None:

@@ -46,7 +46,7 @@ def test_a_place_that_asks_more_of_tls_gets_no_connection_of_another(
     decision = kept(conf(text), "measured", version)
     assert lines(decision) == []
     assert line in said(decision)
-    assert "ask the same of the server's TLS, and a kept connection is shared" in said(decision)
+    assert "verify the server's TLS differently, and all requests share" in said(decision)
 
 
 ALIKE = [
@@ -228,13 +228,13 @@ def test_bodies_that_are_passed_on_as_they_come_stay_of_known_length(
     assert ("location /put" in [p.text for one in headers for p in one.places]) is not is_left
     told = [one for one in decision.risks if "stays without proxy_http_version 1.1" in one]
     assert len(told) == is_left
-    assert all("bodies would come to the server chunked" in one for one in told)
+    assert all("would send bodies chunked" in one for one in told)
 
 
 def test_nothing_is_kept_where_all_bodies_are_passed_on_as_they_come() -> None:
     decision = kept(conf(f"location / {{ {UNBUFFERED} proxy_pass http://app; }}"))
     assert lines(decision) == []
-    assert "/n.conf:6 proxy_request_buffering off: a request whose body is gone" in said(decision)
+    assert "/n.conf:6 proxy_request_buffering off: an unbuffered request" in said(decision)
 
 
 @each_row("version", VERSIONS)

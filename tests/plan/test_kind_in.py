@@ -47,7 +47,7 @@ def test_kind_is_what_answers(server: str, kind: str, others: list[str]) -> None
     assert found is not None
     assert found.kind == kind
     assert found.reason.startswith("from /n.conf:1 ")
-    assert ("in it too" in found.reason) == bool(others)
+    assert ("; also " in found.reason) == bool(others)
     assert all(f"{other} (/n.conf:1 " in found.reason for other in others)
 
 

@@ -49,7 +49,7 @@ def test_a_bound_of_each_worker_is_told_where_the_plan_adds_no_zone(
 ) -> None:
     found = decided(BOUND % (main, group), version)
     zones = [s for s in found["upstream-keepalive"].settings if s.directive == "zone"]
-    said = [one for one in found["workers"].risks if "max_conns=9 counts in each worker" in one]
+    said = [one for one in found["workers"].risks if "max_conns=9 counts per worker" in one]
     assert len(said) == told
     if told:
         assert zones == []

@@ -161,10 +161,10 @@ def test_uploads_that_are_passed_on_as_they_come_keep_the_window_of_tcp(
     line = (UPLOADS % size).replace("proxy", module).replace("http://", "")
     d = held(line)
     assert (d.verdict, d.settings) == ("keep", [])
-    assert f"/n.conf:7 {module}_request_buffering off: of such an upload" in d.summary
-    assert "64k come in a round trip" in d.summary
+    assert f"/n.conf:7 {module}_request_buffering off: HTTP/2 limits the upload" in d.summary
+    assert "64k per round trip" in d.summary
     narrow = held(line, "client_body_buffer_size 256k;")
-    assert "256k come in a round trip" in narrow.summary
+    assert "256k per round trip" in narrow.summary
 
 
 @each_row(
@@ -182,7 +182,7 @@ def test_uploads_that_are_passed_on_as_they_come_keep_the_window_of_tcp(
 )
 def test_uploads_that_lose_nothing_hinder_nothing(server: str) -> None:
     d = held(server)
-    assert "come in a round trip" not in d.summary
+    assert "per round trip" not in d.summary
     if "444" not in server:
         assert [s.directive for s in d.settings] == ["http2"]
 

@@ -108,8 +108,8 @@ def test_numbers_are_for_the_workers_that_there_will_be(main: str, http: str, wo
 def test_one_process_is_told_of_and_takes_no_limit_of_descriptors() -> None:
     found = by_id(held(FILES % ("master_process off;", "")))
     said = "with /n.conf:1 master_process off "
-    assert found["workers"].blocked_by.startswith(f"{said}one process serves")
-    assert found["file-limits"].blocked_by.startswith(f"{said}no worker")
+    assert found["workers"].blocked_by.startswith(f"{said}a single process serves")
+    assert found["file-limits"].blocked_by.startswith(f"{said}there is no worker")
     on = by_id(held(FILES % ("master_process on;", "")))
     assert on["workers"].settings
     assert on["file-limits"].settings

@@ -51,7 +51,7 @@ def test_what_stands_against_a_decision_is_undone(name: str) -> None:
     assert [f"{one.directive} {' '.join(one.args)}" for one in found.settings] == undone
     [line] = [str(one.value) for one in found.evidence if one.fact == "/n.conf:1"]
     assert line.rstrip(";") == (events or server).rstrip(";")
-    assert found.summary == f"Take out {line}. As said."
+    assert found.summary == f"Remove {line}. As said."
 
 
 @each_row("name", HARMLESS)

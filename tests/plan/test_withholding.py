@@ -44,8 +44,8 @@ def held(conf: str, name: str, version: str = "1.26.3") -> Decision:
 @each_row(
     ("http", "server", "reason"),
     [
-        ("", f"ssl_protocols TLSv1.2; {OLD}", "only ciphers that HTTP/2 forbids"),
-        ("", f"ssl_prefer_server_ciphers on; {BOTH}", "choose first what HTTP/2 forbids"),
+        ("", f"ssl_protocols TLSv1.2; {OLD}", "only ciphers over TLS 1.2 that HTTP/2 forbids"),
+        ("", f"ssl_prefer_server_ciphers on; {BOTH}", "prefers a cipher that HTTP/2 forbids"),
         (OLD, "", "/n.conf:3 ssl_ciphers"),
         (ZONE, "limit_conn perip 4;", "/n.conf:6 limit_conn perip 4"),
         (ZONE, "location /dl/ { limit_conn perip 2; }", "lim-conn-h2"),
@@ -79,7 +79,7 @@ def test_http2_is_written_where_nothing_speaks_against_it(http: str, server: str
 def test_beside_tls_13_old_ciphers_are_a_risk() -> None:
     d = held(TLS % ("", f"ssl_protocols TLSv1.2 TLSv1.3; {OLD}"), "http2")
     assert [s.directive for s in d.settings] == ["http2"]
-    assert any("come with TLS 1.2 end the connection" in risk for risk in d.risks)
+    assert any("browsers with TLS 1.2 close the connection" in risk for risk in d.risks)
 
 
 @each_row(

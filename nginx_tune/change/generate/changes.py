@@ -70,7 +70,7 @@ class _Written(NamedTuple):
 def plan_changes(
     decisions: Decisions, tree: ConfTree, leaves: Leaves, *, annotates: bool = False
 ) -> Changes:
-    """The settings of decisions from ``hold_against`` as edits of the tree."""
+    """The settings of decisions from ``as_changes`` as edits of the tree."""
     current = CurrentTree(
         tree, closes_by_default=closes_by_default(decisions), lacks_ports=lacks_ports(decisions)
     )
