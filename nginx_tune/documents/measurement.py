@@ -17,46 +17,47 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 
 
 class IdleConnections(Part, frozen=True, kw_only=True):
-    """Connections that stayed open and asked nothing."""
+    """Open connections without requests."""
 
     wanted: int = 0
     open: int = 0
-    """At the end."""
+    """Open at the end."""
     lost: int = 0
-    """Closed by the server; each was opened again."""
+    """Closed by the server, and opened again."""
     failed: int = 0
-    """Attempts that came to nothing."""
+    """Failed attempts to open one."""
 
 
 class Generator(Part, frozen=True, kw_only=True):
-    """What the load probe says about itself."""
+    """The load probe's figures about itself."""
 
     version: str = ""
     cpu_seconds: float = 0.0
     cpu_ratio: float = 0.0
-    """CPU seconds per second, of all threads together."""
+    """CPU seconds per second of all threads."""
     threads: int = 1
-    """Engines that ran side by side."""
+    """Concurrent engines."""
     lateness_seconds: Latency = Latency()
-    """How late the loop released an arrival after its intended time."""
+    """Delay of arrivals after their intended time."""
     receive_lag_seconds: Latency = Latency()
-    """From the arrival of a first byte in the kernel until the probe read it (of a sample)."""
+    """For a sample of responses, the time from the first byte's arrival in the kernel until the
+    probe read it."""
     max_rss_bytes: int = 0
     host_busy_seconds: float | None = None
-    """CPU time of all processes of the probe's host in the measured time, without interrupts."""
+    """CPU time of all processes on the probe's host in the measured time, without interrupts."""
     host_cpu_seconds: float | None = None
-    """All time of all its CPUs."""
+    """Total time of all its CPUs."""
     foreign_cpu_ratio: float | None = None
-    """Share of it that neither the probe nor the server used."""
+    """Share of it that other processes used."""
     steal_ratio: float | None = None
-    """Share of it that a hypervisor gave to others."""
+    """Share of it that the hypervisor gave to other guests."""
     throttled_periods: int | None = None
-    """Periods in which the probe's control groups had used up their CPU time."""
+    """Periods in which the probe's control groups were throttled."""
     clock_source: str = ""
     source_addresses: int = 1
-    """Local addresses that connections came from: one more where an address ran out of ports."""
+    """Local addresses of the connections; another is added when one runs out of ports."""
     start_skew_seconds: float | None = None
-    """How long after the plan's wall-clock moment this load host began; null without one."""
+    """Delay of this load host's start after the plan's; null if the plan has no time."""
     idle_connections: IdleConnections | None = None
 
 
@@ -87,51 +88,49 @@ class ClassSecond(Part, frozen=True, kw_only=True):
     p99: float | None = None
     max: float | None = None
     histogram: str = ""
-    """Of the response times (HdrHistogram V2 in base64), where the plan has
-    ``second_histograms``."""
+    """Response times (HdrHistogram V2 in base64), if the plan has ``second_histograms``."""
 
 
 class SeriesPoint(Part, frozen=True, kw_only=True):
-    """One second of the run; second 0 starts with the measured time."""
+    """One second of the run; the measured time begins with second 0."""
 
     second: int
     classes: dict[str, ClassSecond]
 
 
 class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measurement/1"):
-    """What one load run saw."""
+    """The result of one load run."""
 
     variant: str = msgspec.field(default="", name="arm")
     number: int = msgspec.field(default=0, name="block")
-    """Of the run, from 0."""
+    """Index of the run, from 0."""
     seed: int = 1
     plan_digest: str = ""
-    """Fingerprint of classes and durations: alike on all load hosts of one load."""
+    """Digest of classes and durations, equal on all load hosts of a load."""
     stripe: Stripe = Stripe()
-    """Which share of the arrivals was this load host's."""
+    """This load host's share of the arrivals."""
     started_unix_seconds: float | None = None
-    """When the measured time began, by the load host's clock."""
+    """Start of the measured time by the load host's clock."""
     duration_seconds: float = 0.0
     classes: dict[str, ClassMeasurement] = {}
     server: ServerMeasurement = ServerMeasurement()
     generator: Generator = Generator()
     flags: list[str] = []
-    """Why the result is degraded; empty when it is valid."""
+    """Reasons for a degraded result; empty if it is valid."""
     series: list[SeriesPoint] = []
     agents: list[Agent] = []
-    """The load hosts whose measurements were added."""
+    """Load hosts of a merged measurement."""
     start_skew_seconds: float | None = None
-    """Between the first and the last of them to begin."""
+    """Time between their first and last start."""
     unknown: list[Unknown] = []
 
 
 LimitedBy = Literal[
     "objective", "failures", "connections", "probe", "samples", "bound", "steps", "interrupted"
 ]
-"""What is in the way of a higher rate: the objective is missed; requests fail or stay
-unanswered; arrivals wait at the probe's cap of connections; the probe itself is the limit; too
-few samples for the objective; the rate that the caller bounds; the number of tries; whoever
-ended it."""
+"""The reason that no higher rate was reached: a missed objective; failed or unanswered requests;
+arrivals that wait at the probe's limit of connections; the probe itself; too few samples for the
+objective; the caller's highest rate; the number of tries; or an interrupt."""
 
 
 class CapacityStep(Part, frozen=True, kw_only=True):
@@ -140,13 +139,13 @@ class CapacityStep(Part, frozen=True, kw_only=True):
     rate_per_second: float
     met: bool
     limited_by: LimitedBy | None = None
-    """Why not, when it was not met."""
+    """The limit, if the objective was not met."""
     measured: dict[str, float | None] = {}
-    """Value of each metric of the objective; seconds, or per second, or a count."""
+    """Value of each metric of the objective: seconds, a rate or a count."""
     reason: str = ""
     flags: list[str] = []
     good_requests: int | None = None
-    """Of all classes; null in documents of before this was told."""
+    """Good requests of all classes; null in documents of older versions."""
 
 
 class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1"):
@@ -154,16 +153,16 @@ class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1")
 
     objectives: list[str] = []
     capacity_per_second: float | None = None
-    """Null when it was not found: the objective never held, or what limits it is not the server."""
+    """Null if not found: the objective was never met, or the server was not the limit."""
     at_least_per_second: float | None = None
-    """The highest rate at which the objective held."""
+    """The highest rate that met the objective."""
     missed_per_second: float | None = None
-    """The lowest rate at which it did not: the capacity lies below."""
+    """The lowest rate that did not; the capacity is below it."""
     limited_by: LimitedBy | None = None
     reason: str = ""
     steps: list[CapacityStep] = []
     measurement: Measurement | None = None
-    """The last run at the highest rate at which the objective held."""
+    """The last run at the highest rate that met the objective."""
 
 
 class Bucket(Part, frozen=True, kw_only=True):
@@ -171,38 +170,38 @@ class Bucket(Part, frozen=True, kw_only=True):
 
     from_seconds: float
     below_seconds: float
-    """Twice the former: both are powers of two in nanoseconds, or the former is 0."""
+    """Twice ``from_seconds``, both powers of two in nanoseconds, unless ``from_seconds`` is 0."""
     count: int
 
 
 class LatencyHistogram(Part, frozen=True, kw_only=True):
-    """One latency; with no sample its statistics are null."""
+    """One latency; without samples its statistics are null."""
 
     latency: str
-    """As gates spell it, without the statistic: ``hot``, ``hot.ttfb``,
+    """Its name in gates, without the statistic: ``hot``, ``hot.ttfb``,
     ``server.loop_turn_seconds``."""
     variant: str = msgspec.field(default="", name="arm")
-    """Of a kept result."""
+    """The variant in a kept result."""
     runs: int = msgspec.field(default=1, name="blocks")
-    """Those added."""
+    """Runs in the histogram."""
     left_out: int = 0
-    """Runs that their flags discard."""
+    """Runs discarded for their flags."""
     count: int = 0
     min_seconds: float | None = None
-    """Where the least counter begins that holds a sample: what is below its precision is lost."""
+    """Start of the lowest non-empty counter, as the histogram does not keep exact values."""
     mean_seconds: float | None = None
     median_seconds: float | None = None
     max_seconds: float | None = None
     stdev_seconds: float | None = None
     censored: int = 0
-    """Samples of what never finished, or failed by time: they stand here at their age."""
+    """Samples of requests that never finished or timed out, counted with their age."""
     at_least: list[str] = []
-    """``mean``, ``median`` and ``max``, where these make them a lower bound."""
+    """Those of ``mean``, ``median`` and ``max`` that are lower bounds for this."""
     buckets: list[Bucket] = []
-    """From the first that holds a sample to the last, the empty ones between as well."""
+    """From the first non-empty bucket to the last, including empty ones between."""
 
 
 class Histograms(Document, frozen=True, kw_only=True, tag="nginx-tune/histograms/1"):
-    """Those that were asked for."""
+    """The requested histograms."""
 
     histograms: list[LatencyHistogram] = []

@@ -1,4 +1,4 @@
-"""``observation``: a running nginx under its own traffic, and what that shows."""
+"""``observation``: a running nginx under its own traffic, and the causes found in it."""
 
 from __future__ import annotations
 
@@ -43,46 +43,46 @@ CauseId = Literal[
     "not-enough-evidence",
 ]
 UNNAMED: frozenset[CauseId] = frozenset({"cause-not-known", "nothing-found", "not-enough-evidence"})
-"""What is said where no cause is named."""
+"""Text if there is no cause."""
 
 
 class CauseEvidence(Part, frozen=True, kw_only=True):
-    """One figure that a cause stands on."""
+    """One figure that a cause rests on."""
 
     metric: str
-    """As gates name it, such as ``server.loop_turn_seconds.p99``."""
+    """Its name in gates, such as ``server.loop_turn_seconds.p99``."""
     value: float
     unit: str = ""
 
 
 class Cause(Part, frozen=True, kw_only=True):
-    """Something that the window shows, and what it stands on."""
+    """A cause found in the window, with its evidence."""
 
     id: CauseId
     summary: str
     confidence: Confidence
     evidence: list[CauseEvidence] = []
     not_known: list[str] = []
-    """What would have to be known to be surer."""
+    """Unknown facts that would make it more certain."""
     next_command: str = ""
 
 
 FEWEST_REQUESTS = 100
-"""In a window, or turns of loops where requests are not counted: with fewer it shows no traffic. Of
-a hundred the ten slowest are seen."""
+"""Least requests (or loop turns, if requests are not counted) that show traffic; of a hundred, the
+ten slowest are examined."""
 FEWEST_CPU_SECONDS = 0.005
-"""What a hundred small answers cost, where neither is counted."""
+"""CPU time of a hundred small responses, for windows in which neither is counted."""
 
 
 class OtherNginx(Part, frozen=True, kw_only=True):
-    """Another nginx that ran, and was not watched."""
+    """A running nginx that was not watched."""
 
     pid: int
     binary: str | None = None
     reason: str = ""
-    """Why it was not this one."""
+    """Why it was not chosen."""
     cpu_seconds: float | None = None
-    """Of its master and workers in the window."""
+    """CPU time of its master and workers in the window."""
 
 
 class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observation/1"):
@@ -90,20 +90,20 @@ class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observati
 
     duration_seconds: float = 0.0
     pid: int | None = None
-    """Of the master."""
+    """Process id of the master."""
     nginx_version: str | None = None
     nginx_choice: str = ""
-    """Why it was this one, in a sentence."""
+    """Why this nginx was chosen, in a sentence."""
     others: list[OtherNginx] = []
-    """Those that could have been meant, where nobody said which."""
+    """Other candidates, if the user named none."""
     worker_processes: int = 0
     objective_seconds: float | None = None
-    """What a request may take; null when it was not said."""
+    """Time limit of a request; null if not given."""
     server: ServerMeasurement = ServerMeasurement()
     causes: list[Cause] = []
-    """The strongest first."""
+    """The causes, most certain first."""
     flags: list[str] = []
-    """What makes the window unfit for conclusions: workers were replaced in it, say."""
+    """Reasons against conclusions from the window, such as replaced workers."""
     unknown: list[Unknown] = []
 
 
@@ -111,7 +111,7 @@ _BUSIER = 10.0
 
 
 def busier_other(observation: Observation) -> OtherNginx | None:
-    """The busiest of the others, where the one that was watched did next to nothing beside it."""
+    """The busiest of the others, if the watched nginx was almost idle beside it."""
     known = [one for one in observation.others if one.cpu_seconds is not None]
     busiest = max(known, key=lambda one: one.cpu_seconds or 0.0, default=None)
     if busiest is None or (used := busiest.cpu_seconds or 0.0) < FEWEST_CPU_SECONDS:

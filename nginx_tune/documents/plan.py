@@ -14,38 +14,34 @@ from nginx_tune.documents.search import Search
 
 
 class Hunk(Part, frozen=True, kw_only=True):
-    """One change of a file, and why; several reasons for one change follow each other.
-
-    All of a file's hunks, put in, make its new content byte for byte: a plan is refused otherwise.
-    """
+    """One change of a file, with its reasons."""
 
     line: int
-    """In the file as it is."""
+    """Line in the current file."""
     start_byte: int = -1
-    """Where it begins in the file as it is; -1 is a plan of a version that did not say so."""
+    """Offset in the current file; -1 in plans of older versions."""
     before: str
-    """What stands there, such as a directive; empty where something is only added."""
+    """The replaced text, such as a directive; empty for an insertion."""
     after: str
-    """What takes its place, with the spaces and line ends around it; empty where it is taken
-    away."""
+    """The new text, with spaces and line ends around it; empty for a removal."""
     decision: str
-    """What asks for it: the id of a decision, or of the audit's rule whose safe fix it is."""
+    """Id of the decision, or of the audit rule with the safe fix."""
     reason: str = ""
     evidence: list[Evidence] = []
     confidence: Confidence = "low"
     risks: list[str] = []
-    """What the decision may cost: what clients may get, what else must be so."""
+    """Risks of the decision for clients, and its conditions."""
 
 
 class PlannedFile(Part, frozen=True, kw_only=True):
     """A file before and after."""
 
     path: str
-    """As the configuration names it, absolute."""
+    """Absolute path, as in the configuration."""
     sha256_before: str
     sha256_after: str
     content: bytes
-    """All of the new file; base64 in JSON."""
+    """The entire new file; base64 in JSON."""
     hunks: list[Hunk]
 
 
@@ -53,81 +49,80 @@ class Refusal(Part, frozen=True, kw_only=True):
     """A decision or a safe fix that was not written into the configuration, and why."""
 
     decision: str
-    """Its id, or that of the audit's rule."""
+    """Id of the decision or of the audit rule."""
     setting: str
-    """As it would be written; what a rule advises; empty where the configuration itself speaks
-    against what a decision would change, so that nothing was worked out."""
+    """The setting as it would be written, or the rule's advice; empty if the configuration forbids
+    the decision as a whole."""
     reason: str
     file: str = ""
     line: int = 0
 
 
 class ReloadWarning(Part, frozen=True, kw_only=True):
-    """What a reload does with the change, or cannot do."""
+    """An effect of the reload with this change."""
 
     effect: Literal["refused", "loses", "needs"]
-    """nginx refuses the reload; what it holds is lost; something else must be so."""
+    """Whether nginx refuses the reload, loses state, or needs something else."""
     text: str
     file: str = ""
     line: int = 0
 
 
 class HostPart(Part, frozen=True, kw_only=True):
-    """A file of the host, beside nginx's, that the decisions ask for; ``apply`` never writes it."""
+    """A file of the host, not nginx's, that the decisions need; ``apply`` never writes it."""
 
     kind: Literal["sysctl", "unit", "udev"]
     path: str
-    """Where it goes; of nobody else."""
+    """Its path, used by no other package."""
     content: str
     settings: list[HostSetting]
     commands: list[str]
-    """What makes it effective once it is written."""
+    """Commands that activate it."""
     undo: list[str]
-    """What takes it back."""
+    """Commands that undo it."""
 
 
 class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
-    """The change, what it rests on, and what was left out."""
+    """The change with its basis and with what was not written."""
 
     conf_path: str
-    """The main file, absolute."""
+    """Absolute path of the main file."""
     prefix: str | None = None
     nginx_version: str = ""
     nginx_choice: str = ""
     headline: str = ""
     binding: str = ""
-    """What the host cannot do of what is asked for, and what binds first, as ``recommend`` has
-    them."""
+    """Unmet demand and the first limit, as in ``recommend``."""
     files: list[PlannedFile] = []
     reads: dict[str, str] = {}
-    """SHA-256 of every other file of the tree: where one changes the plan is out of date."""
+    """SHA-256 of every other file of the tree; the plan is out of date if one changes."""
     warnings: list[ReloadWarning] = []
     refusals: list[Refusal] = []
     brings: list[Finding] = []
-    """What the audit warns of once the files are changed and does not now, by their new lines."""
+    """Audit warnings that the change introduces, by their new lines."""
     host: list[HostPart] = []
-    """What the decisions ask of the host besides; a part of its own, written by its operator."""
+    """Host settings that the decisions need, to be written by the operator."""
     nginx_test: NginxTest | None = None
-    """What ``nginx -t`` said of just these bytes; null where it was not asked."""
+    """Result of ``nginx -t`` for exactly these files; null if it did not run."""
     proof: Search | None = None
-    """The search that chose it (``validate --search``); null where none did."""
+    """The search that chose it (``validate --search``); null without one."""
 
 
 ChangeState = Literal[
     "kept", "awaiting", "rolled_back", "stuck", "left", "unfinished", "damaged", "dry_run"
 ]
-"""``left``: by the operator's word the files stay as they are. ``unfinished``: its process is
-at work, or has died and the next one takes it back. ``damaged``: its journal cannot be read.
-``dry_run``: only looked at, and in no journal."""
+"""``left``: the operator chose to keep the files as they are. ``unfinished``: its process is at
+work, or has died and the next one undoes it. ``damaged``: its journal cannot be read. ``dry_run``:
+checked only, and in no journal."""
 
 
 class ChangedFile(Part, frozen=True, kw_only=True):
-    """One file of a change, links resolved."""
+    """One file of a change, with links resolved."""
 
     path: str
     kind: Literal["edit", "create"]
     sha256_before: str | None = None
-    """Null for a file that was created."""
+    """Digest before the change; null for a created file."""
     sha256_after: str
 
 
@@ -135,29 +130,29 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     """One change."""
 
     id: str
-    """Empty for a dry run."""
+    """Its id; empty for a dry run."""
     state: ChangeState
     begun_at: str
     """UTC."""
     conf_path: str
     files: list[ChangedFile] = []
     reason: str = ""
-    """Why it was taken back, or could not be."""
+    """Why it was undone, or could not be."""
     server: str = ""
-    """What nginx did when it was taken back."""
+    """State of nginx after the undo."""
     stuck_paths: list[str] = []
-    """Files that somebody else has written to since."""
+    """Files that another process has since changed."""
     confirm_until: str = ""
-    """UTC; until then it waits to be confirmed."""
+    """End of the time for confirmation, UTC."""
     new_workers: int | None = None
-    """Of the generation that was seen; null when none was."""
+    """Number of new workers; null if none were seen."""
     workers_seen: int | None = None
-    """Of them, how many were seen to accept."""
+    """Number of these that were seen to accept."""
     listeners: int | None = None
     next_step: str = ""
-    """What to do or to type now; empty where it has ended."""
+    """The next action or command; empty if none is left."""
     notes: list[str] = []
-    """Said while it was made."""
+    """Notes from while it was made."""
 
 
 class History(Document, frozen=True, kw_only=True, tag="nginx-tune/history/1"):

@@ -17,40 +17,41 @@ from nginx_tune.documents.verdict import BetterWhen, Outcome, Unit, Verdict
 
 
 class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation/1"):
-    """Two configurations under the same load: enough to plot, and to judge again."""
+    """Two configurations under the same load, with all data for plots and for a new verdict."""
 
     verdict: Verdict
     requires: list[str] = []
-    """The gates as they were given."""
+    """The gates as given."""
     noise_floor: dict[str, float] = {}
-    """Share by metric that two equal variants came out apart; empty without a self-check."""
+    """By metric, the relative difference between two equal variants; empty without a self-check."""
     variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
     """Each variant's configuration in the form of ``nginx -T``, without its secrets."""
     measurements: list[Measurement] = []
-    """Every run, those that were discarded too."""
+    """All runs, including discarded ones."""
     self_check: list[Measurement] = []
     """Runs of the baseline against itself."""
 
 
 RunKind = Literal["validate", "scenario", "rehearse"]
 RunOutcome = Literal[Outcome, ReloadOutcome]
-"""A rehearsal's is the worst of its changes."""
+"""The outcome of a run; of a rehearsal, the worst of its changes."""
 
 
 class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summary/1"):
-    """What a list of runs says of one of them."""
+    """One entry of a list of runs."""
 
     id: str
-    """The first digits of the digest of what is stored: stable, and alike nowhere else."""
+    """The first digits of the stored file's digest, so stable and unique."""
     kind: RunKind
     name: str
-    """Of the scenario, or the path of the candidate, the plan, the new configuration or program."""
+    """Name of the scenario, or path of the candidate, the plan, the new configuration or program.
+    """
     started_at: str
     """RFC 3339, in UTC."""
     seconds: float = 0.0
-    """How long it took."""
+    """Duration."""
     version: str = ""
-    """Of nginx-tune."""
+    """Version of nginx-tune."""
     nginx_version: str | None = None
     lab: str = "none"
     seed: int = 1
@@ -66,32 +67,32 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     claims: int = 0
     claims_held: int = 0
     interrupted: bool = False
-    """Whether someone ended it before it was over."""
+    """True if it was interrupted."""
 
 
 class KeptRun(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):
-    """A stored run, whole."""
+    """A complete stored run."""
 
     summary: RunSummary
     result: Validation | ScenarioRun | Rehearsal
 
 
 class SkippedFile(Part, frozen=True, kw_only=True):
-    """A file among the stored runs that is none, or a broken one."""
+    """A file among the stored runs that is not a run or is damaged."""
 
     file: str
     reason: str
 
 
 class KeptRuns(Document, frozen=True, kw_only=True, tag="nginx-tune/runs/1"):
-    """The stored runs, the newest first."""
+    """The stored runs, newest first."""
 
     directory: str = ""
     runs: list[RunSummary] = []
     bytes: int = 0
-    """Of all of them on disk."""
+    """Their total size on disk."""
     bytes_most: int = 0
-    """Bound on that; the oldest go first."""
+    """Limit of that size; the oldest are removed first."""
     skipped: list[SkippedFile] = []
 
 
@@ -100,31 +101,31 @@ class RunMetric(Part, frozen=True, kw_only=True):
 
     name: str
     unit: Unit | None = None
-    """Of ``a`` and ``b``."""
+    """Unit of ``a`` and ``b``."""
     a: float | None
-    """Of the candidate of the first run."""
+    """Value of the first run's candidate."""
     b: float | None
     at_least: list[str] = []
-    """``a`` or ``b``: lower bounds, for requests were cut off."""
+    """Those of ``a`` and ``b`` that are lower bounds because requests were cut off."""
     baseline_ratio: float | None = None
-    """The baseline's in the second run / in the first: how far the host itself moved."""
+    """The baseline in the second run / in the first: the change of the host itself."""
     ratio: float | None = None
-    """b / a; where both runs have the same baseline, freed of what moved that."""
+    """b / a, corrected by the change of the baseline if both runs have the same one."""
     low: float | None = None
     high: float | None = None
     level: float | None = None
     p_value: float | None = None
-    """Exact rank-sum test, two-sided, after Holm for all but the primary metric."""
+    """Exact two-sided rank-sum test, with Holm's correction except for the primary metric."""
     pairs_a: int = 0
     pairs_b: int = 0
     better_when: BetterWhen = "lower"
     outcome: Outcome
-    """Of the second run's candidate against the first's."""
+    """Outcome of the second run's candidate against the first's."""
     reason: str = ""
 
 
 class RunComparison(Document, frozen=True, kw_only=True, tag="nginx-tune/run_comparison/1"):
-    """Two runs against each other."""
+    """A comparison of two runs."""
 
     a: RunSummary
     b: RunSummary
@@ -132,7 +133,7 @@ class RunComparison(Document, frozen=True, kw_only=True, tag="nginx-tune/run_com
     primary_metric: str
     reason: str = ""
     same_baseline: bool = False
-    """Whether both had the same baseline, which then is the control."""
+    """True if both had the same baseline, which is then the control."""
     metrics: list[RunMetric] = []
     warnings: list[str] = []
-    """What differs between the runs besides the candidate."""
+    """Differences between the runs besides the candidate."""

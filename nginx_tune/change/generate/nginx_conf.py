@@ -304,7 +304,9 @@ def _site_settings(site: Site) -> list[Setting]:
     settings = []
     if site.user is not None:
         words = site.user.split()
-        reason = "workers run as root: a compromised worker is root" if words[:1] == ["root"] else ""
+        reason = (
+            "workers run as root: a compromised worker is root" if words[:1] == ["root"] else ""
+        )
         settings.append(Setting(context="main", directive="user", args=words, reason=reason))
     if site.error_log is not None:
         reason = "warn also logs reused connections and buffered bodies, which the default hides"
