@@ -192,7 +192,7 @@ def test_a_directory_that_nginx_does_not_make(conf: Path, run_cli: RunCli, tmp_p
     run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT, "-f", "json")
     assert run.returncode in {0, 4}, run.stderr
     said = "\n".join(json.loads(run.stdout)["environment"]["differences"])
-    assert f"nginx does not start before mkdir -p {missing}" in said
+    assert f"nginx does not start there without mkdir -p {missing}" in said
     write(tmp_path, f"client_body_temp_path {tmp_path}/temp;")
     run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT, "-f", "json")
     said = "\n".join(json.loads(run.stdout)["environment"]["differences"])
