@@ -1,15 +1,15 @@
-"""Security advisories of nginx: which concern a version, and a configuration.
+"""Security advisories of nginx, matched with a version and a configuration.
 
-The table is ``conf/advisories.tsv``. The last column of a row has alternatives, divided by ``|``;
-each has terms that must all hold, divided by ``+``:
+The table is ``conf/advisories.tsv``. The last column of a row has alternatives separated by ``|``;
+each has terms separated by ``+`` that must all hold:
 
-``mp4``                     the directive, with other than ``off``
-``listen quic``             with that word among its arguments, in whatever case
-``proxy_pass https:*``      with a word that begins so
+``mp4``                     the directive, with a value other than ``off``
+``listen quic``             with that argument, in any case
+``proxy_pass https:*``      with an argument that begins so
 ``mail/resolver``           within that block
-``server*2``                so often
-``32-bit``                  on a machine of that kind
-``always``, ``never``       whatever the configuration says; not judged (Windows)
+``server*2``                at least that often
+``32-bit``                  on a 32-bit machine
+``always``, ``never``       regardless of the configuration; not applicable (Windows)
 ``capture-before-map`` …    a function below
 """
 
@@ -46,9 +46,9 @@ class Advisory(NamedTuple):
     triggers: str
 
     def concerns(self, version: Version) -> bool:
-        """Tell whether a release of nginx has the fault.
+        """True if a release of nginx has the vulnerability.
 
-        The first release of each branch without it stands under ``good`` (``1.31.3+, 1.30.4+``).
+        ``good`` lists the first fixed release of each branch (``1.31.3+, 1.30.4+``).
         """
         ranges = [_RANGE.fullmatch(part.strip()) for part in self.vulnerable.split(",")]
         is_within = any(
@@ -60,14 +60,14 @@ class Advisory(NamedTuple):
 
     @property
     def fixed(self) -> list[Version]:
-        """The first releases without the fault, of each branch."""
+        """The first fixed release of each branch."""
         words = [part.strip().removesuffix("+") for part in self.good.split(",")]
         return [found for word in words if (found := parse_version(word)) is not None]
 
 
 @lru_cache(maxsize=1)
 def advisories() -> tuple[Advisory, ...]:
-    """Every row, the newest first."""
+    """Every row, newest first."""
     lines = read_table("advisories.tsv").splitlines()
     return tuple(Advisory(*line.split("\t")) for line in lines if not line.startswith("#"))
 
@@ -75,9 +75,9 @@ def advisories() -> tuple[Advisory, ...]:
 def places(
     context: Context, advisory: Advisory, known: dict[str, Directive | bool]
 ) -> list[Directive]:
-    """The lines by which an advisory concerns a configuration, one of each term; none for none.
+    """The lines that an advisory applies to, one per term; empty if it does not apply.
 
-    ``known`` keeps what terms were found to be, for the next advisory.
+    ``known`` caches the results of terms between advisories.
     """
     for alternative in advisory.triggers.split("|"):
         terms = [term.strip() for term in alternative.split("+")]
@@ -86,12 +86,14 @@ def places(
                 known[term] = _place(context, term)
         found = [known[term] for term in terms]
         if all(found):
-            return [one for one in found if isinstance(one, Directive)] or _first(context)
+            return [one for one in found if isinstance(one, Directive)] or _representative_line(
+                context
+            )
     return []
 
 
 def _place(context: Context, term: str) -> Directive | bool:
-    """The line by which a term holds, or whether it does."""
+    """The line that a term matches, or True or False for a term without a line."""
     if term in _SHAPES:
         return next(_SHAPES[term](context), False)
     if term in {"always", "never", "?"}:
@@ -106,19 +108,19 @@ def _place(context: Context, term: str) -> Directive | bool:
         around = [one.block for one in context.tree.main.all(block) if one.block is not None]
         lines = [line for one in around for line in one.within(name)]
     wanted = int(times or 1)
-    if word and not _says_any({arg.lower() for line in lines for arg in line.args}, word):
+    if word and not _has_word({arg.lower() for line in lines for arg in line.args}, word):
         return False
-    found = list(islice((line for line in lines if _says(line, word)), wanted))
+    found = list(islice((line for line in lines if _matches(line, word)), wanted))
     return found[0] if len(found) == wanted else False
 
 
-def _says(line: Directive, word: str) -> bool:
+def _matches(line: Directive, word: str) -> bool:
     if not word:
         return [one.lower() for one in line.args] != ["off"]
-    return _says_any({arg.lower() for arg in line.args}, word)
+    return _has_word({arg.lower() for arg in line.args}, word)
 
 
-def _says_any(words: Collection[str], word: str) -> bool:
+def _has_word(words: Collection[str], word: str) -> bool:
     wanted = word.lower()
     if wanted.endswith("*"):
         return any(one.startswith(wanted[:-1]) for one in words)
@@ -126,7 +128,7 @@ def _says_any(words: Collection[str], word: str) -> bool:
 
 
 def _capture_before_map(context: Context) -> Iterator[Directive]:
-    """A text with a capture, and after it a map whose patterns set the captures anew.
+    """A text with a capture, followed by a map variable whose patterns reset the captures.
 
     Source: src/http/ngx_http_script.c, ngx_http_script_copy_capture_code.
     """
@@ -144,8 +146,8 @@ def _capture_before_map(context: Context) -> Iterator[Directive]:
 
 
 def _capture_in_proxied(context: Context) -> Iterator[Directive]:
-    """A numbered capture in what is sent to an upstream."""
-    names = [name for name in context.names if name.partition("_")[0] in _SENT]
+    """A numbered capture in a value that is sent to an upstream."""
+    names = [name for name in context.names if name.partition("_")[0] in _PROXY_MODULES]
     lines = (line for name in names for line in context.lines_by_name[name])
     with_capture = {line for line in lines if any(map(_CAPTURE.search, line.args))}
     for scope in context.scopes if with_capture else ():
@@ -153,9 +155,9 @@ def _capture_in_proxied(context: Context) -> Iterator[Directive]:
 
 
 def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
-    """A rewrite that writes a capture and another inside of it, and no variable.
+    """A rewrite to a capture and another one nested in it, without variables.
 
-    Source: ngx_http_script_regex_start_code; it is a redirect, or has arguments.
+    Source: ngx_http_script_regex_start_code; the rewrite is a redirect or has arguments.
     """
     for line in context.lines_by_name.get("rewrite", []):
         pattern, text, *flags = [*line.args, "", ""][:3]
@@ -166,7 +168,7 @@ def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
 
 
 def _rewrite_arguments_before_capture(context: Context) -> Iterator[Directive]:
-    """A rewrite with arguments, then a capture in the rewrite lines that follow it.
+    """A rewrite with arguments, followed by a capture in later set or if lines.
 
     Source: ngx_http_script_regex_end_code, which left e->is_args set.
     """
@@ -192,7 +194,7 @@ def _adds_arguments(rewrite: Directive) -> bool:
     return len(rewrite.args) == 2 and "?" in rewrite.args[1]  # noqa: PLR2004
 
 
-_SENT = frozenset({"proxy", "fastcgi", "uwsgi", "scgi", "grpc"})
+_PROXY_MODULES = frozenset({"proxy", "fastcgi", "uwsgi", "scgi", "grpc"})
 _SHAPES: dict[str, Callable[[Context], Iterator[Directive]]] = {
     "capture-before-map": _capture_before_map,
     "capture-in-proxied": _capture_in_proxied,
@@ -201,8 +203,8 @@ _SHAPES: dict[str, Callable[[Context], Iterator[Directive]]] = {
 }
 
 
-def _first(context: Context) -> list[Directive]:
-    """The line that stands for all of a configuration."""
+def _representative_line(context: Context) -> list[Directive]:
+    """The line that represents the whole configuration."""
     blocks = ("http", "stream", "mail", "server", "events")
     found = (line for name in blocks for line in context.lines_by_name.get(name, []))
     return [one for one in [next(found, None)] if one is not None]

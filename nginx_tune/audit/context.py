@@ -1,9 +1,8 @@
-"""The context of a check: a configuration, the facts of its host, and what both say together.
+"""The context of a check: a configuration, its host's facts, and what follows from both.
 
-The decisions for the same host are part of it: a rule sees a configuration and plain facts, a
-decision weighs them. Data several times the page cache may be read on the loop where the disk
-answers at once. A rule whose advice a decision refuses is silent, and a rule whose advice a
-decision only proposes says so.
+It includes the decisions for the same host, which weigh facts that a rule only sees. Data several
+times the page cache may be read in the event loop if the disk answers at once. Advice that a
+decision contradicts is not reported; advice that a decision leaves open says so.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from nginx_tune.documents.facts import Facts
 AuditProfile = Literal["default", "strict", "cis"]
 
 OFF: frozenset[DecisionVerdict] = frozenset({"disable", "not_applicable", "keep"})
-"""Verdicts that leave something off, or as nginx has it."""
+"""Verdicts that leave a feature off, or at nginx's default."""
 ON: frozenset[DecisionVerdict] = frozenset({"enable", "set"})
 REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "io-no-pool-cold-dataset": ("thread-pools", OFF),
@@ -48,10 +47,10 @@ REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "ls-reuseport-candidate": ("reuseport", OFF),
     "up-keepalive-1297-change": ("upstream-keepalive", frozenset()),
 }
-"""By rule: the decision on the same question, and the verdicts with which its advice is refused."""
+"""By rule: the decision on the same question, and the verdicts that contradict its advice."""
 
 DecisionsOnce = Callable[[], Decisions]
-"""Makes the decisions, when a rule first asks: most configurations give no such finding."""
+"""Computes the decisions on first use: most configurations have no finding that needs them."""
 
 CONTEXT_NAMES = {
     "main": "the main context",
@@ -66,7 +65,7 @@ _VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}")
 
 
 class DirectiveKind(NamedTuple):
-    """A kind of directive, as far as the tables of known directives tell them apart."""
+    """A kind of directive, as the tables of known directives distinguish them."""
 
     name: str
     context: str
@@ -95,17 +94,17 @@ class Context:
         self.has_facts = facts is not None
         self.facts = facts if facts is not None else Facts()
         self._client_lines: dict[str, list[Directive]] = {}
-        self._holding: dict[tuple[str, ...], list[Scope]] = {}
+        self._scopes_by_names: dict[tuple[str, ...], list[Scope]] = {}
 
     @cached_property
     def version(self) -> Version | None:
-        """The nginx version that features are judged by."""
+        """The nginx version to judge features by; None if not known."""
         text = self.facts.nginx.nginx_version
         return None if text is None else parse_version(text)
 
     @cached_property
     def flags(self) -> frozenset[str] | None:
-        """The build's configure arguments without values; null when not known."""
+        """The build's configure arguments without values; None if not known."""
         nginx = self.facts.nginx
         if nginx.version is None and not nginx.flags:
             return None
@@ -113,18 +112,18 @@ class Context:
 
     @cached_property
     def is_linux(self) -> bool | None:
-        """True on Linux; null when the system is not known."""
+        """True on Linux; None if the system is not known."""
         system = self.facts.kernel.system
         return None if system is None else system == "Linux"
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of all directives: what a rule looks for is mostly not there."""
+        """The names of all directives of the tree, for a cheap test of absence."""
         return self.tree.names
 
     @property
     def lines_by_name(self) -> Mapping[str, Sequence[Directive]]:
-        """Every directive of the tree, wherever it stands, under its name."""
+        """Every directive of the tree, in any context, by name."""
         return self.tree.main.by_name
 
     @cached_property
@@ -134,17 +133,17 @@ class Context:
 
     @cached_property
     def aio_lines(self) -> list[tuple[Directive, str]]:
-        """Every line that asks for a thread pool, with the pool's name as written."""
+        """Every line that selects a thread pool, with the pool's name as written."""
         return aio_lines(self.tree) if "aio" in self.names else []
 
     @cached_property
     def scopes(self) -> list[Scope]:
-        """Every place where requests are answered."""
+        """Every scope that handles requests."""
         return scopes(self.tree)
 
     @cached_property
     def listeners(self) -> list[ListenAddress]:
-        """Every http address that is listened on."""
+        """Every http address that nginx listens on."""
         return listeners(self.tree)
 
     @cached_property
@@ -153,19 +152,19 @@ class Context:
         return {id(server.block): address for server, address in found.items()}
 
     def default_address(self, server: Directive) -> str | None:
-        """An address on which this server answers for hosts that no server names, if it does."""
+        """An address whose default server this is; None if there is none."""
         return self._default_blocks.get(id(server.block))
 
     @cached_property
     def tls_listeners(self) -> list[TlsListener]:
-        """Every http address that speaks TLS."""
+        """Every http address with TLS."""
         return list(tls_listeners(self.listeners, self.scopes))
 
     @cached_property
     def is_until_certified(self) -> bool:
-        """True of a configuration that stands only until there is a certificate.
+        """True for a temporary configuration that only obtains a certificate.
 
-        Challenges are answered and nothing listens for TLS, in no server that another file brings.
+        It answers ACME challenges, nothing listens for TLS, and no include may add other servers.
         """
         if self.tree.is_part or any(one.is_tls for one in self.listeners):
             return False
@@ -177,61 +176,61 @@ class Context:
             return False
         blocks = [http.block for http in self.tree.main.all("http") if http.block is not None]
         lines = [line for block in blocks for line in block.directives]
-        brings_more = any(line.name == "include" and "*" in line.value for line in lines)
-        is_asked = any("acme-challenge" in path_of(scope) for scope in self.scopes)
-        return is_asked and not brings_more
+        may_include_servers = any(line.name == "include" and "*" in line.value for line in lines)
+        has_challenge = any("acme-challenge" in path_of(scope) for scope in self.scopes)
+        return has_challenge and not may_include_servers
 
     def client_lines(self, name: str) -> list[Directive]:
-        """Every line of that name that is about clients: in http, a server, a location or an if.
+        """Every line of that name about clients: in http, a server, a location or an if.
 
-        A line of an upstream is about something else.
+        Lines of an upstream are not included.
         """
         if name not in self.names:
             return []
         if name not in self._client_lines:
             blocks = [http.block for http in http_blocks(self.tree)]
-            blocks += [scope.own.block for scope in self._setting.get(name, ())]
+            blocks += [scope.own.block for scope in self._setters.get(name, ())]
             lines = (line for block in blocks if block for line in block.all(name))
             self._client_lines[name] = list(dict.fromkeys(lines))
         return self._client_lines[name]
 
     @cached_property
-    def _setting(self) -> dict[str, list[Scope]]:
-        """The scopes in whose own block a directive stands, under its name."""
-        found: dict[str, list[Scope]] = {}
+    def _setters(self) -> dict[str, list[Scope]]:
+        """The scopes with a directive in their own block, by its name."""
+        scopes_by_name: dict[str, list[Scope]] = {}
         for scope in self.scopes:
             for name in scope.own.block.lines if scope.own.block is not None else ():
-                if name in found:
-                    found[name].append(scope)
+                if name in scopes_by_name:
+                    scopes_by_name[name].append(scope)
                 else:
-                    found[name] = [scope]
-        return found
+                    scopes_by_name[name] = [scope]
+        return scopes_by_name
 
     def scopes_that_set(self, *names: str) -> list[Scope]:
-        """The scopes in whose own block a directive of one of the names stands, outer first."""
+        """The scopes with a directive of one of the names in their own block, outer first."""
         if len(names) == 1:
-            return self._setting.get(names[0], [])
-        wanted = {scope for name in names for scope in self._setting.get(name, ())}
+            return self._setters.get(names[0], [])
+        wanted = {scope for name in names for scope in self._setters.get(name, ())}
         return [scope for scope in self.scopes if scope in wanted] if wanted else []
 
     def scopes_with(self, *names: str) -> list[Scope]:
-        """The scopes where a directive of one of the names holds, outer first."""
+        """The scopes where a directive of one of the names is in effect, outer first."""
         if self.names.isdisjoint(names):
             return []
-        if names not in self._holding:
-            self._holding[names] = self._scopes_with(frozenset(names))
-        return self._holding[names]
+        if names not in self._scopes_by_names:
+            self._scopes_by_names[names] = self._scopes_with(frozenset(names))
+        return self._scopes_by_names[names]
 
     def _scopes_with(self, names: frozenset[str]) -> list[Scope]:
         blocks = [http.block for http in http_blocks(self.tree)]
         if any(not names.isdisjoint(block.lines) for block in blocks if block is not None):
             return self.scopes
-        wanted = {scope.own for name in names for scope in self._setting.get(name, ())}
+        wanted = {scope.own for name in names for scope in self._setters.get(name, ())}
         return [scope for scope in self.scopes if not wanted.isdisjoint(scope.chain)]
 
     @cached_property
     def upstreams(self) -> dict[str, UpstreamBlock]:
-        """The groups of servers by name, in order."""
+        """The upstreams by name, in order."""
         return {upstream.name: upstream for upstream in upstreams(self.tree)}
 
     @cached_property
@@ -241,12 +240,12 @@ class Context:
 
     @cached_property
     def passes_by_upstream(self) -> dict[str, list[Pass]]:
-        """The scopes that pass requests to each upstream; none for one that nobody names."""
+        """The scopes that pass requests to each upstream; empty for an unused one."""
         found: dict[str, list[Pass]] = {name: [] for name in self.upstreams}
-        for one in self.passes:
-            for address in one.addresses:
+        for passed in self.passes:
+            for address in passed.addresses:
                 if address in found:
-                    found[address].append(one)
+                    found[address].append(passed)
         return found
 
     @cached_property
@@ -256,7 +255,7 @@ class Context:
 
     @cached_property
     def used_caches(self) -> list[Cache]:
-        """The caches that some location uses; all of them where a variable may name any."""
+        """The caches that some location uses; all of them if a variable may select any."""
         named = (self.variables.possible(one.place.value, one.passed.scope) for one in self.caching)
         if not self.tree.is_whole or not all(values.complete for values in named):
             return self.caches
@@ -265,7 +264,7 @@ class Context:
 
     @cached_property
     def caching(self) -> list[Caching]:
-        """Every scope that keeps upstream responses."""
+        """Every scope that stores upstream responses."""
         return caching(self.passes, self.caches, self.variables)
 
     @cached_property
@@ -275,54 +274,54 @@ class Context:
 
     @cached_property
     def total(self) -> Total:
-        """All the files that nginx serves from disk."""
+        """The bytes of all files that nginx serves from disk."""
         return total_served(self.served, self.facts)
 
     @cached_property
     def cold(self) -> list[Cold | MissingFacts]:
-        """Served directories whose reads are sure to block workers, and what is missing."""
+        """Served directories whose reads block workers for certain, and facts missing for others."""
         found = cold_and_blocking(self.served, self.facts, self.total)
         pools = self.decided.on("thread-pools") if found else None
-        # Reads that cost less than a pool block nobody that would notice.
+        # A decision against pools means that these reads cost less than a pool.
         return [] if pools is not None and pools.verdict == "disable" else found
 
     @cached_property
     def variables(self) -> Variables:
-        """The variables the configuration defines."""
+        """The variables that the configuration defines."""
         return Variables(self.tree)
 
 
 def parse_version(text: str) -> Version | None:
-    """``1.22.1`` as numbers; null for what is no version."""
+    """``1.22.1`` as numbers; None if the text is not a version."""
     match = _VERSION.match(text)
     return None if match is None else tuple(map(int, match[0].split(".")))
 
 
 def kinds_of(tree: ConfTree) -> dict[DirectiveKind, list[Directive]]:
-    """The directives of a tree by their kind, in the order met, without what a template cut up."""
-    found: dict[tuple[str, str, int, bool], list[Directive]] = {}
+    """The directives of a tree by kind, in order, without fragments of template syntax."""
+    by_kind: dict[tuple[str, str, int, bool], list[Directive]] = {}
     may_be_cut = is_cut((tree.given, *(file.source.text for file in tree.parsed)))
     marks = frozenset(filter(is_template_line, tree.names))
-    for one, where in placed(tree):
-        if one.name in marks or (may_be_cut and is_cut((one.name, *one.args))):
+    for directive, where in placed(tree):
+        if directive.name in marks or (may_be_cut and is_cut((directive.name, *directive.args))):
             continue
-        key = (one.name, where, len(one.args), one.block is not None)
-        if key in found:
-            found[key].append(one)
+        key = (directive.name, where, len(directive.args), directive.block is not None)
+        if key in by_kind:
+            by_kind[key].append(directive)
         else:
-            found[key] = [one]
-    return {DirectiveKind(*key): directives for key, directives in found.items()}
+            by_kind[key] = [directive]
+    return {DirectiveKind(*key): directives for key, directives in by_kind.items()}
 
 
 class Decided:
-    """The decisions, once somebody asks for them."""
+    """The decisions, computed on first use."""
 
     def __init__(self, decide: DecisionsOnce | None) -> None:
         self._decide = decide
         self._found: dict[DecisionId, Decision] | None = None
 
     def on(self, name: DecisionId) -> Decision | None:
-        """The decision of that name; None where nothing was decided."""
+        """The decision of that name; None if nothing was decided."""
         if self._decide is None:
             return None
         if self._found is None:
@@ -330,7 +329,7 @@ class Decided:
         return self._found.get(name)
 
     def judged(self, rule: str, hit: Hit) -> Hit | None:
-        """The hit as the decisions leave it; None where they refuse its advice."""
+        """The hit adjusted by the decisions; None if they contradict its advice."""
         if rule not in REFUSED:
             return hit
         name, against = REFUSED[rule]
@@ -342,6 +341,6 @@ class Decided:
         if decision.verdict == "not_enough_evidence":
             command = decision.next_command or "nginx-tune recommend"
             return hit._replace(
-                severity="info", fix=f"{decision.summary} What settles it: {command}"
+                severity="info", fix=f"{decision.summary} To decide, run: {command}"
             )
         return hit

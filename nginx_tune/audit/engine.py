@@ -1,10 +1,8 @@
-"""The audit: every rule asked of a configuration, and its answers written down as findings.
+"""The audit: runs every rule on a configuration and reports the results as findings.
 
-A finding that stands on something being absent says nothing where that may stand in a file that
-was not read (``Absence``). What counts is the level: a line of an inner level holds for the
-finding's place only when it stands in a block around it, or in the block that the finding is about.
-
-A rule that lacks facts is listed with the command that gets them (``commands_for``).
+A finding that relies on an absent line is withheld if an unread file may contain that line
+(``Absence``). Only blocks around the finding's place, and the block it is about, matter. A rule
+that lacks facts is listed with the command that collects them (``commands_for``).
 """
 
 from __future__ import annotations
@@ -49,20 +47,20 @@ from nginx_tune.documents.findings import (
 )
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
-"""From the worst down."""
+"""Severities, worst first."""
 
 _KNOWN_RULES = frozenset(rule.id for rule in (*ALL, *NOTICES, CHANGED))
 
 
 class _Outcome(NamedTuple):
-    """The answers of the rules before they are written down."""
+    """The results of the rules, before they become findings."""
 
     hits: list[tuple[Rule, Hit]]
     needs: dict[str, tuple[str, ...]]
     unread: dict[str, dict[Directive, None]]
-    """By rule: the lines in whose place anything may stand that would answer it."""
+    """By rule: the include lines whose unread files may contain what it looks for."""
     answered: frozenset[str]
-    """Rules that ran and lacked nothing."""
+    """Rules that ran with all the facts they need."""
 
 
 def audit(
@@ -75,12 +73,13 @@ def audit(
     upgrade_from: str | None = None,
     decide: DecisionsOnce | None = None,
 ) -> Findings:
-    """The findings of the rules in a configuration, the worst first.
+    """The findings of the rules in a configuration, worst first.
 
-    Without facts the rules say what the text alone shows, and list what else they need.
-    ``upgrade_from`` is the version before an upgrade to that of the facts: what moves by itself is
-    told too. ``today`` (YYYY-MM-DD) ends suppressions that carry a day; without it none ends.
-    ``decide`` gives the decisions for the same host and site: what they refuse is not advised.
+    Without facts, rules report what the text alone shows and list the facts that they need.
+    ``upgrade_from`` is the version before an upgrade to that of the facts: changed defaults are
+    then reported too. ``today`` (YYYY-MM-DD) expires suppressions with a date; without it none
+    expires. ``decide`` computes the decisions for the same host and site, which can withhold
+    advice.
     """
     context = Context(tree, facts, profile, decide)
     chosen = tuple(rules)
@@ -96,16 +95,16 @@ def audit(
             silenced.append((rule, hit, by.reason))
     if upgrade_from is not None and not tree.is_whole:
         outcome.needs[CHANGED.id] = (WHOLE_TREE,)
-    hits += _moved(context, upgrade_from)
+    hits += _changed_defaults(context, upgrade_from)
     for one in suppressions:
         for notice, hit in notices_of(one, _KNOWN_RULES, outcome.answered, today):
             if notice in chosen:
                 hits.append((notice, hit))
-    findings, suppressed = _written(hits, silenced, context)
+    findings, suppressed = _as_findings(hits, silenced, context)
     return Findings(
         findings=findings,
         needs_facts=[
-            _needed(rule, facts, how, outcome.unread.get(rule, ()))
+            _needs_facts(rule, facts, how, outcome.unread.get(rule, ()))
             for rule, facts, how in commands_for(outcome.needs, tree.path)
         ],
         suppressed=suppressed,
@@ -117,7 +116,7 @@ def audit(
 
 
 def reaches(findings: Findings, threshold: Severity) -> bool:
-    """True when a finding is at least as bad as the threshold."""
+    """True if a finding is at least as severe as the threshold."""
     worst = SEVERITIES.index(threshold)
     return any(SEVERITIES.index(one.severity) <= worst for one in findings.findings)
 
@@ -138,10 +137,10 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
             elif rule.whole_tree and not context.tree.is_whole:
                 missing[WHOLE_TREE] = None
             elif (
-                _stands_on_absence(rule, outcome)
+                _relies_on_absence(rule, outcome)
                 and (lost := absence.doubts(outcome.place, rule.within)) is not None
             ):
-                missing[WHOLE_TREE] = None  # what is lacking may stand in what was not read
+                missing[WHOLE_TREE] = None  # an unread file may contain the line
                 unread.setdefault(rule.id, {}).update(dict.fromkeys(lost))
             elif (judged := context.decided.judged(rule.id, outcome)) is not None:
                 hits.append((rule, judged))
@@ -154,22 +153,22 @@ def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
     return _Outcome(hits, needs, unread, frozenset(answered))
 
 
-def _moved(context: Context, upgrade_from: str | None) -> Iterator[tuple[Rule, Hit]]:
-    """The defaults that an upgrade moves."""
+def _changed_defaults(context: Context, upgrade_from: str | None) -> Iterator[tuple[Rule, Hit]]:
+    """The defaults that an upgrade changes for this configuration."""
     since = None if upgrade_from is None else parse_version(upgrade_from)
     if since is not None and context.version is not None and context.tree.is_whole:
         yield from ((CHANGED, hit) for hit in changes(context, since, context.version))
 
 
-def _stands_on_absence(rule: Rule, hit: Hit) -> bool:
-    """True of a finding that a line which is not seen would make untrue."""
+def _relies_on_absence(rule: Rule, hit: Hit) -> bool:
+    """True for a finding that a line in an unread file could contradict."""
     return rule.by_absence or any(
         isinstance(one.value, str) and one.value.endswith(DEFAULT_MARK) for one in hit.evidence
     )
 
 
 def _in_window(rule: Rule, context: Context) -> bool:
-    """True where the rule holds for this nginx; an unknown version is left to the check."""
+    """True if the rule applies to this nginx; a check handles an unknown version itself."""
     version = context.version
     if version is None:
         return True
@@ -177,10 +176,10 @@ def _in_window(rule: Rule, context: Context) -> bool:
     return since is not None and until is not None and since <= version < until
 
 
-def _written(
+def _as_findings(
     hits: list[tuple[Rule, Hit]], silenced: list[tuple[Rule, Hit, str]], context: Context
 ) -> tuple[list[Finding], list[Suppressed]]:
-    """Findings, the worst first, and the silenced ones, each with its fingerprint."""
+    """Findings, worst first, and suppressed ones, each with its fingerprint."""
     files = {as_utf8(file): index for index, file in enumerate(context.tree.files)}
 
     def order(rule: Rule, finding: Finding) -> tuple[int, int, int, int, str]:
@@ -199,11 +198,11 @@ def _written(
 
     found = [(rule, hit, _finding(rule, hit, context, secrets)) for rule, hit in hits]
     found.sort(key=lambda item: order(item[0], item[2]))
-    quiet = [
+    silent_findings = [
         (_finding(rule, hit, context, secrets), rule, secrets.hide(reason))
         for rule, hit, reason in silenced
     ]
-    quiet.sort(key=lambda item: order(item[1], item[0]))
+    silent_findings.sort(key=lambda item: order(item[1], item[0]))
     taken = EditSet()
     return (
         [
@@ -212,7 +211,7 @@ def _written(
         ],
         [
             suppressed_finding(numbered(one), by="comment", reason=as_utf8(reason))
-            for one, _, reason in quiet
+            for one, _, reason in silent_findings
         ],
     )
 
@@ -220,17 +219,17 @@ def _written(
 def _edits(
     rule: Rule, hit: Hit, context: Context, taken: EditSet, secrets: TreeSecrets
 ) -> list[FileEdit]:
-    """The edits of one finding: all of them, or none where they touch those of an earlier one.
+    """The edits of a finding: all of them, or none if they overlap those of an earlier one.
 
-    None either where they would repeat a secret: a finding is read by others than the file.
+    None either if they would repeat a secret: others than the file's readers see a finding.
     """
     wanted = [] if rule.fixes is None else list(rule.fixes(context, hit))
     try:
         edits = list(map(_file_edit, wanted))
-    except UnicodeEncodeError:  # it would repeat bytes that are no UTF-8
+    except UnicodeEncodeError:  # the text is not valid UTF-8
         return []
     if any(edit.source.file == COMMAND_LINE for edit in wanted):
-        return []  # that stands in no file
+        return []  # not in a file
     if any(secrets.hide(edit.text) != edit.text for edit in edits):
         return []
     return edits if taken.add(wanted) else []
@@ -283,9 +282,9 @@ def _evidence(hit: Hit, secrets: TreeSecrets) -> Iterator[Evidence]:
 
 
 def _fingerprint(rule: Rule, hit: Hit, main: str) -> str:
-    """The same for the same words in the same file, wherever the line and the tree stand.
+    """A hash that is stable for the same words in the same file, wherever the line moves.
 
-    Of the words as they are shown: the hash of a short secret is soon guessed.
+    It covers the words as reported, because the hash of a short secret is easily guessed.
     """
     parts = (rule.id, relative_to_main(hit.place.file, main), str(hit.place))
     return sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
@@ -295,7 +294,7 @@ _Chain = tuple[Directive, ...]
 
 
 class Absence:
-    """The levels of a tree into which something was included that was not read."""
+    """The blocks of a tree with an include that could not be read."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._is_part = tree.is_part
@@ -320,10 +319,10 @@ class Absence:
     def doubts(
         self, place: Directive, within: frozenset[str] = frozenset()
     ) -> list[Directive] | None:
-        """The lines that were not read and may hold at a place or in its block; null for no doubt.
+        """Unread include lines that may affect a place or its block; None if there is no doubt.
 
-        ``within`` names the blocks outside of which no line matters; without it the blocks around
-        a part of a configuration matter, and those are never read.
+        ``within`` names the blocks that confine a finding; without it the blocks around a part of a
+        configuration matter, and those are never read.
         """
         if not self._lost and not self._is_part:
             return None
@@ -344,26 +343,28 @@ class Absence:
 
 
 def _holds_for(level: _Chain, chain: _Chain) -> bool:
-    """True where a line of a level holds inside a chain of blocks; main's hold in no other."""
+    """True if a line of a block is in effect inside a chain of blocks; main's are not inherited."""
     return chain[: len(level)] == level if level else not chain
 
 
 _NO_LOG_FILE = (
-    "send the main context's error_log to a file, or search what collects it for 'queue overflow'"
+    "send the main context's error_log to a file, or search its collector for 'queue overflow'"
 )
 
-_NOT_WHOLE = "audit the main file (nginx.conf) with every file that it includes in order: nginx -t"
+_NOT_WHOLE = "audit the main file (nginx.conf) with all included files; nginx -t must pass"
 
 MOST_DATASETS = 8
 
 _PATH = re.compile(r"(?:datasets|storage\.paths)\[(.+)\]", re.DOTALL)
 
 
-def _needed(rule: str, facts: Sequence[str], how: str, unread: Iterable[Directive]) -> NeedsFacts:
-    """A rule without an answer; the files that would give it, where some were not read."""
+def _needs_facts(
+    rule: str, facts: Sequence[str], how: str, unread: Iterable[Directive]
+) -> NeedsFacts:
+    """A rule without a result, and the unread files that would give one."""
     names = list(dict.fromkeys(as_utf8(line.value or str(line)) for line in unread))
     if names:
-        how = f"not judged, since {_listed(names)} {'was' if len(names) == 1 else 'were'} not read"
+        how = f"not judged because {_listed(names)} {'was' if len(names) == 1 else 'were'} not read"
     return NeedsFacts(rule=rule, facts=[*map(as_utf8, facts)], how=as_utf8(how), unread=names)
 
 
@@ -379,10 +380,9 @@ def _listed(names: Sequence[str]) -> str:
 def commands_for(
     needs: Mapping[str, tuple[str, ...]], conf: str
 ) -> Iterator[tuple[str, tuple[str, ...], str]]:
-    """Each rule with its facts and a command line that gets them.
+    """Each rule with its facts and a command line that collects them.
 
-    What ``inspect`` can get is asked for in one command for all rules. Paths are quoted for a
-    shell.
+    One ``inspect`` command collects the facts of all rules. Paths are quoted for a shell.
     """
     inspected = {fact for facts in needs.values() for fact in facts if _is_inspected(fact)}
     inspect = _inspect(inspected, conf)
@@ -409,7 +409,7 @@ def _is_inspected(fact: str) -> bool:
 
 
 def _few(paths: set[str]) -> list[str]:
-    """The paths, or directories around them when they are too many for one command."""
+    """The paths, or their parent directories if there are too many for one command."""
     found = outermost(paths)
     while len(found) > MOST_DATASETS:
         wider = outermost({posixpath.dirname(path) for path in found})

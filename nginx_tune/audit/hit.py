@@ -1,4 +1,4 @@
-"""The answers of a check: a fault at a line with its evidence, or the facts that are missing."""
+"""Results of a check: a fault at a line with its evidence, or the facts that are missing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Severity
 
 WHOLE_TREE = "the whole configuration"
-"""Missing where a file could not be parsed and a rule stands on the absence of something."""
+"""The missing fact of a rule that relies on absence, if a file could not be parsed."""
 
 DEFAULT_MARK = " (default)"
-"""Ends the value of evidence that holds because no line says otherwise."""
+"""Suffix of evidence that applies because no line sets the directive."""
 
 
 class Hit(NamedTuple):
@@ -22,20 +22,20 @@ class Hit(NamedTuple):
     message: str
     evidence: list[Evidence]
     fix: str = ""
-    """A fix for this case, where the rule's own is too general."""
+    """A fix for this case, if the rule's own is too general."""
     severity: Severity | None = None
-    """The severity of this case, where it is milder than the rule."""
+    """The severity of this case, if it is milder than the rule's."""
 
 
 class MissingFacts(NamedTuple):
-    """Facts without which the rule cannot say anything about some place."""
+    """Facts that the rule needs to judge some place."""
 
     facts: tuple[str, ...]
-    """As paths into the facts document, such as ``memory.page_cache_limit_bytes``."""
+    """Paths in the facts document, such as ``memory.page_cache_limit_bytes``."""
 
 
 def written(directive: Directive) -> Evidence:
-    """A directive as it is written, with its place."""
+    """Evidence of a directive as written, with its place."""
     return Evidence(
         fact=f"{directive.file}:{directive.line}", value=str(directive), provenance="declared"
     )
@@ -47,10 +47,10 @@ def hit_at(directive: Directive, message: str) -> Hit:
 
 
 def default(name: str, value: str) -> Evidence:
-    """A default, which holds because no line says otherwise."""
+    """Evidence of a default, in effect because no line sets the directive."""
     return Evidence(fact=name, value=f"{value}{DEFAULT_MARK}", provenance="declared")
 
 
 def counted(fact: str, value: float, unit: str = "") -> Evidence:
-    """A number that follows from the configuration."""
+    """Evidence of a number derived from the configuration."""
     return Evidence(fact=fact, value=value, unit=unit, provenance="declared")

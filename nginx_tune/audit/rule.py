@@ -1,9 +1,8 @@
-"""A rule: its parts, the choice among rules by name and profile, and the hosts of its examples.
+"""Rules: their parts, selection by name and profile, and example hosts.
 
-A rule is one small file under ``rules/`` with a ``RULE``: its name, why it matters, what to do,
-where the claim comes from, an example that fires and one that is silent, and a check. A check is
-pure. It yields a Hit for each fault and a MissingFacts for what it would need to know: it never
-guesses.
+A rule is one small file under ``rules/`` with a ``RULE``: its name, why it matters, the fix, its
+sources, an example with a finding and one without, and a check. A check is pure. It yields a Hit
+for each fault and a MissingFacts for what it would need to know: it never guesses.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from nginx_tune.errors import UsageError, name_meant
 
 
 class Example(NamedTuple):
-    """A configuration, and the host it runs on where that matters."""
+    """A configuration and, where it matters, its host."""
 
     conf: str
     facts: Facts | None = None
@@ -63,30 +62,30 @@ class Rule:
     good: Example
     check: RuleCheck
     since: str = ""
-    """First nginx version it holds for."""
+    """The first nginx version that it applies to."""
     until: str = ""
-    """First nginx version it no longer holds for."""
+    """The first nginx version that it no longer applies to."""
     whole_tree: bool = False
-    """True if it stands on something being absent, so that every file must have been parsed."""
+    """True if it relies on an absent line anywhere, so that every file must have been parsed."""
     by_absence: bool = False
-    """True if it stands on something being absent around the finding's place, where its evidence
-    does not show that by a default."""
+    """True if it relies on an absent line around the finding's place, and its evidence does not
+    show that with a default."""
     within: frozenset[str] = frozenset()
-    """The blocks outside of which no line changes the finding: where one of them stands around the
-    place, or is it, its includers need not be known. Empty where any outer line may."""
+    """Blocks that confine the finding: no line outside of them can change it, so the files that
+    include them need not be known. Empty if any outer line can."""
     fixes: Fixes | None = None
-    """Edits that cure a hit and can do no harm; none where the right value is a matter of
-    judgement. Built with the functions of ``conf.edits``."""
+    """Safe edits that fix a hit, built with ``conf.edits``; None if the value needs judgement."""
     about: str = ""
-    """For the page: more than ``why`` has room for; an empty line between paragraphs."""
+    """For the rule's page: details beyond ``why``; an empty line between paragraphs."""
     seen: str = ""
-    """For the page: what a real nginx did, above all where it differs from what is said."""
+    """For the rule's page: the behaviour of a real nginx, above all where it differs from the
+    documentation."""
     proven_on: tuple[str, ...] = ()
-    """The nginx versions on which the proof was seen, oldest first."""
+    """The nginx versions that the proof ran on, oldest first."""
     profiles: frozenset[AuditProfile] = EVERY_PROFILE
-    """The profiles that have it without naming it; a check finds the profile in its context."""
+    """The profiles that include it; a check finds the current profile in its context."""
     conflict: str = ""
-    """Security guides that ask for the opposite: who, for what and why, for profile ``cis``."""
+    """Security guides that recommend the opposite, and why, for profile ``cis``."""
 
 
 def select_rules(
@@ -98,18 +97,18 @@ def select_rules(
 ) -> list[Rule]:
     """The rules of a profile, or those selected by name, without the ignored ones.
 
-    Names are ids, groups (``io``) and patterns (``*-seen``); several may be joined by commas.
-    Errors: UsageError for a name that no rule has.
+    Names are ids, groups (``io``) and patterns (``*-seen``), also several joined by commas. Errors:
+    UsageError for a name that matches no rule.
     """
-    chosen = _matching(rules, select, "--select")
-    if chosen is None:
-        chosen = [rule for rule in rules if profile in rule.profiles]
-    unwanted = _matching(rules, ignore, "--ignore") or []
-    return [rule for rule in chosen if rule not in unwanted]
+    selected = _matching(rules, select, "--select")
+    if selected is None:
+        selected = [rule for rule in rules if profile in rule.profiles]
+    ignored = _matching(rules, ignore, "--ignore") or []
+    return [rule for rule in selected if rule not in ignored]
 
 
 def severity_in(profile: AuditProfile, severity: Severity) -> Severity:
-    """A rule's severity in a profile: ``strict`` takes advice for a warning."""
+    """A rule's severity in a profile: ``strict`` reports advice as warnings."""
     return "warning" if profile == "strict" and severity == "advice" else severity
 
 
@@ -121,7 +120,7 @@ def _matching(rules: Sequence[Rule], names: Iterable[str], option: str) -> list[
         if not any(_is_named(rule, word) for rule in rules):
             near = name_meant(word, [rule.id for rule in rules])
             raise UsageError(
-                f"{option}: no rule or group is called '{word}'",
+                f"{option}: no rule or group is named '{word}'",
                 hint=near or "nginx-tune explain --list",
             )
     return [rule for rule in rules if any(_is_named(rule, word) for word in words)]
@@ -152,8 +151,8 @@ def linux(
 ) -> Facts:
     """A Linux host.
 
-    ``datasets`` gives GiB and resident share by path, ``disks`` a disk's name and class by path,
-    ``effective_cpus`` those that a quota leaves, ``nofile`` the soft and the hard limit.
+    ``datasets`` maps a path to GiB and resident share, ``disks`` a path to the name and class of
+    its disk. ``effective_cpus`` is what a quota leaves, ``nofile`` the soft and the hard limit.
     """
     return Facts(
         kernel=Kernel(

@@ -50,27 +50,27 @@ class Suppression:
     """One comment."""
 
     comment: Directive
-    """Its place, as the place of findings about it."""
+    """The comment as the place of findings about it."""
     rules: tuple[str, ...]
-    """Empty when the comment cannot be read."""
+    """Empty if the comment cannot be parsed."""
     reason: str
     until: str | None
     spans: tuple[tuple[int, int], ...]
-    """Offsets of the directives it is for."""
+    """Offsets of the directives that it covers."""
     fault: str = ""
-    """The reason why the comment cannot be read."""
+    """The reason why the comment cannot be parsed."""
     used: bool = False
 
     def is_expired(self, today: str | None) -> bool:
-        """True when its day has passed; false where today is not known."""
+        """True if its date has passed; false if today is not known."""
         return self.until is not None and today is not None and today > self.until
 
     def is_in_force(self, today: str | None) -> bool:
-        """True when it silences anything at all."""
+        """True if it suppresses anything at all."""
         return bool(self.rules and self.reason) and not self.is_expired(today)
 
     def covers(self, rule: str, hit: Hit) -> bool:
-        """True when it is about a hit of a rule."""
+        """True if it applies to a hit of a rule."""
         return (
             rule in self.rules
             and hit.place.source.file == self.comment.file
@@ -92,7 +92,7 @@ def _of_file(file: ParsedFile) -> Iterator[Suppression]:
 
 
 def _gaps(text: str) -> Iterator[tuple[int, int]]:
-    """The places of comments: between the words and marks."""
+    """The spans of comments: between words and marks."""
     at = 0
     for _, _, _, start, end in read_tokens(text):
         yield at, start
@@ -101,7 +101,7 @@ def _gaps(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _spans(block: Block) -> Iterator[tuple[int, int, int]]:
-    """(start, end of the words, end with the block) of every directive of a file."""
+    """(start, end of the words, end of the block) of every directive of a file."""
     for directive in block.directives:
         end = directive.end if directive.block is None else directive.close + 1
         yield directive.start, directive.end, end
@@ -117,7 +117,7 @@ def _parse(source: Source, match: re.Match[str], spans: list[tuple[int, int, int
     until = _UNTIL.search(read[3])
     reason = _UNTIL.sub("", read[3]).strip()
     if until is not None and not _DAY.fullmatch(until[1]):
-        fault = f'"{until[1]}" is no day: until=YYYY-MM-DD'
+        fault = f'"{until[1]}" is not a date: until=YYYY-MM-DD'
         return Suppression(comment, (), reason, None, (), fault=fault)
     return Suppression(
         comment,
@@ -132,7 +132,7 @@ def _covered(
     text: str, comment: int, spans: list[tuple[int, int, int]]
 ) -> tuple[tuple[int, int], ...]:
     line_start = text.rfind("\n", 0, comment) + 1
-    if text[line_start:comment].strip():  # behind directives: those that touch this line
+    if text[line_start:comment].strip():  # after directives: those that touch this line
         return tuple(
             (start, end) for start, words_end, end in spans if line_start < words_end <= comment
         )
@@ -143,7 +143,7 @@ def _covered(
 
 
 def _closes_before(text: str, start: int, end: int) -> bool:
-    """True when the block ends before the next directive."""
+    """True if the block ends before the next directive."""
     return any(not line.lstrip().startswith("#") and "}" in line
                for line in text[start:end].split("\n"))  # fmt: skip
 
@@ -151,7 +151,7 @@ def _closes_before(text: str, start: int, end: int) -> bool:
 def silencing(
     suppressions: Iterable[Suppression], rule: str, hit: Hit, today: str | None
 ) -> Suppression | None:
-    """The comment that silences a hit; every comment about it counts as used."""
+    """The comment that suppresses a hit; every comment that covers it counts as used."""
     found = None
     for one in suppressions:
         if one.covers(rule, hit):
@@ -178,10 +178,9 @@ _GOOD = _conf("# nginx-tune: ignore[io-pool-literal-unknown] a test of the start
 MALFORMED = Rule(
     id="su-malformed",
     severity="warning",
-    title="a suppression comment that cannot be read",
-    why="A comment that cannot be read silences nothing, so the finding that it was written for is "
-    "reported.",
-    fix="# nginx-tune: ignore[RULE-ID] REASON, at wish with until=YYYY-MM-DD",
+    title="a suppression comment that cannot be parsed",
+    why="A comment that cannot be parsed suppresses nothing, so its finding is reported.",
+    fix="Write # nginx-tune: ignore[RULE-ID] REASON, optionally with until=YYYY-MM-DD",
     sources=_SOURCE,
     proof="source-only",
     bad=_conf("# nginx-tune: ignore[io-pool-litral-unknown] on purpose"),
@@ -192,8 +191,8 @@ NO_REASON = Rule(
     id="su-no-reason",
     severity="warning",
     title="a suppression comment without a reason",
-    why="It silences nothing: who reads it later could not tell whether it still holds.",
-    fix="Say behind the bracket why the finding does not matter here.",
+    why="It suppresses nothing: later readers could not tell whether it still applies.",
+    fix="Write the reason why the finding does not matter here after the bracket.",
     sources=_SOURCE,
     proof="source-only",
     bad=_conf("# nginx-tune: ignore[io-pool-literal-unknown]"),
@@ -203,9 +202,9 @@ NO_REASON = Rule(
 EXPIRED = Rule(
     id="su-expired",
     severity="warning",
-    title="a suppression comment whose day has passed",
-    why="It silences nothing any more: the finding was to be looked at again by that day.",
-    fix="Cure the finding and take the comment out, or give it a later day and a reason.",
+    title="a suppression comment past its date",
+    why="It suppresses nothing any more: the finding was to be reviewed by that date.",
+    fix="Fix the finding and remove the comment, or set a later date and a reason.",
     sources=_SOURCE,
     proof="source-only",
     bad=_conf(
@@ -219,10 +218,10 @@ EXPIRED = Rule(
 UNUSED = Rule(
     id="su-unused",
     severity="info",
-    title="a suppression comment that silences nothing",
-    why="The rule finds nothing here any more, or the comment is not where the finding is; left "
-    "in place it would hide a new fault.",
-    fix="Take the comment out, or put it before the directive that the finding names.",
+    title="an unused suppression comment",
+    why="The rule reports nothing here any more, or the comment is not at the finding. Left in "
+    "place, it would hide a new fault.",
+    fix="Remove the comment, or move it before the directive of the finding.",
     sources=_SOURCE,
     proof="source-only",
     bad=_conf(
@@ -237,39 +236,56 @@ NOTICES: tuple[Rule, ...] = (MALFORMED, NO_REASON, EXPIRED, UNUSED)
 
 
 def notices_of(
-    one: Suppression, known_rules: frozenset[str], answered: frozenset[str], today: str | None
+    suppression: Suppression,
+    known_rules: frozenset[str],
+    answered: frozenset[str],
+    today: str | None,
 ) -> Iterator[tuple[Rule, Hit]]:
-    """The faults of a comment, after all rules ran; ``answered`` are those that could."""
-    unknown = [rule for rule in one.rules if rule not in known_rules]
-    if not one.rules:
-        yield MALFORMED, _hit(one, one.fault, one.comment.value)
+    """The faults of a comment after all rules ran; ``answered`` are the rules that could judge."""
+    unknown = [rule for rule in suppression.rules if rule not in known_rules]
+    if not suppression.rules:
+        yield MALFORMED, _hit(suppression, suppression.fault, suppression.comment.value)
     elif unknown:
         near = name_meant(unknown[0], sorted(known_rules))
         message = f'there is no rule "{unknown[0]}"{f"; {near}" if near else ""}'
-        yield MALFORMED, _hit(one, message, unknown[0])
-    elif not one.reason:
-        yield NO_REASON, _hit(one, "a suppression without a reason", "none")
-    elif one.is_expired(today):
-        yield EXPIRED, _hit(one, f"this suppression ended on {one.until}", str(one.until))
-    elif not one.used and answered.issuperset(one.rules):
-        yield UNUSED, _hit(one, f"nothing to silence for {', '.join(one.rules)}", "0 findings")
+        yield MALFORMED, _hit(suppression, message, unknown[0])
+    elif not suppression.reason:
+        yield NO_REASON, _hit(suppression, "a suppression without a reason", "none")
+    elif suppression.is_expired(today):
+        yield (
+            EXPIRED,
+            _hit(
+                suppression,
+                f"this suppression expired on {suppression.until}",
+                str(suppression.until),
+            ),
+        )
+    elif not suppression.used and answered.issuperset(suppression.rules):
+        yield (
+            UNUSED,
+            _hit(
+                suppression, f"nothing to suppress for {', '.join(suppression.rules)}", "0 findings"
+            ),
+        )
 
 
-def _hit(one: Suppression, message: str, value: str) -> Hit:
+def _hit(suppression: Suppression, message: str, value: str) -> Hit:
     return Hit(
-        one.comment, message, [Evidence(fact="suppression", value=value, provenance="declared")]
+        suppression.comment,
+        message,
+        [Evidence(fact="suppression", value=value, provenance="declared")],
     )
 
 
 class Compared(NamedTuple):
-    """Findings without the known ones, and how many of the known ones are no more."""
+    """Findings without the known ones, and the number of known ones that are gone."""
 
     findings: Findings
     gone: int
 
 
 def baseline_of(findings: Findings, main: str) -> Baseline:
-    """The findings of the tree with that main file as known faults, sorted."""
+    """The findings of a tree with that main file as known faults, sorted."""
     counts = Counter(map(_key, findings.findings))
     files = {_key(one): relative_to_main(one.file, main) for one in findings.findings}
     return Baseline(
@@ -283,9 +299,10 @@ def baseline_of(findings: Findings, main: str) -> Baseline:
 def without_known(
     findings: Findings, known: Baseline, *, by: SuppressedBy, reason: str
 ) -> Compared:
-    """The findings that are not in the baseline; those that are stand under ``suppressed``.
+    """The findings that are not in the baseline; known ones move to ``suppressed``.
 
-    A fault counts as often as it was known: a copy of a faulty server is a new finding.
+    A known fault counts as often as the baseline lists it: a copy of a faulty server is a new
+    finding.
     """
     left: Counter[tuple[str, str]] = Counter()
     for fault in known.faults:
@@ -306,7 +323,7 @@ def without_known(
 
 
 def suppressed_finding(finding: Finding, *, by: SuppressedBy, reason: str) -> Suppressed:
-    """A finding as one that is silenced."""
+    """A finding in its suppressed form."""
     return Suppressed(
         rule=finding.rule,
         file=finding.file,
@@ -320,11 +337,11 @@ def suppressed_finding(finding: Finding, *, by: SuppressedBy, reason: str) -> Su
 
 
 def relative_to_main(file: str, main: str) -> str:
-    """A file's name as the same tree has it elsewhere: below the main file's directory."""
+    """A file's name relative to the main file's directory, the same wherever the tree lies."""
     directory = posixpath.dirname(main)
     return file.removeprefix(directory + "/") if directory else file
 
 
 def _key(finding: Finding) -> tuple[str, str]:
-    """A fault without its number among the same ones."""
+    """A fault without its number among identical ones."""
     return finding.rule, finding.fingerprint.rpartition("-")[0]

@@ -1,11 +1,11 @@
-"""Defaults of nginx that an upgrade moves, and where a configuration leaves them to nginx.
+"""Defaults of nginx that change with an upgrade, in configurations that do not set them.
 
-``vr-default-changed`` is asked only with ``--upgrade-to``; what the newer version refuses or warns
-of is said by the other rules, which are asked for both versions.
+``vr-default-changed`` runs only with ``--upgrade-to``. Lines that the newer version rejects or
+warns about are findings of the other rules, which run for both versions.
 
-The table holds the defaults that moved between 1.4.0 and 1.31.4, read out of the source of each
-release (ngx_conf_merge_* and ngx_conf_init_* of every module) and its change log. Of stream and
-mail only the protocols of TLS moved.
+The table has the defaults that changed between 1.4.0 and 1.31.4, read from the source of each
+release (ngx_conf_merge_* and ngx_conf_init_* of every module) and its change log. In stream and
+mail only the TLS protocols changed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def changes(context: Context, since: Version, until: Version) -> Iterator[Hit]:
-    """The defaults that move for this configuration between two versions."""
+    """The defaults that change for this configuration between two versions."""
     for change in CHANGES:
         if since < change.since <= until:
             for place in change.places(context):
                 yield Hit(
                     place,
-                    f"{change.directive} is not set, and its default moves from {change.before} "
-                    f"to {change.after} with nginx {_text(change.since)}: {change.effect}",
+                    f"{change.directive} is not set, and its default changes from {change.before} "
+                    f"to {change.after} in nginx {_dotted(change.since)}: {change.effect}",
                     [
-                        Evidence(fact="nginx version", value=_text(since)),
-                        Evidence(fact="upgrade to", value=_text(until), provenance="declared"),
+                        Evidence(fact="nginx version", value=_dotted(since)),
+                        Evidence(fact="upgrade to", value=_dotted(until), provenance="declared"),
                     ],
                 )
 
@@ -43,7 +43,7 @@ def _check(_: object) -> Iterator[Hit | MissingFacts]:
     return iter(())
 
 
-def _text(version: Version) -> str:
+def _dotted(version: Version) -> str:
     return ".".join(map(str, version))
 
 
@@ -52,30 +52,29 @@ _CONF = "events {} http { %s server { listen 80; return 204; } }"
 CHANGED = Rule(
     id="vr-default-changed",
     severity="info",
-    title="a default that moves with an upgrade",
-    why="The configuration leaves it to nginx, and the newer version does otherwise. Nothing is "
-    "wrong before the upgrade, and nginx -t of neither version says a word.",
-    fix="Write the value that is wanted, so that both versions do the same.",
+    title="a default that changes with an upgrade",
+    why="The configuration relies on the default, and the newer version has another one. Nothing "
+    "is wrong before the upgrade, and nginx -t reports nothing in either version.",
+    fix="Set the value that you want, so that both versions behave the same.",
     sources=(
-        "nginx change log, of the version that is named",
-        "the defaults in nginx's source, of each release from 1.4.0 to 1.31.4",
+        "nginx change log of the reported version",
+        "the defaults in the source of each nginx release from 1.4.0 to 1.31.4",
     ),
     proof="proven",
     proven_on=("1.22", "1.26", "1.30"),
-    about="Asked only with --upgrade-to. Directives, parameters and values that the newer version "
-    "refuses, and what it warns of, are findings of the other rules: those that both versions "
-    "have are left out. tests/audit/test_proofs_upgrade.py shows some of the defaults on both "
-    "sides.",
-    seen="Packages may have taken a newer default over: nginx 1.18.0 of Debian 11 closes a "
-    "connection after 1000 requests, though keepalive_requests was 100 before 1.19.10.",
+    about="Runs only with --upgrade-to. Directives, parameters and values that the newer version "
+    "rejects or warns about are findings of the other rules; findings that both versions have are "
+    "left out. tests/audit/test_proofs_upgrade.py shows some of the defaults on both sides.",
+    seen="Packages may have adopted a newer default: nginx 1.18.0 of Debian 11 closes a connection "
+    "after 1000 requests, although keepalive_requests was 100 before 1.19.10.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "keepalive_requests 1000;"),
     check=_check,
 )
 
 
-class MovedDefault(NamedTuple):
-    """A default that moved."""
+class ChangedDefault(NamedTuple):
+    """A default that changed."""
 
     since: Version
     directive: str
@@ -83,11 +82,11 @@ class MovedDefault(NamedTuple):
     after: str
     effect: str
     places: Callable[[Context], list[Directive]]
-    """The lines at which a configuration leaves it to nginx; none where it does not matter."""
+    """The lines that rely on the default; none if it does not matter."""
 
 
 def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:
-    """Http itself where no line of it sets the directive (and one sets what it depends on)."""
+    """The http block if no line in it sets the directive (and one sets what it depends on)."""
 
     def places(context: Context) -> list[Directive]:
         if context.client_lines(name) or (needs and not context.client_lines(needs)):
@@ -149,7 +148,7 @@ def _tls_passes(context: Context) -> list[Directive]:
 
 
 def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
-    """A listen line of TLS whose first server leaves the directive out."""
+    """A TLS listen line whose default server does not set the directive."""
 
     def places(context: Context) -> list[Directive]:
         found = [
@@ -163,7 +162,7 @@ def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
 
 
 def _retried(context: Context) -> list[Directive]:
-    """Groups of several servers whose requests are retried as nginx does by itself."""
+    """Locations with several servers and the default retry conditions."""
     found = [
         one.place
         for name, upstream in context.upstreams.items()
@@ -184,7 +183,7 @@ def _kept_upstreams(context: Context) -> list[Directive]:
 
 
 def _static(name: str) -> Callable[[Context], list[Directive]]:
-    """The first line that names files to serve, where no line sets the directive."""
+    """The first line that serves files, if no line sets the directive."""
 
     def places(context: Context) -> list[Directive]:
         if context.client_lines(name):
@@ -202,7 +201,7 @@ def _named_listen(context: Context) -> list[Directive]:
     ][:1]
 
 
-def _varying(context: Context) -> list[Directive]:
+def _cached_without_vary(context: Context) -> list[Directive]:
     found = []
     for one in context.caching:
         ignored = one.passed.effective("ignore_headers")
@@ -216,15 +215,16 @@ def _tls_of(section: str) -> Callable[[Context], list[Directive]]:
 
 
 def tls_listens(context: Context, section: str) -> list[Directive]:
-    """The first listen line of a section's servers that takes TLS without ``ssl_protocols``.
+    """The first listen line of a section with TLS and without ``ssl_protocols``.
 
-    In mail also by ``starttls``; ``ssl on`` of a whole server or section was up to nginx 1.25.1.
+    In mail also with ``starttls``; ``ssl on`` of a whole server or section existed until nginx
+    1.25.1.
     """
     for blocks in _servers(context, section):
-        if _set(blocks, "ssl_protocols") is not None:
+        if _effective(blocks, "ssl_protocols") is not None:
             continue
         is_tls = any(
-            (line := _set(blocks, name)) is not None and line.value.lower() in {"on", "only"}
+            (line := _effective(blocks, name)) is not None and line.value.lower() in {"on", "only"}
             for name in ("ssl", "starttls")
         )
         for line in blocks[0].all("listen"):
@@ -234,18 +234,18 @@ def tls_listens(context: Context, section: str) -> list[Directive]:
 
 
 def tls_proxies(context: Context) -> list[Directive]:
-    """The first server of stream that passes on by TLS without ``proxy_ssl_protocols``."""
+    """The first stream server that proxies with TLS and without ``proxy_ssl_protocols``."""
     for blocks in _servers(context, "stream"):
-        passed, switch = blocks[0].first("proxy_pass"), _set(blocks, "proxy_ssl")
+        passed, switch = blocks[0].first("proxy_pass"), _effective(blocks, "proxy_ssl")
         if passed is None or switch is None or switch.value.lower() != "on":
             continue
-        if _set(blocks, "proxy_ssl_protocols") is None:
+        if _effective(blocks, "proxy_ssl_protocols") is None:
             return [passed]
     return []
 
 
 def _servers(context: Context, section: str) -> Iterator[tuple[Block, Block]]:
-    """The block of each server and the one around it."""
+    """The block of each server and its outer block."""
     for outer in context.tree.main.all(section):
         if outer.block is not None:
             for server in outer.block.all("server"):
@@ -253,136 +253,136 @@ def _servers(context: Context, section: str) -> Iterator[tuple[Block, Block]]:
                     yield server.block, outer.block
 
 
-def _set(blocks: tuple[Block, Block], name: str) -> Directive | None:
+def _effective(blocks: tuple[Block, Block], name: str) -> Directive | None:
     return blocks[0].first(name) or blocks[1].first(name)
 
 
-CHANGES: tuple[MovedDefault, ...] = (
-    MovedDefault(
+CHANGES: tuple[ChangedDefault, ...] = (
+    ChangedDefault(
         (1, 5, 4), "charset_types", "application/x-javascript", "application/javascript",
-        "scripts of the new type get a charset, and those of the old one none",
+        "scripts of the new type get a charset, those of the old type do not",
         _unset("charset_types", "charset"),
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 5, 13), "variables_hash_max_size", "512", "1024",
         "nginx may use a little more memory, and warns less", _unset("variables_hash_max_size"),
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 5, 13), "types_hash_bucket_size", "the size of a cache line", "64",
-        "the same on every CPU", _unset("types_hash_bucket_size", "types"),
+        "it no longer depends on the CPU", _unset("types_hash_bucket_size", "types"),
     ),
-    MovedDefault(
-        (1, 7, 7), "caching of answers with Vary", "whatever was asked for", "apart for each value",
-        "an answer that varies is kept once for each value, and one with Vary: * not at all",
-        _varying,
+    ChangedDefault(
+        (1, 7, 7), "caching of responses with Vary", "one entry", "one entry per value",
+        "a varying response is cached once per value, and one with Vary: * not at all",
+        _cached_without_vary,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 9, 1), "ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
-        "clients that speak SSLv3 only are refused", _tls,
+        "clients with only SSLv3 are rejected", _tls,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 9, 1), "proxy_ssl_protocols", "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
-        "servers that speak SSLv3 only are not reached", _tls_passes,
+        "upstreams with only SSLv3 are unreachable", _tls_passes,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 9, 5), "output_buffers", "1 32k", "2 32k",
-        "a file that goes out without sendfile takes up to twice the memory",
+        "a file sent without sendfile uses up to twice the memory",
         _static("output_buffers"),
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 9, 8), "connection_pool_size", "256", "512 (256 on 32 bits)",
-        "an idle connection takes 256 bytes more", _unset("connection_pool_size"),
+        "an idle connection uses 256 bytes more", _unset("connection_pool_size"),
     ),
-    MovedDefault(
-        (1, 9, 13), "proxy_next_upstream", "every request", "requests that are idempotent",
-        "a POST, LOCK or PATCH that was sent is no longer sent to another server", _retried,
+    ChangedDefault(
+        (1, 9, 13), "proxy_next_upstream", "every request", "idempotent requests",
+        "a POST, LOCK or PATCH that was sent is no longer retried on another server", _retried,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 11, 0), "ssl_dhparam", "parameters of 1024 bits", "none",
-        "ciphers of the kind DHE are no longer offered", _tls_unset("ssl_dhparam"),
+        "DHE ciphers are no longer offered", _tls_unset("ssl_dhparam"),
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 11, 0), "ssl_ecdh_curve", "prime256v1", "auto",
-        "handshakes may take another curve (X25519)", _tls_unset("ssl_ecdh_curve"),
+        "handshakes may use another curve (X25519)", _tls_unset("ssl_ecdh_curve"),
     ),
-    MovedDefault(
-        (1, 15, 10), "listen of a name", "the first address of the name", "each of its addresses",
-        "nginx listens in more places", _named_listen,
+    ChangedDefault(
+        (1, 15, 10), "listen with a host name", "its first address", "each of its addresses",
+        "nginx listens on more addresses", _named_listen,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 19, 10), "keepalive_requests of an upstream", "100", "1000",
-        "connections to the servers are kept longer", _kept_upstreams,
+        "upstream connections are kept longer", _kept_upstreams,
     ),
-    MovedDefault(
-        (1, 19, 10), "keepalive_time", "no bound", "1h",
-        "a connection of a client is closed after the request at which it is an hour old",
+    ChangedDefault(
+        (1, 19, 10), "keepalive_time", "no limit", "1h",
+        "a client connection older than an hour is closed after its current request",
         _unset("keepalive_time"),
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 23, 4), "proxy_ssl_protocols", "TLSv1 to TLSv1.2", "TLSv1 to TLSv1.3",
-        "servers may be asked by TLSv1.3", _tls_passes,
+        "upstreams may negotiate TLSv1.3", _tls_passes,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 27, 3), "proxy_ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
-        "servers that speak TLS 1.0 or 1.1 only are not reached", _tls_passes,
+        "upstreams with only TLS 1.0 or 1.1 are unreachable", _tls_passes,
     ),
-    MovedDefault(
-        (1, 29, 1), "ssl_certificate_compression", "as OpenSSL does", "off",
-        "certificates go uncompressed over TLSv1.3, a few hundred bytes more for each handshake",
+    ChangedDefault(
+        (1, 29, 1), "ssl_certificate_compression", "OpenSSL's default", "off",
+        "TLSv1.3 certificates are sent uncompressed, a few hundred bytes more per handshake",
         _tls_unset("ssl_certificate_compression"),
     ),
-    MovedDefault(
-        (1, 29, 8), "max_headers", "no bound", "1000",
-        "a request with more header lines is refused", _unset("max_headers"),
+    ChangedDefault(
+        (1, 29, 8), "max_headers", "no limit", "1000",
+        "a request with more header lines is rejected", _unset("max_headers"),
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 19, 10), "keepalive_requests", "100", "1000",
-        "clients keep their connections longer, with the memory that stays with them",
+        "clients keep their connections longer, with their memory",
         _unset("keepalive_requests"),
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 21, 4), "sendfile_max_chunk", "0", "2m",
-        "one fast client no longer holds a worker for a whole file", _chunk,
+        "one fast client no longer occupies a worker for a whole file", _chunk,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 23, 4), "ssl_protocols", "TLSv1 TLSv1.1 TLSv1.2", "the same with TLSv1.3",
-        "handshakes of new clients take a round trip less, and other ciphers hold for them", _tls,
+        "handshakes of newer clients save a round trip and use other ciphers", _tls,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 27, 3), "ssl_protocols", "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
-        "clients that speak TLS 1.0 or 1.1 only are refused", _tls,
+        "clients with only TLS 1.0 or 1.1 are rejected", _tls,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 29, 7), "proxy_http_version", "1.0", "1.1",
-        "the server gets HTTP/1.1 without Connection: close, and may answer in chunks",
+        "the upstream gets HTTP/1.1 without Connection: close and may send chunked responses",
         _bare_passes,
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 29, 7), "keepalive of an upstream", "none", "32 local",
-        "each worker keeps idle connections for each location; keepalive 0 is as before",
+        "each worker keeps idle connections per location; keepalive 0 restores the old behaviour",
         _bare_upstreams,
     ),
     *(
-        MovedDefault(
+        ChangedDefault(
             since, f"{name} of {section}", before, after, effect.format(whom, done), places
         )
         for since, before, after, effect in (
             ((1, 9, 1), "SSLv3 to TLSv1.2", "TLSv1 to TLSv1.2",
-             "{0} that speak SSLv3 only are {1}"),
+             "{0} with only SSLv3 are {1}"),
             ((1, 23, 4), "TLSv1 to TLSv1.2", "TLSv1 to TLSv1.3",
-             "{0} may be spoken to by TLSv1.3"),
+             "{0} may negotiate TLSv1.3"),
             ((1, 27, 3), "TLSv1 to TLSv1.3", "TLSv1.2 TLSv1.3",
-             "{0} that speak TLS 1.0 or 1.1 only are {1}"),
+             "{0} with only TLS 1.0 or 1.1 are {1}"),
         )
         for section, name, whom, done, places in (
-            ("stream", "ssl_protocols", "clients", "refused", _tls_of("stream")),
-            ("mail", "ssl_protocols", "clients", "refused", _tls_of("mail")),
-            ("stream", "proxy_ssl_protocols", "servers", "not reached", tls_proxies),
+            ("stream", "ssl_protocols", "clients", "rejected", _tls_of("stream")),
+            ("mail", "ssl_protocols", "clients", "rejected", _tls_of("mail")),
+            ("stream", "proxy_ssl_protocols", "upstreams", "unreachable", tls_proxies),
         )
     ),
-    MovedDefault(
+    ChangedDefault(
         (1, 11, 3), "accept_mutex", "on", "off",
-        "every worker waits at the listen sockets (by EPOLLEXCLUSIVE)",
+        "every worker waits on the listening sockets (with EPOLLEXCLUSIVE)",
         _unset_events("accept_mutex"),
     ),
 )  # fmt: skip

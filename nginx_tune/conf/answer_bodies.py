@@ -102,7 +102,7 @@ _OFF = frozenset({"", "off"})
 
 
 def body_filter(scope: Scope) -> Directive | None:
-    """The line of such a filter that holds in a scope; null for none."""
+    """The line of a body filter in effect in a scope; None if there is none."""
     for name in TEXTS:
         if line := scope.effective(name):
             return line
@@ -114,7 +114,7 @@ def body_filter(scope: Scope) -> Directive | None:
 
 
 def text_filter(scope: Scope) -> Directive | None:
-    """The line of a filter that a compressed body would be wrong for; null for none."""
+    """The line of a filter that a compressed body would break; None if there is none."""
     if line := body_filter(scope) or conversion(scope):
         return line
     lines = (scope.effective(name) for name in _WORDS)
@@ -141,7 +141,7 @@ def conversion(scope: Scope) -> Directive | None:
 
 
 def is_on(line: Directive) -> bool:
-    """Tell whether a filter's line turns it on: an empty argument, and ``off``, do not."""
+    """True if a filter's line enables it: an empty argument, and ``off``, do not."""
     return line.block is not None or line.value.lower() not in _OFF
 
 
@@ -194,15 +194,15 @@ def unrepeated(scope: Scope, module: str) -> Directive | None:
 
 
 def is_better_left(one: Pass) -> bool:
-    """Tell whether kept connections would change what clients of a place are answered."""
+    """True if kept connections would change the responses of a location."""
     is_plain = one.module == "proxy" and stays_at_1_0(one.scope) is not None
     return is_plain or unrepeated(one.scope, one.module) is not None
 
 
 def _asks_for_none(scope: Scope) -> bool:
-    """Tell whether a server is never told that a client takes compressed answers.
+    """True if the upstream is never told that a client accepts compression.
 
-    A constant that names a coding is no help: before 1.1 nginx does not answer to it either.
+    A constant coding does not help: before 1.1 nginx ignores it too.
     """
     own = sent_header(scope, "proxy", "accept-encoding")
     if own is not None:
@@ -211,7 +211,7 @@ def _asks_for_none(scope: Scope) -> bool:
 
 
 def _is_apart(scope: Scope) -> bool:
-    """Tell whether a cache gives nobody what is compressed who did not ask for it."""
+    """True if a cache gives compressed responses only to clients that requested them."""
     key = scope.effective("proxy_cache_key")
     is_of_key = key is not None and "accept_encoding" in str(key).lower()
     return is_of_key or scope.value("gunzip") == "on"
@@ -227,7 +227,7 @@ def _asked_by(scope: Scope) -> Directive | None:
 
 
 def _asks(line: Directive) -> bool:
-    """Tell if a line takes answers of other places: a script unless its whole text shows none."""
+    """True if a line uses other locations' responses: a script unless its whole text shows none."""
     if line.name not in SCRIPTS:
         return is_on(line)
     if line.name.endswith("_file") or line.name.startswith("js_"):
@@ -252,23 +252,23 @@ OLDER_FONTS = frozenset(
 """Types of WOFF files before ``conf/mime.types`` of nginx 1.15.1 said font/woff."""
 FONTS_RENAMED = (1, 15, 1)
 EVENT_STREAM = "text/event-stream"
-"""Gzip holds it back: a buffered answer is flushed by nobody."""
+"""The type of event streams, which gzip delays because buffered responses are not flushed."""
 
 
 ASKED_OFF = "x-accel-buffering"
 _STREAM_PATH = re.compile(
     r"(^|/)(sse|event[-_]?stream|eventsource)(/|$)|(^|/)chat/completions(/|$)", re.IGNORECASE
 )
-"""Paths that nobody uses for anything else."""
+"""Paths used only for event streams."""
 
 
 def is_stream_path(path: str) -> bool:
-    """Tell whether the path of a location says that events are streamed there."""
+    """True if a location's path suggests an event stream."""
     return _STREAM_PATH.search(path) is not None
 
 
 def stream_sign(scope: Scope) -> Directive | None:
-    """The line that says that ``proxy_pass`` passes a stream of events on here; null for none."""
+    """The line that shows that ``proxy_pass`` passes on an event stream here; None if none does."""
     accept = sent_header(scope, "proxy", "accept")
     if accept is not None and accept.args[1].lower() == EVENT_STREAM:
         return accept

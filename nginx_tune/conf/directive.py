@@ -11,15 +11,15 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def as_utf8(text: str) -> str:
-    """Text of a configuration or a path with bytes that are no UTF-8 shown as escapes."""
+    """Text of a configuration or path, with invalid UTF-8 shown as escapes."""
     return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 class Source:
-    """One file's name and text.
+    """The name and text of a file.
 
-    Bytes that are no UTF-8 stand as lone surrogates, line ends as they are, and a byte order
-    mark apart from the text, so that ``data`` is the file again byte for byte.
+    Invalid UTF-8 is kept as lone surrogates, line ends unchanged, and a byte order mark apart from
+    the text, so that ``data`` restores the file byte for byte.
     """
 
     __slots__ = ("_bytes_before", "_line_starts", "file", "mark", "text")
@@ -33,7 +33,7 @@ class Source:
 
     @classmethod
     def decode(cls, file: str, data: bytes) -> Source:
-        """The source in the bytes of a file."""
+        """The source decoded from a file's bytes."""
         text = data.decode("utf-8", "surrogateescape")
         bare = text.removeprefix(BYTE_ORDER_MARK)
         return cls(file, bare, BYTE_ORDER_MARK if len(bare) < len(text) else "")
@@ -44,12 +44,12 @@ class Source:
         return (self.mark + self.text).encode("utf-8", "surrogateescape")
 
     def byte_offset(self, offset: int) -> int:
-        """The place in the file's bytes of an offset of the text."""
+        """The byte offset in the file of an offset in the text."""
         known, count = self._bytes_before
         if offset < known:
             known, count = 0, len(self.mark.encode())
         count += len(self.text[known:offset].encode("utf-8", "surrogateescape"))
-        self._bytes_before = (offset, count)  # places are mostly asked for in order
+        self._bytes_before = (offset, count)  # places are mostly requested in order
         return count
 
     def place(self, offset: int) -> tuple[int, int]:
@@ -67,9 +67,9 @@ class Source:
 class Directive:
     """A directive with its arguments; a block directive has a block.
 
-    ``start`` and ``end`` are offsets into the source's text: from the name to past ``;`` or to
-    past ``{``; ``close`` is the offset of a block's ``}``. ``quotes`` tells for each argument
-    which quote it stood in, or is empty.
+    ``start`` and ``end`` are offsets in the source's text: from the name to after ``;`` or ``{``;
+    ``close`` is the offset of a block's ``}``. ``quotes`` has each argument's quote character, or
+    an empty string.
     """
 
     __slots__ = (
@@ -92,32 +92,32 @@ class Directive:
         self.close = self.end
         self.block: Block | None = None
         self.included: tuple[Block, ...] | None = None
-        """For an ``include`` that was followed: the files it gave."""
+        """The files of an ``include`` that was followed."""
         self.parent: Directive | None = None
-        """The block it stands in, or at the top of a file the ``include`` that first gave it."""
+        """The enclosing block, or at the top of a file the ``include`` that first read it."""
 
     def __repr__(self) -> str:
         return f"<{self} at {self.file}:{self.line}>"
 
     def __str__(self) -> str:
-        """Its words as they may be shown: without what may be a secret."""
+        """The words without possible secrets, for display."""
         table = self.table
         args = shown_arguments(self.name, self.args, table=table)
         return " ".join((self.shown_name, *args))
 
     @property
     def shown_name(self) -> str:
-        """Its name as it may be shown."""
+        """The name without possible secrets, for display."""
         return shown_name(self.name, table=self.table, is_placed=self.parent is not None)
 
     @property
     def words(self) -> str:
-        """Its words as they are, secrets among them: to look into, never to show."""
+        """The unredacted words, for analysis and never for display."""
         return " ".join((self.name, *self.args))
 
     @property
     def table(self) -> PlaceTable | None:
-        """The block it stands in, where the lines of that are no directives (``map``)."""
+        """The enclosing block if its lines are not directives (``map``)."""
         outer = self.parent
         while outer is not None and outer.name == "include":
             outer = outer.parent
@@ -142,21 +142,21 @@ class Directive:
 
     @property
     def value(self) -> str:
-        """Its first argument; empty when there is none."""
+        """The first argument; empty if there is none."""
         return self.args[0] if self.args else ""
 
 
 class Block:
     """The directives between two braces, or of a whole file, in order.
 
-    Asked for directives, it gives those of included files in the include's place.
+    Lookups include the directives of included files, in the include's place.
     """
 
     __slots__ = ("_at_any_depth", "_at_this_level", "directives")
 
     def __init__(self, directives: list[Directive]) -> None:
         self.directives = directives
-        """As written: an include stands for itself."""
+        """As written, with includes unresolved."""
         self._at_this_level: dict[str, list[Directive]] | None = None
         self._at_any_depth: dict[str, list[Directive]] | None = None
 
@@ -169,13 +169,13 @@ class Block:
                     yield from block
 
     def all(self, name: str) -> list[Directive]:
-        """Every directive of that name at this level, in order."""
+        """Every directive of that name in this block, in order."""
         found = self._at_this_level
         return (self.lines if found is None else found).get(name, [])
 
     @property
     def lines(self) -> dict[str, list[Directive]]:
-        """Every directive at this level, in order, under its name."""
+        """Every directive in this block, in order, by name."""
         found = self._at_this_level
         if found is None:
             found = self._at_this_level = {}
@@ -187,15 +187,15 @@ class Block:
         return found
 
     def first(self, name: str) -> Directive | None:
-        """The first directive of that name at this level."""
+        """The first directive of that name in this block."""
         found = self.all(name)
         return found[0] if found else None
 
     @property
     def by_name(self) -> Mapping[str, Sequence[Directive]]:
-        """Every directive of this level and of the blocks below, in order, under its name.
+        """Every directive of this block and its inner blocks, in order, by name.
 
-        Made once: to ask for a name costs nothing, to walk costs as much as the tree is large.
+        Computed once: a lookup is cheap, while a walk takes time in proportion to the tree.
         """
         found = self._at_any_depth
         if found is None:
@@ -204,11 +204,11 @@ class Block:
         return found
 
     def within(self, name: str) -> Sequence[Directive]:
-        """Every directive of that name at this level and in the blocks below, in order."""
+        """Every directive of that name in this block and its inner blocks, in order."""
         return self.by_name.get(name, ())
 
     def walk(self) -> Iterator[Directive]:
-        """Every directive of this level and of the blocks below."""
+        """Every directive of this block and its inner blocks."""
         for directive in self:
             yield directive
             if directive.block is not None:

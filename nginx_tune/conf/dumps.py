@@ -39,7 +39,7 @@ _MOST_PASTED = 16
 
 
 class AbsentError(NginxTuneError):
-    """A file that the dump has not."""
+    """A file that the dump does not contain."""
 
     reason = "not in the dump"
 
@@ -158,7 +158,7 @@ def printed(data: bytes, files: Mapping[str, bytes]) -> list[str]:
 
 
 def _is_whole(data: bytes, start: int, content: bytes) -> bool:
-    """Tell whether a file stands there, and after it the next head or nothing."""
+    """True if a file follows complete, and then the next header or the end."""
     end = start + len(content) + 1
     if not data.startswith(content + b"\n", start):
         return False
@@ -175,10 +175,10 @@ def _normal(path: str) -> str:
 
 
 def is_dump(data: bytes) -> bool:
-    """Tell whether a saved file is the output of ``nginx -T``, not a configuration by itself.
+    """True if a saved file is the output of ``nginx -T``, not a configuration by itself.
 
-    Before the first head stand at most nginx's own words. One file alone is its own dump but for
-    that line, so that its includes are followed here: it is no dump unless a second head follows.
+    Only nginx's own messages precede the first header. A single file after its header is not
+    treated as a dump, so that its includes are followed here.
     """
     heads = _HEAD.finditer(data)
     first, second = next(heads, None), next(heads, None)
@@ -252,7 +252,7 @@ class Payload(msgspec.Struct):
 
 
 def is_payload(data: bytes) -> bool:
-    """Tell whether data begins as a JSON object, as no configuration and no template's tag does."""
+    """True if data begins as a JSON object, unlike any configuration or template tag."""
     return _JSON_OBJECT.match(data) is not None
 
 

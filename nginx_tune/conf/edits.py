@@ -1,8 +1,8 @@
-"""Edits of configuration files: what is not named stays as it is, byte for byte.
+"""Edits of configuration files that leave everything else unchanged, byte for byte.
 
-An edit replaces a span of one file's text. Edits are made with the functions below, which keep
-the file's own indentation and line ends, and applied together: edits that touch one another, or
-that put the same directive into the same block, are a conflict and never both applied.
+An edit replaces a span of one file's text. The functions below create edits that keep the file's
+indentation and line ends. Edits are applied together: edits that touch one another, or that add the
+same directive to the same block, conflict and are never both applied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nginx_tune.conf.parser import LUA_QUOTE, read_tokens
 
 @dataclass(frozen=True)
 class Edit:
-    """New text for a span of a file's text; nothing is replaced where both ends are one."""
+    """New text for a span of a file's text; an empty span inserts."""
 
     source: Source
     start: int
@@ -51,9 +51,9 @@ def set_arguments(directive: Directive, arguments: str) -> Edit:
 def change_arguments(
     directive: Directive, arguments: Sequence[str], write: Callable[[str], str]
 ) -> Edit:
-    """The directive with other arguments; each that it has already stays as it is written.
+    """The directive with other arguments; arguments that it already has keep their spelling.
 
-    ``write`` makes a word of what is new. Quotes, and what stands between two words, stay too.
+    ``write`` quotes new arguments. Quotes, and text between two words, stay too.
     """
     text, spans = directive.source.text, word_spans(directive)
     at = spans[0][1]
@@ -70,19 +70,19 @@ def change_arguments(
 
 
 def replace_argument(directive: Directive, index: int, argument: str) -> Edit:
-    """The directive with its argument of that index (from 0) written as given."""
+    """The directive with the argument at an index (from 0) written as given."""
     start, end = word_spans(directive)[index + 1]
     return Edit(directive.source, start, end, argument)
 
 
 def add_argument(directive: Directive, argument: str, *, behind: int = -1) -> Edit:
-    """The directive with one argument more, behind that of an index, or behind all."""
+    """The directive with another argument, after that of an index, or after all."""
     end = word_spans(directive)[behind if behind < 0 else behind + 1][1]
     return Edit(directive.source, end, end, f" {argument}")
 
 
 def remove(directive: Directive) -> Edit:
-    """The file without the directive and its block; its line too when nothing else stands there."""
+    """The file without the directive and its block, and without its line if that is then empty."""
     text = directive.source.text
     start = directive.start
     end = directive.end if directive.block is None else directive.close + 1
@@ -117,22 +117,24 @@ def add_to(block: Directive, line: str) -> Edit:
 
 
 def add_after(directive: Directive, line: str) -> Edit:
-    """``line`` (``NAME ARGUMENTS;``) behind a directive without a block, on a line of its own."""
+    """``line`` (``NAME ARGUMENTS;``) on a line of its own after a directive without a block."""
     text = directive.source.text
     line_start = text.rfind("\n", 0, directive.start) + 1
     lead = text[line_start : directive.start]
-    if lead.strip(" \t"):  # others stand before it on its line
+    if lead.strip(" \t"):  # another directive precedes it on its line
         return Edit(directive.source, directive.end, directive.end, f" {line}")
     line_end = text.find("\n", directive.end)
     newline = "\r\n" if line_end > 0 and text[line_end - 1] == "\r" else "\n"
     at = directive.end
-    if line_end > 0 and text[at:line_end].lstrip(" \t").startswith("#"):  # its remark stays with it
+    if line_end > 0 and text[at:line_end].lstrip(" \t").startswith(
+        "#"
+    ):  # its comment stays with it
         at = line_end - (newline == "\r\n")
     return Edit(directive.source, at, at, f"{newline}{lead}{line}")
 
 
 def word_spans(directive: Directive) -> list[tuple[int, int]]:
-    """The places in the text of a directive's name and each of its arguments, with quotes."""
+    """The spans of a directive's name and each of its arguments, with quotes."""
     part = directive.source.text[directive.start : directive.end]
     return [
         (directive.start + start, directive.start + end)
@@ -149,7 +151,7 @@ class EditSet:
         self._claims: dict[tuple[str, tuple[int, str]], Edit] = {}
 
     def add(self, edits: Iterable[Edit]) -> bool:
-        """Take all of the edits, or none when one conflicts with what was taken before."""
+        """Add all of the edits, or none if one conflicts with an earlier one."""
         taken: list[Edit] = []
         for edit in edits:
             if self._has(edit):
@@ -165,11 +167,11 @@ class EditSet:
         return True
 
     def of(self, file: str) -> list[Edit]:
-        """The edits of one file in the order of their places."""
+        """The edits of one file, in order."""
         return self._by_file.get(file, [])
 
     def _near(self, edit: Edit) -> Iterator[Edit]:
-        """Those that begin in the edit's span, and the last one before."""
+        """The edits that begin in the edit's span, and the last one before."""
         found = self.of(edit.source.file)
         at = max(0, bisect_left(found, edit.start, key=lambda one: one.start) - 1)
         while at < len(found) and found[at].start <= edit.end:
@@ -191,9 +193,9 @@ class EditSet:
 
 
 def apply_edits(source: Source, edits: Iterable[Edit]) -> bytes:
-    """The bytes of a file after those of the edits that are of it; the same one counts once.
+    """The bytes of a file after its edits; identical edits count once.
 
-    Errors: ConflictError when two edits touch each other.
+    Errors: ConflictError if two edits touch each other.
     """
     chosen = EditSet()
     for edit in edits:
@@ -210,7 +212,7 @@ def apply_edits(source: Source, edits: Iterable[Edit]) -> bytes:
 
 def _touch(first: Edit, second: Edit) -> bool:
     if first.start == first.end == second.start == second.end:
-        return False  # two directives put at one place, one behind the other
+        return False  # two insertions at one place, in order
     return first.start <= second.end and second.start <= first.end
 
 
@@ -219,7 +221,7 @@ def _place(edit: Edit) -> tuple[int, int]:
 
 
 def _indent_inside(block: Directive) -> str:
-    """The indentation of the block's first line of its own, else of its own line and four more."""
+    """The indentation of the block's first line, else that of the block and four spaces."""
     text = block.source.text
     for inner in block.block.directives if block.block else ():
         start = text.rfind("\n", 0, inner.start) + 1

@@ -39,11 +39,11 @@ from nginx_tune.conf.values import parse_bytes, parse_count
 from nginx_tune.conf.variables import MOST_STEPS, VARIABLE, read_map, variables_of
 
 PAGE_STREAMS = 32
-"""Requests that a browser has in flight at once for one ordinary page over HTTP/2."""
+"""Concurrent requests of a browser for an ordinary page over HTTP/2."""
 
 
 class CountedLimit(NamedTuple):
-    """A limit where it holds."""
+    """A connection limit in effect."""
 
     scope: Scope
     line: Directive
@@ -232,7 +232,7 @@ def _word(word: str, out: set[str]) -> _Word:
 
 
 def _takes_away(out: set[str]) -> bool:
-    """Tell whether what is taken out of the list leaves no ephemeral AEAD."""
+    """True if the exclusions leave no ephemeral AEAD cipher."""
     return bool(out & {"ECDHE", "EECDH", "KEECDH", "KECDHE", "ECDH", "AESGCM", "AEAD"})
 
 
@@ -280,7 +280,7 @@ class ProtocolVariables:
         return old != new
 
     def answers_differ(self, condition: Sequence[str], scope: Scope) -> bool:
-        """Tell whether the words of an ``if`` hold over one of both alone."""
+        """True if the condition of an ``if`` holds over only one of the protocols."""
         words = _inside(condition)
         if not variables_of(" ".join(words)) & (self._made | SPOKEN.keys()):
             return False

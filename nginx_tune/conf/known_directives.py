@@ -38,16 +38,16 @@ FIRST_RELEASE: Version = (1, 4, 0)
 
 
 class VersionSpan(NamedTuple):
-    """Releases from one on, up to another that is no longer in it."""
+    """Releases from one up to another that is no longer included."""
 
     since: Version
-    """Empty for the oldest that is known and all before."""
+    """Empty for the oldest known release and all before."""
     gone: Version
-    """Empty where it goes on."""
+    """Empty if it has not ended."""
 
 
 def is_within(version: Version, span: VersionSpan) -> bool:
-    """Tell whether a version is one of the span's."""
+    """True if a version is in the span."""
     return version >= span.since and (not span.gone or version < span.gone)
 
 
@@ -57,19 +57,19 @@ def parse_span(since: str, gone: str) -> VersionSpan:
 
 
 class DirectiveRow(NamedTuple):
-    """One module's directive as some versions have it."""
+    """One module's directive in some versions."""
 
     name: str
     module: str
     contexts: frozenset[str]
     """Names such as ``http``, ``location-if`` and ``stream-server``; ``any`` for everywhere."""
     arguments: str
-    """Numbers it takes, ``flag``, ``1+``, ``2+`` or ``any``, separated by commas."""
+    """Accepted numbers, ``flag``, ``1+``, ``2+`` or ``any``, separated by commas."""
     is_block: bool
     first: Version
-    """It was seen in every version from here …"""
+    """The first version in which it was seen."""
     last: Version
-    """… to here."""
+    """The last version in which it was seen."""
     absent_to: Version | None
     """The newest older version whose module was seen without it."""
     absent_from: Version | None
@@ -77,15 +77,15 @@ class DirectiveRow(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """True when the module is one of nginx's own, and not of those packaged beside it."""
+        """True for a module of nginx, false for a third-party one."""
         return _FOREIGN.search(self.module) is None
 
     def may_stand(self, context: str) -> bool:
-        """Tell whether it is allowed in a context."""
+        """True if it is allowed in a context."""
         return "any" in self.contexts or context in self.contexts
 
     def takes(self, count: int) -> bool:
-        """Tell whether that many arguments are right."""
+        """True if that many arguments are valid."""
         words = self.arguments.split(",")
         if "any" in words:
             return True
@@ -98,7 +98,7 @@ class DirectiveRow(NamedTuple):
         return count <= MOST_ARGUMENTS and str(count) in words
 
     def is_surely_absent(self, version: Version) -> bool:
-        """Tell whether that version was seen, or stands before or after one seen, without it."""
+        """True if that version, or one between it and the seen versions, was seen without it."""
         if self.is_own and is_outside_history(self.name, version):
             return True
         return (self.absent_to is not None and version <= self.absent_to) or (
@@ -106,7 +106,7 @@ class DirectiveRow(NamedTuple):
         )
 
     def as_in(self, version: Version) -> DirectiveRow:
-        """The row with the places and arguments of that release, where they changed."""
+        """The row with the contexts and arguments of that release."""
         if not self.is_own or version < FIRST_RELEASE:
             return self
         for form, span in _forms().get((self.name, self.module), ()):
@@ -121,16 +121,16 @@ class DirectiveRow(NamedTuple):
 
 
 def rows_of(name: str) -> tuple[DirectiveRow, ...]:
-    """The rows of a directive's name."""
+    """The rows of a directive."""
     return _parsed(name)
 
 
 @lru_cache(maxsize=4096)
 def is_known(name: str) -> bool:
-    """Tell whether the name belongs to nginx, a fork or a module that is known here.
+    """True if nginx, a fork or a known module has the name.
 
-    A name that only a pattern of the list allows, and that is nearly one of nginx's own, is a
-    slip of that one.
+    A name that matches only a pattern of the list, but is close to one of nginx, counts as
+    misspelt.
     """
     if name in _table().lines or is_named(name):
         return True
@@ -138,27 +138,27 @@ def is_known(name: str) -> bool:
 
 
 def is_outside_history(name: str, version: Version) -> bool:
-    """Tell whether nginx's source had no directive of that name yet, or no longer, in a release."""
+    """True if nginx's source does not have a directive of that name in a release."""
     since, gone = history_of(name)
     return version < since or (gone is not None and version >= gone)
 
 
 @lru_cache(maxsize=4096)
 def history_of(name: str) -> tuple[Version, Version | None]:
-    """The first release with a directive, empty for 1.4.0 and before, and the first without it."""
+    """The first release with a directive (None for 1.4.0 and before) and the first without it."""
     since, gone = _history().get(name, ("", ""))
     return _version(since), _version(gone) or None
 
 
 @lru_cache(maxsize=1)
 def known_modules() -> frozenset[str]:
-    """The modules whose directives are in the table, by nginx's names for them."""
+    """The modules of the table, by nginx's names."""
     return frozenset(line.split("\t", 2)[1] for lines in _table().lines.values() for line in lines)
 
 
 @lru_cache(maxsize=4096)
 def lacks_a_version(name: str) -> bool:
-    """Tell if some version that the table was read from surely has no directive of that name."""
+    """True if some version of the table certainly has no directive of that name."""
     rows = rows_of(name)
     return bool(rows) and any(
         all(row.is_surely_absent(_version(version)) for row in rows) for version in seen_versions()
@@ -166,7 +166,7 @@ def lacks_a_version(name: str) -> bool:
 
 
 def newest_version() -> Version:
-    """The newest release that the tables know."""
+    """The newest release in the tables."""
     read = (_version(version) for span in _history().values() for version in span)
     return max(*map(_version, seen_versions()), *read)
 
@@ -177,11 +177,11 @@ def seen_versions() -> list[str]:
 
 
 _SLIP = 0.91
-"""A ratio of difflib: two letters of a longer name."""
+"""The least difflib ratio of a slip: two letters of a longer name."""
 
 
 def nearest(name: str, cutoff: float = 0.8) -> str | None:
-    """A known name that this one is probably a slip of."""
+    """The known name closest to this one; None if none is close."""
     from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
 
     found = get_close_matches(name, _table().lines, n=1, cutoff=cutoff)
@@ -189,7 +189,7 @@ def nearest(name: str, cutoff: float = 0.8) -> str | None:
 
 
 def slip_of(name: str) -> str | None:
-    """The known name from which this one is a keystroke away, or two of a long name."""
+    """The known name one keystroke away, or two for a long name; None if there is none."""
     from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
 
     most = 1 if len(name) < _LONG else 2
@@ -201,7 +201,7 @@ _LONG = 12
 
 
 def _keystrokes(one: str, other: str) -> int:
-    """Letters put in, left out, changed or swapped (optimal string alignment)."""
+    """Letters inserted, deleted, changed or swapped (optimal string alignment)."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):
@@ -215,7 +215,7 @@ def _keystrokes(one: str, other: str) -> int:
 
 
 def read_table(name: str) -> str:
-    """The text of one of the package's own tables beside this file."""
+    """The text of one of the package's tables."""
     return Path(__file__).with_name(name).read_text(encoding="ascii")
 
 
@@ -238,7 +238,7 @@ def _table() -> _Table:
 
 @lru_cache(maxsize=1)
 def _history() -> dict[str, tuple[str, str]]:
-    """Read out of the command tables of each release from 1.4.0 to 1.31.4."""
+    """The table read from each release from 1.4.0 to 1.31.4."""
     lines = read_table("directive-history.tsv").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("#"))
     return {name: (since, gone) for name, since, gone in rows}
@@ -246,7 +246,7 @@ def _history() -> dict[str, tuple[str, str]]:
 
 @lru_cache(maxsize=1)
 def _forms() -> dict[tuple[str, str], list[tuple[tuple[str, str], VersionSpan]]]:
-    """Contexts and arguments of each form that a directive had, with its releases."""
+    """Contexts and arguments of each form of a directive, with its releases."""
     found: dict[tuple[str, str], list[tuple[tuple[str, str], VersionSpan]]] = {}
     for line in read_table("directive-forms.tsv").splitlines():
         if not line.startswith("#"):
@@ -269,13 +269,13 @@ def _listed() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def is_named(name: str) -> bool:
-    """Tell if the hand-kept list has this very name, which another module or fork brings too."""
+    """True if the hand-kept list has exactly this name: a third-party module or fork has it too."""
     return name in _listed()[0]
 
 
 @lru_cache(maxsize=4096)
 def is_listed(name: str) -> bool:
-    """Tell whether the hand-kept list has the name, so that some fork or module may bring it."""
+    """True if the hand-kept list has the name: some fork or module may define it."""
     names, patterns = _listed()
     return name in names or any(fnmatchcase(name, pattern) for pattern in patterns)
 

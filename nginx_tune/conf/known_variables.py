@@ -1,11 +1,10 @@
-"""The variables that there are without a directive that makes them, and where variables stand.
+"""The predefined variables, and the directives that evaluate variables.
 
-``variables.txt`` is read out of the tables of real nginx executables (``tools/read-directives
---variables``); further names are those that modules add by code, and those of modules that the
+``variables.txt`` is read from the tables of nginx executables (``tools/read-directives
+--variables``); further names are those that modules add in code, and those of modules that the
 executables lack.
 
-Source: ngx_http_script_compile: ``$name``, ``${name}``; a digit is a capture. Names are compared
-without case.
+Source: ngx_http_script_compile: ``$name``, ``${name}``; a digit is a capture. Names ignore case.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _PREFIXES = (
     "redis_", "drizzle_", "postgres_", "encrypted_", "push_stream_", "nginx_", "openssl_", "ja3",
     "ja4", "http2_", "http3_",
 )  # fmt: skip
-"""Modules make variables of these names; nothing is said of any of them."""
+"""Prefixes of variables that modules define at run time; none of them is reported."""
 
 EVALUATED = frozenset(
     [
@@ -91,12 +90,12 @@ EVALUATED = frozenset(
         "auth_basic",
     ]
 )
-"""Directives whose variables must be known when nginx starts."""
+"""Directives whose variables must exist when nginx starts."""
 
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _STRAY = re.compile(r"\$(?![A-Za-z0-9_{])|\$\{(?![A-Za-z0-9_]+\})", re.ASCII)
 COMPILED = frozenset({"return", "set", "add_header", "proxy_set_header", "proxy_pass", "root"})
-"""Directives of which nginx looks through each argument for variables."""
+"""Directives that compile every argument for variables."""
 _CAPTURE = re.compile(r"\(\?(?:P?<|')([A-Za-z_]\w*)[>']", re.ASCII)
 _LAST_IS_MADE = frozenset({"map", "geo", "split_clients", "keyval", "num_map"})
 _FIRST_IS_MADE = frozenset({"set", "perl_set", "js_set", "js_var", "js_fetch", "auth_request_set"})
@@ -104,19 +103,19 @@ _FIRST_IS_MADE = frozenset({"set", "perl_set", "js_set", "js_var", "js_fetch", "
 
 @lru_cache(maxsize=4096)
 def is_known_variable(name: str) -> bool:
-    """Tell whether nginx or a module that is known here has a variable of that name."""
+    """True if nginx or a known module has a variable of that name."""
     return name in _names() or name in _BY_CODE or name.startswith(_PREFIXES)
 
 
 def is_listed_variable(name: str) -> bool:
-    """Tell whether nginx has a variable of just that name."""
+    """True if nginx has a variable of exactly that name."""
     return name in _names()
 
 
 def used_variables(directive: Directive) -> tuple[str, ...]:
-    """The names, in lower case, of the variables that a directive's arguments hold.
+    """The names of the variables in a directive's arguments, lowercase.
 
-    A name in capitals is taken for a place that a template fills in.
+    Names in capitals are taken for template placeholders.
     """
     if "$" not in "".join(directive.args):
         return ()
@@ -135,7 +134,7 @@ def _used(name: str, args: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def made_variables(directive: Directive) -> Iterator[str]:
-    """The names of the variables that a directive makes: by its argument or in its patterns."""
+    """The names of the variables that a directive defines, in an argument or a pattern."""
     if directive.name in _LAST_IS_MADE:
         made = directive.args[-1:]
     elif directive.name in _FIRST_IS_MADE:
@@ -151,7 +150,7 @@ def made_variables(directive: Directive) -> Iterator[str]:
 
 
 def has_stray_dollar(directive: Directive) -> bool:
-    """Tell whether a dollar sign stands before nothing that can be a variable's name."""
+    """True if a dollar sign is not followed by a variable name."""
     if directive.name not in COMPILED or "$" not in "".join(directive.args):
         return False
     return any(
@@ -161,7 +160,7 @@ def has_stray_dollar(directive: Directive) -> bool:
 
 
 def _is_pattern(name: str, args: tuple[str, ...], index: int) -> bool:
-    """Tell whether an argument is a regular expression or the name of what is made."""
+    """True if an argument is a regular expression or the name of the defined variable."""
     match name:
         case (
             "rewrite" | "set" | "add_header" | "add_trailer" | "proxy_set_header"

@@ -1,16 +1,16 @@
-"""Addresses that servers listen on: the socket of each ``listen``, and who answers there.
+"""Addresses that servers listen on: the socket of each ``listen``, and the servers on it.
 
-nginx compares addresses, and one has many spellings: all who ask whether two lines are for one
-socket ask here. What a name stands for is not known: the resolver of the host says so when nginx
-starts, and one name may be several addresses. Source: ngx_parse_url, ngx_inet_addr,
-ngx_inet6_addr, ngx_inet_resolve_host, ngx_cmp_sockaddr (src/core/ngx_inet.c); inet_aton(3) for
-numbers that nginx leaves to getaddrinfo(3).
+nginx compares addresses, and an address has many spellings, so every comparison of ``listen`` lines
+goes through this module. Host names are not resolved: nginx does so when it starts, and a name may
+have several addresses. Source: ngx_parse_url, ngx_inet_addr, ngx_inet6_addr, ngx_inet_resolve_host,
+ngx_cmp_sockaddr (src/core/ngx_inet.c); inet_aton(3) for numbers that nginx leaves to
+getaddrinfo(3).
 
-Options belong to an address and port, not to one server: whichever ``listen`` of an address names
-an option sets it for every server there, and a second that names any is refused ("duplicate listen
-options"). Source: ngx_http_core_listen, ngx_http_add_addresses.
+Options belong to an address and port, not to one server: any ``listen`` of an address sets them for
+every server there, and nginx rejects a second line with options ("duplicate listen options").
+Source: ngx_http_core_listen, ngx_http_add_addresses.
 
-A connection of TLS starts with the address's default server, and OpenSSL looks sessions up in the
+A TLS connection starts with the address's default server, and OpenSSL looks up sessions in the
 context that it started with, before the client has named a server. Source:
 ngx_http_init_connection.
 """
@@ -37,43 +37,43 @@ _PART = re.compile(r"0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*", re.ASCII)
 _DIGITS = re.compile(r"\d*", re.ASCII)
 _PORT_ONLY = re.compile(r"\d+(?:-\d+)?", re.ASCII)
 _ALL_ONES = 0xFFFFFFFF
-"""255.255.255.255 is how ngx_inet_addr says that it read no address."""
+"""255.255.255.255, which ngx_inet_addr returns for text that is not an address."""
 
 _MOST_PIECES = 200_000
-"""Ranges of ports that overlap are cut where they do; beyond this they are left whole."""
+"""The most pieces of overlapping port ranges; beyond it they are not cut."""
 
 AddressFamily = Literal["inet", "inet6", "unix", "name", "unread"]
 
 
 class SocketName(NamedTuple):
-    """The name in a ``listen``, in the one form that all its spellings have."""
+    """The socket of a ``listen``, in one canonical form."""
 
     family: AddressFamily
-    """``name``: a host whose addresses are not known; ``unread``: what nginx would refuse, or a
-    mark of a template."""
+    """``name`` for a host whose addresses are not known; ``unread`` for what nginx would reject, or
+    a template placeholder."""
     host: str
-    """``*`` for every IPv4 address, else an address, IPv6 in brackets; the path of a unix socket,
-    of which nginx compares the letters; a name in small letters."""
+    """``*`` for every IPv4 address, else an address, IPv6 in brackets; the path of a unix socket; a
+    name in lowercase."""
     first: int = 0
     last: int = 0
     """Ports: a range of them, or one. No port of its own has a unix socket."""
 
     @property
     def is_wildcard(self) -> bool:
-        """True when it is every address of its family."""
+        """True for every address of its family."""
         return self.host in ("*", "[::]") and self.family in ("inet", "inet6")
 
     @property
     def ports(self) -> range:
-        """The ports; empty for what has none."""
+        """The ports; empty for a unix socket."""
         return range(self.first, self.last + 1) if self.first else range(0)
 
     def at(self, first: int, last: int) -> SocketName:
-        """The same with other ports."""
+        """The same address with other ports."""
         return self._replace(first=first, last=last)
 
     def meets(self, other: SocketName) -> bool:
-        """Tell whether they have a port in common."""
+        """True if they have a port in common."""
         return bool(self.first) and self.first <= other.last and other.first <= self.last
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class SocketName(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def socket_name(text: str) -> SocketName:
-    """The socket, or with a range of ports the sockets, that the word of a ``listen`` names."""
+    """The socket, or with a port range the sockets, of a ``listen`` argument."""
     if text[:5].lower() == "unix:":
         return SocketName("unix", text[5:])
     if text.startswith("["):
@@ -127,7 +127,7 @@ def _of_inet(text: str) -> SocketName | None:
 
 
 def _ports(text: str) -> tuple[int, int] | None:
-    """A port or a range of them; zeros may stand before (ngx_atoi)."""
+    """A port or a range of them; leading zeros are allowed (ngx_atoi)."""
     first, dash, last = text.partition("-")
     numbers = _port(first), _port(last if dash else first)
     low, high = numbers
@@ -142,7 +142,7 @@ def _port(text: str) -> int | None:
 
 
 def _inet(text: str) -> int | None:
-    """Four decimal numbers as nginx reads them: with zeros before, and none for 0."""
+    """Four decimal numbers as nginx reads them: leading zeros allowed, an empty one is 0."""
     parts = text.split(".")
     if len(parts) != _OCTETS or not all(map(_DIGITS.fullmatch, parts)):
         return None
@@ -153,7 +153,7 @@ def _inet(text: str) -> int | None:
 
 
 def _by_resolver(text: str) -> int | None:
-    """The address that getaddrinfo(3) reads in numbers: fewer than four, octal, hexadecimal."""
+    """The address that getaddrinfo(3) reads: fewer than four numbers, octal, hexadecimal."""
     parts = text.split(".")
     if len(parts) > _OCTETS or not all(map(_PART.fullmatch, parts)) or len(text) > 64:  # noqa: PLR2004  # of four numbers
         return None
@@ -172,7 +172,7 @@ def _c_number(text: str) -> int:
 
 
 def _inet6(text: str) -> str | None:
-    """An IPv6 address in its short form; an IPv4 one at its end is read as nginx reads those."""
+    """An IPv6 address in its short form; a trailing IPv4 address is read as nginx does."""
     head, colon, tail = text.rpartition(":")
     if "." in tail:
         number = _inet(tail)
@@ -185,7 +185,7 @@ def _inet6(text: str) -> str | None:
         return None
     if address.scope_id is not None:
         return None
-    mapped = address.ipv4_mapped  # Python writes it in one way or the other, by its version
+    mapped = address.ipv4_mapped  # Python's format depends on its version
     return address.compressed if mapped is None else f"::ffff:{mapped}"
 
 
@@ -199,9 +199,9 @@ class Wildcards:
         self._all = found
 
     def cover(self, name: SocketName) -> bool:
-        """Tell whether one of them takes what comes to the socket.
+        """True if one of them accepts connections for the socket.
 
-        A name may be of IPv4, of IPv6 or both, and is covered by either.
+        A name may have IPv4, IPv6 or both addresses, so a wildcard of either covers it.
         """
         if name.is_wildcard or not name.first:
             return False
@@ -214,23 +214,23 @@ class Wildcards:
 
 
 class PortCuts:
-    """Cuts of the ranges of ports of some lines, so that any two are the same or apart."""
+    """Cuts of port ranges, so that any two pieces are equal or disjoint."""
 
     def __init__(self, names: Sequence[SocketName]) -> None:
         ranges = [one for one in names if one.first != one.last]
         ends = {end for one in names for end in (one.first, one.last + 1)} if ranges else set()
         self._ends = sorted(ends)
         self.are_too_many = sum(len(self._inside(one)) for one in ranges) > _MOST_PIECES
-        """Then none is cut."""
+        """True if there are too many pieces; then none is cut."""
 
     def _inside(self, name: SocketName) -> range:
-        """The places of its ends behind its first port."""
+        """The cuts inside a range, after its first port."""
         return range(
             bisect_right(self._ends, name.first), bisect_left(self._ends, name.last + 1) + 1
         )
 
     def pieces(self, name: SocketName) -> Iterator[SocketName]:
-        """The parts of a range; what has one port, or none, as it is."""
+        """The pieces of a range; a single port, or none, unchanged."""
         if self.are_too_many or name.first == name.last:
             yield name
             return
@@ -252,29 +252,28 @@ _PARAMETERS = frozenset({
 
 @dataclass
 class ListenAddress:
-    """One listening address with the lines and servers that share it."""
+    """One listening address with its lines and servers."""
 
     socket: SocketName
     is_quic: bool
     lines: list[Directive] = field(default_factory=list)
-    """A line with a range of ports may be in several addresses."""
+    """The lines with it; a line with a port range may have several addresses."""
     servers: list[Directive] = field(default_factory=list)
     has_socket: bool = True
-    """False where it is a sibling: what comes to it comes over the socket of a wildcard address,
-    whose options hold for it. One option of its own would have it bind too, and then nginx does not
-    start (98: Address already in use), which ``nginx -t`` does not see."""
+    """False if its connections arrive over the socket of a wildcard address, whose options apply.
+    With an option of its own it would bind too, and nginx not start (98: Address already in
+    use), which ``nginx -t`` does not detect."""
     maybe: Directive | None = None
-    """The line of another address that may be this one: a host name is resolved when nginx starts,
-    and not here."""
+    """The line of another address that may be the same, because nginx resolves host names."""
 
     @property
     def address(self) -> str:
-        """``HOST:PORT`` with ``*`` for every IPv4 address, ``[::]:PORT``, or ``unix:PATH``."""
+        """``HOST:PORT``, with ``*`` for every IPv4 address, ``[::]:PORT`` or ``unix:PATH``."""
         return str(self.socket)
 
     @property
     def default_server(self) -> Directive:
-        """The server that answers on it for hosts that no server names."""
+        """The server for hosts that no server on the address names."""
         for line, server in zip(self.lines, self.servers, strict=True):
             if names_default(line):
                 return server
@@ -282,34 +281,34 @@ class ListenAddress:
 
     @property
     def reuseport(self) -> Directive | None:
-        """The line that asks for ``reuseport``."""
+        """The line with ``reuseport``; None if there is none."""
         return next((line for line in self.lines if "reuseport" in line.args[1:]), None)
 
     @property
     def with_options(self) -> list[Directive]:
-        """The lines that give options of the socket, of which nginx takes one."""
+        """The lines with socket options, of which nginx allows one."""
         return [line for line in self.lines if gives_options(line)]
 
     @property
     def is_tls(self) -> bool:
-        """True when connections to it are encrypted."""
+        """True if its connections are encrypted."""
         return self.is_quic or any("ssl" in line.args[1:] for line in self.lines)
 
     @property
     def is_http2(self) -> bool:
-        """True when one of its lines says ``http2``, which holds for all its servers."""
+        """True if one of its lines has ``http2``, which applies to all its servers."""
         return any("http2" in line.args[1:] for line in self.lines)
 
     @property
     def is_unix(self) -> bool:
-        """True when it is no network address."""
+        """True for a unix socket."""
         return self.socket.family == "unix"
 
 
 def listeners(tree: ConfTree) -> list[ListenAddress]:
-    """The http listeners of a tree in the order met; ranges of ports are cut where they differ.
+    """The http listeners of a tree, in order; port ranges are cut where they overlap.
 
-    A server without ``listen`` gets ``*:80`` and is left out: there is no line to speak of.
+    A server without ``listen`` gets ``*:80`` and is left out, because it has no line to report.
     """
     every = servers(tree)
     lines = [
@@ -325,7 +324,7 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
 def listeners_of(
     lines: Iterable[tuple[Directive, Directive]], unsaid: Sequence[SocketName] = ()
 ) -> list[ListenAddress]:
-    """The addresses of ``listen`` lines with their servers; what is ``unsaid`` is of TCP."""
+    """The addresses of ``listen`` lines with their servers; ``unsaid`` ones use TCP."""
     named = [(socket_name(line.value), "quic" in line.args[1:], line, own) for line, own in lines]
     cuts = {kind: PortCuts([one[0] for one in named if one[1] == kind]) for kind in (False, True)}
     found: dict[tuple[SocketName, bool], ListenAddress] = {}
@@ -344,7 +343,7 @@ def listeners_of(
 
 
 def _tell_sockets(found: Sequence[ListenAddress], unsaid: Sequence[SocketName]) -> None:
-    """Find which addresses of one kind have sockets, and which may be others of them."""
+    """Set which addresses of one kind have sockets, and which may be the same as others."""
     wildcards = Wildcards([*(one.socket for one in found), *unsaid])
     by_ports: dict[tuple[int, int], list[ListenAddress]] = {}
     for one in found:
@@ -365,22 +364,22 @@ def _tell_sockets(found: Sequence[ListenAddress], unsaid: Sequence[SocketName]) 
 
 
 def names_default(listen: Directive) -> bool:
-    """Tell whether a ``listen`` says whose address it is, wherever the server stands."""
+    """True if a ``listen`` makes its server the default of the address."""
     return not _DEFAULT_WORDS.isdisjoint(listen.args[1:])
 
 
 def is_named_default(server: Directive) -> bool:
-    """Tell whether a ``listen`` of the server says that it is the default of an address."""
+    """True if a ``listen`` of the server makes it the default of an address."""
     return any(map(names_default, (server.block or Block([])).all("listen")))
 
 
 def gives_options(listen: Directive) -> bool:
-    """Tell whether a ``listen`` gives options of its sockets."""
+    """True if a ``listen`` sets socket options."""
     return any(is_socket_option(arg) for arg in listen.args[1:])
 
 
 def is_socket_option(arg: str) -> bool:
-    """Tell if a word of ``listen`` is an option of the socket, any of which makes nginx bind it.
+    """True for a ``listen`` argument that is a socket option, which makes nginx bind it.
 
     Source: ngx_http_core_listen (``lsopt.set``, ``lsopt.bind``).
     """
@@ -389,9 +388,9 @@ def is_socket_option(arg: str) -> bool:
 
 
 def has_usual_port(text: str, *, is_tls: bool) -> bool:
-    """Tell whether clients of a ``listen`` leave its port out of the URL, and so of their ``Host``.
+    """True if clients of a ``listen`` omit its port from the URL, and so from ``Host``.
 
-    Source: RFC 9110, sections 4.2.1, 4.2.2 and 7.2. A unix socket has none.
+    Source: RFC 9110, sections 4.2.1, 4.2.2 and 7.2. A unix socket has no port.
     """
     name = socket_name(text)
     port = 443 if is_tls else 80
@@ -399,9 +398,9 @@ def has_usual_port(text: str, *, is_tls: bool) -> bool:
 
 
 def multiplexed_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
-    """The servers that speak HTTP/2 or HTTP/3, where one connection carries many requests.
+    """The servers with HTTP/2 or HTTP/3, where one connection carries many requests.
 
-    An ``http2`` of ``listen`` holds for every server of the address, the directive for its own.
+    ``http2`` in ``listen`` applies to every server of the address, the directive to its own.
     """
     listed = list(found)
     quic = {server for listener in listed if listener.is_quic for server in listener.servers}
@@ -409,19 +408,19 @@ def multiplexed_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) 
 
 
 def http2_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set[Directive]:
-    """The servers that speak HTTP/2."""
+    """The servers with HTTP/2."""
     listed = {server for listener in found if listener.is_http2 for server in listener.servers}
     return listed | switched_to_http2(every)
 
 
 def has_own_queues(found: Iterable[ListenAddress]) -> bool:
-    """Tell if each worker has a queue of its own at every address, so that none takes another's."""
+    """True if each worker has its own queue at every address."""
     network = [one for one in found if not one.is_unix]
     return bool(network) and all(one.reuseport is not None for one in network)
 
 
 def newly_multiplexed(tree: ConfTree) -> list[Scope]:
-    """The places of the servers with TLS that would speak HTTP/2 were it turned on, and do not."""
+    """The places of TLS servers that would use HTTP/2 if it were turned on."""
     every, found = scopes(tree), listeners(tree)
     secure = tls_servers(found) | {
         server for one in found if one.is_tls and not one.is_quic for server in one.servers
@@ -433,9 +432,9 @@ def newly_multiplexed(tree: ConfTree) -> list[Scope]:
 def cleartext_http2_servers(
     every: Iterable[Scope], found: Iterable[ListenAddress]
 ) -> set[Directive]:
-    """The servers that clients without TLS speak HTTP/2 with.
+    """The servers with HTTP/2 for clients without TLS.
 
-    A browser never does, so ``http2 on`` counts only for a server that has no TLS at all.
+    Browsers never use it, so ``http2 on`` counts only for a server without any TLS.
     """
     listed = [one for one in found if not one.is_quic]
     plain = {server for one in listed if not one.is_tls for server in one.servers}
@@ -445,14 +444,14 @@ def cleartext_http2_servers(
 
 
 def switched_to_http2(every: Iterable[Scope]) -> set[Directive]:
-    """The servers with ``http2 on``, whatever their listeners say."""
+    """The servers with ``http2 on``, whatever their listeners have."""
     return {
         scope.server for scope in every if scope.kind == "server" and scope.value("http2") == "on"
     }
 
 
 def tls_servers(found: Iterable[ListenAddress]) -> set[Directive]:
-    """The servers that answer over TLS only."""
+    """The servers that respond only over TLS."""
     secure: set[Directive] = set()
     plain: set[Directive] = set()
     for listener in found:
@@ -461,7 +460,7 @@ def tls_servers(found: Iterable[ListenAddress]) -> set[Directive]:
 
 
 class TlsListener(NamedTuple):
-    """An address that speaks TLS, over TCP or QUIC."""
+    """An address with TLS, over TCP or QUIC."""
 
     listener: ListenAddress
     default: Scope
@@ -470,7 +469,7 @@ class TlsListener(NamedTuple):
 
 
 def tls_listeners(listeners: list[ListenAddress], scopes: list[Scope]) -> Iterator[TlsListener]:
-    """The TLS listeners among ``listeners``; the servers' scopes are found in ``scopes``."""
+    """The TLS listeners among ``listeners``, with their servers' scopes."""
     by_block = {id(scope.own.block): scope for scope in scopes if scope.kind == "server"}
     for listener in listeners:
         default = by_block[id(listener.default_server.block)]
@@ -480,5 +479,5 @@ def tls_listeners(listeners: list[ListenAddress], scopes: list[Scope]) -> Iterat
 
 
 def _speaks_tls(listener: ListenAddress, default: Scope) -> bool:
-    # "ssl on;" is the older form, gone in 1.25.1.
+    # "ssl on;" is the older form, removed in 1.25.1.
     return any("ssl" in line.args[1:] for line in listener.lines) or default.value("ssl") == "on"

@@ -167,7 +167,7 @@ def name_score(name: str, host: str, raw: str) -> tuple[int, int] | None:
 
 
 def normalised(path: str) -> str:
-    """A path as nginx compares it: decoded, slashes merged, ``.`` and ``..`` resolved."""
+    """A path as nginx matches it: decoded, slashes merged, ``.`` and ``..`` resolved."""
     text = path
     if "%" in path:
         raw = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), path.encode().decode("latin-1"))
@@ -193,17 +193,17 @@ def path_of(scope: Scope) -> str:
 
 
 def is_front(scope: Scope) -> bool:
-    """Tell whether most clients of a host come here: to the server as a whole, or to its ``/``."""
+    """True for the server as a whole or its ``/``, where most clients of a host arrive."""
     return path_of(scope) in {"", "/"}
 
 
 def is_for_programs(scope: Scope) -> bool:
-    """Tell whether scripts and programs ask here, so that no answer is shown as a page."""
+    """True if scripts and programs request the scope, so that no response is shown as a page."""
     return _each(scope, _is_for_programs)
 
 
 def is_for_own_files(scope: Scope) -> bool:
-    """Tell whether a site's own scripts, styles, pictures and fonts are all that is had here."""
+    """True if only a site's own scripts, styles, images and fonts are served here."""
     location = _location(scope)
     if location is not None and location.args[0] in {"~", "~*"}:
         found = _GROUP_OF_KINDS.search(location.args[-1])
@@ -218,7 +218,7 @@ def _location(scope: Scope) -> Directive | None:
 
 
 def _each(scope: Scope, holds: _Test) -> bool:
-    """Tell whether it holds of each path that a location is for."""
+    """True if it holds for each path that a location covers."""
     location = _location(scope)
     if location is None:
         return False
@@ -229,7 +229,7 @@ def _each(scope: Scope, holds: _Test) -> bool:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The paths that a pattern's only group of words stands for; none where it is not so plain."""
+    """The paths of a pattern's only group of words; empty if it is not that simple."""
     if not pattern.startswith("^"):
         return []
     found = _GROUP.search(pattern)
@@ -288,7 +288,7 @@ class StatusLocation(NamedTuple):
 
 
 def status_locations(tree: ConfTree) -> list[StatusLocation]:
-    """Every location with stub_status that can be asked over TCP, cleartext ones first."""
+    """Every location with stub_status that is reachable over TCP, cleartext ones first."""
     found = []
     for scope in scopes(tree):
         if scope.kind != "location" or scope.sets("stub_status") is None:
@@ -310,7 +310,7 @@ def status_locations(tree: ConfTree) -> list[StatusLocation]:
 
 
 def is_for_monitors(scope: Scope) -> bool:
-    """Tell whether a location's last word says that monitors ask there, a few times a minute."""
+    """True if a location's last word suggests monitoring, a few requests a minute."""
     return names_monitors(scope.own)
 
 
@@ -337,7 +337,7 @@ def _path(location: Directive) -> str | None:
 
 
 def _listen(line: Directive) -> tuple[str, int, bool] | None:
-    """Address, port and whether TLS is spoken; null for what is no TCP address."""
+    """Address, port and TLS of a ``listen``; None if it is not a TCP address."""
     name = socket_name(line.value)
     if not name.first or {"quic", "proxy_protocol"} & {*line.args[1:]}:
         return None
@@ -358,16 +358,16 @@ _OWN_TYPES = 20
 """Media types that somebody writes by hand; nginx's own list has playlists for everybody."""
 _PLAYLISTS = frozenset({"m3u8", "mpd"})
 _PATH = re.compile(r"m3u8|\bmpd\b|(^|[/^(|])(hls|dash|live|dav|webdav)([/$)|]|$)", re.IGNORECASE)
-"""Names of playlists of live streams and of shares of WebDAV."""
+"""Names of live stream playlists and WebDAV shares."""
 
 
 def is_live_path(path: str) -> bool:
-    """Tell whether a directory or a location is called as live streams or shares are."""
+    """True if a directory or location is named like live streams or shares."""
     return _PATH.search(path) is not None
 
 
 def live_signs(tree: ConfTree) -> list[str]:
-    """The lines that say it, each with its place; empty where nothing does.
+    """The lines that suggest live content, each with its place; empty if none does.
 
     Shape: ``/etc/nginx/nginx.conf:12 dav_methods PUT DELETE``.
     """

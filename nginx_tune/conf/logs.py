@@ -21,9 +21,9 @@ from nginx_tune.documents.log_messages import LOG_MESSAGES, Where
 
 _ESCAPE = "escape="
 PIPE_BUFFER_BYTES = 4096
-"""Bytes that write(2) puts into a pipe in one piece (pipe(7), PIPE_BUF; <linux/limits.h>)."""
+"""Bytes that write(2) writes to a pipe atomically (pipe(7), PIPE_BUF; <linux/limits.h>)."""
 _GZIP_BYTES = 64 << 10
-"""The buffer of ``gzip`` where no size is given."""
+"""The buffer of ``gzip`` without a size."""
 
 
 class LogFormat(NamedTuple):
@@ -50,9 +50,9 @@ def log_formats(tree: ConfTree) -> dict[str, LogFormat]:
 
 
 def format_of_log(tree: ConfTree, log: str) -> str | None:
-    """The name of the format that a log file is written in; null when no line names the file.
+    """The name of the format of a log file; None if no line names the file.
 
-    A rotated log is told by its name: ``access.log.1``, ``access.log-20261120.gz``.
+    Rotated logs are recognised by name: ``access.log.1``, ``access.log-20261120.gz``.
     """
     written: dict[str, str] = {}
     for directive in http_lines(tree, "access_log"):
@@ -68,7 +68,7 @@ def format_of_log(tree: ConfTree, log: str) -> str | None:
 
 
 def buffer_bytes(line: Directive) -> int | None:
-    """The buffer of an ``access_log``; null for none, or one of no size."""
+    """The buffer of an ``access_log`` in bytes; None if it has none."""
     words = dict(arg.partition("=")[::2] for arg in line.args[1:])
     if "buffer" in words:
         return parse_bytes(words["buffer"])
@@ -76,12 +76,12 @@ def buffer_bytes(line: Directive) -> int | None:
 
 
 def is_a_device(path: str) -> bool:
-    """True if a log goes to what is no file by its name, such as a pipe behind ``/dev/stdout``."""
+    """True if a log goes to a device, such as a pipe behind ``/dev/stdout``."""
     return path.startswith(("/dev/", "/proc/"))
 
 
 def only_format(tree: ConfTree) -> str | None:
-    """The format of every ``access_log``, where they agree."""
+    """The format of every ``access_log``, if they agree."""
     used = {
         next((arg for arg in directive.args[1:] if "=" not in arg), "combined")
         for directive in http_lines(tree, "access_log")
@@ -95,7 +95,7 @@ _NO_PATHS = ("stderr", *_NO_FILE)
 
 
 def main_error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
-    """The files that get what is logged outside of any request."""
+    """The files for messages outside of any request."""
     names = [line.value for line in tree.main.all("error_log")] or [compiled_in or "stderr"]
     paths = [tree.full_path(name) for name in names if not name.startswith(_NO_PATHS)]
     return [path for path in paths if path is not None]
@@ -104,8 +104,8 @@ def main_error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
 def error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
     """Every file that gets errors: the main context's, and those of servers and locations.
 
-    Overflowing pools are told in the main context's alone, slow operations in the request's.
-    ``stderr`` is ``/dev/stderr``: a file where nginx's standard error goes to one.
+    Pool overflows are logged only in the main context, slow operations in the request's. ``stderr``
+    is ``/dev/stderr``: a file if nginx's standard error goes to one.
     """
     own = [] if tree.main.all("error_log") else [compiled_in or "stderr"]
     lines = (line for line in tree.main.within("error_log") if line.args)
@@ -132,10 +132,10 @@ Chain = tuple[Block, ...]
 
 
 def hidden_counts(tree: ConfTree) -> dict[str, str]:
-    """Counts of log lines that some error log does not let through, each with the reason.
+    """Counts of log lines that some error log's level hides, each with the reason.
 
-    Only where such lines could come: upstreams' in what passes requests on, refusals under a
-    limit. Shape: {field of ``ServerMeasurement``: reason}.
+    Only if such lines are possible: upstream errors where requests are passed on, rejections under
+    a limit. Shape: {field of ``ServerMeasurement``: reason}.
     """
     found: dict[str, str] = {}
     chains = list(_chains((tree.main,)))
@@ -159,9 +159,9 @@ def hidden_counts(tree: ConfTree) -> dict[str, str]:
 
 
 def _levels() -> dict[tuple[Where, str], str]:
-    """By place and counter the level that all of its lines of error or worse come with.
+    """By context and counter, the level that all of its lines of error or worse have.
 
-    A warning counts where a counter has nothing else: no default log has one.
+    A warning counts only for a counter with nothing else: no default log shows warnings.
     """
     levels: dict[tuple[Where, str], str] = {}
     for row in LOG_MESSAGES:
@@ -197,21 +197,21 @@ def _reason(logs: Sequence[Directive], level: str) -> str:
 
 
 def _shown(log: Directive) -> int:
-    """The place of the last level that comes through; -1 where it goes to no file."""
+    """The index of the last level that is written; -1 if it goes to no file."""
     if log.value.startswith(_NO_FILE):
         return -1
     level = log.args[1] if len(log.args) > 1 else _DEFAULT
-    # debug_http and the like show all that is above them.
+    # debug_http and the like include all levels above.
     return _LEVELS.index(level) if level in _LEVELS else len(_LEVELS) - 1
 
 
 def _nearest(chain: Chain, name: str) -> list[Directive]:
-    """The lines of that name of the innermost block with any."""
+    """The lines of that name in the innermost block with any."""
     return next((lines for block in reversed(chain) if (lines := block.all(name))), [])
 
 
 def _chains(around: Chain) -> Iterator[Chain]:
-    """Every block where requests or sessions are handled, with those around it."""
+    """Every block where requests or sessions are handled, with its enclosing blocks."""
     for line in around[-1]:
         if line.block is not None and line.name in _WHERE:
             chain = (*around, line.block)
@@ -220,5 +220,5 @@ def _chains(around: Chain) -> Iterator[Chain]:
 
 
 def _is_answering(chain: Chain) -> bool:
-    """Tell whether it is no mere frame: what holds servers alone answers nobody."""
+    """True unless the block only contains servers."""
     return not chain[-1].all("server")

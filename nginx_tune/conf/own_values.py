@@ -143,7 +143,7 @@ def _is_octet(text: str) -> bool:
 
 
 def _is_ipv6(text: str) -> bool:
-    """Tell whether nginx may take it: wrong is only what holds other signs, or too many groups."""
+    """True if nginx may accept it: only other characters or too many groups are wrong."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
@@ -348,7 +348,7 @@ SERVER_OF_UPSTREAM: Judge = _of(_server)
 
 
 def _is_open(args: Sequence[str]) -> bool:
-    """Tell whether a template has still to fill something in."""
+    """True if a template still has to fill something in."""
     return any(map(is_open, args))
 
 

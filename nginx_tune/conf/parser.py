@@ -22,7 +22,7 @@ from nginx_tune.conf.directive import Block, Directive, Source
 
 
 class ParseFault(Exception):  # noqa: N818  # a fault of the text, caught where files are listed
-    """Text that nginx would refuse to read."""
+    """Text that nginx would reject."""
 
     def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
@@ -32,8 +32,8 @@ class ParseFault(Exception):  # noqa: N818  # a fault of the text, caught where 
 
 Token = tuple[str, str, str, int, int]
 """(mark, text, quote, start, end). The mark is one of the three below, or empty for a word. A
-word's text has its escapes resolved; its quote is the one it stood in. Plain tuples, since a
-large configuration has millions of them."""
+word's text has its escapes resolved. Plain tuples, because a large configuration has millions of
+them."""
 
 END, OPEN, CLOSE = ";", "{", "}"
 
@@ -56,7 +56,7 @@ _ESCAPED = {"t": "\t", "r": "\r", "n": "\n"}
 _AFTER_QUOTE = frozenset(" \t\r\n;{)")
 _LUA_NAME = "_by_lua_block"
 LUA_QUOTE = "{"
-"""The ``quote`` of the word that is a Lua block's source."""
+"""The ``quote`` of a word that is a Lua block's source."""
 _LUA = re.compile(
     r"""
     --\[(?P<long_comment>=*)\[
@@ -71,20 +71,19 @@ _LUA = re.compile(
 
 
 def unescape(text: str) -> str:
-    """A word as nginx stores it: a quote or backslash loses its backslash, t, r and n turn."""
+    """A word as nginx stores it: quotes and backslashes unescaped, t, r and n converted."""
     if "\\" not in text:
         return text
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text)
 
 
 def read_tokens(text: str, at: int = 0) -> Iterator[Token]:
-    """The tokens of ``text`` from an offset outside of words, where a directive begins.
+    """The tokens of ``text`` from an offset between words, where a directive begins.
 
-    A Lua block is one ``{``, its source as one word, one ``}``.
-
-    Errors: ParseFault, with nginx's words, where nginx would stop.
+    A Lua block is one ``{``, its source as one word, one ``}``. Errors: ParseFault, with nginx's
+    message, where nginx would stop.
     """
-    name = ""  # of the directive whose arguments are read
+    name = ""  # the directive whose arguments follow
     while True:
         match = _TOKEN.match(text, at)
         if match is None or (kind := match.lastindex) is None:
@@ -136,24 +135,24 @@ def _end_of_lua(text: str, start: int) -> int:
 
 
 DEEPEST = 200
-"""Nested blocks past this are taken for an attack on the stack; real trees stay below ten."""
+"""Nesting beyond this is taken for an attack on the stack; real trees stay below ten."""
 
 
 MOST_DIRECTIVES = 2_000_000
-"""Bound on one file, and on a tree with its includes expanded: about a hundred thousand servers."""
+"""Limit per file, and per tree with its includes: about a hundred thousand servers."""
 
 MOST_TOKENS = 10_000_000
-"""Words and marks of one file, so that a directive without an end takes no memory without one."""
+"""Limit of tokens per file, so that a directive without an end cannot use up the memory."""
 
 
 class ParsedText(NamedTuple):
-    """The directives of one file, includes not followed."""
+    """The directives of one file, with includes unresolved."""
 
     block: Block
     names: frozenset[str]
-    """Of all directives, at any depth."""
+    """The names of all directives, at any depth."""
     size: int
-    """Directives at any depth."""
+    """The number of directives, at any depth."""
 
 
 _PLAIN = re.compile(
@@ -167,26 +166,23 @@ _PLAIN = re.compile(
     """,
     re.VERBOSE,
 )
-"""A directive up to its mark whose words hold no quote, escape, brace, ``#`` and nothing but ASCII;
-else the end of a block, else a comment. Most lines are such, and need no tokens."""
+"""A directive up to its mark without quotes, escapes, braces, ``#`` and non-ASCII; or the end of a
+block; or a comment. Most lines match and need no tokens."""
 _DIRECTIVE, _CLOSE = 2, 3
 _TOO_MANY_WORDS = "more than {} words"
 _UNQUOTED = [("",) * count for count in range(16)]
 
 
 def parse_block(source: Source) -> Block:
-    """The directives of one file, includes not followed.
-
-    Errors: as ``parse_source``.
-    """
+    """The directives of one file, with includes unresolved. Errors: as ``parse_source``."""
     return parse_source(source).block
 
 
 def parse_source(source: Source) -> ParsedText:
-    """The directives of one file, includes not followed, with their names and number.
+    """The directives of one file, with includes unresolved, their names and number.
 
-    Errors: ParseFault where nginx would stop reading, and at a zero byte in a word: nginx keeps it,
-            and ends a name of a file there, so the word would be another than the one it uses.
+    Errors: ParseFault where nginx would stop, and at a zero byte in a word: nginx keeps it, but
+    file names end there, so the word would differ from the name that nginx uses.
     """
     text = source.text
     top = Block([])
@@ -242,7 +238,7 @@ def _plain_directive(plain: re.Match[str], source: Source) -> Directive:
 
 
 def _left(outer: Directive | None, top: Block, close: int) -> tuple[Directive | None, Block]:
-    """The block around the one that ends at an offset: its directive, and what is in it."""
+    """The block around the one that ends at an offset: its directive and its contents."""
     if outer is None:
         raise ParseFault('unexpected "}"', close)
     outer.close = close
@@ -264,7 +260,7 @@ def _too_many(directive: Directive, words: int) -> ParseFault:
 
 
 def _next_directive(source: Source, start: int, most: int) -> Directive | None:
-    """The directive at an offset, by its tokens; None at the end."""
+    """The directive at an offset, parsed by tokens; None at the end."""
     text = source.text
     words: list[Token] = []
     for token in read_tokens(text, start):

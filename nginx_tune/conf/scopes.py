@@ -1,13 +1,12 @@
-"""Scopes: the places where requests are answered, and the directives that hold there.
+"""Scopes: the places where requests are handled, and the directives in effect there.
 
-A scope is a server, a location (nested ones too) or an ``if`` in a location; nginx makes a
-location configuration of its own for each. A directive set further in replaces the outer one,
-and a level that sets an array directive at all replaces the whole outer set
-(ngx_conf_merge_value, ngx_conf_merge_ptr_value).
+A scope is a server, a location (also nested) or an ``if`` in a location; nginx creates a location
+configuration for each. An inner directive overrides the outer one, and a block that sets an array
+directive at all replaces the whole outer set (ngx_conf_merge_value, ngx_conf_merge_ptr_value).
 
-``placed`` names the context of each directive of a tree in the words of nginx's command tables. A
-file included from two contexts is met in each, from one context once. Blocks whose lines are no
-directives (``map``, ``types``), and blocks that nobody here knows, are not looked into.
+``placed`` gives the context of each directive of a tree in the terms of nginx's command tables. A
+file included from two contexts is visited in each. Blocks whose lines are not directives (``map``,
+``types``) and unknown blocks are skipped.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _SERVER = 1
 
 
 class Scope:
-    """One place where requests are answered."""
+    """One place where requests are handled."""
 
     __slots__ = ("chain", "kind", "levels", "own", "server", "tree")
 
@@ -38,20 +37,20 @@ class Scope:
         self.tree = tree
         self.kind: ScopeKind = kind
         self.chain = chain
-        """The blocks around it, from http to its own."""
+        """The enclosing blocks, from http to its own."""
         self.own = chain[-1]
-        """The block that makes this scope."""
+        """The block of this scope."""
         self.server = chain[_SERVER]
-        """The server block it belongs to."""
+        """The server block that it belongs to."""
         if outer is None:
             own = [one.block.lines for one in reversed(chain) if one.block is not None]
         else:
             own = [] if self.own.block is None else [self.own.block.lines]
         self.levels: list[dict[str, list[Directive]]] = own if outer is None else own + outer.levels
-        """The lines of each of these blocks under their names, the innermost first."""
+        """The lines of each of these blocks by name, innermost first."""
 
     def effective_all(self, name: str) -> list[Directive]:
-        """The directives of that name that hold here: those of the innermost level with any."""
+        """The directives of that name in effect: those of the innermost block with any."""
         if name in self.tree.names:
             for level in self.levels:
                 if name in level:
@@ -59,7 +58,7 @@ class Scope:
         return []
 
     def effective(self, name: str) -> Directive | None:
-        """The directive of that name that holds here; null leaves nginx's default."""
+        """The directive of that name in effect; None leaves nginx's default."""
         if name in self.tree.names:
             for level in self.levels:
                 if name in level:
@@ -67,12 +66,12 @@ class Scope:
         return None
 
     def value(self, name: str, default: str = "") -> str:
-        """The first argument of the directive that holds here, in lower case."""
+        """The first argument of the directive in effect, lowercase."""
         directive = self.effective(name)
         return default if directive is None else directive.value.lower()
 
     def sets(self, name: str) -> Directive | None:
-        """The directive of that name in this very block."""
+        """The directive of that name in this scope's own block."""
         return _body(self.own).first(name) if name in self.tree.names else None
 
     def __str__(self) -> str:
@@ -82,7 +81,7 @@ class Scope:
 
 
 def http_blocks(tree: ConfTree) -> list[Directive]:
-    """The http blocks of a tree (nginx allows one); a part of one stands for itself."""
+    """The http blocks of a tree (nginx allows one); a part of one stands in for it."""
     if tree.is_part:
         return [_around("http", tree)]
     return [block for block in tree.main.all("http") if block.block is not None]
@@ -115,7 +114,7 @@ def servers(tree: ConfTree) -> list[tuple[Directive, Directive]]:
 
 
 def _around(name: str, tree: ConfTree) -> Directive:
-    """The block that a part of a configuration is included in."""
+    """The block that includes a part of a configuration."""
     block = Directive(name, (), (), Source(tree.path, ""), (0, 0))
     block.block = tree.main
     return block
@@ -175,14 +174,15 @@ _INSIDE = {
 }
 
 _HTTP_ALONE = ("location", "root", "index", "try_files", "rewrite", "error_page")
-"""Directives that servers of http alone hold."""
+"""Directives that only http servers contain."""
 
 
 def placed(tree: ConfTree) -> list[tuple[Directive, str]]:
     """Every directive with its context.
 
-    A part of a configuration (a site, a snippet) tells its context by what it holds, or gives
-    nothing: sites stand in ``http``; of a snippet only the inside of its locations is certain.
+    For a part of a configuration (a site, a snippet), its contents determine the context, or
+    nothing is returned: sites belong in ``http``; of a snippet only the inside of its locations is
+    certain.
     """
     found: list[tuple[Directive, str]] = []
     if not tree.is_part:
@@ -197,7 +197,7 @@ def placed(tree: ConfTree) -> list[tuple[Directive, str]]:
 
 
 def _is_of_http(server: Directive) -> bool:
-    """Tell whether a server is none of mail or stream, which have blocks of that name too."""
+    """True for a server of http; mail and stream have blocks of that name too."""
     return server.block is not None and any(map(server.block.all, _HTTP_ALONE))
 
 

@@ -27,7 +27,7 @@ SECRET_NAME = re.compile(
     r"|(?:^|[-_.])pin(?:$|[-_.])|^x-.*-key$|(?<!cache)_key$|dsn|webhook|license",
     re.IGNORECASE,
 )
-"""Names of headers, variables and parameters whose values are nobody's business."""
+"""Names of headers, variables and parameters with secret values."""
 
 _PEM = re.compile(
     r"-----BEGIN ([A-Z0-9 ]{1,40})-----(?!redacted)"
@@ -69,13 +69,13 @@ _SEGMENT = re.compile(r"(?<=/)[A-Za-z0-9_~-]{16,}(?=/|$|[?#\s\"'])")
 
 
 def _hide_named(match: re.Match[str]) -> str:
-    """The value goes, but for what a message says of a file: ``/etc/passwd: Permission denied``."""
+    """The match with its value hidden, unless it is a message about a file."""
     is_file = match.string[: match.start()].endswith("/") and match[1].rstrip().endswith(":")
     return match[0] if is_file else f"{match[1]}{REDACTED}"
 
 
 def redact_text(text: str) -> str:
-    """The text without what looks like a secret; doing it twice changes nothing more."""
+    """The text without anything that looks like a secret; idempotent."""
     if "-----BEGIN" in text:
         text = _PEM.sub(rf"-----BEGIN \1-----{REDACTED}", text)
     if "://" in text:
@@ -104,9 +104,9 @@ def redact_url(url: str) -> str:
 
 
 def looks_random(word: str) -> bool:
-    """Tell whether a word looks like a token rather than a name: long, of letters and digits mixed.
+    """True if a word looks like a token: long, with letters and digits mixed.
 
-    Sixteen characters with capitals, small letters and digits, or 32 hexadecimal digits.
+    Sixteen characters with uppercase, lowercase and digits, or 32 hexadecimal digits.
     """
     if re.fullmatch(r"[0-9a-fA-F-]{32,}", word):
         return True
@@ -130,7 +130,7 @@ _VARIABLES = re.compile(r"(?:\$(?:\{\w+\}|\w+)[/:.,;|_ -]*)+")
 
 
 def is_variables(text: str) -> bool:
-    """Tell whether a text is variables of nginx and what parts them, and nothing else."""
+    """True if a text consists only of variables of nginx and separators."""
     return bool(_VARIABLES.fullmatch(text))
 
 
@@ -145,7 +145,7 @@ desktop mobile tablet bot www cert epoll if text code xff proxy_protocol binary 
 backup down redacted
 """
 _WORDS = frozenset(_WORD_LIST.split())
-"""Words of nginx, HTTP and the trade, in small letters."""
+"""Words of nginx, HTTP and related terms, lowercase."""
 _MARKS = r"\s:/,;|()\[\]<>{}=&?*+~^!@.\"'_-"
 _ONLY_VARIABLES = re.compile(rf"(?:\$(?:\{{\w+\}}|\w+)|[{_MARKS}])*(?:\$(?=[\s)\"']|$))?")
 _QUANTITY = re.compile(
@@ -175,15 +175,14 @@ _PIN = re.compile(r"((?:pin-value|pin-source|pin|passphrase)=)[^;&\s]+", re.IGNO
 
 
 def is_ordinary(value: str) -> bool:
-    """Tell whether a value is a word of nginx, HTTP and the trade."""
+    """True for a word of nginx, HTTP and related terms."""
     return value.lower() in _WORDS
 
 
 def is_harmless(value: str, names: Collection[str] = ()) -> bool:
-    """Tell whether a value of free text is surely no secret.
+    """True if a value of free text is certainly not a secret.
 
-    ``names``: what the configuration itself defines (thread pools, upstreams, zones), so that a
-    word that names one of them is no secret.
+    ``names`` are those that the configuration defines (thread pools, upstreams, zones).
     """
     if value == "" or value in names or value.lower() in _WORDS or _ONLY_VARIABLES.fullmatch(value):
         return True
@@ -195,7 +194,7 @@ def is_harmless(value: str, names: Collection[str] = ()) -> bool:
 
 
 def free_value(value: str, names: Collection[str] = ()) -> str:
-    """A value of a place that may hold anything: as it is where it is harmless, else redacted."""
+    """A value that may be anything: unchanged if harmless, else redacted."""
     if is_harmless(value, names):
         return value
     if _URL.fullmatch(value):
@@ -207,7 +206,7 @@ def free_value(value: str, names: Collection[str] = ()) -> str:
 
 
 def named_value(name: str, value: str, names: Collection[str] = ()) -> str:
-    """The value behind a name: of a name that speaks of a secret only variables stay."""
+    """The value after a name: for a name that suggests a secret only variables stay."""
     if SECRET_NAME.search(name):
         is_switch = value.lower() in {"", "on", "off", "0", "1"}
         return value if is_switch or is_variables(value) else REDACTED
@@ -215,7 +214,7 @@ def named_value(name: str, value: str, names: Collection[str] = ()) -> str:
 
 
 def strict_value(value: str, names: Collection[str] = ()) -> str:
-    """An argument of a directive of which nothing is known: ``NAME=VALUE`` by its name."""
+    """An argument of an unknown directive: ``NAME=VALUE`` by its name."""
     pair = _PAIR.fullmatch(value)
     if _OPTION.fullmatch(value):
         return value
@@ -225,7 +224,7 @@ def strict_value(value: str, names: Collection[str] = ()) -> str:
 
 
 def plain_value(value: str) -> str:
-    """An argument of a place for sizes, names, paths and the like: only what shows itself goes."""
+    """An argument for sizes, names, paths and the like: only recognisable secrets are hidden."""
     keyed = key_value(value)
     return redact_text(value) if keyed == value else keyed
 

@@ -36,10 +36,10 @@ _LEFT_OUT = b"# left out: this file could not be parsed"
 def redact_configuration(
     data: bytes, *, included_by: Directive | None = None, names: Collection[str] = ()
 ) -> bytes:
-    """The file without comments and secret values; doing it twice changes nothing more.
+    """The file without comments and secret values; idempotent.
 
-    ``included_by``: the line that includes it, so that lines of a ``map`` are known as such.
-    ``names``: what other files of the configuration define (:func:`defined_names`).
+    ``included_by`` is the line that includes it, so that lines of a ``map`` are recognised.
+    ``names`` are those that other files of the configuration define (:func:`defined_names`).
     """
     source = Source.decode("", data)
     try:
@@ -63,7 +63,7 @@ def redact_configuration(
 def redact_tree(tree: ConfTree) -> dict[str, bytes]:
     """Every file of a configuration without its secrets, by name.
 
-    A file that a ``map`` includes is read as lines of that map, and what one file defines is
+    A file that a ``map`` includes is read as lines of that map, and names defined in one file are
     known in the others.
     """
     names = defined_names([one for file in tree.parsed for one in file.block.directives])
@@ -110,7 +110,7 @@ def _pieces(block: Block, text: str, names: Collection[str]) -> Iterator[tuple[i
 
 
 def _written(directive: Directive, text: str, names: Collection[str]) -> str:
-    """A directive as it stands, or written anew where something in it must go."""
+    """A directive as written, or rewritten if part of it must be hidden."""
     original = text[directive.start : directive.end]
     name = directive.shown_name
     args = shown_arguments(directive.name, directive.args, table=directive.table, names=names)
@@ -199,7 +199,7 @@ class TreeSecrets:
 
 
 def _served_names(tree: ConfTree) -> Iterator[str]:
-    """Names of servers, locations and variables, which are shown wherever they stand."""
+    """Names of servers, locations and variables, which are always shown."""
     for one in tree.main.walk():
         if one.name in {"server_name", "location"}:
             yield from one.args
@@ -210,7 +210,7 @@ def _served_names(tree: ConfTree) -> Iterator[str]:
 
 
 def left_out(directive: Directive, names: Collection[str] = ()) -> Iterator[str]:
-    """The texts that are left out where the directive is shown, but for ``names`` of its own."""
+    """The texts that are hidden where the directive is shown, except ``names``."""
     table = directive.table
     if table is None and is_closed(directive.name):
         return
@@ -231,7 +231,7 @@ def _differences(arg: str, kept: str) -> Iterator[str]:
 
 
 def _delimited(literal: str) -> str:
-    """The literal where it stands for itself, not as a part of a name or a path."""
+    """A pattern for the literal by itself, not as part of a name or path."""
     before = r"(?<![\w/.-])" if literal[0].isalnum() else ""
     after = r"(?![\w/-])" if literal[-1].isalnum() else ""
     return before + re.escape(literal) + after
@@ -281,7 +281,7 @@ def _judged(head: str, there: list[Directive]) -> str:
 
 
 def _is_well_quoted(head: str) -> bool:
-    """Tell whether the quotes are nginx's own: what stands between two quoted texts is prose."""
+    """True if the quotes are nginx's own: prose separates quoted texts."""
     pieces = head.split('"')
     between = pieces[2:-1:2]
     return len(pieces) % 2 == 1 and all(_PROSE.fullmatch(piece) for piece in between)

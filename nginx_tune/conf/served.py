@@ -1,13 +1,11 @@
 """Directories of files: those that a scope serves, by root or alias, and those of caches.
 
-nginx's loader deletes whatever else lies in a cache's directory, so not every place will do. The
-zone of a cache's keys is one name among all of shared memory: each is one zone, whichever module
-asks for it first.
+nginx's cache loader deletes any other file in a cache directory, so a cache needs a directory of
+its own. Names of shared memory zones are global: the first module to use a name owns it.
 
 Source: ngx_http_file_cache.c (ngx_http_file_cache_set_slot, ngx_http_file_cache_loader,
-        ngx_http_file_cache_manage_file); ngx_shared_memory_add(): a name that another module has
-        taken already is "already bound to another key" or "already declared for a different use",
-        and nginx does not start.
+ngx_http_file_cache_manage_file); ngx_shared_memory_add(): a name of another module is "already
+bound to another key" or "already declared for a different use", and nginx does not start.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ _ANSWERS = frozenset(
         "push_stream_subscriber", "prometheus",
     }
 )  # fmt: skip
-"""Directives whose presence means that the scope's answers are no files of its root."""
+"""Directives that respond without files of the scope's root."""
 
 
 _EVERYTHING = frozenset({"^", "^/", ".*", "^.*", "^(.*)", "^(.*)$", "^/(.*)", "^/(.*)$", "^.*$"})
@@ -47,22 +45,22 @@ class Served(NamedTuple):
 
     scope: Scope
     path: str
-    """Its root or alias with what the location's URI adds."""
+    """Its root or alias, extended by the location's URI."""
     root: str
     """Its root, alias or cache directory alone."""
     via: Literal["root", "alias", "cache"]
     place: Directive
-    """The line that names the directory to this scope."""
+    """The line that sets the directory for this scope."""
     is_whole: bool
-    """False when the location's URI narrows it to one file."""
+    """False if the location's URI narrows it to one file."""
 
 
 def served_paths(
     tree: ConfTree, every: Iterable[Scope] | None = None, variables: Variables | None = None
 ) -> list[Served]:
-    """Every (scope, directory) of a tree whose path is a constant or has known values.
+    """Every (scope, directory) of a tree with a constant path or known values.
 
-    ``every`` and ``variables`` are the tree's, where the caller has them already.
+    ``every`` and ``variables`` are those of the tree.
     """
     variables = variables or Variables(tree)
     zones = {one.zone: one.place for one in caches(tree) if one.zone}
@@ -80,26 +78,26 @@ def served_paths(
 
 
 def has_handler(scope: Scope) -> bool:
-    """Tell whether the scope passes requests on or makes its own answers."""
+    """True if the scope passes requests on or generates its own responses."""
     handlers = _handlers(scope.tree.names)
     return not all(handlers.isdisjoint(block.lines) for block in _handlers_of(scope))
 
 
 def sends_no_files(scope: Scope) -> bool:
-    """Tell whether all that a scope answers is made up: no file, and nothing of another server."""
+    """True if a scope only generates responses: no files and no upstream."""
     passes = any(name.endswith("_pass") for block in _handlers_of(scope) for name in block.lines)
     return _is_hidden(scope) or (not passes and _answers_without_files(scope))
 
 
 def _handlers_of(scope: Scope) -> list[Block]:
-    """The blocks where a handler of a scope can stand: its own, and for an ``if`` the location."""
+    """The blocks that can hold a scope's handler: its own, and for an ``if`` the location."""
     levels = [scope.own] if scope.kind != "if" else list(scope.chain[-2:])
     return [level.block for level in levels if level.block is not None]
 
 
 @lru_cache(maxsize=16)
 def _handlers(names: frozenset[str]) -> frozenset[str]:
-    """The directives among a tree's that answer requests themselves."""
+    """The directives among a tree's that handle requests themselves."""
     return frozenset(
         name
         for name in names
@@ -118,7 +116,7 @@ def _answers_without_files(scope: Scope) -> bool:
 
 
 def _sends_all_away(server: Block) -> bool:
-    """Tell whether a rewrite of the server redirects every request."""
+    """True if a rewrite of the server redirects every request."""
     return any(
         len(line.args) > 1
         and line.value in _EVERYTHING
@@ -128,7 +126,7 @@ def _sends_all_away(server: Block) -> bool:
 
 
 def _is_hidden(scope: Scope) -> bool:
-    """A server whose ``location /`` takes every request never answers by itself."""
+    """True for a server whose ``location /`` takes every request."""
     block = scope.own.block
     return (
         scope.kind == "server"
@@ -138,7 +136,7 @@ def _is_hidden(scope: Scope) -> bool:
 
 
 def _changes_nothing(scope: Scope) -> bool:
-    """An ``if`` that serves just as the location around it."""
+    """True for an ``if`` that serves just as its location does."""
     return scope.kind == "if" and not (scope.sets("root") or scope.sets("sendfile"))
 
 
@@ -183,7 +181,7 @@ def _static(scope: Scope, variables: Variables) -> list[Served]:
 
 
 def _document_root(scope: Scope) -> Directive | None:
-    """The root or alias that holds; the two replace each other (ngx_http_core_merge_loc_conf)."""
+    """The root or alias in effect; each replaces the other (ngx_http_core_merge_loc_conf)."""
     for level in scope.levels:
         lines = level.get("alias") or level.get("root")
         if lines and lines[0].args:
@@ -192,7 +190,7 @@ def _document_root(scope: Scope) -> Directive | None:
 
 
 def _uri(chain: tuple[Directive, ...]) -> tuple[str, bool]:
-    """The directory that a location's URI adds to its root, and whether it is not one file."""
+    """The directory that a location's URI adds to its root, and False for a single file."""
     for location in reversed(chain):
         if location.name != "location":
             continue
@@ -206,8 +204,9 @@ def _uri(chain: tuple[Directive, ...]) -> tuple[str, bool]:
 
 MODULES = ("proxy", "fastcgi", "uwsgi", "scgi")
 KEYS_PER_MEBIBYTE = 7000
-"""Entries that a zone of keys keeps. Seen: 8095 fit into 1m (documented: about 8000), and of those
-the cache manager leaves 7083: it removes entries until an eighth of the zone is free."""
+"""Entries that a keys zone keeps. Measured: 8095 fit into 1m (documented: about 8000), and the
+cache manager leaves 7083 of them, because it removes entries until an eighth of the zone is
+free."""
 
 
 class Cache(NamedTuple):
@@ -218,10 +217,10 @@ class Cache(NamedTuple):
     zone: str
     keys_bytes: int | None
     max_bytes: int | None
-    """Null when there is no ``max_size``."""
+    """None without ``max_size``."""
     min_free_bytes: int | None
     has_own_temp: bool
-    """``use_temp_path=off``: responses are written beside their final place."""
+    """True with ``use_temp_path=off``: responses are written next to their final place."""
 
     @property
     def directory(self) -> str:
@@ -230,13 +229,13 @@ class Cache(NamedTuple):
 
 
 class Caching(NamedTuple):
-    """A scope that passes requests on and keeps the responses."""
+    """A scope that passes requests on and caches the responses."""
 
     passed: Pass
     place: Directive
-    """The ``*_cache`` line that holds."""
+    """The ``*_cache`` line in effect."""
     caches: tuple[Cache, ...]
-    """The ones it can name, as far as they are known."""
+    """The known caches that it can select."""
 
 
 def caches(tree: ConfTree) -> list[Cache]:
@@ -251,7 +250,7 @@ def caches(tree: ConfTree) -> list[Cache]:
 
 
 def caching(passed: list[Pass], found: list[Cache], variables: Variables) -> list[Caching]:
-    """The scopes among ``passed`` whose responses are kept."""
+    """The scopes among ``passed`` whose responses are cached."""
     by_zone = {cache.zone: cache for cache in found}
     result = []
     for one in passed:
@@ -297,10 +296,10 @@ _NO_FILE = ("off", "stderr")
 def why_no_place(
     path: str, *, served: Iterable[str] = (), kept: Iterable[str] = (), caches: Sequence[str] = ()
 ) -> str:
-    """The reason that no cache may be at a path; empty for none.
+    """The reason why a path cannot be a cache directory; empty if it can.
 
-    ``served`` are directories of files, ``kept`` files that must stay: a cache may not be around
-    them. ``caches`` are all directories of caches, of which none may be in another.
+    ``served`` are directories of files and ``kept`` files that must stay: a cache must not contain
+    them. ``caches`` are all cache directories, which must not contain each other.
     """
     place = _pure(path)
     if not path.startswith("/"):
@@ -322,7 +321,7 @@ def why_no_place(
 def places_of(tree: ConfTree) -> tuple[list[str], list[str]]:
     """The directories of files that a configuration serves, and files that must stay.
 
-    What holds a variable is left out, and a log that is no file.
+    Paths with variables and logs that are not files are left out.
     """
     served: list[str] = []
     kept = [*tree.files]
@@ -343,11 +342,11 @@ def _pure(path: str) -> PurePosixPath:
 _NAMED = re.compile(r"(?:\w*zone=|shared[:=])([^:]+)")
 """``keys_zone=NAME:SIZE``, ``zone=NAME:SIZE``, ``shared:NAME:SIZE``."""
 _FIRST = frozenset({"zone", "lua_shared_dict", "status_zone"})
-"""Directives whose first argument is the name; ``zone`` of stream is one of another kind."""
+"""Directives whose first argument is the name; ``zone`` of stream is a different one."""
 
 
 def zone_names(tree: ConfTree) -> set[str]:
-    """Every name of shared memory in a configuration, of http, stream and other modules."""
+    """Every shared memory name of a configuration, in http, stream and other modules."""
     found: set[str] = set()
     for line in tree.main.walk():
         found.update(match[1] for arg in line.args if (match := _NAMED.match(arg)))

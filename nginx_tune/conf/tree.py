@@ -32,13 +32,13 @@ from nginx_tune.documents.findings import MissingInclude, Unparsed
 from nginx_tune.errors import NginxTuneError
 
 DEEPEST_INCLUDE = 100
-"""Files that include one another in a chain; nginx itself runs out of descriptors or stack."""
+"""The longest chain of includes; beyond it nginx runs out of descriptors or stack."""
 
 
 _SECTIONS = ("events", "http", "mail", "stream")
-"""nginx takes no configuration without events; one of these makes a main file."""
+"""Blocks of a main file; nginx requires events."""
 _INSIDE_HTTP = ("server", "location", "upstream", "map", "listen", "server_name")
-"""Directives that no main file has at its top."""
+"""Directives that never stand at the top of a main file."""
 
 
 STOCK_FILES = frozenset(
@@ -47,19 +47,19 @@ STOCK_FILES = frozenset(
         "koi-utf", "koi-win", "win-utf",
     }
 )  # fmt: skip
-"""Files that come with nginx: they hold types, parameters and character sets, and nothing else."""
+"""Files that come with nginx, with only types, parameters and character sets."""
 
 
 COMMAND_LINE = "-g of the running master"
-"""In place of the file of lines that stand in none. Source: ngx_conf_param."""
+"""The file name of directives from ``-g``. Source: ngx_conf_param."""
 
 
 _ABSENT = ("No such file", "Not a directory")
-"""The system's words for a file that is not there."""
+"""The system's message for a file that does not exist."""
 
 
 Maps = Sequence[tuple[str, str]]
-"""Prefixes of absolute paths, and the directories that stand for them here."""
+"""Prefixes of absolute paths, and the directories that replace them."""
 
 
 class ParsedFile(NamedTuple):
@@ -70,7 +70,7 @@ class ParsedFile(NamedTuple):
 
 
 class Reader(Protocol):
-    """The part of a Host that a tree is read through."""
+    """The part of a Host that reads a tree."""
 
     def read_bytes(self, path: str) -> bytes:
         """Contents of a file."""
@@ -86,31 +86,30 @@ class ConfTree:
     path: str
     main: Block
     prefix: str | None = None
-    """The directory of relative paths (``nginx -p``, ``--prefix``); null when not known."""
+    """The directory of relative paths (``nginx -p``, ``--prefix``); None if not known."""
     files: tuple[str, ...] = ()
-    """Files that were read and parsed, in the order met."""
+    """Files that were read and parsed, in order."""
     unparsed: tuple[Unparsed, ...] = ()
     parsed: tuple[ParsedFile, ...] = ()
-    """The same files with what stands in them."""
+    """The same files with their contents."""
     missing: tuple[MissingInclude, ...] = ()
-    """Includes of which nothing is here, of a tree that lies elsewhere than on its host."""
+    """Includes without any file here, for a tree away from its host."""
     lost: tuple[Directive, ...] = ()
-    """The includes of which something was not read, but for nginx's own stock files, and lines
-    that a template has still to fill in."""
+    """Includes with an unread file, except nginx's stock files and template placeholders."""
 
     maps: Maps | None = None
-    """The places where its absolute names were looked up; null where they are what they say."""
+    """The directories used for absolute names; None if the names apply unchanged."""
     given: str = ""
-    """The lines of ``-g``, which come first in ``main`` and are in none of the files."""
+    """The text of ``-g``, whose directives come first in ``main`` and are in no file."""
     asked: tuple[str, ...] = ()
-    """The names of its includes, each once: patterns as such, below the main file's directory."""
+    """The names of its includes, each once, below the main file's directory; patterns unexpanded."""
     climb: Callable[[str], str] = field(default=posixpath.normpath, repr=False, compare=False)
-    """The end of an absolute path with ``..``: the kernel goes up from where a link leads to.
-    By the words alone, unless the reader knows the links."""
+    """The end of an absolute path with ``..``, which the kernel resolves after links. Textual
+    unless the reader knows the links."""
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of all directives: what is looked for is mostly not there."""
+        """The names of all directives, for a cheap test of absence."""
         return frozenset(self.main.by_name)
 
     @cached_property
@@ -126,39 +125,39 @@ class ConfTree:
 
     @cached_property
     def absolute_includes(self) -> tuple[str, ...]:
-        """The absolute names of its includes as they are written, each once."""
+        """The absolute names of its includes as written, each once."""
         lines = (line for file in self.parsed for line in lines_in(file.block))
         names = (line.value for line in lines if line.name == "include" and len(line.args) == 1)
         return tuple(dict.fromkeys(name for name in names if posixpath.isabs(name)))
 
     @property
     def complete(self) -> bool:
-        """True when all of the configuration is here."""
+        """True if the whole configuration was read."""
         return not self.unparsed and not self.missing and not self.is_part
 
     @property
     def is_whole(self) -> bool:
-        """True when what is not in it is not there: only stock files may not have been read."""
+        """True if what is absent here is absent: at most stock files were not read."""
         return bool(self.parsed) and not self.lost and not self.is_part
 
     @property
     def is_template(self) -> bool:
-        """True when lines are still to be filled in, so that others may stand for either branch."""
+        """True if template placeholders remain, so that only one of two branches may apply."""
         return any(is_template_line(directive.name) for directive in self.lost)
 
     @property
     def is_part(self) -> bool:
-        """True when the file is one that a main file includes, such as a site or a snippet."""
+        """True for a file that a main file includes, such as a site or a snippet."""
         if self.main.all("http"):
             return False
         is_bare = bool(self.main.directives) and not any(map(self.main.all, _SECTIONS))
         return is_bare or any(map(self.main.all, _INSIDE_HTTP))
 
     def full_path(self, name: str) -> str | None:
-        """A path of a directive such as root as an absolute path; null when the prefix is needed.
+        """The absolute path of an argument such as a root; None if the prefix is needed.
 
-        To find and to compare; what is written keeps its operator's spelling.
-        Source: ngx_conf_full_name with conf_prefix = 0.
+        For searching and comparing; reports keep the operator's spelling. Source:
+        ngx_conf_full_name with conf_prefix = 0.
         """
         if not name.startswith("/") and self.prefix is None:
             return None
@@ -166,7 +165,7 @@ class ConfTree:
         return self.climb(full) if ".." in full.split("/") else posixpath.normpath(full)
 
     def opened_name(self, name: str) -> str:
-        """A file as nginx names it to the kernel, and by which it tells one open file from another.
+        """A file name as nginx passes it to the kernel and distinguishes open files by.
 
         Two spellings of one path are two files to nginx. Source: ngx_conf_open_file.
         """
@@ -181,14 +180,13 @@ def read_tree(
     maps: Maps | None = None,
     given: str = "",
 ) -> ConfTree:
-    """The configuration whose main file is ``path``, behind the lines that ``-g`` gives.
+    """The configuration with main file ``path``, after the directives of ``-g``.
 
-    ``maps`` is null on the host whose tree it is: files are where they are named, and a pattern
-    without a match is empty, as nginx reads it. A tree that lies elsewhere (a checkout) has its
-    absolute names looked up through ``maps`` alone; an include of which nothing is here is no
-    fault of it and stands in ``missing``, a pattern without a match too.
-    Errors: none; what could not be read or parsed stands in ``unparsed``, the main file too.
-    Source: ngx_conf_include; a relative include stands on the directory of the main file.
+    ``maps`` is None on the tree's own host: files are where they are named, and a pattern without a
+    match is empty, as in nginx. In a tree that lies elsewhere (a checkout), absolute names are
+    looked up only through ``maps``; includes and patterns without a file are not faults but stand
+    in ``missing``. Errors: none; what could not be read or parsed stands in ``unparsed``, even the
+    main file. Source: ngx_conf_include; a relative include starts at the main file's directory.
     """
     walk = _Reading(reader, posixpath.dirname(path), maps)
     main = walk.load(path)
@@ -212,7 +210,7 @@ def read_tree(
 
 
 def _given_lines(text: str) -> list[Directive]:
-    """The directives of ``-g``; none where a process title has lost the quotes of its words."""
+    """The directives of ``-g``; none if a process title has lost the quotes of its words."""
     try:
         return parse_block(Source(COMMAND_LINE, text)).directives
     except ParseFault:
@@ -220,7 +218,7 @@ def _given_lines(text: str) -> list[Directive]:
 
 
 def parse_text(text: str, *, file: str = "nginx.conf") -> ConfTree:
-    """The tree of one text; its includes are not followed."""
+    """The tree of one text, without its includes."""
     return read_tree(file, _OneText(file, text))
 
 
@@ -330,7 +328,9 @@ class _Reading:
                 directive.parent = directive.parent or place
             if path not in self.sizes:
                 self.follow(path, block)
-            if size + grown + self.sizes[path] > MOST_DIRECTIVES:  # files that double each other
+            if (
+                size + grown + self.sizes[path] > MOST_DIRECTIVES
+            ):  # files that include each other twice
                 self._fault(place.file, place.line, f"include {path}: too many directives")
                 self.lost.append(place)
                 continue
@@ -339,7 +339,7 @@ class _Reading:
         return tuple(blocks), grown
 
     def _paths(self, place: Directive) -> list[str]:
-        """The files that an include names; what hides some of them is a fault of its line."""
+        """The files that an include names; a path that cannot be listed is a fault of its line."""
         name = place.value
         pattern: str | None = posixpath.join(self.directory, name)
         if self.maps is not None and posixpath.isabs(name):
@@ -397,7 +397,7 @@ class _Reading:
 
 
 def mapped(path: str, maps: Maps) -> str | None:
-    """The place of an absolute path here, by the longest prefix that it has; null by none."""
+    """The local place of an absolute path by its longest mapped prefix; None if there is none."""
     full = "/" + posixpath.normpath(path).lstrip("/")
     known = [(old, new) for old, new in maps if full == old or full.startswith(f"{old}/")]
     if not known:
@@ -407,7 +407,7 @@ def mapped(path: str, maps: Maps) -> str | None:
 
 
 def lines_in(block: Block) -> Iterator[Directive]:
-    """Every directive of a file, outer before inner, includes for themselves."""
+    """Every directive of a file, outer before inner, with includes unresolved."""
     for directive in block.directives:
         yield directive
         if directive.block is not None:
@@ -415,13 +415,13 @@ def lines_in(block: Block) -> Iterator[Directive]:
 
 
 MOST_DIRECTORIES = 4096
-"""Directories that one pattern may look into; real ones look into a few."""
+"""The most directories that one pattern may search; real ones search a few."""
 MOST_NAMES = 200_000
-"""Names that one pattern may be held against."""
+"""The most names that one pattern may be compared with."""
 
 
 class TooWideError(Exception):
-    """A pattern that would look through much of the file system."""
+    """A pattern that would search much of the file system."""
 
 
 _MAGIC = frozenset("*?[")
@@ -433,19 +433,20 @@ _CLASSES = {
     "xdigit": "0-9A-Fa-f", "punct": ":-@!-/[-`{-~", "space": "\t-\r ", "blank": "\t ",
     "graph": '#-~!"', "print": " -~", "cntrl": "\x01-\x1f\x7f",
 }  # fmt: skip
-"""As in the C locale, which nginx never leaves. Source: POSIX, "RE Bracket Expression"."""
+"""Character classes of the C locale, which nginx always uses. Source: POSIX, "RE Bracket
+Expression"."""
 
 
 def is_pattern(name: str) -> bool:
-    """Tell whether nginx takes an include's name for a pattern (strpbrk of ``*?[``)."""
+    """True if nginx treats an include's name as a pattern (strpbrk of ``*?[``)."""
     return not _MAGIC.isdisjoint(name)
 
 
 def expand(pattern: str, list_dir: Callable[[str], list[str]]) -> list[str]:
     """The paths that match an absolute or relative pattern, in byte order.
 
-    ``list_dir`` gives the names in a directory, and none for what is no directory.
-    Errors: TooWideError past the bounds above.
+    ``list_dir`` gives the names in a directory, and none if it is not a directory. Errors:
+    TooWideError beyond the limits above.
     """
     listed = _bounded(list_dir)
     found = ["/" if pattern.startswith("/") else ""]
@@ -465,7 +466,7 @@ def expand(pattern: str, list_dir: Callable[[str], list[str]]) -> list[str]:
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Tell whether a name in a directory matches the last component of a pattern."""
+    """True if a name in a directory matches the last component of a pattern."""
     return bool(_component(pattern)(name)) if is_pattern(pattern) else pattern == name
 
 
@@ -490,8 +491,8 @@ def _join(base: str, name: str) -> str:
 
 @lru_cache(maxsize=256)
 def _component(pattern: str) -> Callable[[str], object]:
-    """A test for names against one component of a pattern."""
-    # fnmatch is linear where a plain ".*" would backtrack; it lacks [[:…:]], [^…] and backslash.
+    """A test of names against one component of a pattern."""
+    # fnmatch is linear where ".*" would backtrack, but lacks [[:…:]], [^…] and backslash.
     pattern = _BRACKET.sub(
         lambda found: _CLASS.sub(lambda name: _CLASSES.get(name[1], ""), found[0]), pattern
     )

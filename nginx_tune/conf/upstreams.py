@@ -1,16 +1,16 @@
-"""Groups of servers, where requests are passed on to them, and as whom on kept connections.
+"""Upstreams, the scopes that pass requests to them, and the identity used on kept connections.
 
-A name that is no ``upstream`` is a server of its own, resolved when nginx starts, unless the line
-has variables. Source: ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server;
-ngx_http_proxy_pass and its kin. Names are compared without case (ngx_http_upstream_add).
+A name that is not an ``upstream`` is a server of its own, resolved when nginx starts unless the
+line has variables. Source: ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server;
+ngx_http_proxy_pass and its kin. Names ignore case (ngx_http_upstream_add).
 
-nginx looks a kept connection up by the server's address alone, and a TLS session by the server:
-what a connection was opened with holds for every later request too, whoever it is for. A request
-that wants a verified certificate goes over a connection whose certificate nobody looked at, one for
-http over TLS, one of gRPC over HTTP/1.
-Source: ngx_http_upstream_get_keepalive_peer() (ngx_memn2cmp of the address),
-ngx_http_upstream_connect() (ngx_http_upstream_ssl_init_connection() where there is no c->ssl),
-ngx_http_upstream_set_round_robin_peer_session(). Seen on 1.22.1 and 1.30.
+nginx selects a kept connection by the server's address alone, and a TLS session by the server: the
+properties that a connection was opened with apply to every later request. A request that needs a
+verified certificate may use a connection whose certificate was not checked, an http request one
+with TLS, and a gRPC request one with HTTP/1. Source: ngx_http_upstream_get_keepalive_peer()
+(ngx_memn2cmp of the address), ngx_http_upstream_connect() (ngx_http_upstream_ssl_init_connection()
+if there is no c->ssl), ngx_http_upstream_set_round_robin_peer_session(). Confirmed on 1.22.1 and
+1.30.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nginx_tune.conf.values import is_placeholder
 from nginx_tune.conf.variables import Variables
 
 BALANCERS = ("ip_hash", "least_conn", "hash", "random", "least_time")
-"""Methods that take the place of round robin; each replaces what was set before it."""
+"""Methods that replace round robin; each overrides an earlier one."""
 
 _HOST = re.compile(r"\[[^\]]*\]|[^:/]*")
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
@@ -45,7 +45,7 @@ class UpstreamBlock:
 
     @property
     def block(self) -> Block:
-        """The lines in it."""
+        """Its lines."""
         return self.directive.block or Block([])
 
     @property
@@ -60,7 +60,7 @@ class UpstreamBlock:
 
     @property
     def keepalive(self) -> Directive | None:
-        """The line that asks for a pool of idle connections."""
+        """The line that sets a pool of idle connections; None if there is none."""
         return self.block.first("keepalive")
 
     @property
@@ -71,17 +71,17 @@ class UpstreamBlock:
 
     @property
     def is_scripted(self) -> bool:
-        """True when a script chooses the server, so that the ``server`` lines say little."""
+        """True if a script selects the server, so that the ``server`` lines say little."""
         return any(line.name.startswith("balancer_by_lua") for line in self.block)
 
     @property
     def is_unix(self) -> bool:
-        """True when every server is a unix socket."""
+        """True if every server is a unix socket."""
         return bool(self.servers) and all(is_unix(server.value) for server in self.servers)
 
     @property
     def is_loopback(self) -> bool:
-        """True when every server is on this host."""
+        """True if every server is on this host."""
         hosts = [host_of(server.value) for server in self.servers]
         return bool(hosts) and all(not host or is_loopback(host) for host in hosts)
 
@@ -97,14 +97,14 @@ def upstreams(tree: ConfTree) -> list[UpstreamBlock]:
 
 
 def stands_before(block: Block, first: Directive, second: Directive) -> bool:
-    """Tell whether one line of a block comes before another, included files in their place."""
+    """True if one line of a block precedes another, with included files in their place."""
     return next((line is first for line in block if line is first or line is second), False)
 
 
 def host_of(address: str) -> str:
-    """The host of ``HOST[:PORT]`` in lower case; empty for a unix socket.
+    """The host of ``HOST[:PORT]``, lowercase; empty for a unix socket.
 
-    What a template fills in keeps its capitals, by which it is known.
+    Template placeholders keep their capitals, which identify them.
     """
     if is_unix(address):
         return ""
@@ -132,10 +132,10 @@ _HOST_OF_CONTAINERS = frozenset({
     "host.docker.internal", "gateway.docker.internal", "host.containers.internal",
     "host.minikube.internal",
 })  # fmt: skip
-"""Names that containers have for their own machine: in /etc/hosts, of one fixed address."""
+"""Names of the container host: a fixed address in /etc/hosts."""
 
 _DOCUMENTED = frozenset({"example.com", "example.net", "example.org"})
-"""RFC 2606: written where another name has still to stand."""
+"""Names of RFC 2606, written as placeholders."""
 
 
 def is_to_be_named(host: str) -> bool:
@@ -144,7 +144,7 @@ def is_to_be_named(host: str) -> bool:
 
 
 def is_resolved_once(host: str) -> bool:
-    """Tell whether a host is a name that nginx looks up when it starts, and that may change."""
+    """True for a host name that nginx resolves when it starts and that may change."""
     return bool(host) and not (
         is_to_be_named(host)
         or host.startswith("[")
@@ -165,21 +165,21 @@ class Pass(NamedTuple):
 
     scope: Scope
     place: Directive
-    """The line that says to whom."""
+    """The line with the target."""
     module: str
     """``proxy``, ``fastcgi``, …"""
     addresses: tuple[str, ...]
-    """``HOST[:PORT]``, ``unix:PATH`` or the name of an upstream, as far as they are known."""
+    """``HOST[:PORT]``, ``unix:PATH`` or the name of an upstream, as far as known."""
     is_tls: bool
 
     @property
     def has_variables(self) -> bool:
-        """True when the server is chosen for each request."""
+        """True if the server is selected per request."""
         return "$" in self.place.value
 
     @property
     def is_to_be_named(self) -> bool:
-        """True when a template, or somebody, has still to write the server."""
+        """True if the server is a template or documentation placeholder."""
         match = _SCHEME.match(self.place.value)
         rest = self.place.value[match.end() :] if match else self.place.value
         return is_placeholder(rest.partition("/")[0])
@@ -189,12 +189,12 @@ class Pass(NamedTuple):
         return self.scope.value(f"{self.module}_{name}", default)
 
     def effective(self, name: str) -> Directive | None:
-        """This module's directive that holds here: ``buffering`` for ``proxy_buffering``."""
+        """This module's directive in effect: ``buffering`` for ``proxy_buffering``."""
         return self.scope.effective(f"{self.module}_{name}")
 
 
 def passes(scopes: list[Scope], variables: Variables) -> list[Pass]:
-    """Every one of the scopes with a line that passes requests on."""
+    """The scopes with a line that passes requests on."""
     found = []
     for scope in scopes:
         for name in PASS_LINES:
@@ -219,14 +219,14 @@ def _read(scope: Scope, place: Directive, variables: Variables) -> Pass:
 
 @lru_cache(maxsize=4096)
 def is_tls_url(value: str) -> bool:
-    """Tell whether a URL, or the beginning of one, has a scheme of TLS."""
+    """True if a URL, or the beginning of one, has a TLS scheme."""
     match = _SCHEME.match(value)
     return match is not None and match[1].lower() in _TLS
 
 
 @lru_cache(maxsize=4096)
 def address_in(value: str) -> str:
-    """The server's part of a URL, in lower case unless it is a path."""
+    """The server part of a URL, lowercase unless it is a path."""
     match = _SCHEME.match(value)
     rest = value[match.end() :] if match else value
     if is_unix(rest):
@@ -235,9 +235,9 @@ def address_in(value: str) -> str:
 
 
 def sent_header(scope: Scope, module: str, name: str) -> Directive | None:
-    """The line that sets a header for the server requests are passed to.
+    """The line that sets a header for the upstream.
 
-    A level with any such line replaces the whole outer set.
+    A block with any such line replaces the whole outer set.
     """
     if name not in scope.tree.values_of(f"{module}_set_header"):
         return None
@@ -250,7 +250,7 @@ def sent_header(scope: Scope, module: str, name: str) -> Directive | None:
 
 
 def lost_header(scope: Scope, module: str, name: str) -> Directive | None:
-    """An outer line for a header that is lost because an inner level sets other headers."""
+    """An outer header line that an inner block drops by setting others; None if none is."""
     if sent_header(scope, module, name) is not None:
         return None
     for level in reversed(scope.chain):
@@ -261,14 +261,14 @@ def lost_header(scope: Scope, module: str, name: str) -> Directive | None:
 
 
 def depth_of(scope: Scope, name: str) -> int:
-    """The depth of the line that holds here: 0 in http, 1 in server; -1 without a line."""
+    """The depth of the line in effect: 0 in http, 1 in server; -1 without a line."""
     levels = enumerate(scope.chain)
     return max((n for n, level in levels if level.block and level.block.all(name)), default=-1)
 
 
 _OF_TLS = ("ssl_certificate", "ssl_certificate_key", "ssl_name")
 _OF_VERIFYING = ("ssl_trusted_certificate", "ssl_crl", "ssl_verify_depth")
-"""Directives that do nothing where no certificate is verified."""
+"""Directives without effect unless certificates are verified."""
 _OF_TRUST = ("ssl_verify", "ssl_server_name", "ssl_protocols", "ssl_ciphers", *_OF_VERIFYING)
 _COMMAND = "ssl_conf_command"
 _DEFAULTS = {
@@ -279,20 +279,19 @@ _DEFAULTS = {
     "ssl_verify_depth": "1",
 }
 _OF_THE_GROUP = re.compile(r"\$\{?proxy_(host|port)\b\}?")
-"""The same for all that is passed to one group (ngx_http_proxy_set_vars())."""
+"""Variables with the same value for all requests to one group (ngx_http_proxy_set_vars())."""
 _OF_THE_SERVER = re.compile(r"\$\{?server_name\b\}?")
 _OF_THE_CLIENT = re.compile(r"\$(?:scheme|\{scheme\})://")
-"""The scheme that the client came by."""
+"""The variable with the scheme of the client's request."""
 
 
 def identity_that_differs(
     users: Sequence[Pass], variables: Variables, to: str = ""
 ) -> Directive | None:
-    """The line by which not all requests to a group may be made with each other's connections.
+    """The line that forbids requests to a group to share connections; None if they may.
 
-    Shape: one with a variable that is not always the same; else one that not all of the places
-           say alike; else a place that speaks another protocol (to the group of the name ``to``);
-           null where all requests are made as one and the same.
+    A line with a variable that is not constant comes first; then one that differs between
+    locations; then a location with another protocol (to the group named ``to``).
     """
     names = ("bind", *_OF_TLS, *_OF_TRUST, _COMMAND)
     return (
@@ -305,7 +304,7 @@ def identity_that_differs(
 def identity_of_clients(
     users: Sequence[Pass], variables: Variables, to: str = ""
 ) -> Directive | None:
-    """The line that makes connections of one place differ from request to request."""
+    """The line that makes connections of one location differ from request to request."""
     for one in users:
         for _, line in identity_lines(one):
             if line is not None and _constant(line, one.scope, variables) is None:
@@ -315,23 +314,23 @@ def identity_of_clients(
 
 
 def is_of_protocol(line: Directive) -> bool:
-    """Tell whether a line that differs is about the protocol that a server is spoken to in."""
+    """True if a differing line is about the protocol of the upstream."""
     return line.name.endswith(("_pass", "_http_version"))
 
 
 def is_of_trust(line: Directive) -> bool:
-    """Tell whether a line that differs is about what a connection's TLS has to prove."""
+    """True if a differing line is about certificate verification."""
     return line.name.partition("_")[2] in (*_OF_TRUST, _COMMAND)
 
 
 def is_spread(line: Directive, tree: ConfTree) -> bool:
-    """Tell whether a source address is one that ``split_clients`` deals out, for more ports."""
+    """True if ``split_clients`` selects the source address, which provides more ports."""
     tables = (one.args[1:2] for one in http_lines(tree, "split_clients"))
     return line.name.endswith("_bind") and any(names == line.args[:1] for names in tables)
 
 
 def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | None:
-    """The same of what TLS sessions are opened with."""
+    """The line that forbids requests to share TLS sessions; None if they may."""
     of_tls = [one for one in users if one.is_tls]
     for one in of_tls:
         for name, line in identity_lines(one):
@@ -341,7 +340,7 @@ def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | 
 
 
 def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -> Directive | None:
-    """A line of which other places have another value, or none."""
+    """A line that other locations set to another value, or not at all."""
     said: dict[str, dict[str | None, Directive | None]] = {}
     lines = [(one, dict(identity_lines(one))) for one in users]
     found = dict.fromkeys(name for _, own in lines for name in own)
@@ -360,7 +359,7 @@ def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -
 
 
 def identity_lines(one: Pass) -> Iterator[tuple[str, Directive | None]]:
-    """The lines of a place about its connections, each with null for nginx's default."""
+    """The lines of a location about its connections, each None for nginx's default."""
     bind = one.effective("bind")
     yield "bind", None if bind is None or bind.value == "off" else bind
     if not one.is_tls:
@@ -378,9 +377,9 @@ def identity_lines(one: Pass) -> Iterator[tuple[str, Directive | None]]:
 
 
 def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Directive | None:
-    """The first place that speaks to a group otherwise than those before it.
+    """The first location that uses another protocol for a group than those before it.
 
-    A module takes a connection of another one for its own: gRPC finds no state of HTTP/2 on it
+    A module uses another one's connection as its own: gRPC finds no HTTP/2 state on it
     (ngx_http_grpc_get_connection_data()).
     """
     spoken: set[object] = set()
@@ -409,7 +408,7 @@ def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
 
 
 def _schemes_of_clients(scope: Scope) -> list[str]:
-    """``$scheme`` as the listeners of a server have it."""
+    """``$scheme`` on the listeners of a server."""
     listening = (scope.server.block or Block([])).all("listen")
     secure = {bool({"ssl", "quic"} & {*line.args[1:]}) for line in listening}
     if scope.value("ssl", "off") == "on":
@@ -428,7 +427,7 @@ def _said(name: str, line: Directive, one: Pass, variables: Variables) -> str | 
 
 
 def _constant(line: Directive, scope: Scope, variables: Variables) -> str | None:
-    """The text that a line always says; null where requests can differ."""
+    """The constant text of a line; None if it can differ between requests."""
     text = _OF_THE_GROUP.sub(r"(proxy_\1)", line.value)
     text = _OF_THE_SERVER.sub(_first_name(scope), text)
     values = variables.possible(text, scope)

@@ -50,20 +50,20 @@ _SECONDS = {
     "ms": 0.001,
 }
 _FEW = 0.05
-"""A change of a number by less has no effect that anybody could see."""
+"""Relative differences below this have no visible effect."""
 _COUNT = re.compile(r"[0-9]{1,12}")
 
 
 def parse_bytes(text: str) -> int | None:
-    """``10m`` as bytes; null for what is no size. nginx takes ``g`` only where files are meant."""
+    """``10m`` in bytes; None if it is not a size. nginx accepts ``g`` only for files."""
     match = _QUANTITY.fullmatch(text)
     return None if match is None else int(match[1]) * _UNITS[match[2].lower()]
 
 
 def parse_seconds(text: str) -> float | None:
-    """``1m 30s`` as seconds; null for what is no time."""
+    """``1m 30s`` in seconds; None if it is not a time."""
     seconds, at = 0.0, 0
-    while at < len(text):  # one expression for the whole would try every way to split digits
+    while at < len(text):  # a single expression would backtrack over every split of the digits
         part = _PART_OF_TIME.match(text, at)
         if part is None:
             return None
@@ -73,12 +73,12 @@ def parse_seconds(text: str) -> float | None:
 
 
 def parse_count(text: str) -> int | None:
-    """A plain number; null for anything else."""
+    """A plain number; None for anything else."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 
 def is_alike(have: str, want: str) -> bool:
-    """Tell whether two words say the same, or numbers a few per cent apart."""
+    """True if two words are the same, or numbers a few per cent apart."""
     name, _, value = want.rpartition("=")
     own, _, number = have.rpartition("=")
     zone, _, size = value.rpartition(":")
@@ -90,13 +90,13 @@ def is_alike(have: str, want: str) -> bool:
 
 
 def parameter(args: Sequence[str], name: str) -> str | None:
-    """The value of the last ``NAME=VALUE`` among arguments."""
+    """The value of the last ``NAME=VALUE`` among the arguments."""
     found = [arg[len(name) + 1 :] for arg in args if arg.startswith(f"{name}=")]
     return found[-1] if found else None
 
 
 _SPLIT = re.compile(r"<%|%>|\{%|%\}|\{\{|\}\}")
-"""Marks with spaces between them, which cut one value into several words."""
+"""Template marks with spaces, which split one value into several words."""
 _MARK = re.compile(
     r"<%|%>|\{%|%\}|\{\{|\}\}|\[\[|\]\]|@@|%%|#\{|@[A-Za-z][\w.-]*@|%[A-Za-z]\w*%|__[A-Za-z]\w*?__"
     r"|<[A-Za-z][\w -]*>|\$\{?[A-Z][A-Z0-9_]*\b(?!\w)"
@@ -104,7 +104,7 @@ _MARK = re.compile(
 _IN_CAPITALS = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+")
 _PARTS = re.compile(r"[=:/.]")
 _MAY_BE_MARKED = re.compile(r"[<>%{}\[\]@#$]|[A-Z0-9_]_")
-"""What each of the two holds: most words hold none of it."""
+"""Characters that every mark contains, for a fast test."""
 _LINE = re.compile(
     r"(?:<%|\{%|\{\{|\[\[|#\{|@@|%%).*|@[A-Za-z][\w.-]*@|%[A-Za-z]\w*%|__[A-Za-z]\w*__"
     r"|\$\{?[A-Z][A-Z0-9_]*\}?",
@@ -113,25 +113,25 @@ _LINE = re.compile(
 
 
 def is_placeholder(text: str) -> bool:
-    """Tell whether a template has still to fill something in."""
+    """True if a template still has to fill in part of the text."""
     if _MAY_BE_MARKED.search(text) is None:
         return False
     return _MARK.search(text) is not None or any(map(_IN_CAPITALS.fullmatch, _PARTS.split(text)))
 
 
 def is_open(text: str) -> bool:
-    """Tell whether a text that nginx takes as it stands is not known yet."""
+    """True if the text has a variable or a template placeholder."""
     return "$" in text or is_placeholder(text)
 
 
 def is_cut(words: Iterable[str]) -> bool:
-    """Tell whether the number of a line's words says nothing, for marks stand between them."""
+    """True if template marks split words, so that their number says nothing."""
     return any(map(_SPLIT.search, words))
 
 
 @lru_cache(maxsize=4096)
 def is_template_line(name: str) -> bool:
-    """Tell if a line's first word is a mark, so that any line, or none, may come to stand there."""
+    """True if a line's first word is a template mark, so that it may become any line or none."""
     return _LINE.fullmatch(name) is not None
 
 
@@ -141,9 +141,9 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME_PART = re.compile(r"([0-9]*)(ms|[yMwdhms ]?) *")
 _STEPS = {"y": 1, "M": 2, "w": 3, "d": 4, "h": 5, "m": 6, "s": 7, "ms": 8, " ": 9, "": 9}
 _LONGEST = 18
-"""Digits that are sure to fit; of longer ones it is only said when they surely do not."""
+"""Digits that certainly fit; longer numbers are rejected only if they certainly overflow."""
 _LARGEST = 2**63 - 1
-"""NGX_MAX_INT_T_VALUE of 64 bits; builds of 32 bits take less. Source: ngx_atoi, ngx_atoof."""
+"""NGX_MAX_INT_T_VALUE of 64 bits; 32-bit builds accept less. Source: ngx_atoi, ngx_atoof."""
 _COUNTED = frozenset({"size", "complex-size", "off", "msec", "sec", "num", "bufs"})
 _LEADING = re.compile(r"0*([0-9]*)([kKmMgG]?)")
 _BYTES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -161,20 +161,20 @@ _WORDS = {
 
 
 class Grammar(NamedTuple):
-    """The arguments that one module's directive takes in some versions."""
+    """The arguments that one module's directive accepts in some versions."""
 
     module: str
     kind: str
     words: tuple[str, ...]
-    """Those of an enumeration."""
+    """The words of an enumeration."""
     low: int
     high: int | None
     versions: frozenset[Version]
-    """Those that it was read from."""
+    """The versions that it was read from."""
 
     @property
     def once(self) -> bool:
-        """True when a second line of the name at the same level is refused."""
+        """True if nginx rejects a second line of the name in the same block."""
         return self.kind not in _MAY_REPEAT
 
     @property
@@ -188,7 +188,7 @@ class Grammar(NamedTuple):
         return _WORDS.get(self.kind, "")
 
     def takes(self, args: Sequence[str]) -> bool:
-        """Tell whether the arguments may be right; true where it cannot be told."""
+        """True if the arguments may be valid; true in doubt."""
         if self.kind == "once" or any(map(is_open, args)):
             return True
         return all(self._takes_word(arg, at) for at, arg in enumerate(args))
@@ -215,14 +215,14 @@ class Grammar(NamedTuple):
         return True
 
     def _overflows(self, text: str) -> bool:
-        """Tell whether the number at its beginning is more than nginx can hold."""
+        """True if the number at the beginning exceeds what nginx can hold."""
         found = _LEADING.match(text)
         if found is None:
             return False
         digits, unit = found.groups()
         if len(digits) > len(str(_LARGEST)):
             return True
-        is_time = self.kind in {"msec", "sec"}  # there m and M are minutes and months
+        is_time = self.kind in {"msec", "sec"}  # there m is minutes and M months
         scale = 1 if is_time else _BYTES.get(unit.lower(), 1)
         return int(digits or 0) * scale > _LARGEST
 
@@ -233,7 +233,7 @@ class Grammar(NamedTuple):
 
 
 def grammars_of(name: str) -> tuple[Grammar, ...]:
-    """The tables' rows about a directive's arguments."""
+    """The grammars of a directive's arguments."""
     return _read(name)
 
 
@@ -243,10 +243,9 @@ def versions_read() -> frozenset[Version]:
 
 
 def is_time(text: str, *, in_seconds: bool) -> bool:
-    """Tell whether nginx takes a text for a time.
+    """True if nginx accepts a text as a time.
 
-    Units come from the largest down; a time in milliseconds has no months and years, one in
-    seconds no milliseconds.
+    Units descend; a time in milliseconds has no months or years, one in seconds no milliseconds.
     """
     step = 0 if in_seconds else 2
     at, has_digits = 0, False
@@ -314,32 +313,32 @@ COMMERCIAL: Mapping[str, frozenset[str]] = {
         frozenset({"purger=", "purger_files=", "purger_sleep=", "purger_threshold="}),
     ),
 }
-"""Words that only the commercial nginx and forks have, or had before it came to all."""
+"""Parameters that only nginx Plus and forks have, or had before nginx."""
 _WITH_OR_WITHOUT_VALUE = frozenset({"gzip", "threads"})
 
 
 class Words(NamedTuple):
-    """The words that one module's directive knows."""
+    """The parameters of one module's directive."""
 
     module: str
     start: int
-    """The first argument that is one of the words."""
+    """The index of the first argument that is a parameter."""
     is_closed: bool
-    """Whether nginx refuses any other word there."""
+    """True if nginx rejects any other word there."""
     spans: Mapping[str, tuple[VersionSpan, ...]]
-    """By word (``backlog=`` where a value follows): the releases with it."""
+    """By word (``backlog=`` if a value follows): the releases with it."""
 
     def of(self, argument: str) -> tuple[VersionSpan, ...] | None:
-        """The releases that know an argument; null where none does."""
+        """The releases with an argument; None if there are none."""
         name, equals, _ = argument.partition("=")
         if equals and name in _WITH_OR_WITHOUT_VALUE:
             return self.spans.get(name)
-        # Source: ngx_conf_set_enum_slot and its like compare without regard to case.
+        # Source: ngx_conf_set_enum_slot and its like ignore case.
         return self.spans.get(name + equals if self.is_closed else (name + equals).lower())
 
 
 class ArgumentFault(NamedTuple):
-    """The fault of an argument."""
+    """An argument that nginx rejects."""
 
     since: Version = ()
     """The release it came with; empty where it is not a matter of that."""
@@ -348,19 +347,19 @@ class ArgumentFault(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """True when no release knows it."""
+        """True if no release has it."""
         return not self.since and self.gone is None
 
 
 @lru_cache(maxsize=4096)
 def words_of(directive: str, context: str) -> tuple[Words, ...]:
-    """The words of a directive, by each module that has it in a context."""
+    """The parameters of a directive, for each module that has it in a context."""
     modules = {row.module for row in rows_of(directive) if row.may_stand(context)}
     return tuple(one for one in _words_by_directive().get(directive, ()) if one.module in modules)
 
 
 def judge(directive: str, words: Words, argument: str, version: Version) -> ArgumentFault | None:
-    """The reason that a version refuses an argument; null where it takes it, or may."""
+    """The reason why a version rejects an argument; None if it accepts it, or may."""
     spans = words.of(argument)
     name, equals, _ = argument.partition("=")
     if name + equals in COMMERCIAL.get(directive, ()):
@@ -375,7 +374,7 @@ def judge(directive: str, words: Words, argument: str, version: Version) -> Argu
 
 
 def possible_versions() -> list[Version]:
-    """The versions that an unknown one is taken to be among."""
+    """The versions that an unknown version may be."""
     return [tuple(map(int, one.split("."))) for one in seen_versions()]
 
 

@@ -1,11 +1,10 @@
-"""Variables: the texts that each can become, as far as the configuration alone tells.
+"""Variables: the texts that each can become, as far as the configuration alone shows.
 
-``map`` and ``split_clients`` list their values, ``set`` gives one. A value built from anything
-else (a request header, say) is open: the known values are then not all.
+``map`` and ``split_clients`` list their values, ``set`` gives one. A value built from anything else
+(a request header, for example) is open: the known values are then incomplete.
 
-A capture is known as far as its expression says: ``location ~ ^/(a|b)/`` leaves ``a`` or ``b`` in
-``$1``, ``^/(?<n>[0-9]+)`` digits, and a group that begins with a slash a path. Everything else may
-be anything.
+Captures are known as far as their pattern shows: ``location ~ ^/(a|b)/`` leaves ``a`` or ``b`` in
+``$1``, ``^/(?<n>[0-9]+)`` digits, and a group that begins with a slash a path.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from nginx_tune.conf.scopes import Scope, http_blocks
 from nginx_tune.conf.tree import ConfTree
 
 MOST_VALUES = 1024
-"""Values of one text that are followed; past them the rest counts as open."""
+"""The most values of one text; beyond them the text counts as open."""
 
 MOST_STEPS = 10_000
-"""Variables followed for one text; maps of maps of maps grow without end otherwise."""
+"""The most variables followed for one text; nested maps would grow without end."""
 
 DEEPEST = 40
-"""Variables that follow one from another, in maps and ``set`` lines; past them the value is open:
-each is a few calls deep, and Python's stack ends at some hundred."""
+"""The deepest chain of variables in maps and ``set`` lines; beyond it the value is open. Each takes
+a few calls, and Python's stack ends after some hundred."""
 
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-"""One in a text."""
+"""A variable in a text."""
 _ALMOST_ALL = 99.995
 """Percent; parts have two decimals."""
 _MAP_FLAGS = frozenset({"hostnames", "volatile"})
 
 
 def variables_of(text: str) -> frozenset[str]:
-    """The names of the variables in a text, in small letters."""
+    """The names of the variables in a text, lowercase."""
     return frozenset((match[1] or match[2]).lower() for match in VARIABLE.finditer(text))
 
 
@@ -48,16 +47,16 @@ class Values:
 
     known: dict[str, Directive | None] = field(default_factory=dict)
     complete: bool = True
-    """False when other values are possible too."""
+    """False if other values are possible too."""
 
 
 class Use(NamedTuple):
-    """The use in a text of a variable that is another one in each subrequest."""
+    """The use of a variable whose value differs in each subrequest."""
 
     is_fresh: bool = False
-    """It is looked up anew for each."""
+    """True if it is evaluated anew in each subrequest."""
     fixed: Directive | None = None
-    """The ``set`` or ``map`` that keeps the value of its first look-up."""
+    """The ``set`` or ``map`` that keeps the value of its first evaluation."""
 
 
 OPEN = Values(complete=False)
@@ -68,13 +67,13 @@ class _Map(NamedTuple):
     """The lines of a map."""
 
     entries: dict[str, Directive]
-    """By the key, in small letters."""
+    """By key, lowercase."""
     patterns: list[Directive]
     default: Directive | None
 
 
 class Variables:
-    """The variables that http of a tree defines."""
+    """The variables that the http block of a tree defines."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._steps = 0
@@ -88,7 +87,7 @@ class Variables:
                         self._tables.setdefault(table.args[1].lstrip("$").lower(), []).append(table)
 
     def tables(self, name: str) -> list[Directive]:
-        """The blocks of ``map`` and ``split_clients`` that make a variable."""
+        """The ``map`` and ``split_clients`` blocks that define a variable."""
         return self._tables.get(name.lower(), [])
 
     def possible(
@@ -96,7 +95,7 @@ class Variables:
     ) -> Values:
         """The values that ``text`` can become in a scope.
 
-        ``given``: what variables of nginx's own can be, where the caller knows more.
+        ``given`` has values of nginx's own variables, if the caller knows them.
         """
         if "$" not in text:
             return Values({text: None})
@@ -105,11 +104,11 @@ class Variables:
         return self._text(text, scope, ())
 
     def use_of(self, name: str, text: str, scope: Scope, seen: frozenset[str] = frozenset()) -> Use:
-        """The use in ``text`` of a variable of nginx's own, by itself or through ``set``, ``map``.
+        """The use in ``text`` of a variable of nginx, direct or through ``set`` and ``map``.
 
         Source: ngx_http_get_flushed_variable(): a map's value is kept for the request and its
-                subrequests unless it is ``volatile`` (1.11.7); ``set`` runs once, in the rewrite
-                phase, which a cloned subrequest leaves out.
+        subrequests unless it is ``volatile`` (1.11.7); ``set`` runs once, in the rewrite phase,
+        which a cloned subrequest skips.
         """
         uses = [
             Use(is_fresh=True) if one == name else self._use_through(name, one, scope, seen)
@@ -153,7 +152,7 @@ class Variables:
         for combination in islice(combinations, MOST_VALUES):
             origin = next((place for _, place in combination if place is not None), None)
             known.setdefault("".join(value for value, _ in combination), origin)
-        is_cut = next(combinations, None) is not None  # several may give the same text
+        is_cut = next(combinations, None) is not None  # several may have the same value
         return Values(known, complete and not is_cut)
 
     def _variable(self, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
@@ -182,14 +181,20 @@ class Variables:
         return Values(dict.fromkeys(values.known, directive), values.complete)
 
     def _split(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
-        """Source: ngx_http_split_clients_module.c; what no part covers gives an empty value."""
+        """The values of a ``split_clients`` table; uncovered keys are empty.
+
+        Source: ngx_http_split_clients_module.c.
+        """
         parts = list(table.block or ())
         covered = sum(100.0 if part.name == "*" else _percent(part.name) for part in parts)
         values = _union(self._entry(part, scope, seen) for part in parts)
         return values if covered > _ALMOST_ALL else _union((values, Values({"": table})))
 
     def _map(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
-        """Source: ngx_http_map_module.c; without ``default`` what no key matches is empty."""
+        """The values of a ``map``; without ``default``, unmatched keys are empty.
+
+        Source: ngx_http_map_module.c.
+        """
         if table not in self._maps:
             self._maps[table] = read_map(table)
         entries, patterns, default = self._maps[table]
@@ -209,7 +214,7 @@ class Variables:
 
 
 def read_map(table: Directive) -> _Map:
-    """The lines of a map, as they are looked through."""
+    """The lines of a map, in the order of their evaluation."""
     entries: dict[str, Directive] = {}
     patterns: list[Directive] = []
     default: Directive | None = None
@@ -227,7 +232,7 @@ def read_map(table: Directive) -> _Map:
 
 
 def _union(several: Iterable[Values]) -> Values:
-    """All values, the first place of each; past MOST_VALUES the rest is not asked for."""
+    """All values, each with its first place; open beyond MOST_VALUES."""
     known: dict[str, Directive | None] = {}
     complete = True
     for values in several:
@@ -268,9 +273,9 @@ def _percent(text: str) -> float:
 
 
 MOST_WORDS = 64
-"""Alternatives of one group that are followed."""
+"""The most alternatives of one group."""
 AN_ADDRESS = "192.0.2.1"
-"""Stands for any address (RFC 5737)."""
+"""A placeholder for any address (RFC 5737)."""
 _A_NUMBER = "1"
 _NAME = re.compile(r"\?P?<(\w+)>|\?'(\w+)'")
 _WORDS = re.compile(r"(?:[\w-]|\\\.)+(?:\|(?:[\w-]|\\\.)+)*", re.ASCII)
@@ -282,15 +287,15 @@ class Group(NamedTuple):
     """One group of a pattern."""
 
     name: str
-    """Empty where it has only a number."""
+    """Empty for a group with only a number."""
     text: str
-    """The text in it."""
+    """Its text."""
     repeat: str = ""
-    """``?``, ``*``, ``+`` or ``{`` behind it."""
+    """The following ``?``, ``*``, ``+`` or ``{``."""
 
 
 def groups(pattern: str) -> Iterator[Group]:
-    """The groups that capture, in the order of their numbers."""
+    """The capturing groups, in the order of their numbers."""
     found: dict[int, Group] = {}
     opened: list[tuple[int, str, int] | None] = []
     at = 0
@@ -326,9 +331,9 @@ def groups(pattern: str) -> Iterator[Group]:
 
 
 def possible_texts(group: Group) -> tuple[str, ...]:
-    """Texts that can stand for a group: its words, or one for all of digits, addresses or paths.
+    """Texts that a group can match: its words, or one sample of all digits, addresses or paths.
 
-    Empty where it may be anything.
+    Empty if it may match anything.
     """
     texts = () if group.repeat in {"*", "+", "{"} else _texts(group.text)
     return (*texts, "") if texts and group.repeat else texts
@@ -346,10 +351,9 @@ def _texts(group: str) -> tuple[str, ...]:
 
 
 def captured(scope: Scope) -> dict[str, tuple[str, ...]]:
-    """Texts that the groups of the patterns around a scope leave in variables, where known.
+    """The known texts that the groups of patterns around a scope leave in variables.
 
-    Numbers are those of the innermost location, and only where no other line there has a pattern
-    of its own.
+    Numbers refer to the innermost location, and only if no other line there has a pattern.
     """
     lines = [line for level in scope.chain for line in level.block or ()]
     others = [line for line in lines if line.name in {"server_name", "if", "rewrite"}]
@@ -359,7 +363,7 @@ def captured(scope: Scope) -> dict[str, tuple[str, ...]]:
         for group in _named(level)
     }
     for name in {group.name.lower() for line in others for group in _named(line)}:
-        known.pop(name, None)  # any of several patterns may have matched
+        known.pop(name, None)  # any of the patterns may have matched
     location = next((one for one in reversed(scope.chain) if one.name == "location"), None)
     if location is not None and not _has_patterns(scope):
         for pattern in _patterns("location", location.args):

@@ -30,11 +30,11 @@ _ANY_LABEL = "any-other"
 
 
 class Answering(NamedTuple):
-    """The server that answers a host, and why."""
+    """The server for a host, and why."""
 
     server: Directive
     name: str | None
-    """Its name that the host is taken by, as written; None where it answers for want of another."""
+    """Its name that matches the host, as written; None for the default server."""
 
 
 @dataclass
@@ -45,9 +45,9 @@ class VirtualServers:
     is_quic: bool
     servers: list[Directive] = field(default_factory=list)
     named_default: Directive | None = None
-    """The one that says ``default_server``."""
+    """The server with ``default_server``."""
     takes_ipv4: bool = False
-    """Whether it is a wildcard of IPv6 that takes IPv4 too."""
+    """True for an IPv6 wildcard that also accepts IPv4."""
 
     @property
     def address(self) -> str:
@@ -56,11 +56,11 @@ class VirtualServers:
 
     @property
     def default(self) -> Directive:
-        """The server that answers where no name matches."""
+        """The server if no name matches."""
         return self.named_default or self.servers[0]
 
     def choose(self, host: str) -> Answering:
-        """Exact, the longest ``*.name``, the longest ``name.*``, the first pattern, the default."""
+        """The server of a host: exact, longest ``*.name`` or ``name.*``, first pattern, or default."""
         host = host.lower().rstrip(".")
         if host in self._exact:
             return self._exact[host]
@@ -152,13 +152,13 @@ def default_servers(tree: ConfTree) -> dict[Directive, str]:
 
 
 def _listens(server: Directive) -> Sequence[Directive | None]:
-    """Its lines; none of them is one without words."""
+    """Its ``listen`` lines with arguments."""
     lines = (server.block or Block([])).all("listen")
     return [line for line in lines if line.args] or [None]
 
 
 def names_of(server: Directive) -> list[str]:
-    """The names of a server as written; the empty one where it has none."""
+    """The names of a server as written; the empty name if it has none."""
     lines = (server.block or Block([])).all("server_name")
     return [name for line in lines for name in line.args] or [""]
 
@@ -185,9 +185,9 @@ _NOT_ASKED_FOR = frozenset({"", "_"})
 
 
 def host_of(server: Directive, reached: Sequence[VirtualServers]) -> str | None:
-    """A host by which a client of these addresses comes to a server, a name before a pattern's.
+    """A host that leads a client of these addresses to a server, a name rather than a pattern.
 
-    None where none is known: whatever were asked, another server would answer.
+    None if no such host is known, or another server would answer.
     """
     names = sorted(names_of(server), key=lambda name: name.startswith("~"))
     own = (host for name in names if name not in _NOT_ASKED_FOR for host in sample_hosts(name))
@@ -269,7 +269,7 @@ def _is_plain(uri: str) -> bool:
 
 
 class _UnreadableError(Exception):
-    """A part of a pattern that is not read here."""
+    """A part of a pattern that is not supported here."""
 
 
 class _Reader:

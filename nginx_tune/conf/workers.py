@@ -1,13 +1,12 @@
-"""Workers by a configuration's own lines: how many serve, what they have, what one alone can do.
+"""Workers, as the configuration sets them: their number, descriptors, thread pools, and limits.
 
-Each has pools of threads: ``default`` exists when it is declared or when some line asks for it by
-its constant name; a name with variables declares nothing. Each has log files and listening sockets
-open before it serves anybody: the master opens them, and a worker is forked with all of them, those
-of other servers too. Live streams, sessions of datagrams, timers and modules of Lua may be right
-with one worker alone.
+The pool ``default`` exists if it is declared or if a line selects it by its constant name; a name
+with variables declares nothing. The master opens log files and listening sockets, and each worker
+inherits all of them, including those of other servers. Live streams, UDP sessions, and timers and
+modules of Lua may work only with a single worker.
 
 Source: ngx_thread_pool.c, ngx_http_core_set_aio; ngx_init_cycle (``open_files``, ``listening``),
-        ngx_conf_open_file.
+ngx_conf_open_file.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ MOST_PROCESSES = 1024
 
 
 def single_process(tree: ConfTree) -> Directive | None:
-    """The line that has one process serve, whatever ``worker_processes`` says; null for none.
+    """The line that makes a single process serve; None if there is none.
 
-    Source: main() and ngx_single_process_cycle(), which also leaves ``worker_rlimit_nofile`` and
-    ``worker_cpu_affinity`` alone.
+    Source: main() and ngx_single_process_cycle(), which also ignores ``worker_rlimit_nofile`` and
+    ``worker_cpu_affinity``.
     """
     line = tree.main.first("master_process")
     return line if line is not None and line.value.lower() == "off" else None
 
 
 def workers_in(tree: ConfTree, automatic: int | None, *, by_default: int | None = 1) -> int | None:
-    """The processes that serve; null where nobody knows.
+    """The number of processes that serve; None if not known.
 
-    ``automatic`` is what ``auto`` becomes on the host, ``by_default`` what holds without a line.
+    ``automatic`` is the number for ``auto`` on the host, ``by_default`` that without a line.
     """
     if tree.is_part:
         return None
@@ -56,9 +55,9 @@ def workers_in(tree: ConfTree, automatic: int | None, *, by_default: int | None 
 
 
 def connections_in(tree: ConfTree, by_default: int) -> int | None:
-    """The ``worker_connections`` that hold; null where nobody knows.
+    """The ``worker_connections`` in effect; None if not known.
 
-    Source: ngx_event_connections(), which refuses a second line.
+    Source: ngx_event_connections(), which rejects a second line.
     """
     if tree.is_part:
         return None
@@ -68,7 +67,7 @@ def connections_in(tree: ConfTree, by_default: int) -> int | None:
 
 
 def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
-    """The entries of each cache of open files that a worker fills: each holds a descriptor."""
+    """The maximum entries of each open file cache of a worker, each a descriptor."""
     sending = (scope for scope in scopes(tree) if not sends_no_files(scope))
     lines = dict.fromkeys(scope.effective("open_file_cache") for scope in sending)
     return {
@@ -79,12 +78,12 @@ def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
 
 
 def files_a_connection(tree: ConfTree) -> int:
-    """The files that a request has open beside its connection: one, or none.
+    """Files that a request has open besides its connection: one, or none.
 
-    A proxied client has two connections, and a file only of what is buffered. A stream of QUIC
-    takes a connection's slot and has no descriptor but that of its file, so that it counts as none.
-    Source: ngx_http_upstream_send_response(), ngx_http_read_client_request_body(),
-            ngx_quic_create_stream().
+    A proxied client has two connections, and a file only if something is buffered. A QUIC stream
+    uses a connection slot but no descriptor except that of its file, so it counts as none. Source:
+    ngx_http_upstream_send_response(), ngx_http_read_client_request_body(),
+    ngx_quic_create_stream().
     """
     if any(one.is_quic for one in listeners(tree)):
         return 0
@@ -99,7 +98,7 @@ def _buffers_nothing(one: Pass) -> bool:
 
 
 def descriptors_in(tree: ConfTree) -> int | None:
-    """The descriptors that ``worker_rlimit_nofile`` gives; null where no line does so."""
+    """The descriptors set by ``worker_rlimit_nofile``; None without a line."""
     line = tree.main.first("worker_rlimit_nofile")
     if line is None or single_process(tree) is not None:
         return None
@@ -111,16 +110,16 @@ _NO_FILES = ("off", "stderr", "memory:")
 
 
 class KeptOpen(NamedTuple):
-    """Descriptors by what they are of."""
+    """Descriptors by kind."""
 
     logs: int
     sockets: int
-    """One for each address and port; with ``reuseport`` a worker has as many as there are
-    workers (ngx_clone_listening; none is closed)."""
+    """One per address and port; with ``reuseport`` a worker has one per worker
+    (ngx_clone_listening; none is closed)."""
 
 
 def kept_open(tree: ConfTree) -> KeptOpen:
-    """The distinct log files, at all levels and of all modules, and the listening sockets."""
+    """The distinct log files, of all blocks and modules, and the listening sockets."""
     if not tree.names & {"access_log", "error_log", "open_log_file_cache", "listen"}:
         return KeptOpen(0, 0)
     files: set[str] = set()
@@ -129,16 +128,16 @@ def kept_open(tree: ConfTree) -> KeptOpen:
         if line.name in _LOGS and line.args:
             files |= {one for one in [_file(line, tree)] if one}
         elif line.name == "open_log_file_cache":
-            # Logs with variables in their names are opened while it serves, and kept by this.
+            # Logs with variables in their names are opened at run time and cached by this.
             for_names += parse_count(parameter(line.args, "max") or "") or 0
     sockets = sum(_count_of(one.socket) for one in listeners(tree) if one.has_socket)
     return KeptOpen(len(files) + for_names, sockets + _other_sockets(tree))
 
 
 def _file(line: Directive, tree: ConfTree) -> str:
-    """A name for a log's descriptor, apart from others; empty for a log that keeps none open."""
+    """A key for a log's descriptor; empty for a log without one."""
     path = line.value
-    if path.startswith("syslog:"):  # a socket for each line (ngx_syslog_process_conf)
+    if path.startswith("syslog:"):  # one socket per line (ngx_syslog_process_conf)
         return f"{line.file}:{line.start} {path}"
     if path.startswith(_NO_FILES) or "$" in path:
         return ""
@@ -146,7 +145,7 @@ def _file(line: Directive, tree: ConfTree) -> str:
 
 
 def _other_sockets(tree: ConfTree) -> int:
-    """Those of ``stream`` and ``mail``."""
+    """The sockets of ``stream`` and ``mail``."""
     found = {
         (socket_name(line.value), "udp" in line.args[1:])
         for module in ("stream", "mail")
@@ -158,7 +157,7 @@ def _other_sockets(tree: ConfTree) -> int:
 
 
 def _count_of(name: SocketName) -> int:
-    """The number of sockets of a name: a range of ports is a socket each."""
+    """The number of sockets: one per port of a range."""
     return len(name.ports) or 1
 
 
@@ -168,7 +167,7 @@ DEFAULT_QUEUE = 65536
 
 
 class Pool(NamedTuple):
-    """A declared pool; numbers are null when the line does not give a number."""
+    """A declared pool; numbers are None if the line does not have them."""
 
     name: str
     threads: int | None
@@ -191,7 +190,7 @@ def declared_pools(tree: ConfTree) -> dict[str, Pool]:
 
 
 def asked_pool(aio: Directive | None) -> str | None:
-    """The pool name (variables unexpanded) an ``aio`` line asks for; null without ``threads``."""
+    """The pool name (variables unexpanded) of an ``aio`` line; None without ``threads``."""
     if aio is None or not aio.args:
         return None
     kind, equals, name = aio.args[0].partition("=")
@@ -201,7 +200,7 @@ def asked_pool(aio: Directive | None) -> str | None:
 
 
 def aio_lines(tree: ConfTree) -> list[tuple[Directive, str]]:
-    """Every ``aio threads`` line inside http with the pool name it asks for."""
+    """Every ``aio threads`` line inside http with its pool name."""
     return [
         (directive, name)
         for directive in http_directives(tree)
@@ -226,18 +225,18 @@ _AT_START = re.compile(r"init_worker_by_lua(?:_block|_file)?")
 
 
 class OneWorker(NamedTuple):
-    """A line that more workers than one would be wrong for."""
+    """A line that works only with a single worker."""
 
     why: str
     is_broken: bool
-    """Clients would be answered wrongly; else its author has to know whether it matters."""
+    """True if more workers would give wrong responses; else its author must decide."""
 
 
 def why_one_worker(tree: ConfTree) -> OneWorker | None:
-    """The first thing in a configuration of one worker that more would break; null for none.
+    """The first line that more workers would break; None if there is none.
 
-    Source: lua-nginx-module, Data Sharing within an Nginx Worker: each worker loads modules of its
-            own and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
+    Source: lua-nginx-module, Data Sharing within an Nginx Worker: each worker loads its own modules
+    and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
     """
     if (line := streams_of_one_worker(tree)) is not None:
         return OneWorker(
@@ -276,10 +275,10 @@ def _place(line: Directive) -> str:
 
 
 def streams_of_one_worker(tree: ConfTree) -> Directive | None:
-    """The ``rtmp`` block whose players must be on the publisher's worker; null for none.
+    """The ``rtmp`` block whose players must be on the publisher's worker; None if there is none.
 
-    Source: nginx-rtmp-module, ngx_rtmp_auto_push_module.c: ``rtmp_auto_push on`` in main passes
-            each stream on to the other workers; it is off by default.
+    Source: nginx-rtmp-module, ngx_rtmp_auto_push_module.c: ``rtmp_auto_push on`` in main relays
+    each stream to the other workers; it is off by default.
     """
     push = tree.main.first("rtmp_auto_push")
     if push is not None and push.value.lower() == "on":
@@ -289,7 +288,7 @@ def streams_of_one_worker(tree: ConfTree) -> Directive | None:
 
 @dataclass
 class _Address:
-    """One address for datagrams, which several servers may share."""
+    """A UDP address, which several servers may share."""
 
     lines: list[Directive] = field(default_factory=list)
     kept: Directive | None = None
@@ -305,16 +304,16 @@ class _Address:
 
 
 def sessions_of_one_worker(tree: ConfTree) -> Directive | None:
-    """The ``listen`` of datagrams whose sessions more workers would take apart; null for none.
+    """The UDP ``listen`` whose sessions more workers would split; None if there is none.
 
-    Workers that share a socket each read whatever datagram comes next, and each looks for its
-    session among its own: in several workers a client has several sessions, and upstream as many
-    ports, of which the server behind knows only the first (OpenVPN, DTLS, SIP, TFTP). With
-    ``reuseport`` each worker has a socket, and the kernel keeps a client's address at one. Nothing
-    is taken apart where a server passes nothing on (``return``), or each exchange is a session.
+    Workers that share a socket each read the next datagram and look for its session among their
+    own: a client then has sessions in several workers, each with its own port to the upstream, of
+    which the server behind knows only the first (OpenVPN, DTLS, SIP, TFTP). With ``reuseport`` each
+    worker has a socket, and the kernel keeps a client's address on one. Nothing is split if a
+    server proxies nothing (``return``), or if each exchange is a session.
 
-    Source: ngx_event_recvmsg(), ngx_lookup_udp_connection() (the tree of a listener's sessions is
-            each worker's own), ngx_clone_listening(); socket(7), SO_REUSEPORT.
+    Source: ngx_event_recvmsg(), ngx_lookup_udp_connection() (each worker has its own tree of a
+    listener's sessions), ngx_clone_listening(); socket(7), SO_REUSEPORT.
     """
     found: dict[SocketName, _Address] = {}
     for stream in tree.main.all("stream"):
@@ -332,7 +331,7 @@ def sessions_of_one_worker(tree: ConfTree) -> Directive | None:
 
 
 def _sockets(name: SocketName, found: dict[SocketName, _Address]) -> list[_Address]:
-    """The sockets bound for an address: its own, or a wildcard that it has no options apart from.
+    """The sockets bound for an address: its own, or a wildcard without separate options.
 
     Source: ngx_stream_optimize_servers() (``bind_wildcard``).
     """
@@ -343,10 +342,10 @@ def _sockets(name: SocketName, found: dict[SocketName, _Address]) -> list[_Addre
 
 
 def _keeps_sessions(server: Directive, stream: Directive) -> bool:
-    """Tell whether a client's next datagram belongs with those before it.
+    """True if a client's next datagram belongs to the same session.
 
-    Source: ngx_stream_proxy_test_finalize(): with ``proxy_requests 1`` the next datagram is of
-            another session, with at most one answer for each the session ends with the answer.
+    Source: ngx_stream_proxy_test_finalize(): with ``proxy_requests 1`` the next datagram starts
+    another session; with at most one response each, the session ends with the response.
     """
     if _body(server).first("proxy_pass") is None:
         return False
