@@ -376,7 +376,7 @@ class _Order:
 
 
 def statements_of(block: Block) -> list[Statement]:
-    """What stands in one file, as crossplane prints it where it follows no include."""
+    """The statements of one file, as crossplane prints them without following includes."""
     return _statements(block, None)
 
 

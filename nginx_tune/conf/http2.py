@@ -404,7 +404,7 @@ def _is_meant(pattern: str, key: str) -> bool:
 
 
 def _matches(text: str, pattern: str, *, ignores: bool) -> bool:
-    """Tell whether an expression is found; not where it is one that Python has no words for."""
+    """True if an expression matches; false for one that Python cannot compile."""
     try:
         flags = re.IGNORECASE if ignores else 0
         return re.search(_NAMED_GROUP.sub("(?P<", pattern), text, flags) is not None

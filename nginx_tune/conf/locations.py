@@ -62,7 +62,7 @@ class LocationMatcher:
         return self._find(server, normalised(path[:_LONGEST_PATH]))[1]
 
     def _find(self, around: Directive, uri: str) -> tuple[bool, Directive | None]:
-        """Tell whether the search is over, and the location."""
+        """True if the search is over, and the location."""
         level = self._level(around)
         if uri in level.exact:
             return True, level.exact[uri]

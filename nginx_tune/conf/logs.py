@@ -184,15 +184,16 @@ def _reason(logs: Sequence[Directive], level: str) -> str:
     log = max(logs, key=_shown, default=None)
     if log is None:
         return (
-            f"without error_log the level is {_DEFAULT}, and such lines have the level {level}: "
-            f"write error_log with {level} to have them counted"
+            f"without error_log the level is {_DEFAULT}, which hides lines of level {level}: set "
+            f"error_log to level {level} to count them"
         )
     if _shown(log) < 0:
-        return f"error_log at {log.file}:{log.line} goes to no file, where lines are counted"
-    said = _LEVELS[_shown(log)]
+        return f"error_log at {log.file}:{log.line} goes to no file, so its lines cannot be counted"
+    shown = _LEVELS[_shown(log)]
     return (
-        f"error_log at {log.file}:{log.line} has the level {said}, and such lines the "
-        f"level {level}: write {level} there to have them counted"
+        f"error_log at {log.file}:{log.line} has level {shown}, which hides lines of level "
+        f"{level}: "
+        f"set level {level} there to count them"
     )
 
 

@@ -127,15 +127,15 @@ def _cidr(args: Sequence[str]) -> str:
     if text in {"all", "unix:"}:
         return ""
     address, slash, bits = text.partition("/")
-    said = "all, unix:, an address or a network such as 10.0.0.0/8, and no name"
+    expected = "all, unix:, an address or a network such as 10.0.0.0/8, and no name"
     kind = "6" if ":" in address else "4"
     if slash and not (_NUMBER.fullmatch(bits) and int(bits) <= _MOST_BITS[kind]):
-        return said
+        return expected
     if kind == "6":
-        return "" if _is_ipv6(address) else said
+        return "" if _is_ipv6(address) else expected
     parts = address.split(".")
     right = all(not part or _is_octet(part) for part in parts)  # an empty one is 0 to nginx
-    return "" if right and len(parts) == _OCTETS else said
+    return "" if right and len(parts) == _OCTETS else expected
 
 
 def _is_octet(text: str) -> bool:

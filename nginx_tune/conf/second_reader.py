@@ -35,7 +35,7 @@ class Disagreement(NamedTuple):
     """The first place where crossplane reads something else than was meant."""
 
     line: int
-    """Of the file, counted from 1; 0 for its end."""
+    """The line in the file, from 1; 0 for its end."""
     what: str
     """Names of directives alone: arguments may be secrets."""
 
@@ -79,7 +79,7 @@ def _first(
 
 
 class AskedChange(NamedTuple):
-    """What a plan may write into a file."""
+    """The changes that a plan may write into a file."""
 
     settings: Mapping[str, Sequence[Sequence[str]]]
     """The arguments that decisions ask for, of each directive by its name."""

@@ -162,7 +162,7 @@ def directive_name(name: str) -> str:
 
 
 def is_closed(name: str) -> bool:
-    """Tell whether the directive shows every argument that has not the form of a secret."""
+    """True if the directive shows every argument that does not look like a secret."""
     return _shower(name) is _plain
 
 

@@ -102,7 +102,8 @@ class ConfTree:
     given: str = ""
     """The text of ``-g``, whose directives come first in ``main`` and are in no file."""
     asked: tuple[str, ...] = ()
-    """The names of its includes, each once, below the main file's directory; patterns unexpanded."""
+    """The names of its includes, each once; patterns unexpanded. Relative to the main file's
+    directory."""
     climb: Callable[[str], str] = field(default=posixpath.normpath, repr=False, compare=False)
     """The end of an absolute path with ``..``, which the kernel resolves after links. Textual
     unless the reader knows the links."""

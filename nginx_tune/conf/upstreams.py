@@ -114,17 +114,17 @@ def host_of(address: str) -> str:
 
 
 def is_unix(address: str) -> bool:
-    """Tell whether an address is a unix socket."""
+    """True for a unix socket."""
     return address.lower().startswith("unix:")
 
 
 def is_ipv4(host: str) -> bool:
-    """Tell whether a host is an IPv4 address."""
+    """True for an IPv4 address."""
     return _IPV4.fullmatch(host) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host is this one."""
+    """True for the loopback."""
     return bool(_LOOPBACK.fullmatch(host) or _LOCAL_NAME.fullmatch(host))
 
 
@@ -139,7 +139,7 @@ _DOCUMENTED = frozenset({"example.com", "example.net", "example.org"})
 
 
 def is_to_be_named(host: str) -> bool:
-    """Tell whether a host stands there only until a template or somebody writes the real one."""
+    """True for a placeholder that a template or somebody still has to replace."""
     return host in _DOCUMENTED or is_placeholder(host)
 
 
@@ -341,7 +341,7 @@ def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | 
 
 def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -> Directive | None:
     """A line that other locations set to another value, or not at all."""
-    said: dict[str, dict[str | None, Directive | None]] = {}
+    values_by_name: dict[str, dict[str | None, Directive | None]] = {}
     lines = [(one, dict(identity_lines(one))) for one in users]
     found = dict.fromkeys(name for _, own in lines for name in own)
     for name in found:
@@ -351,8 +351,8 @@ def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -
             if name in own or (one.is_tls and name.startswith(_COMMAND)):
                 line = own.get(name)
                 value = _DEFAULTS.get(name) if line is None else _said(name, line, one, variables)
-                said.setdefault(name, {}).setdefault(value, line)
-    for values in said.values():
+                values_by_name.setdefault(name, {}).setdefault(value, line)
+    for values in values_by_name.values():
         if len(values) > 1:
             return next(line for line in values.values() if line is not None)
     return None
@@ -395,7 +395,10 @@ def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Dir
 
 
 def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
-    """Tell if a place asks a group (or any, by the name "") over TLS; empty where nobody knows."""
+    """True for each scheme with TLS that a location may use for a group; empty if not known.
+
+    An empty name ``to`` means any group.
+    """
     if not one.has_variables:
         return {is_tls_url(one.place.value)} if one.place.value else set()
     found = set()

@@ -60,7 +60,7 @@ class VirtualServers:
         return self.named_default or self.servers[0]
 
     def choose(self, host: str) -> Answering:
-        """The server of a host: exact, longest ``*.name`` or ``name.*``, first pattern, or default."""
+        """The server of a host: exact, then the longest wildcard, the first pattern, the default."""
         host = host.lower().rstrip(".")
         if host in self._exact:
             return self._exact[host]
@@ -120,14 +120,14 @@ def _is_pattern(name: str) -> bool:
 
 def virtual_servers(tree: ConfTree) -> list[VirtualServers]:
     """The addresses of a tree with their servers, those of servers without ``listen`` too."""
-    said = [
+    listens = [
         (server, line, socket_name(line.value if line else UNSAID))
         for _, server in servers(tree)
         for line in _listens(server)
     ]
-    cuts = PortCuts([name for _, _, name in said])
+    cuts = PortCuts([name for _, _, name in listens])
     found: dict[tuple[SocketName, bool], VirtualServers] = {}
-    for server, line, name in said:
+    for server, line, name in listens:
         options = line.args[1:] if line else ()
         for piece in (name,) if name.first == name.last else cuts.pieces(name):
             key = (piece, "quic" in options)
