@@ -235,7 +235,7 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
 
 def _fault_of(grammars: Sequence[Grammar], args: Sequence[str]) -> str:
     """The newest grammar in words; empty if any of them accepts the arguments."""
-    return "" if any(grammar.takes(args) for grammar in grammars) else grammars[-1].said
+    return "" if any(grammar.takes(args) for grammar in grammars) else grammars[-1].accepted
 
 
 def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:

@@ -178,8 +178,8 @@ class Grammar(NamedTuple):
         return self.kind not in _MAY_REPEAT
 
     @property
-    def said(self) -> str:
-        """Words for what is taken."""
+    def accepted(self) -> str:
+        """The accepted arguments, in words."""
         if self.words:
             return ("any of " if self.kind == "bits" else "one of ") + ", ".join(self.words)
         if self.kind == "num" and (self.low or self.high is not None):

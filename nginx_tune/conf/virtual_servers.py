@@ -60,7 +60,7 @@ class VirtualServers:
         return self.named_default or self.servers[0]
 
     def choose(self, host: str) -> Answering:
-        """The server of a host: exact, then the longest wildcard, the first pattern, the default."""
+        """The server of a host: exact, then the longest wildcard, first pattern, or default."""
         host = host.lower().rstrip(".")
         if host in self._exact:
             return self._exact[host]

@@ -10,6 +10,7 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Example, Rule, severity_in
 from nginx_tune.audit.suppression import NOTICES
 from nginx_tune.audit.upgrade import CHANGED
+from nginx_tune.conf.known_directives import is_known
 from nginx_tune.report.text import percent_text
 
 EVERY: tuple[Rule, ...] = (*ALL, *NOTICES, CHANGED)
@@ -208,7 +209,9 @@ def _paragraphs(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+    """A title as a sentence; a directive at its beginning keeps its spelling."""
+    is_directive = is_known(text.partition(" ")[0])
+    return f"{text}." if is_directive else f"{text[:1].upper()}{text[1:]}."
 
 
 def _link(source: str) -> str:

@@ -15,7 +15,7 @@ from scratch_nginx import Server
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
-from nginx_tune.audit.upgrade import CHANGED, CHANGES, MovedDefault
+from nginx_tune.audit.upgrade import CHANGED, CHANGES, ChangedDefault
 from nginx_tune.conf.tree import parse_text
 
 Run = Callable[..., "CompletedProcess[str]"]
@@ -50,7 +50,7 @@ http {
 """
 
 
-def _moves_again(change: MovedDefault) -> bool:
+def _moves_again(change: ChangedDefault) -> bool:
     later = [one for one in CHANGES if one.since > change.since]
     return any(one.directive == change.directive for one in later)
 

@@ -60,8 +60,8 @@ def test_sessions_of_stream_are_looked_at_too() -> None:
 def test_the_reason_says_where_and_what_to_write() -> None:
     found = hidden_counts(parse_text(f"\nerror_log e crit; http {{ server {{ {APP} }} }}"))
     assert found["upstream_failures"] == (
-        "error_log at nginx.conf:2 has the level crit, and such lines the level error: write "
-        "error there to have them counted"
+        "error_log at nginx.conf:2 has level crit, which hides lines of level error: set level "
+        "error there to count them"
     )
     bare = hidden_counts(parse_text("http { server { } }"))
     assert set(bare) == {"connections_reused", "spilled_to_disk"}
