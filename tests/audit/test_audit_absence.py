@@ -53,7 +53,7 @@ def _fires(rule: str, text: str) -> tuple[bool, bool]:
     unread = [one.unread for one in found.needs_facts if WHOLE_TREE in one.facts]
     assert unread in ([], [["lost.conf"]])
     shown = render_findings(found)
-    assert (f"since lost.conf was not read: {rule}" in shown) is bool(unread)
+    assert (f"because lost.conf was not read: {rule}" in shown) is bool(unread)
     return bool(found.findings), bool(unread)
 
 

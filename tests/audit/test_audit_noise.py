@@ -289,7 +289,7 @@ def test_no_fix_contradicts_the_limits_of_the_host(rule: str, connections: int) 
         facts = replace(host, limits=replace(host.limits, can_raise=can_raise, nr_open=1 << 20))
         found = audit(parse_text(conf), facts, [one for one in ALL if one.id == rule])
         (fix,) = (one.fix for one in found.findings)
-        assert fix.startswith("First a higher hard limit") is not can_raise
+        assert fix.startswith("First raise the hard limit") is not can_raise
     low = replace(host, limits=replace(host.limits, nr_open=connections + 1))
     found = audit(parse_text(conf), low, [one for one in ALL if one.id == rule])
-    assert found.findings[0].fix.startswith("First a higher fs.nr_open")
+    assert found.findings[0].fix.startswith("First raise fs.nr_open")
