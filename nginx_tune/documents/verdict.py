@@ -27,53 +27,54 @@ Stopped = Literal["pairs", "settled", "time", "interrupted"]
 
 
 class SecondsCheck(Part, frozen=True, kw_only=True):
-    """The same ratio from the seconds inside the runs, resampled: a cross-check, no verdict."""
+    """The same ratio from the single seconds of the runs, resampled, as a cross-check."""
 
     low: float
     high: float
-    """Interval of the ratio, two-level block bootstrap."""
+    """Interval of the ratio (``low`` to ``high``) by a two-level block bootstrap."""
     level: float
     agrees: bool
-    """Whether it may stand beside the outcome: on the same side of 1, or not clear of it."""
+    """True if it does not contradict the outcome: it is on the same side of 1, or includes 1."""
 
 
 class MetricVerdict(Part, frozen=True, kw_only=True):
-    """One metric: baseline against candidate."""
+    """One metric of baseline and candidate."""
 
     name: str
     unit: Unit | None = None
-    """Of ``baseline`` and ``candidate``; null in verdicts of versions that did not say it."""
+    """Unit of ``baseline`` and ``candidate``; null in verdicts of older versions."""
     baseline: float | None
-    """All runs together, as gates have it; so has ``candidate``."""
+    """Value over all runs, as in gates; likewise ``candidate``."""
     candidate: float | None
     at_least: list[Literal["baseline", "candidate"]] = []
-    """Arms whose numbers are lower bounds: requests were cut off, and may have taken longer."""
+    """Variants whose numbers are lower bounds, because requests were cut off that may have taken
+    longer."""
     ratio: float | None
     """candidate / baseline: Hodges-Lehmann estimate over pairs; null where both are bounds."""
     baseline_middle: float | None = None
-    """The middle of the runs by the estimator of the ratio, such that the two middles' quotient
-    is the ratio; null where there is no ratio of pairs."""
+    """Typical run by the ratio's estimator, such that the quotient of both is the ratio; null
+    without a ratio of pairs."""
     candidate_middle: float | None = None
     low: float | None = None
     high: float | None = None
-    """Interval of the ratio, exact signed-rank."""
+    """Exact signed-rank interval of the ratio, from ``low``."""
     level: float | None = None
-    """Coverage that the interval really has."""
+    """Actual coverage of the interval."""
     p_value: float | None = None
-    """Exact sign-flip test, two-sided; adjusted for all others where it is neither the primary
-    metric nor the cost."""
+    """Exact two-sided sign-flip test; adjusted for multiple tests except for the primary metric and
+    the cost."""
     pairs: int = 0
     discarded_pairs: int = 0
-    """Pairs that do not count here, for their validity flags; some spoil a single class."""
+    """Pairs discarded here for their validity flags, some of which concern a single class."""
     better_when: BetterWhen = "lower"
     outcome: Outcome
     pairs_needed: int | None = None
-    """For ``inconclusive``: pairs that would settle it, from the spread seen."""
+    """For ``inconclusive``: pairs needed for an outcome, estimated from the observed spread."""
     judged: bool = True
-    """Whether it takes part in the outcome; some are shown to explain and are no harm alone."""
+    """True if it affects the outcome; other metrics are shown as explanations."""
     reason: str = ""
     by_seconds: SecondsCheck | None = None
-    """Only beside an outcome, where every run has the metric second by second."""
+    """Set only with an outcome, if every run has the metric for each second."""
 
 
 class GateResult(Part, frozen=True, kw_only=True):
@@ -86,32 +87,30 @@ class GateResult(Part, frozen=True, kw_only=True):
 
 
 class Environment(Part, frozen=True, kw_only=True):
-    """Where the verdict was reached."""
+    """The environment of a verdict."""
 
     nginx_version: str | None = None
     nginx_binary: str | None = None
-    """The program that was run, unless a variant names another series."""
+    """The nginx binary, unless a variant names another series."""
     nginx_choice: str = ""
-    """Why that one, in a sentence."""
+    """Why this binary was chosen, in a sentence."""
     build_differences: list[str] = []
-    """What differs between the baseline's nginx and the candidate's, where they are two."""
+    """Differences between the builds of the baseline and the candidate, if there are two."""
     kernel_release: str | None = None
     lab: str = "none"
     starts: Start | None = None
-    """What of a lab's data was in memory as each run started; null without a lab."""
+    """Lab data in memory at the start of each run; null without a lab."""
     seed: int = 1
     pairs: int = 0
     discarded_pairs: int = 0
     weaker_sandbox: list[str] = msgspec.field(default_factory=list, name="weaker_walls")
-    """Sandbox around nginx that the user gave up where the host cannot have them."""
+    """Parts of the sandbox that the user disabled because the host does not support them."""
     tls: dict[str, list[TlsSessions]] = {}
-    """What the handshakes of each variant agreed on, warm-ups included; only variants that spoke
-    TLS.
-    """
+    """Negotiated TLS by variant, including warm-ups; only variants with TLS."""
     tcp: dict[str, str] = {}
-    """Settings of TCP in the namespaces of the run, by sysctl."""
+    """TCP settings in the network namespaces of the run, by sysctl."""
     differences: list[str] = []
-    """What differed from the operator's tree so that it could run here."""
+    """Differences from the operator's configuration that the run needed."""
 
 
 class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
@@ -123,18 +122,17 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     metrics: list[MetricVerdict] = []
     gates: list[GateResult] = []
     warnings: list[str] = []
-    """What a reader must know that did not discard a run."""
+    """Warnings that did not discard a run."""
     looks: int = 1
-    """How often the pairs so far were looked at; each look claims wrongly in its share alone."""
+    """Number of interim analyses; each may claim wrongly only within its share of the error."""
     lost: list[str] = []
-    """What the baseline serves and the candidate does not: addresses, names, locations, files."""
+    """Addresses, names, locations and files that only the baseline serves."""
     accept_worse: list[str] = []
-    """Metrics that were named before the run as those that may become worse."""
+    """Metrics that may become worse, as named before the run."""
     stopped: Stopped = "pairs"
-    """Why no more pairs were run: so many were asked for, it was settled, time was up, or someone
-    interrupted it."""
+    """Why the run ended: number of pairs reached, outcome clear, time over, or interrupted."""
     capacities: dict[str, Capacity] = {}
-    """Of each variant, under the objective."""
+    """Capacity of each variant under the objective."""
     environment: Environment = Environment()
 
 
@@ -143,36 +141,37 @@ class ComparedMetric(Part, frozen=True, kw_only=True):
 
     name: str
     unit: Unit | None = None
-    """Of ``before`` and ``after``."""
+    """Unit of ``before`` and ``after``."""
     before: float | None
     after: float | None
     control_ratio: float | None = None
-    """The same change in the control, which the ratio is freed of."""
+    """Change of the control, by which the ratio is corrected."""
     ratio: float | None = None
-    """after / before; with a control divided by the control's."""
+    """after / before, divided by the control's ratio if there is one."""
     low: float | None = None
     high: float | None = None
     level: float | None = None
     """Nominal coverage of the interval."""
     method: Literal["block_bootstrap", "counts", "none"] = "none"
-    """``block_bootstrap``: seconds resampled in stretches; ``counts``: totals, without interval."""
+    """``block_bootstrap`` resamples stretches of seconds; ``counts`` compares totals, without an
+    interval."""
     seconds: int = 0
-    """Of the shorter window that has it."""
+    """Length of the shorter window with this metric."""
     better_when: BetterWhen = "lower"
     outcome: Outcome
     reason: str = ""
 
 
 class Comparison(Document, frozen=True, kw_only=True, tag="nginx-tune/comparison/1"):
-    """Two windows, with or without a control beside them."""
+    """Two windows, with or without a control."""
 
     outcome: Outcome
     primary_metric: str
     reason: str = ""
     controlled: bool = False
-    """Whether a server that was not changed was watched at the same times."""
+    """True if an unchanged server was observed at the same times."""
     traffic_ratio: float | None = None
-    """Requests a second, after / before."""
+    """Ratio of requests per second, after / before."""
     metrics: list[ComparedMetric] = []
     warnings: list[str] = []
-    """What a comparison of windows cannot tell."""
+    """Limits of this comparison."""

@@ -1,4 +1,4 @@
-"""``workload``: what is asked for; every part says how it is known."""
+"""``workload``: the load of a server; each part has its provenance."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Kind = Literal["static", "media", "cache", "proxy"]
 
 
 class ServedData(Part, frozen=True, kw_only=True):
-    """The bytes that can be asked for."""
+    """The data that is served."""
 
     path: str | None = None
     files: Count | None = None
     bytes: Bytes | None = None
     requests_by_path: dict[str, Number] = {}
-    """Requests for the files of each data directory, in proportion, where somebody knows; empty
-    for as many to each disk."""
+    """Relative request counts of the data directories; empty if unknown, which means equal shares.
+    """
     provenance: Provenance = "assumed"
 
 
@@ -43,7 +43,7 @@ class CurveShare(Part, frozen=True, kw_only=True):
 
 
 class Popularity(Part, frozen=True, kw_only=True):
-    """How requests spread over objects."""
+    """Distribution of requests over objects."""
 
     exponent: Exponent | None = None
     """Zipf exponent; 0 is uniform."""
@@ -52,82 +52,82 @@ class Popularity(Part, frozen=True, kw_only=True):
     working_set_90_bytes: Bytes | None = None
     working_set_99_bytes: Bytes | None = None
     exponent_error: Number | None = None
-    """Standard error of the fitted exponent, with what sorting by counts may do to it."""
+    """Standard error of the fitted exponent, including the bias from sorting by counts."""
     fitted_objects: Count | None = None
-    """The most popular objects, to which the exponent was fitted."""
+    """Number of most popular objects used for the fit."""
     fit_distance_ratio: Ratio | None = None
-    """Kolmogorov-Smirnov distance of the fit: the largest error of a share of their requests."""
+    """Kolmogorov-Smirnov distance of the fit, its largest error in a share of requests."""
     curve_error_ratio: Number | None = None
-    """Standard error of the curve's shares: 0 where every object was counted."""
+    """Standard error of the curve's shares; 0 if every object was counted."""
     requests_seen: Number | None = None
-    """Requests since the page cache was empty, or full of what nobody had asked for; null for a
-    server that has run for long."""
+    """Requests since the page cache was empty or full of other data; null for a server that has run
+    for long."""
     began_full: bool = False
-    """Whether it was full then."""
+    """True if it was full then."""
     began_empty: bool = False
-    """Whether it was empty when the clients of ``concurrency.since_seconds`` came, and nobody
-    counted their requests: who waits for answers asks as often as they come."""
+    """True if it was empty when the clients of ``concurrency.since_seconds`` arrived, with an
+    unknown number of requests since."""
     once: bool = False
-    """Whether no object is asked for again before all have been."""
+    """True if no object is requested again before all others were."""
     provenance: Provenance = "assumed"
 
 
 class ObjectSizes(Part, frozen=True, kw_only=True):
-    """Sizes of requested objects, over requests."""
+    """Sizes of requested objects, weighted by requests."""
 
     mean_bytes: MeanBytes | None = None
     p50_bytes: Bytes | None = None
     p90_bytes: Bytes | None = None
     p99_bytes: Bytes | None = None
     sent_mean_bytes: MeanBytes | None = None
-    """Mean of what a response with data carried."""
+    """Mean bytes of a response with data."""
     sent_ratio: Number | None = None
-    """Bytes sent over the full sizes of what was asked for: ranges and aborted transfers."""
+    """Bytes sent as a share of the full sizes; less than 1 with ranges and aborted transfers."""
     partial_ratio: Ratio | None = None
-    """Share of the responses with data that were ranges (206)."""
+    """Share of ranges (206) in the responses with data."""
     provenance: Provenance = "assumed"
 
 
 class Rate(Part, frozen=True, kw_only=True):
-    """Requests a second, whole server."""
+    """Requests per second of the whole server."""
 
     mean_per_second: Number | None = None
     peak_per_second: Number | None = None
-    """A learnt one is the busiest minute, where the log is so long."""
+    """When learnt from a log, the busiest minute (of a shorter log, all of it)."""
     peak_1s_per_second: Number | None = None
     peak_10s_per_second: Number | None = None
     peak_60s_per_second: Number | None = None
-    """The busiest 1, 10, 60 seconds on end."""
+    """Rate in the busiest consecutive 1, 10 and 60 seconds."""
     without_file_per_second: Number | None = None
-    """Requests that no file is read for, beside these; null for none that are known."""
+    """Additional requests that read no file; null if unknown."""
     provenance: Provenance = "assumed"
 
 
 class Concurrency(Part, frozen=True, kw_only=True):
-    """Requests in flight at once, whole server."""
+    """Concurrent requests of the whole server."""
 
     mean: Number | None = None
     peak: Number | None = None
-    """A learnt one is the mean over the busiest second."""
+    """When learnt from a log, the mean over the busiest second."""
     cold_peak: Number | None = None
-    """Peak number of transfers at once that miss the page cache."""
+    """Peak of concurrent transfers that miss the page cache."""
     cold_by_popularity: bool = False
-    """Whether ``cold_peak`` counts clients that ask by the popularity, apart from those that ask
-    for what memory holds: all of them may miss at once, on average the share that does not hit."""
+    """True if the clients in ``cold_peak`` request by popularity, so that all may miss at once but
+    on average only the miss ratio of them does."""
     client_bytes_per_second: MeanBytes | None = None
-    """What one client takes at most, where clients are slow."""
+    """Highest rate of one client, if clients are slow."""
     clients_keep_pace: bool = False
-    """Whether clients take an answer as fast as it is sent, however large: those on the server's
-    own network do."""
+    """True if clients receive responses of any size as fast as they are sent, as on the server's
+    own network."""
     since_seconds: Seconds | None = None
-    """For how long clients have been coming, where they all came at once; null for long."""
+    """Time since all clients arrived together; null for long."""
     think_seconds: Seconds | None = None
-    """Pause of a client between a response and its next request, where clients wait for each."""
+    """A client's pause between a response and its next request, if clients wait for responses."""
     provenance: Provenance = "assumed"
 
 
 class ConnectionReuse(Part, frozen=True, kw_only=True):
-    """How long client connections live."""
+    """Requests per client connection."""
 
     requests_per_connection: MeanOfOneOrMore | None = None
     p50_requests: OneOrMore | None = None
@@ -135,13 +135,13 @@ class ConnectionReuse(Part, frozen=True, kw_only=True):
     p99_requests: OneOrMore | None = None
     """Quantiles over connections."""
     single_request_ratio: Ratio | None = None
-    """Share of the connections that carried one request alone."""
+    """Share of connections with a single request."""
     connections_per_second: Number | None = None
     provenance: Provenance = "assumed"
 
 
 class TlsUse(Part, frozen=True, kw_only=True):
-    """Whether clients speak TLS."""
+    """TLS of the clients."""
 
     value: bool = False
     """Of most requests."""
@@ -152,28 +152,28 @@ class TlsUse(Part, frozen=True, kw_only=True):
 
 
 class HttpVersion(Part, frozen=True, kw_only=True):
-    """The HTTP version that most clients speak."""
+    """HTTP version of most clients."""
 
     value: Literal["1.0", "1.1", "2", "3"] = "1.1"
     shares: dict[str, Ratio] = {}
-    """Share of the requests by version."""
+    """Share of requests by version."""
     provenance: Provenance = "assumed"
 
 
 class RoundTrip(Part, frozen=True, kw_only=True):
-    """How far away clients are."""
+    """Round-trip time of the clients."""
 
     p90_seconds: Seconds | None = None
-    """Nine in ten clients are nearer."""
+    """90th percentile."""
     p50_seconds: Seconds | None = None
     p99_seconds: Seconds | None = None
     source: str = ""
-    """From what it was measured, such as ``tcpi_rtt of 1,204 client connections``."""
+    """Source of the measurement, such as ``tcpi_rtt of 1,204 client connections``."""
     provenance: Provenance = "assumed"
 
 
 class Gzip(Part, frozen=True, kw_only=True):
-    """Whether most bodies are compressed as they are sent."""
+    """Compression of responses by nginx."""
 
     value: bool = False
     """Of most requests."""
@@ -184,7 +184,7 @@ class Gzip(Part, frozen=True, kw_only=True):
 
 
 class CpuPerRequest(Part, frozen=True, kw_only=True):
-    """CPU time of nginx for one request."""
+    """CPU time of nginx per request."""
 
     mean_seconds: Seconds | None = None
     stdev_seconds: Seconds | None = None
@@ -199,12 +199,12 @@ class Objective(Part, frozen=True, kw_only=True):
 
 
 class LocationShare(Part, frozen=True, kw_only=True):
-    """What one location of a configuration answered."""
+    """One location's share of the requests."""
 
     server: str
-    """Its server's first name; empty for none."""
+    """First name of its server; empty for none."""
     location: str
-    """As it stands in the configuration; empty where no location matches."""
+    """As in the configuration; empty if no location matches."""
     file: str
     line: Count
     requests_ratio: Ratio
@@ -212,47 +212,47 @@ class LocationShare(Part, frozen=True, kw_only=True):
 
 
 class Traffic(Part, frozen=True, kw_only=True):
-    """What the requests of a log were, as shares of all of them."""
+    """Shares of kinds of requests in a log."""
 
     methods: dict[str, Ratio] = {}
     statuses: dict[str, Ratio] = {}
     cache_statuses: dict[str, Ratio] = {}
-    """``$upstream_cache_status``; ``none`` are requests that no cache saw."""
+    """By ``$upstream_cache_status``; ``none`` for requests without a cache."""
     locations: list[LocationShare] = []
     location_error_ratio: Number | None = None
-    """Standard error of the locations' shares, at most; they are told from a sample."""
+    """Upper bound of the standard error of the locations' shares, which come from a sample."""
 
 
 class Rejected(Part, frozen=True, kw_only=True):
-    """Lines of a log that could not be used."""
+    """Rejected lines of a log."""
 
     reason: str
     lines: Count
 
 
 class LogSummary(Part, frozen=True, kw_only=True):
-    """The logs that a workload was learnt from."""
+    """The logs of a learnt workload."""
 
     format: str
     lines: Count
     requests: Count
     rejected: list[Rejected] = []
     unreadable_requests: Count = 0
-    """Well-formed lines whose request was none that HTTP knows."""
+    """Well-formed lines with an invalid HTTP request."""
     first: str | None = None
     last: str | None = None
     """Earliest and latest end of a request, UTC."""
     span_seconds: WholeSeconds | None = None
-    """The time that the log covers, without the gaps between its stretches."""
+    """Time covered by the log, without the gaps between its stretches."""
     stretches: Count = 0
-    """Pieces of it that are apart by more than a day and a half."""
+    """Number of parts more than a day and a half apart."""
     stray_lines: Count = 0
-    """Lines whose time is far from that of all others: in no rate."""
+    """Lines with a time far from all others, which are left out of rates."""
     notes: list[str] = []
 
 
 class Workload(Document, frozen=True, kw_only=True, tag="nginx-tune/workload/1"):
-    """What is served and asked for."""
+    """The load of a server and its data."""
 
     kind: Kind = "static"
     kind_provenance: Provenance = "assumed"
