@@ -31,7 +31,7 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import percent_text
 from nginx_tune.errors import UsageError
 
-Variant = Literal["baseline", "candidate"]
+VariantName = Literal["baseline", "candidate"]
 
 _RESULT_FLAGS = ("at_cap", "censored", "not_http", "not_sent", "not_steady", "quic")
 """First words of the flags that depend on the server: arrivals waited for a connection because
@@ -58,15 +58,15 @@ _MOST_FAILED_RATIO = 0.01
 _KINDS_SHOWN = 3
 
 
-def schedule_runs(pairs: int, seed: int) -> list[Variant]:
+def schedule_runs(pairs: int, seed: int) -> list[VariantName]:
     """The variants in the order of their runs: randomised ABBA and BAAB.
 
     Shape: ``2 * pairs``; runs ``2 k`` and ``2 k + 1`` are of different variants.
     """
-    order: list[Variant] = []
+    order: list[VariantName] = []
     for start in range(0, pairs, 2):
-        first: Variant = "baseline" if _coin(seed, start) else "candidate"
-        second: Variant = "candidate" if first == "baseline" else "baseline"
+        first: VariantName = "baseline" if _coin(seed, start) else "candidate"
+        second: VariantName = "candidate" if first == "baseline" else "baseline"
         order += [first, second, second, first]
     return order[: 2 * pairs]
 

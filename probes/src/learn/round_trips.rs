@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::tally::add_each;
+use super::sample::add_each;
 
 /// Longer ones are none: the kernel's time before it sends again ends at two minutes.
 const LONGEST_MICROSECONDS: i64 = 120_000_000;

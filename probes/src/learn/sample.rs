@@ -3,11 +3,14 @@
 //! What is kept depends on the hashes alone, so samples of parts add up to the sample of the whole,
 //! in any order. Source: Waldspurger et al., Efficient MRC Construction with SHARDS, FAST 2015.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
+
+/// Why a tally from a file cannot be added.
+pub(crate) type Fault = &'static str;
 
 /// Most room of the texts in a sample.
 const MOST_TEXT_BYTES: usize = 32 << 20;
@@ -182,4 +185,32 @@ impl Kept for Request {
     fn text_bytes(&self) -> usize {
         self.server.len() + self.path.len()
     }
+}
+
+/// Adds counts by name.
+pub(crate) fn add_each<K: Ord>(own: &mut BTreeMap<K, u64>, theirs: BTreeMap<K, u64>) {
+    for (name, count) in theirs {
+        let sum = own.entry(name).or_default();
+        *sum = sum.saturating_add(count);
+    }
+}
+
+/// Ascending keys as the first and the gaps between neighbours.
+pub(crate) fn gaps_of(keys: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut last = 0;
+    keys.map(|key| key - std::mem::replace(&mut last, key))
+        .collect()
+}
+
+/// The keys of such gaps.
+///
+/// # Errors
+/// They do not ascend, or end past the largest number.
+pub(crate) fn keys_of(gaps: &[u64]) -> Result<Vec<u64>, Fault> {
+    let mut last = 0_u64;
+    let keys = gaps.iter().enumerate().map(|(at, &gap)| {
+        last = last.checked_add(gap).filter(|_| gap > 0 || at == 0)?;
+        Some(last)
+    });
+    keys.collect::<Option<_>>().ok_or("keys that do not ascend")
 }

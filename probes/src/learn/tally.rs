@@ -9,16 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::names::Names;
 use super::plan::Plan;
 use super::round_trips::RoundTrips;
-use super::sample::{DataLine, Object, Request, Sample};
+use super::sample::{DataLine, Fault, Object, Request, Sample, add_each, gaps_of, keys_of};
 use super::timeline::{Seconds, Timeline};
 
 /// Connection numbers that are held.
 const MOST_CONNECTIONS: usize = 1 << 13;
 /// Requests of a connection that are told apart.
 const MOST_NTH: usize = 1000;
-
-/// Why a tally from a file cannot be added.
-pub(crate) type Fault = &'static str;
 
 /// What is counted of lines.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
@@ -97,14 +94,6 @@ impl Counts {
             *own = own.saturating_add(theirs);
         }
         Ok(())
-    }
-}
-
-/// Adds counts by name.
-pub(crate) fn add_each<K: Ord>(own: &mut BTreeMap<K, u64>, theirs: BTreeMap<K, u64>) {
-    for (name, count) in theirs {
-        let sum = own.entry(name).or_default();
-        *sum = sum.saturating_add(count);
     }
 }
 
@@ -261,24 +250,4 @@ impl Requests {
                 .collect(),
         }
     }
-}
-
-/// Ascending keys as the first and the gaps between neighbours.
-pub(crate) fn gaps_of(keys: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut last = 0;
-    keys.map(|key| key - std::mem::replace(&mut last, key))
-        .collect()
-}
-
-/// The keys of such gaps.
-///
-/// # Errors
-/// They do not ascend, or end past the largest number.
-pub(crate) fn keys_of(gaps: &[u64]) -> Result<Vec<u64>, Fault> {
-    let mut last = 0_u64;
-    let keys = gaps.iter().enumerate().map(|(at, &gap)| {
-        last = last.checked_add(gap).filter(|_| gap > 0 || at == 0)?;
-        Some(last)
-    });
-    keys.collect::<Option<_>>().ok_or("keys that do not ascend")
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::tally::{gaps_of, keys_of};
+use super::sample::{gaps_of, keys_of};
 
 /// A longer pause begins a new stretch.
 const LONGEST_PAUSE_SECONDS: i64 = 1 << 17;
