@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,6 +97,7 @@ def build_of(nginx: Nginx) -> Build:
 
 
 MAX_REASON = 160
+"""Characters of a comment; a longer reason ends at a word."""
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 BUILD_COMMAND = "nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
@@ -129,7 +131,7 @@ def setting(
         context=context,
         directive=directive,
         args=list(args),
-        reason=reason[:MAX_REASON],
+        reason=textwrap.shorten(reason, MAX_REASON, placeholder=" …"),
         decision=decision,
         block=block,
         lines=[list(line) for line in lines],

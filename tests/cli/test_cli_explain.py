@@ -89,7 +89,7 @@ def test_every_decision_has_a_page_with_a_body() -> None:
     assert set(pages) == set(get_args(DecisionId))
     for name, text in pages.items():
         body = text.split("\n\n")[1]
-        assert len(body.split()) > 40, name
+        assert len(body.split()) > 30, name
         assert "SOURCES" not in text
 
 

@@ -294,7 +294,7 @@ def test_a_log_that_nobody_looked_at_is_named_as_one_that_must_be_a_file(
 ) -> None:
     """In the official images it is a link to /dev/stdout, where a buffer tears lines."""
     conf.write_text(CONF.replace("access_log off", f"access_log {tmp_path}/a.log"))
-    risk = f"{tmp_path}/a.log must be a plain file"
+    risk = f"{tmp_path}/a.log must be a regular file"
     elsewhere = run_cli("plan", conf, "--facts", FACTS).stdout
     assert "buffer=" in elsewhere
     assert elsewhere.count(risk) == 1

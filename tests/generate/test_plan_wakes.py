@@ -83,4 +83,4 @@ def test_the_audit_by_itself_moves_nothing_there_either(
     by_line = {one.line: one for one in found}
     assert by_line[3].edits
     assert by_line[4].edits == [], why
-    assert by_line[4].fix.startswith("Take keepalive out")
+    assert by_line[4].fix.startswith("Remove keepalive")

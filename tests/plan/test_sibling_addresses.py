@@ -145,7 +145,7 @@ def test_a_backlog_that_nobody_listens_with_is_not_said_to_be_cut() -> None:
         report = audit(conf(*listens), facts, ALL)
         return [one.message for one in report.findings if one.rule == "ls-backlog-capped"]
 
-    assert [one.split()[3] for one in cut("10.0.0.5:80", "80")] == ["*:80"]
+    assert [one.split()[6] for one in cut("10.0.0.5:80", "80")] == ["*:80"]
 
 
 def generated(**parts: Any) -> list[str]:
