@@ -186,5 +186,5 @@ def test_what_a_reload_does_is_worked_out_here_and_not_read(
     for more in ([], ["--dry-run"]):
         said = run_cli("apply", plan, *more, "--state-dir", root / "state")
         assert said.returncode == 2, said.stderr
-        assert "the zone z has another key, path or levels than the running one" in said.stderr
+        assert "the zone z has a different key, path or levels than the running one" in said.stderr
     assert site.conf.read_bytes() == old

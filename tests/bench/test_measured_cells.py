@@ -139,5 +139,5 @@ def test_no_text_says_that_others_gain_nothing_where_cold_transfers_do() -> None
     """drawn-4201-012: one pool for four disks, which had read for one loop at a time."""
     said = pools_for("12-slow-disk-nothing-in-memory").summary
     assert predicted("12-slow-disk-nothing-in-memory", "ratio(cold.bytes_per_second)").low > 1
-    assert "the disks read more at once" in said
+    assert "more concurrent disk reads" in said
     assert "only requests that read no file gain" not in said

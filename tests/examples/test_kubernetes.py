@@ -1,6 +1,6 @@
 """The Indexed Job: valid for Kubernetes, and its own command run in three namespaces.
 
-No cluster runs here: `kubectl_of_a_test.py` stands for the control plane.
+No cluster runs here: `stand_in_kubectl.py` stands for the control plane.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def load(
     tools = folder / "bin"
     tools.mkdir()
     target = fleet.hosts[3].address
-    program = f'exec {sys.executable} {Path(__file__).with_name("kubectl_of_a_test.py")} "$@"'
+    program = f'exec {sys.executable} {Path(__file__).with_name("stand_in_kubectl.py")} "$@"'
     for name, line in (
         ("kubectl", program),
         ("nginx-tune", f'exec {sys.executable} -m nginx_tune "$@"'),

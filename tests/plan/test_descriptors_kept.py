@@ -141,7 +141,7 @@ def test_by_a_shells_limits_the_need_is_written_or_nothing(
     if expected is None:
         assert found.verdict == "not_enough_evidence"
         assert found.host_settings == [], "a unit may have more than a shell"
-        assert "Left as it is" in found.summary
+        assert "Unchanged" in found.summary
 
 
 def test_a_line_that_stands_says_what_workers_have() -> None:

@@ -85,7 +85,7 @@ def test_what_cannot_be_run_is_one_line(run_cli: RunCli) -> None:
         (["ftp://127.0.0.1/"], "speaks http and https, not ftp"),
         (["http:///x"], "no host"),
         (["http://u:secret@127.0.0.1/"], "are not sent"),
-        (["http://127.0.0.1:99999/"], "no URL"),
+        (["http://127.0.0.1:99999/"], "is not a URL"),
         (["http://no-such-host.invalid/"], "no-such-host.invalid"),
         (["http://127.0.0.1/", "--duration", "2h", "--allow-live"], "above the cap of 600 s"),
         (["http://127.0.0.1/", "--connections", "9000", "--allow-live"], "--cap NAME=VALUE"),

@@ -31,7 +31,7 @@ def test_gates_decide_the_exit_status(nginx: Nginx, run_cli: RunCli) -> None:
         # 500 samples are too few for a p99.9, and what is not measured never passes.
         (["p999 <= 1s", "mean <= 1us"], 4, "not measured: url.p999 <= 1s"),
         (["p98 <= 1s"], 2, "unknown metric"),
-        (["ratio(url.mean) <= 1"], 2, "one run"),
+        (["ratio(url.mean) <= 1"], 2, "a single run"),
     ):
         options = [part for gate in gates for part in ("--require", gate)]
         run = run_cli("probe", nginx.url("/1k"), *SHORT, *options)

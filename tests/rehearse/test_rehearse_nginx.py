@@ -90,7 +90,7 @@ def test_what_this_host_refuses_and_what_is_served_no_longer_fails_it(
         f"{place}/lost-new.conf:3: access_log {place}/none/a.log: nginx cannot open it "
         f"(2: No such file or directory); mkdir -p {place}/none"
     )
-    (turn,) = found["reloads"]
+    (turn,) = found["turnovers"]
     assert turn["outcome"] == "taken", "in the sandbox, which makes the directory"
     before, _, after = turn["phases"]
     assert after["failed"] > before["failed"] == 0
@@ -111,7 +111,7 @@ def test_what_is_sent_elsewhere_is_answered(run_cli: RunCli, place: Path) -> Non
     found = rehearsed(run_cli, old, new, *NO_LOAD, "--after", "2500ms", "--no-back")
     assert "a.test = /old: OLD answers 301, NEW 308" in found["other_answers"]
     assert any("OLD answers 200, NEW 301" in one for one in found["other_answers"])
-    (turn,) = found["reloads"]
+    (turn,) = found["turnovers"]
     assert (turn["outcome"], turn["failed"]) == ("taken", {})
 
 
@@ -125,7 +125,7 @@ def test_a_limit_for_each_client_is_told_and_fails_nothing_that_it_alone_refuses
     old = site(place, "limited-old", listen=LISTEN, http=each)
     new = site(place, "limited-new", listen=limited, http=each)
     found = rehearsed(run_cli, old, new, *words)
-    (turn,) = found["reloads"]
+    (turn,) = found["turnovers"]
     assert (turn["outcome"], turn["failed"], found["worse_answers"]) == ("taken", {}, [])
     assert sum(turn["limited"].values()) > 10
     (said,) = found["limited"]
@@ -168,7 +168,7 @@ def test_a_key_that_cannot_change_is_refused_where_nginx_t_is_content(
     # The phases are whole seconds: one that is shorter may have none of its own.
     words = ("--idle", "3", "--active", "1", "--after", "2500ms")
     found = rehearsed(run_cli, old, new, *words, status=1)
-    (turn,) = found["reloads"]
+    (turn,) = found["turnovers"]
     assert turn["outcome"] == "refused"
     assert 'uses the "$server_name" key' in turn["reason"]
     assert [one["effect"] for one in found["warnings"]] == ["refused"]
@@ -189,7 +189,7 @@ def test_a_port_is_added_and_the_old_workers_stay_for_a_download_unless_their_ti
     old, new = site(place, "port-old"), site(place, "port-new", listen=both, top=limit)
     gates = ("--require", "reload.lost == 0", "--require", "reload.drain <= 60s")
     found = rehearsed(run_cli, old, new, "--idle", "4", "--active", "1", *gates, status=4)
-    there, back = found["reloads"]
+    there, back = found["turnovers"]
     assert (there["outcome"], back["outcome"], back["is_back"]) == ("taken", "taken", True)
     answers = [
         {one["listener"]: one["seconds"] for one in turn["first_answers"]} for turn in (there, back)
@@ -226,8 +226,8 @@ def test_fewer_workers_with_reuseport_reset_connections_unless_the_kernel_moves_
     moves = ("--sysctl", "net.ipv4.tcp_migrate_req=1")
     for _ in range(8):  # how many wait in that moment is chance, on a quiet machine none
         # Requests that are lost by the end are no matter here: on a busy machine some are.
-        (reset,) = rehearsed(run_cli, old, new, *words, status=None)["reloads"]
-        (moved,) = rehearsed(run_cli, old, new, *words, *moves, status=None)["reloads"]
+        (reset,) = rehearsed(run_cli, old, new, *words, status=None)["turnovers"]
+        (moved,) = rehearsed(run_cli, old, new, *words, *moves, status=None)["turnovers"]
         if (reset["outcome"], moved["outcome"]) != ("taken", "taken"):
             continue  # a busy machine did not let the new worker answer in time
         assert (reset["counters"]["TCPMigrateReqSuccess"], reset["workers_left"]) == (0, 0)
@@ -246,7 +246,7 @@ def test_a_program_is_exchanged_while_it_runs_without_a_loss_and_not_by_a_restar
     first, second = (program(private / version, version) for version in ("1.26", "1.30"))
     words = ("--idle", "2", "--active", "1", "--restart", "--no-back")
     found = rehearsed(run_cli, old, "--nginx", first, "--new-nginx", second, *words)
-    upgrade, restart = found["reloads"]
+    upgrade, restart = found["turnovers"]
     assert [one["manner"] for one in (upgrade, restart)] == ["upgrade", "restart"]
     assert (upgrade["outcome"], restart["outcome"]) == ("taken", "taken")
     assert found["new_nginx_version"].startswith("1.30")
@@ -292,7 +292,7 @@ def test_it_is_rehearsed_on_an_emulated_host_and_kept(run_cli: RunCli, place: Pa
     run = run_cli("rehearse", old, new, "--lab", lab, "--no-back", "--active", "1", *SHORT)
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
-    assert (found["lab"], found["reloads"][0]["outcome"]) == ("small", "taken")
+    assert (found["lab"], found["turnovers"][0]["outcome"]) == ("small", "taken")
     (said,) = re.findall(r"stored as run ([0-9a-f]+)", run.stderr)
     listed = json.loads(run_cli("runs", "list", "-f", "json").stdout)["runs"]
     assert [(one["id"], one["kind"], one["lab"]) for one in listed[:1]] == [
@@ -343,11 +343,11 @@ def test_an_alert_that_was_there_before_does_not_fail_a_change(
     limit = "worker_rlimit_nofile 2000000000;"
     old = site(place, "limited", top=limit)
     new = site(place, "limited-too", top=limit, http="keepalive_timeout 33s;")
-    for turn in rehearsed(run_cli, old, new, *NO_LOAD, *more, "--no-back")["reloads"]:
+    for turn in rehearsed(run_cli, old, new, *NO_LOAD, *more, "--no-back")["turnovers"]:
         assert turn["faults"] == []
         assert ["setrlimit" in one for one in turn["faults_before"]] == [True]
     plain = site(place, "unlimited")
     found = rehearsed(run_cli, plain, new, *NO_LOAD, *more, "--no-back", status=1)
-    for turn in found["reloads"]:
+    for turn in found["turnovers"]:
         assert "setrlimit(RLIMIT_NOFILE, 2000000000) failed" in turn["faults"][0]
         assert turn["faults_before"] == []

@@ -53,7 +53,7 @@ def test_only_what_answers_is_asked_of_the_server_that_is_meant(
     rehearsed: Callable[[str], dict[str, Any]],
 ) -> None:
     found = rehearsed("location = /f { limit_except POST { deny all; } return 200 ok; }")
-    (reload,) = found["reloads"]
+    (reload,) = found["turnovers"]
     assert reload["outcome"] == "taken"
     assert not reload.get("failed")
     assert sorted(found["asked"]) == ["cold", "fresh", "hot"]

@@ -14,7 +14,7 @@ from unprivileged import copy_package
 @pytest.fixture(scope="session")
 def package() -> Iterator[Path]:
     """A copy of the package that every user may read."""
-    path = Path(tempfile.mkdtemp(prefix="nginx-tune-sandbox-", dir="/var/tmp"))
+    path = Path(tempfile.mkdtemp(prefix="nginx-tune-parts-", dir="/var/tmp"))
     path.chmod(0o755)
     yield copy_package(path)
     shutil.rmtree(path)

@@ -25,7 +25,7 @@ TURN = dice("turn of the sandbox").randrange(TURNS)
 
 def attack(package: Path, **request: Any) -> dict[str, Any]:
     """What an attack in an arena of its own told and changed."""
-    base = Path(tempfile.mkdtemp(prefix="nginx-tune-sandbox-", dir="/srv"))
+    base = Path(tempfile.mkdtemp(prefix="nginx-tune-parts-", dir="/srv"))
     try:
         run = subprocess.run(
             [*ENTER, sys.executable, HERE / "sandbox_run.py", package, json.dumps([request])],

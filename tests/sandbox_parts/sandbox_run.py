@@ -91,7 +91,7 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
         user, module, exhausts=request.get("exhausts", False), at_request=how == "request"
     )
     (module.parent / "victims.h").write_text(header)
-    command = ["gcc", "-shared", "-fPIC", "-O1", "-SandboxPart", "-Werror", f"-I{module.parent}",
+    command = ["gcc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-I{module.parent}",
                HERE / "attack.c", "-o", module, "-lrt"]  # fmt: skip
     subprocess.run(command, check=True)
     conf = BASE / "conf" / "attack.conf"

@@ -130,7 +130,7 @@ BELTS = [
 @contextmanager
 def changed(package: Path, *edits: Edit) -> Iterator[Path]:
     """The package with other text."""
-    place = Path(tempfile.mkdtemp(prefix="nginx-tune-sandbox-", dir="/var/tmp"))
+    place = Path(tempfile.mkdtemp(prefix="nginx-tune-parts-", dir="/var/tmp"))
     place.chmod(0o755)
     try:
         copy = place / "package"

@@ -94,7 +94,7 @@ def _document(run: subprocess.CompletedProcess[str]) -> dict[str, Any] | None:
 
 def _failed(run: subprocess.CompletedProcess[str]) -> Cell:
     found = _document(run) or {}
-    faults = [fault for one in found.get("reloads", []) for fault in one["faults"]]
+    faults = [fault for one in found.get("turnovers", []) for fault in one["faults"]]
     said = [found.get("reason"), *faults, *run.stderr.strip().splitlines()[-1:]]
     return Cell("wrong", f"exit {run.returncode}: {'; '.join(map(str, filter(None, said)))[:300]}")
 

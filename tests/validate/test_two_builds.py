@@ -100,7 +100,7 @@ def test_each_variant_is_run_by_its_own(run_cli: RunCli, conf: Path) -> None:
     assert environment["nginx_binary"] == newest()
     swapped = validated(run_cli, newer, "--against-nginx", newest(), "--nginx", SYSTEM)
     assert swapped.returncode == 3
-    assert swapped.stderr.rstrip().endswith(f"(run by {SYSTEM})")
+    assert swapped.stderr.rstrip().endswith(f"(refused by {SYSTEM})")
 
 
 @pytest.mark.needs("root", "nobody", "nginx-1.30", "nginx")

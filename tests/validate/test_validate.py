@@ -166,7 +166,7 @@ def test_bad_input_is_one_line(run_cli: RunCli, site: Path) -> None:
         (
             ("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.requests_per_second"),
             2,
-            "hot.requests_per_second decides",
+            "hot.requests_per_second is the primary metric",
         ),
         (("broken.conf", "--against", "plain.conf"), 3, "broken.conf"),
         (("empty.conf", "--against", "plain.conf"), 4, "no server"),

@@ -127,7 +127,7 @@ def test_a_system_log_at_a_path_takes_what_is_said(run_cli: RunCli, root: Path, 
     conf = write(root, http)
     conf.write_text(f"error_log {log};\n{conf.read_text()}")
     verdict, blocks = validate(run_cli, conf)
-    assert f"syslog unix:{path}" in differences(verdict, "thrown away")
+    assert f"syslog unix:{path}" in differences(verdict, "discarded")
     assert [block["server"]["error_lines"] for block in blocks] == [{}] * len(blocks)
 
 
@@ -210,7 +210,7 @@ def test_a_site_is_asked_over_http_2_where_it_speaks_it(run_cli: RunCli, root: P
         assert spoken == {"hot": True, "cold": True, "memory": True, "other": False}
     without = write(root, http2.replace(" http2", ""))
     refused = run_cli("validate", without, "--against", twin(without), "--pairs", 1, "--http2")
-    assert (refused.returncode, "does not speak HTTP/2" in refused.stderr) == (4, True)
+    assert (refused.returncode, "does not offer HTTP/2" in refused.stderr) == (4, True)
 
 
 @pytest.mark.needs("openssl", "nginx-1.30")
@@ -242,7 +242,7 @@ def test_a_site_is_asked_over_http_3_and_over_each_protocol(run_cli: RunCli, roo
     )
     arguments = ("--pairs", 1, "--http3", "--nginx", newer, "--trust")
     refused = run_cli("validate", silent, "--against", twin(silent), *arguments)
-    assert (refused.returncode, "does not speak HTTP/3" in refused.stderr) == (4, True)
+    assert (refused.returncode, "does not offer HTTP/3" in refused.stderr) == (4, True)
 
 
 def test_a_site_writes_and_listens_inside_of_what_it_serves(run_cli: RunCli, root: Path) -> None:

@@ -174,4 +174,4 @@ def test_a_limit_that_refuses_is_named_and_never_hidden(case: Case) -> None:
     assert (server.read_errors, server.connections_exhausted) == (0, 0)
     assert hidden.causes[0].id != "nothing-found" or hidden.causes[0].confidence == "medium"
     assert "upstream failures" not in shown(hidden).split("error logs:")[1].splitlines()[0]
-    assert "has the level crit" in shown(hidden)
+    assert "has level crit" in shown(hidden)
