@@ -319,8 +319,8 @@ class Situation:
         Files that nobody counted leave the size unknown, unless the caches alone exceed memory.
         """
         data = self.workload.dataset
-        if data.bytes and data.provenance == "declared":  # of caches and files together
-            return Quantity("workload.dataset.bytes", data.bytes, "bytes", "declared")
+        if data.bytes and data.provenance in ("declared", "learnt"):  # caches and files together
+            return Quantity("workload.dataset.bytes", data.bytes, "bytes", data.provenance)
         if self.files_beside_bytes is not None and cached.value is not None:
             name = "size the caches may grow to, with the files beside them"
             value = cached.value + self.files_beside_bytes

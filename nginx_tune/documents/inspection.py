@@ -94,7 +94,7 @@ class DiskStepRun(Part, frozen=True, kw_only=True):
     read_bytes: int
     depth: int
     skipped: str = ""
-    """Why it was skipped."""
+    """The reason for skipping it."""
     seconds: float = 0.0
     reads: int = 0
     """Reads completed in the measured time."""

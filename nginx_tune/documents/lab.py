@@ -75,8 +75,8 @@ class DiskModel(Part, frozen=True, kw_only=True):
 DiskKind = Literal["limited", "modelled"]
 TopologyName = Literal["loopback", "link", "proxy"]
 Start = Literal["cold", "warm", "full"]
-"""What of a lab's data is in the page cache as a run starts: nothing, all, or as much as the
-memory limit allows, files taken at random."""
+"""Data of a lab in the page cache when a run starts: none, all, or as much as the memory limit
+allows, files taken at random."""
 
 
 class LabDisk(Part, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class LabDisk(Part, frozen=True, kw_only=True):
     room_bytes: AtMostBytes = 0
     """Of a writable disk: for what nginx writes, beside the data."""
     spare: bool = False
-    """Whether only settings that a variant forces use it: the site that is decided for lacks it."""
+    """True if only settings that a variant forces use it; the site itself lacks it."""
     dirty_bytes: AtMostBytes | None = None
     """Of a writable disk: how much of what was written to it may wait in memory before who writes
     more must wait for the disk, as at the end of any host's ``vm.dirty_bytes``. Null for the
@@ -172,7 +172,7 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     quota_cpus: AtMostNumber | None = None
     """CPUs' worth of time for nginx, by its cgroup; null for no limit."""
     cold_names: bool = False
-    """Whether the disks are mounted anew before each run, so that ``open()`` is cold too."""
+    """True if the disks are mounted again before each run, so that ``open()`` is cold too."""
     topology: TopologyName = "loopback"
     """``link``: clients in a network namespace of their own, behind ``link``; ``proxy``: nginx
     in front of ``origin``, its cache on the first disk that is writable."""

@@ -93,15 +93,15 @@ class LoggedPlace(Part, frozen=True, kw_only=True):
     server: str
     """Its server's first name; empty for none."""
     location: str
-    """As it stands in the configuration; empty for a server."""
+    """The location as the configuration writes it; empty for a server."""
     file: str
     line: int
     root: str | None = None
-    """Where its files lie, when it is one directory."""
+    """The directory of its files, where it is a single one."""
 
 
 class Configuration(Part, frozen=True, kw_only=True):
-    """What a configuration says of the places where requests are answered."""
+    """The places of a configuration where requests are answered."""
 
     servers: int
     places: list[LoggedPlace]
