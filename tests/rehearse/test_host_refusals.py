@@ -260,7 +260,10 @@ def test_nginx_takes_a_socket_file_over_that_it_listens_at(tmp_path: Path) -> No
         ]  # fmt: skip
         assert refused_here(tree(old), tree(new), [master]).refusals == []
         children = Path(f"/proc/{master}/task/{master}/children")
-        before = set(children.read_text().split())
+        for _ in range(500):  # nginx writes its pid before it starts a worker
+            if before := set(children.read_text().split()):
+                break
+            time.sleep(0.01)
         os.kill(master, signal.SIGHUP)
         for _ in range(500):  # until there is a new generation, or the log says why not
             if (
