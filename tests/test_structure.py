@@ -52,7 +52,7 @@ EDGES = {
     "nginx/reload": {"generation", "host_refusals", "logs", "workers"},
     "observe/window": {"moment", "observation", "watch", "watched"},
     "measure/load": {"probe", "target"},
-    "observe/inspect": {"disks", "inspection", "live_facts"},
+    "observe/inspect": {"disks", "live_facts"},
     "experiment": {
         "one_run", "held_clients", "inside", "rehearsing", "scratch_server", "session", "store",
         "survey", "trial",

@@ -45,7 +45,7 @@ from nginx_tune.nginx.lab.disks import evict
 from nginx_tune.nginx.lab.enclosure import STATE, Enclosure, own_file
 from nginx_tune.nginx.place import Door
 from nginx_tune.observe.connections import count_connections
-from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages, parse_error_log
+from nginx_tune.observe.parse_counters import ErrorLogCounts, logged_messages, parse_error_log
 from nginx_tune.observe.tracing import Means
 from nginx_tune.observe.window.moment import Subjects, disk_names
 from nginx_tune.observe.window.watch import ServerWatch

@@ -41,7 +41,7 @@ from nginx_tune.nginx.reload.generation import ask_before
 from nginx_tune.nginx.reload.logs import Logs
 from nginx_tune.nginx.reload.parse_reload import notable_lines
 from nginx_tune.nginx.reload.workers import Process, ReloadError, lives
-from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.observe.parse_counters import parse_error_log
 
 if TYPE_CHECKING:
     from typing_extensions import Self

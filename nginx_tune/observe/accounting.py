@@ -1,9 +1,8 @@
 """The kernel's accounts of processes: waits for block I/O, CPU of every thread, listen drops.
 
-Delay accounting counts only sleeps in ``io_schedule``: waiting for a page of a file is one, a
-metadata read of XFS or a call to an NFS server is not. Since 6.12 the count of a thread can jump by
-the uptime of the host (__block_task stamps the wrong thread), so what exceeds the time that passed
-is dropped.
+Delay accounting counts sleeps in ``io_schedule`` alone: a wait for a page of a file, but no
+metadata read of XFS and no call to an NFS server. Since 6.12 the count of a thread can jump by the
+uptime of the host (__block_task stamps the wrong thread), so more than the elapsed time is dropped.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _FAMILY_NAME = 2
 _GET = 1
 _OF_THREAD = 1
 _SLACK = 1.1
-"""A reading and the clock are not taken at the same instant."""
+"""Tolerance, since a reading and the clock are not taken at the same instant."""
 
 
 class DelayReading(NamedTuple):
-    """Seconds that each thread has waited since it started, at one moment."""
+    """The seconds that each thread has waited since its start, at one moment."""
 
     at: float
     """Monotonic clock."""
@@ -50,7 +49,7 @@ class DelayReading(NamedTuple):
 
 
 class BlockDelayMeter:
-    """Reads the delays of some threads: taskstats, else the 10-ms ticks of their stat file."""
+    """A reader of threads' delays: by taskstats, else by the 10-ms ticks of their stat files."""
 
     def __init__(self, threads: Sequence[int]) -> None:
         self._threads = list(threads)
@@ -59,7 +58,7 @@ class BlockDelayMeter:
         self.missing = self._choose()
 
     def _choose(self) -> Missing | None:
-        """Choose the method; Missing with the reason where there is none."""
+        """Choose the method; returns the reason where there is none."""
         try:
             switched_on = _SWITCH.read_text().strip() == "1"
         except OSError:
@@ -69,7 +68,7 @@ class BlockDelayMeter:
                 "kernel.task_delayacct is 0: sysctl kernel.task_delayacct=1, then reload nginx"
             )
         if not self._threads:
-            return Missing("no worker to ask about")
+            return Missing("there is no worker")
         try:
             self._taskstats = TaskStats()
             accounted = [self._taskstats.read(thread).accounted for thread in self._threads]
@@ -86,7 +85,7 @@ class BlockDelayMeter:
         return None
 
     def read(self) -> DelayReading:
-        """The delays now; threads that are gone are left out."""
+        """The delays now, without threads that are gone."""
         seconds = {}
         for thread in self._threads:
             try:
@@ -102,14 +101,14 @@ class BlockDelayMeter:
         return parse_block_io_ticks(stat) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
-        """End the conversation with the kernel."""
+        """Close the netlink socket."""
         if self._taskstats is not None:
             self._taskstats.close()
             self._taskstats = None
 
 
 def delay_between(before: DelayReading, after: DelayReading) -> dict[int, float | None]:
-    """Seconds of waiting by thread; None where the count jumped by more than the time allows."""
+    """The seconds waited by thread; None for a count that grew by more than the elapsed time."""
     most = (after.at - before.at) * _SLACK + 0.02
     waited: dict[int, float | None] = {}
     for thread, seconds in after.seconds.items():
@@ -120,7 +119,7 @@ def delay_between(before: DelayReading, after: DelayReading) -> dict[int, float 
 
 
 class TaskStats:
-    """A netlink socket that tells the delays of one thread (needs CAP_NET_ADMIN)."""
+    """A netlink socket for the delays of threads (needs CAP_NET_ADMIN)."""
 
     def __init__(self) -> None:
         """Errors: OSError when the kernel has no taskstats."""
@@ -138,7 +137,7 @@ class TaskStats:
             raise
 
     def read(self, thread: int) -> TaskDelay:
-        """Errors: OSError when the thread is gone or the right is missing."""
+        """The delays of a thread. Errors: OSError when it is gone or the right is missing."""
         wanted = _attribute(_OF_THREAD, struct.pack("=I", thread))
         try:
             return parse_task_delay(self._ask(self._family, _GET, wanted))
@@ -153,7 +152,7 @@ class TaskStats:
         return self._socket.recv(1 << 16)
 
     def close(self) -> None:
-        """End the conversation."""
+        """Close the socket."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -168,11 +167,10 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 
 def read_cpu_seconds(pid: int) -> float | None:
-    """CPU time of all threads that a process has now.
+    """The CPU time of a process's present threads; None when the process is gone.
 
-    Source: proc(5), /proc/PID/task/TID/schedstat, time on CPU in nanoseconds (clock ticks of
-    /proc/PID/stat are 10 ms, too coarse for a block of seconds). Threads that ended are not in
-    it; nginx keeps its pool threads until it exits.
+    Source: proc(5), /proc/PID/task/TID/schedstat, in nanoseconds; the clock ticks of /proc/PID/stat
+    (10 ms) are the fallback. Ended threads are not included; nginx keeps its pool threads.
     """
     total = 0
     try:
@@ -188,7 +186,7 @@ def read_cpu_seconds(pid: int) -> float | None:
 
 
 def read_children(pid: int) -> frozenset[int] | None:
-    """The processes that a process has started and that are still there.
+    """The living children of a process; None when they cannot be read.
 
     Source: proc_pid_task(5), children: with CONFIG_PROC_CHILDREN.
     """

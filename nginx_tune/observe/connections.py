@@ -1,7 +1,6 @@
-"""The connections of workers: how many each took and holds, and who waits for whom.
+"""The connections of workers: how many each served and holds, and who waits for whom.
 
-Clients that asked wait for nginx, and nginx waits for upstreams that it asked; sockets tell both
-(``parse_sock_diag``).
+Clients wait for nginx, and nginx for upstreams; the sockets show both (``parse_sock_diag``).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from nginx_tune.observe.parse_sock_diag import (
 
 LOG_NAME = "nginx_tune_connections"
 LOG_WORDS = ("$pid", " ", "$connection")
-"""Format of the log: a line a request; ``$connection`` numbers a server's connections."""
+"""Format of the log, a line for each request; ``$connection`` numbers a server's connections."""
 
 
 def count_connections(log: BinaryIO, *, start: int) -> dict[str, int]:
@@ -49,13 +48,13 @@ def count_connections(log: BinaryIO, *, start: int) -> dict[str, int]:
 
 
 _MOST_HELD_DESCRIPTORS = 200_000
-"""The most of all workers together that are looked at: about 2 µs each."""
+"""Descriptors of all workers that are read at most, at about 2 µs each."""
 
 
 def count_held(workers: Sequence[int], ports: AbstractSet[int]) -> dict[int, int] | None:
-    """Established connections to these ports by worker; None when it cannot be told.
+    """Established connections to these ports by worker; None when they cannot be read.
 
-    A connection that is still in the accept queue belongs to nobody and is not counted.
+    Connections in the accept queue belong to no worker and are not counted.
     """
     if not workers or not ports:
         return None
@@ -93,32 +92,32 @@ _STATES = 1 << ESTABLISHED | 1 << SYN_SENT | 1 << CLOSE_WAIT
 _WITH_INFO = 1 << (2 - 1)
 _SECONDS = 2.0
 _MOST_DESCRIPTORS = 20_000
-"""The most of all workers together in one look: about 2 µs each."""
+"""Descriptors of all workers in one sample at most, at about 2 µs each."""
 _MOST_SOCKETS = 50_000
-"""The most of the whole namespace."""
+"""Sockets of the whole namespace at most."""
 
 
 class WaitingLook(NamedTuple):
-    """One look at the connections of a server."""
+    """A sample of the connections of a server."""
 
     clients: int
     client_seconds: list[float]
-    """The time that each client that asked last has waited so far."""
+    """The time so far that each waiting client has waited."""
     sending: int
     """Clients that take no more of what is sent to them."""
     upstreams: int
     upstream_seconds: list[float]
-    """The time that each upstream that was asked last has not answered so far."""
+    """The time so far that nginx has waited for each upstream."""
     connecting: int
     connections: dict[int, int]
-    """TCP connections that each worker holds."""
+    """TCP connections by worker."""
     pool_threads: int = 0
     pool_busy: int = 0
-    """Threads of pools that are not asleep."""
+    """Pool threads that are not asleep."""
     round_trips: Mapping[int, float] = MappingProxyType({})
-    """Seconds to each client and back, by the inode of its connection (``tcpi_rtt``)."""
+    """Round-trip seconds of client connections by inode (``tcpi_rtt``)."""
     clients_unclear: Sequence[float] = ()
-    """The time of silence with each client of which nothing tells whether it waits."""
+    """The idle time of each client that may or may not wait."""
     upstreams_unclear: Sequence[float] = ()
 
 
@@ -128,10 +127,7 @@ def look_at_waiting(
     ports: AbstractSet[int],
     turns: TurnTaking | None = None,
 ) -> WaitingLook | Missing:
-    """See who waits now, among the connections of these workers.
-
-    ``turns`` holds what earlier looks saw of them.
-    """
+    """Sample the connections of these workers; ``turns`` has the results of earlier samples."""
     held: dict[int, set[int]] = {}
     left = _MOST_DESCRIPTORS
     for worker in workers:
@@ -160,26 +156,23 @@ def sort_waiting(
     ports: AbstractSet[int],
     turns: TurnTaking | None = None,
 ) -> WaitingLook:
-    """The sockets that workers hold, as clients and upstreams.
-
-    ``turns`` holds what earlier looks saw of them.
-    """
+    """The sockets of workers, sorted into clients and upstreams by the listening ``ports``."""
     ours = set().union(*held.values())
-    mine = [one for one in sockets if one.inode in ours]
-    clients = [one for one in mine if one.port in ports]
-    upstreams = [one for one in mine if one.port not in ports]
-    stuck = [_has_not_taken(one) for one in clients]
+    mine = [sock for sock in sockets if sock.inode in ours]
+    clients = [sock for sock in mine if sock.port in ports]
+    upstreams = [sock for sock in mine if sock.port not in ports]
+    stuck = [_has_not_taken(sock) for sock in clients]
     turns = TurnTaking() if turns is None else turns
     turns.begin_look()
     asked = [
-        (turns.waits(one, we_ask=False), one.received_ago_seconds or 0.0)
-        for one, is_stuck in zip(clients, stuck, strict=True)
+        (turns.waits(sock, we_ask=False), sock.received_ago_seconds or 0.0)
+        for sock, is_stuck in zip(clients, stuck, strict=True)
         if not is_stuck
     ]
     asking = [
-        (turns.waits(one, we_ask=True), one.sent_ago_seconds or 0.0)
-        for one in upstreams
-        if one.state == ESTABLISHED
+        (turns.waits(sock, we_ask=True), sock.sent_ago_seconds or 0.0)
+        for sock in upstreams
+        if sock.state == ESTABLISHED
     ]
     return WaitingLook(
         clients=len(clients),
@@ -189,48 +182,49 @@ def sort_waiting(
         upstreams=len(upstreams),
         upstream_seconds=[seconds for waits, seconds in asking if waits],
         upstreams_unclear=tuple(seconds for waits, seconds in asking if waits is None),
-        connecting=sum(one.state == SYN_SENT for one in upstreams),
+        connecting=sum(sock.state == SYN_SENT for sock in upstreams),
         connections={
-            worker: sum(one.inode in inodes for one in mine) for worker, inodes in held.items()
+            worker: sum(sock.inode in inodes for sock in mine) for worker, inodes in held.items()
         },
         round_trips={
-            one.inode: one.round_trip_seconds
-            for one in clients
-            if one.round_trip_seconds is not None and one.state == ESTABLISHED
+            sock.inode: sock.round_trip_seconds
+            for sock in clients
+            if sock.round_trip_seconds is not None and sock.state == ESTABLISHED
         },
     )
 
 
-def _has_not_taken(one: TcpSocket) -> bool:
-    """True when the other side, or the way to it, takes no more of what is sent.
+def _has_not_taken(sock: TcpSocket) -> bool:
+    """True when the peer, or the path to it, takes no more data.
 
-    What was sent and is not acknowledged yet may have been read long ago: acknowledgements wait
-    for company. So it counts only when one is overdue.
+    Unacknowledged bytes alone are no sign of it, since acknowledgements are delayed. They count
+    once an acknowledgement is overdue.
     """
-    if one.held_bytes is None:  # before Linux 4.6
-        return one.unsent_bytes > 0
-    if one.held_bytes or not one.unsent_bytes:
-        return one.held_bytes > 0
-    ago = one.sent_ago_seconds
-    return ago is None or ago > LATEST_ACK_SECONDS + 2 * (one.round_trip_seconds or 0.0)
+    if sock.held_bytes is None:  # before Linux 4.6
+        return sock.unsent_bytes > 0
+    if sock.held_bytes or not sock.unsent_bytes:
+        return sock.held_bytes > 0
+    ago = sock.sent_ago_seconds
+    return ago is None or ago > LATEST_ACK_SECONDS + 2 * (sock.round_trip_seconds or 0.0)
 
 
 def read_sockets() -> list[TcpSocket]:
     """The TCP connections of the caller's network namespace.
 
-    Errors: OSError when the kernel has no sock_diag, or there are too many.
+    Errors: OSError when the kernel has no sock_diag, or there are more than 50 000.
     """
     found: list[TcpSocket] = []
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as one:
-        one.settimeout(_SECONDS)
-        one.bind((0, 0))
+    kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+    with socket.socket(socket.AF_NETLINK, kind, _SOCK_DIAG) as link:
+        link.settimeout(_SECONDS)
+        link.bind((0, 0))
         for family in (socket.AF_INET, socket.AF_INET6):
             body = struct.pack("=BBBBI48x", family, socket.IPPROTO_TCP, _WITH_INFO, 0, _STATES)
-            one.send(struct.pack("=IHHII", 16 + len(body), _BY_FAMILY, _DUMP_REQUEST, 1, 0) + body)
+            link.send(struct.pack("=IHHII", 16 + len(body), _BY_FAMILY, _DUMP_REQUEST, 1, 0) + body)
             ended = False
             while not ended:
                 try:
-                    sockets, ended = parse_sockets(one.recv(1 << 18))
+                    sockets, ended = parse_sockets(link.recv(1 << 18))
                 except ValueError as error:
                     number = int(error.args[0])
                     raise OSError(number, os.strerror(number)) from None
@@ -241,7 +235,7 @@ def read_sockets() -> list[TcpSocket]:
 
 
 def _busy_pool_threads(worker: int) -> tuple[int, int]:
-    """Threads of a worker besides the main one, and how many of them are not asleep."""
+    """The number of a worker's threads without the main one, and of those not asleep."""
     total = busy = 0
     try:
         names = os.listdir(f"/proc/{worker}/task")  # noqa: PTH208

@@ -1,8 +1,7 @@
-"""The bpftrace program that counts loop turns, and what it says: JSON lines in, counters out; pure.
+"""The bpftrace program that counts loop turns, and the parser of its JSON lines; pure.
 
-At every mark the program prints ``mark NUMBER NANOSECONDS``, its maps, and ``done``. The maps
-are never cleared, so nothing is lost between two marks: the difference of two readings is what
-happened between them.
+At every mark the program prints ``mark NUMBER NANOSECONDS``, its maps, and ``done``. The maps are
+never cleared, so the difference of two readings is what happened between them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 from nginx_tune.observe.parse_turns import HALF_BITS, WAITS, Turn, TurnCounts, Wait
 
 _STATES: dict[Wait, int] = {"blocked": 2, "stopped": 4 | 8, "asleep": 1}
-"""Bits of ``prev_state``, as include/linux/sched.h reports them; without any it was preempted."""
+"""Bits of ``prev_state`` (include/linux/sched.h); without any the thread was preempted."""
 _WHY = {wait: number for number, wait in enumerate(WAITS, 1)}
 WHY: dict[int, Wait] = {number: wait for wait, number in _WHY.items()}
 _PRINTED = (
@@ -26,7 +25,7 @@ _PRINTED = (
 
 
 def turns_program(threads: Sequence[int], enters: Sequence[str]) -> str:
-    """The program; thread ids are those of the initial namespace."""
+    """The text of the program; thread ids are those of the initial namespace."""
     entering = ", ".join(f"tracepoint:syscalls:{name}" for name in enters)
     leaving = entering.replace("sys_enter", "sys_exit")
     known = " ".join(f"@main[(uint64){thread}] = (uint64)1;" for thread in threads)
@@ -91,9 +90,9 @@ tracepoint:sched:sched_switch /@off[(uint64)args->next_pid]/ {{
 
 
 def answer_marks(*maps: str) -> str:
-    """The probes that print some maps at every mark, and end the program.
+    """The probes that print these maps at every mark, and end the program.
 
-    Nothing may delete keys of these maps: a key that goes while it is printed is an error.
+    No key of these maps may be deleted: bpftrace fails on one that goes while it is printed.
     """
     printing = " ".join(f"print({name});" for name in maps)
     return f"""
@@ -107,8 +106,8 @@ tracepoint:syscalls:sys_enter_getpgid /args->pid == END_MARK/ {{ exit(); }}
 def count_value(name: str) -> str:
     """Statements that count ``$ns`` in a map.
 
-    The counter is computed as HdrHistogram computes it: the position of the highest bit, and as
-    many bits below it as the precision asks for.
+    The key is HdrHistogram's index of the counter: the position of the highest bit, and as many
+    bits below it as the precision needs.
     """
     halves = "\n".join(
         f"  if ($rest >= (uint64){1 << bits}) {{ $shift = $shift + (uint64){bits}; "
@@ -124,11 +123,11 @@ def count_value(name: str) -> str:
 
 
 _SQUARE_UNIT = 1000**2
-"""The program adds square microseconds, which stay far from the end of 64 bits."""
+"""The program adds square microseconds, which fit into 64 bits."""
 
 
 class MarkReading(NamedTuple):
-    """All maps at one mark."""
+    """The maps at a mark."""
 
     mark: int
     at_seconds: float
@@ -137,7 +136,7 @@ class MarkReading(NamedTuple):
 
 
 def parse_readings(lines: Iterable[str]) -> list[MarkReading]:
-    """The complete readings; other output, and a reading cut short, is passed over."""
+    """The complete readings; other output and a truncated reading are skipped."""
     readings = []
     maps: dict[str, dict[str, int]] | None = None
     mark, at = 0, 0.0
@@ -161,20 +160,22 @@ def parse_readings(lines: Iterable[str]) -> list[MarkReading]:
 
 
 def is_word(line: str, word: str) -> bool:
-    """True for a line that is just that word, printed by the program."""
+    """True for a line in which the program printed only that word."""
     return _decode(line) == ("printf", f"{word}\n")
 
 
 def _decode(line: str) -> tuple[str, Any]:
     try:
-        said = json.loads(line)
+        message = json.loads(line)
     except ValueError:
         return "", None
-    return (str(said.get("type")), said.get("data")) if isinstance(said, dict) else ("", None)
+    if not isinstance(message, dict):
+        return "", None
+    return str(message.get("type")), message.get("data")
 
 
 def value_counts(reading: MarkReading) -> Counter[int]:
-    """The counts of ``@values``, by nanoseconds."""
+    """The counts of ``@values`` by nanoseconds."""
     return Counter({_nanoseconds(key): n for key, n in _numbers(reading, "@values").items()})
 
 
@@ -195,11 +196,11 @@ def turn_counts(reading: MarkReading) -> TurnCounts:
 def add_open_turns(
     counts: TurnCounts, reading: MarkReading, silent: Mapping[int, Wait | None]
 ) -> None:
-    """Count the turn that each thread was in at a mark, at its age.
+    """Count the turn that each thread is in at a mark, with its age so far.
 
-    ``silent`` are the threads that are in a turn by the system call they are in, and what holds
-    them: one that never left or entered epoll_wait was in the same turn since tracing began, and
-    one that never left or got a CPU either was held since then.
+    ``silent`` maps threads that a system call shows to be in a turn to their wait. One that never
+    left or entered epoll_wait has been in the same turn since tracing began; if it never left or
+    got a CPU either, it has waited since then.
     """
     now = round(reading.at_seconds * 1e9)
     began = reading.maps.get("@began", {}).get("", now)
@@ -221,7 +222,7 @@ def add_open_turns(
 
 
 def _under_way(reading: MarkReading, thread: int, now: int) -> dict[Wait, int]:
-    """The wait that a thread is in, which may have two parts."""
+    """The wait that a thread is in, with its time in the run queue apart."""
     off, why, woken = (_numbers(reading, f"@{m}").get(thread, 0) for m in ("off", "why", "woken"))
     wait = WHY.get(why)
     if not off or wait is None:
@@ -237,7 +238,7 @@ def _numbers(reading: MarkReading, name: str) -> dict[int, int]:
 
 
 def _nanoseconds(index: int) -> int:
-    """The middle of a counter's values: the inverse of the index that the program computes."""
+    """The middle value of a counter, by its index in the program."""
     shift = max((index >> HALF_BITS) - 1, 0)
     position = index - (shift << HALF_BITS)
     return (position << shift) + ((1 << shift) >> 1)

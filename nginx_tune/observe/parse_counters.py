@@ -1,8 +1,9 @@
-"""Counters of disks, memory and threads, and of stub_status; pure, text in, numbers out.
+"""Counters of disks, memory, threads, stub_status and error logs; pure.
 
-Beside the files of /proc these are the delay accounting of a thread (taskstats, by netlink) and
-the samples of the kernel's profiler, with the memory map that says whose code ran.
-Source: proc(5); include/uapi/linux/taskstats.h; perf_event_open(2).
+Text of /proc, taskstats messages of netlink (delay accounting), samples of the kernel's profiler
+with the memory map that names their code, and lines of error logs.
+Source: proc(5); include/uapi/linux/taskstats.h; perf_event_open(2); ngx_log_error_core and
+ngx_http_log_error, with the messages of ``documents/log_messages.py``.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import bisect
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
+
+from nginx_tune.documents.log_messages import LOG_MESSAGES, MESSAGES_BY_ID, LoggedMessage
 
 _SECTOR_BYTES = 512
 _MOST_DISK_FIELDS = 14
 
 
 class DiskCounters(NamedTuple):
-    """One line of /proc/diskstats, since the disk came up."""
+    """A line of /proc/diskstats: totals since the disk came up."""
 
     reads: int
     read_bytes: int
@@ -26,14 +31,14 @@ class DiskCounters(NamedTuple):
     in_flight: int
     busy_milliseconds: int
     queue_milliseconds: int
-    """Requests under way times milliseconds."""
+    """Milliseconds weighted by the requests in flight."""
     writes: int = 0
     write_bytes: int = 0
     write_milliseconds: int = 0
 
 
 def parse_diskstats(text: str) -> dict[str, DiskCounters]:
-    """The counters by disk; lines of another form are passed over.
+    """The counters by disk; lines of another form are skipped.
 
     Source: Documentation/admin-guide/iostats.rst.
     """
@@ -71,7 +76,7 @@ def parse_refaults(text: str) -> int | None:
 
 
 class Scheduling(NamedTuple):
-    """The scheduler's account of one thread since it started."""
+    """The scheduler's times of a thread since its start."""
 
     cpu_seconds: float
     run_queue_seconds: float
@@ -122,7 +127,7 @@ def parse_stub_status(text: str) -> StatusCounters | None:
 
 
 class ThreadCpu(NamedTuple):
-    """A thread's CPU time in clock ticks, and its faults, of /proc/PID/task/TID/stat."""
+    """A thread's CPU time in clock ticks and its major faults, from /proc/PID/task/TID/stat."""
 
     user: int
     system: int
@@ -130,7 +135,7 @@ class ThreadCpu(NamedTuple):
 
 
 def parse_thread_cpu(text: str) -> ThreadCpu | None:
-    """User and system time of a thread, and page faults that had to read.
+    """User and system time of a thread, and its page faults that had to read.
 
     Source: proc(5), fields 12, 14 and 15.
     """
@@ -141,7 +146,7 @@ def parse_thread_cpu(text: str) -> ThreadCpu | None:
 
 
 def parse_swapped_in(text: str) -> int | None:
-    """Pages read back from swap, of the whole host (``pswpin`` of /proc/vmstat)."""
+    """Pages that the host read back from swap (``pswpin`` of /proc/vmstat)."""
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "pswpin" and value.isdecimal():
@@ -161,7 +166,7 @@ def parse_load_average(text: str) -> float | None:
 
 
 def parse_virtual_bytes(text: str) -> int | None:
-    """Size of the address space from /proc/PID/status.
+    """The size of the address space, from /proc/PID/status.
 
     Source: task_mem in fs/proc/task_mmu.c; a process that ends has none.
     """
@@ -189,23 +194,23 @@ _BLKIO_OFFSET = 32
 """blkio_count and blkio_delay_total, there since version 1."""
 _WPCOPY_OFFSET = 400
 _WPCOPY_VERSION = 13
-"""wpcopy_count: copies of pages shared by fork. A forked process cannot do without."""
+"""wpcopy_count: copies of pages after fork, never zero for a forked process that is accounted."""
 
 _STAT_BLKIO_TICKS = 39
 """Field 42 of /proc/PID/stat, counted from the state (field 3) as 0."""
 
 
 class TaskDelay(NamedTuple):
-    """The waits of one thread since it started."""
+    """The block-I/O waits of a thread since its start."""
 
     version: int
     block_io_count: int
     block_io_nanoseconds: int
     accounted: bool | None
-    """False when the kernel does not count for this thread at all; None where it cannot be told.
+    """False when the kernel does not account for this thread; None where that is unknown.
 
-    Accounting is decided when a thread starts; one that is older than the switch reads zero for
-    ever (delayacct_tsk_init).
+    The kernel decides at the start of a thread; one that is older than the switch stays at zero
+    (delayacct_tsk_init).
     """
 
 
@@ -220,7 +225,7 @@ class NetlinkRefusal(Exception):  # noqa: N818  # the kernel's answer, not a fau
 def parse_family(message: bytes) -> int:
     """The id of a generic netlink family, from the answer to CTRL_CMD_GETFAMILY.
 
-    Errors: NetlinkRefusal with the kernel's errno, ValueError for what is no such answer.
+    Errors: NetlinkRefusal with the kernel's errno, ValueError for any other message.
     """
     for kind, value in _attributes(_payload(message)):
         if kind == _FAMILY_ID and len(value) >= 2:  # noqa: PLR2004  # a u16
@@ -231,9 +236,9 @@ def parse_family(message: bytes) -> int:
 def parse_task_delay(message: bytes) -> TaskDelay:
     """The delays in the answer to TASKSTATS_CMD_GET for one thread.
 
-    Errors: NetlinkRefusal with the kernel's errno, ValueError for what is no such answer.
-    Source: include/uapi/linux/taskstats.h; fields are only ever added at the end, so a length
-            and a version say what is there.
+    Errors: NetlinkRefusal with the kernel's errno, ValueError for any other message.
+    Source: include/uapi/linux/taskstats.h; fields are only added at the end, so length and version
+            show which are there.
     """
     for kind, value in _attributes(_payload(message)):
         if kind == _AGGREGATE_OF_PID:
@@ -255,9 +260,9 @@ def _task_delay(stats: bytes) -> TaskDelay:
 
 
 def parse_block_io_ticks(stat: str) -> int:
-    """Clock ticks that the thread of a ``/proc/PID/task/TID/stat`` waited for block I/O.
+    """Clock ticks that a thread waited for block I/O, from /proc/PID/task/TID/stat.
 
-    Errors: ValueError for what is no such file.
+    Errors: ValueError for another file.
     """
     fields = stat.rpartition(")")[2].split()
     if len(fields) <= _STAT_BLKIO_TICKS:
@@ -275,7 +280,7 @@ def _payload(message: bytes) -> bytes:
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and value of each attribute; what is cut short ends it."""
+    """The kind and value of each attribute, up to one that is cut short."""
     position = 0
     while position + _ATTRIBUTE.size <= len(data):
         length, kind = _ATTRIBUTE.unpack_from(data, position)
@@ -295,20 +300,20 @@ _SUFFIX = re.compile(r"\.so(?:\.[0-9.]+)?$")
 
 KERNEL = "kernel"
 GENERATED = "generated code"
-"""Code of LuaJIT, or of PCRE's compiler of expressions: memory without a file."""
+"""Code in memory without a file: LuaJIT's, or PCRE's compiled expressions."""
 UNKNOWN = "unknown"
 
 
 class Samples(NamedTuple):
-    """The contents of a stretch of the ring buffer."""
+    """The samples in a part of the ring buffer."""
 
     kernel: int
     addresses: list[int]
-    """Addresses of instructions outside the kernel."""
+    """Instruction addresses outside the kernel."""
 
 
 def parse_samples(data: bytes) -> Samples:
-    """The samples of a stretch of whole records; other records are passed over."""
+    """The samples among whole records of the ring buffer."""
     kernel, addresses, at = 0, [], 0
     while at + _RECORD_HEADER.size <= len(data):
         kind, mode, size = _RECORD_HEADER.unpack_from(data, at)
@@ -324,7 +329,7 @@ def parse_samples(data: bytes) -> Samples:
 
 
 class CodeMap:
-    """The memory map of a process: the file or other memory that an address belongs to."""
+    """The memory map of a process, which names the code at an address."""
 
     def __init__(self, maps: str) -> None:
         ranges = sorted(_ranges(maps.splitlines()))
@@ -332,7 +337,7 @@ class CodeMap:
         self._ranges = ranges
 
     def name_of(self, address: int) -> str:
-        """``libz``, ``nginx``, ``ngx_http_lua_module``; ``generated code`` for memory of none."""
+        """The library, program or module at an address (``libz``), or ``generated code``."""
         place = bisect.bisect_right(self._starts, address) - 1
         if place < 0 or address >= self._ranges[place][1]:
             return UNKNOWN
@@ -360,3 +365,78 @@ def _name(path: str) -> str:
     if ".so" in base:
         return _VERSION.sub("", _SUFFIX.sub("", base))
     return base if not base.startswith(("zero", "memfd")) else GENERATED
+
+
+_LINE = re.compile(
+    rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] (?:\d+#\d+: )?(?:\*\d+ )?(.*)", re.DOTALL
+)
+_FAILED = re.compile(r"\bfailed \((\d{1,3}): ")
+_BY_ERROR = {error: message.id for message in LOG_MESSAGES for error in message.errors}
+_PATTERNS = [(known.id, re.compile(known.pattern)) for known in LOG_MESSAGES if known.pattern]
+_MOST_KNOWN = 1 << 14
+"""Messages whose meaning is cached; the frequent ones are few."""
+MOST_MESSAGES = 64
+"""Messages in a document at most: each upstream's address makes its own."""
+_NONE = MappingProxyType[tuple[str, str], int]({})
+
+
+class ErrorLogCounts(NamedTuple):
+    """Lines of error logs by level and by message."""
+
+    levels: Mapping[str, int] = MappingProxyType({})
+    messages: Mapping[tuple[str, str], int] = _NONE
+    """Lines by the id of a message and its subject, such as a zone's name."""
+
+    def count(self, field: str) -> int:
+        """The lines that add to a counter of ``ServerMeasurement``."""
+        return sum(
+            n for (id_, _), n in self.messages.items() if field in MESSAGES_BY_ID[id_].counts
+        )
+
+    def by_name(self, field: str) -> dict[str, int]:
+        """The same by subject: the pool, or the limit in the line."""
+        found: Counter[str] = Counter()
+        for (id_, name), n in self.messages.items():
+            if field in MESSAGES_BY_ID[id_].counts:
+                found[name] += n
+        return dict(sorted(found.items()))
+
+
+def logged_messages(counts: ErrorLogCounts) -> list[LoggedMessage]:
+    """The known messages that occurred, the most frequent first."""
+    found = sorted(counts.messages.items(), key=lambda item: (-item[1], item[0]))
+    return [LoggedMessage(id=id_, name=name, lines=n) for (id_, name), n in found[:MOST_MESSAGES]]
+
+
+def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
+    """The counts over an error log; other lines than nginx's are skipped."""
+    levels: Counter[str] = Counter()
+    messages: Counter[tuple[str, str]] = Counter()
+    known: dict[bytes, tuple[str, str] | None] = {}
+    for line in lines:
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        levels[found[1].decode("ascii", "replace")] += 1
+        # The client controls the text that nginx adds about the request.
+        message = found[2].partition(b", client: ")[0].rstrip()
+        if message not in known:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            known[message] = _meaning(message.decode("utf-8", "replace"))
+        meaning = known[message]
+        if meaning is not None:
+            messages[meaning] += 1
+    return ErrorLogCounts(dict(sorted(levels.items())), dict(sorted(messages.items())))
+
+
+def _meaning(message: str) -> tuple[str, str] | None:
+    errors = _FAILED.findall(message)
+    # The last match: a file name before the reason may look like one.
+    if errors and int(errors[-1]) in _BY_ERROR:
+        return _BY_ERROR[int(errors[-1])], ""
+    for id_, pattern in _PATTERNS:
+        found = pattern.match(message)
+        if found is not None:
+            return id_, found.groupdict().get("name") or ""
+    return None

@@ -1,9 +1,9 @@
-"""TCP sockets as sock_diag tells them, and which side of each spoke last; pure.
+"""TCP sockets from the answers of sock_diag, and which side of each waits; pure.
 
-The side that spoke last is found by how long ago each got and sent data, and by who acknowledged:
-whether an answer is waited for follows from it (``TurnTaking``).
+The side that sent last waits for an answer. ``TurnTaking`` finds it from the times of the last
+data in each direction and from acknowledgements.
 Source: include/uapi/linux/inet_diag.h (inet_diag_msg), include/uapi/linux/tcp.h (tcp_info);
-fields are only ever added at the end.
+new fields are only added at the end.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ ESTABLISHED, SYN_SENT, CLOSE_WAIT = 1, 2, 8
 
 
 class Segments(NamedTuple):
-    """Segments of a connection since its beginning."""
+    """Segments of a connection since it was opened."""
 
     pure_received: int
-    """Without data: acknowledgements, mostly."""
+    """Segments without data, mostly acknowledgements."""
     pure_sent: int
     data_received: int
     data_sent: int
 
     def minus(self, earlier: Segments) -> Segments:
-        """Those that came and went since."""
+        """The segments since an earlier count."""
         return Segments(*(now - before for now, before in zip(self, earlier, strict=True)))
 
 
 class TcpSocket(NamedTuple):
-    """One connection of a network namespace."""
+    """A connection of a network namespace."""
 
     state: int
     port: int
@@ -60,32 +60,31 @@ class TcpSocket(NamedTuple):
     inode: int
     """0 while it waits to be accepted."""
     unsent_bytes: int
-    """Sent by the program and not acknowledged yet."""
+    """Written by the program and not acknowledged yet."""
     sent_ago_seconds: float | None
     received_ago_seconds: float | None
-    """Since data came last; both count from the connection's begin before there was any."""
+    """Time since the last data in each direction; since the start of the connection before any."""
     has_sent: bool = True
     has_received: bool = True
-    """Some data went, or came, at all."""
     round_trip_seconds: float | None = None
-    """Smoothed, as the kernel has it; null before it has measured any."""
+    """The smoothed round-trip time (``tcpi_rtt``); null before the first measurement."""
     acked_ago_seconds: float | None = None
-    """Since an acknowledgement came last, with data or without."""
+    """Time since the last acknowledgement, with or without data."""
     held_bytes: int | None = None
-    """The part of ``unsent_bytes`` that has not gone out at all: the other side takes no more."""
+    """The part of ``unsent_bytes`` that was never sent, since the peer takes no more."""
     segments: Segments | None = None
     acked_bytes: int = 0
     received_bytes: int = 0
 
     def asked_bytes(self, *, we_ask: bool) -> int:
-        """The bytes that the asking side has sent so far."""
+        """Bytes sent so far by the side that sends requests."""
         return self.acked_bytes if we_ask else self.received_bytes
 
 
 def parse_sockets(data: bytes) -> tuple[list[TcpSocket], bool]:
-    """The sockets in one answer, and whether it was the last.
+    """The sockets of one answer, and True at the end of the dump.
 
-    Errors: ValueError with the kernel's errno when it refused.
+    Errors: ValueError with the kernel's errno when it refuses the request.
     """
     sockets: list[TcpSocket] = []
     for kind, payload in _messages(data):
@@ -125,23 +124,23 @@ def _socket(payload: bytes) -> TcpSocket:
 
 
 def _with_info(plain: TcpSocket, info: bytes) -> TcpSocket:
-    """With what tcp_info has; older kernels have less of it."""
+    """The socket with the fields of tcp_info; older kernels have fewer."""
 
     def seconds(at: int) -> float:
         return float(_MILLISECONDS.unpack_from(info, at)[0]) / 1000
 
-    one = plain._replace(
+    sock = plain._replace(
         sent_ago_seconds=seconds(_LAST_DATA_SENT), received_ago_seconds=seconds(_LAST_DATA_RECEIVED)
     )
     if len(info) >= _ROUND_TRIP + 4:
         micros = _MICROSECONDS.unpack_from(info, _ROUND_TRIP)[0]
-        one = one._replace(
+        sock = sock._replace(
             acked_ago_seconds=seconds(_LAST_ACK_RECEIVED), round_trip_seconds=micros / 1e6 or None
         )
     if len(info) >= _BYTES_RECEIVED + _BYTES.size:
         acked = max(0, _BYTES.unpack_from(info, _BYTES_ACKED)[0] - _SYN)
         received = _BYTES.unpack_from(info, _BYTES_RECEIVED)[0]
-        one = one._replace(
+        sock = sock._replace(
             has_sent=acked > 0,
             has_received=received > 0,
             acked_bytes=acked,
@@ -149,10 +148,10 @@ def _with_info(plain: TcpSocket, info: bytes) -> TcpSocket:
         )
     if len(info) >= _SEGMENTS_AT + _SEGMENTS.size:
         out, came, held, _, data_in, data_out = _SEGMENTS.unpack_from(info, _SEGMENTS_AT)
-        one = one._replace(
+        sock = sock._replace(
             held_bytes=held, segments=Segments(came - data_in, out - data_out, data_in, data_out)
         )
-    return one
+    return sock
 
 
 _ESTABLISHED = "01"
@@ -160,7 +159,7 @@ _INODE = 9
 
 
 def parse_established(text: str, ports: AbstractSet[int]) -> set[int]:
-    """Inodes of the established sockets whose own port is one of these.
+    """Inodes of the established sockets with one of these local ports.
 
     Source: proc(5), /proc/net/tcp; addresses are in hexadecimal.
     """
@@ -176,17 +175,17 @@ def parse_established(text: str, ports: AbstractSet[int]) -> set[int]:
 
 
 _CLOCK_SECONDS = 0.0055
-"""Times of sockets are told in whole ticks of the kernel's clock, of 4 ms mostly."""
+"""Resolution of the times of sockets: the kernel counts whole ticks, mostly of 4 ms."""
 _SHORT_SECONDS = 0.02
-"""A silence that may end in the next moment says nothing of either side."""
+"""An idle time that is too short to conclude from."""
 LATEST_ACK_SECONDS = 0.25
-"""The longest delay of an acknowledgement, and some more; the way there and back comes on top."""
+"""The longest delay of an acknowledgement with a margin, without the round trip."""
 _LARGEST_ASK_BYTES = 1200
-"""The most of a segment on average: more are uploads, which are acknowledged as they come."""
+"""Mean bytes of a request's segment; larger ones are uploads, acknowledged as they arrive."""
 _MOSTLY = 0.5
 _SEVERAL = 1.5
 _AT_FIRST = Segments(pure_received=3, pure_sent=2, data_received=1, data_sent=1)
-"""Segments of the handshake and the first request, with what a new connection acknowledges fast."""
+"""Segments of the handshake and the first request; a new connection acknowledges at once."""
 
 
 class _Seen(NamedTuple):
@@ -195,56 +194,51 @@ class _Seen(NamedTuple):
 
 
 class TurnTaking:
-    """The state of each connection as earlier looks saw it."""
+    """The side of each connection that waits, judged with the results of the previous sample."""
 
     def __init__(self) -> None:
         self._before: dict[int, _Seen] = {}
         self._now: dict[int, _Seen] = {}
 
     def begin_look(self) -> None:
-        """Begin a look: what is not seen again is gone."""
+        """Begin a sample; connections that it does not find are forgotten."""
         self._before, self._now = self._now, {}
 
-    def waits(self, one: TcpSocket, *, we_ask: bool) -> bool | None:
-        """True when the asking side waits for the answer; None where nothing tells.
+    def waits(self, sock: TcpSocket, *, we_ask: bool) -> bool | None:
+        """True when the requesting side waits for an answer; None where that is unclear.
 
-        With ``we_ask`` nginx is the one that asks, else the one that answers.
+        With ``we_ask`` nginx is the requesting side (an upstream connection).
         """
-        found = _by_times(one, we_ask=we_ask)
+        found = _by_times(sock, we_ask=we_ask)
         if found is None:
-            before = self._before.get(one.inode)
-            found = _by_acknowledgements(one, before, we_ask=we_ask)
-        self._now[one.inode] = _Seen(one.segments, found)
-        if found is None and _silence(one) <= _SHORT_SECONDS:
-            return False
-        return found
+            before = self._before.get(sock.inode)
+            found = _by_acknowledgements(sock, before, we_ask=we_ask)
+        self._now[sock.inode] = _Seen(sock.segments, found)
+        idle = min(sock.sent_ago_seconds or 0.0, sock.received_ago_seconds or 0.0)
+        return False if found is None and idle <= _SHORT_SECONDS else found
 
 
-def _silence(one: TcpSocket) -> float:
-    return min(one.sent_ago_seconds or 0.0, one.received_ago_seconds or 0.0)
-
-
-def _by_times(one: TcpSocket, *, we_ask: bool) -> bool | None:
-    """Judge by the times of the last data each way and of the last acknowledgement."""
-    sent, received, acked = one.sent_ago_seconds, one.received_ago_seconds, one.acked_ago_seconds
+def _by_times(sock: TcpSocket, *, we_ask: bool) -> bool | None:
+    """The verdict from the times of the last data each way and of the last acknowledgement."""
+    sent, received, acked = sock.sent_ago_seconds, sock.received_ago_seconds, sock.acked_ago_seconds
     if sent is None or received is None:
         return False
-    # The first request may go in the tick of the handshake: then the bytes tell.
-    if not one.has_sent or not one.has_received:
-        return one.has_sent is we_ask and one.has_received is not we_ask
+    # The first request may leave in the tick of the handshake, so the byte counts decide.
+    if not sock.has_sent or not sock.has_received:
+        return sock.has_sent is we_ask and sock.has_received is not we_ask
     if abs(sent - received) > _CLOCK_SECONDS:
         return (sent < received) is we_ask
-    if one.unsent_bytes:
-        return we_ask  # What came after it would have acknowledged it.
-    latest = LATEST_ACK_SECONDS + 2 * (one.round_trip_seconds or 0.0)
+    if sock.unsent_bytes:
+        return we_ask  # Data received after it would have acknowledged it.
+    latest = LATEST_ACK_SECONDS + 2 * (sock.round_trip_seconds or 0.0)
     if acked is not None and _CLOCK_SECONDS < received - acked <= latest:
-        return we_ask  # What was sent last was acknowledged after what came last.
+        return we_ask  # The last data sent was acknowledged after the last data received.
     return None
 
 
-def _by_acknowledgements(one: TcpSocket, before: _Seen | None, *, we_ask: bool) -> bool | None:
-    """Judge by segments that only acknowledge, since the look before or since the beginning."""
-    now = one.segments
+def _by_acknowledgements(sock: TcpSocket, before: _Seen | None, *, we_ask: bool) -> bool | None:
+    """The verdict from bare acknowledgements since the previous sample or the handshake."""
+    now = sock.segments
     if now is None:
         return None
     known = before.segments if before is not None else _AT_FIRST
@@ -256,15 +250,15 @@ def _by_acknowledgements(one: TcpSocket, before: _Seen | None, *, we_ask: bool) 
         else (grown.data_received, grown.pure_sent, grown.pure_received)
     )
     if before is not None and not grown.data_sent and not grown.data_received:
-        # Nothing was said since: only the acknowledgement of what was said last may have come.
+        # No data since: only the acknowledgement of the last data may have come.
         return before.waits if by_answerer == by_asker else by_answerer > by_asker
-    sent_bytes = one.asked_bytes(we_ask=we_ask)
+    sent_bytes = sock.asked_bytes(we_ask=we_ask)
     if sent_bytes > _LARGEST_ASK_BYTES * max(1, now.data_sent if we_ask else now.data_received):
         return None
     if bool(by_answerer) is not bool(by_asker):
         return bool(by_answerer)
-    # What was answered within a tick was not acknowledged apart, so that one is missing where the
-    # last was. Answers of several segments are acknowledged as they come, and tell less.
+    # An answer within a tick carries the acknowledgement, so the last bare one is missing.
+    # Answers of several segments are acknowledged as they arrive, and are weaker evidence.
     answers = grown.data_received if we_ask else grown.data_sent
     if by_answerer >= asks and (by_asker < asks or answers >= _SEVERAL * asks):
         return True

@@ -1,8 +1,8 @@
-"""Event-loop turns and calls of main threads: counted, and read from a tracefs pipe; pure.
+"""Event-loop turns and calls of main threads, and the parser of tracefs lines; pure.
 
-Turns are counted alike, whoever traces them (``TurnCounts``). The lines of a pipe of tracefs become
-turns (``TurnReader``), or calls of open() and rename() (``OpenReader``); /proc/PID/syscall says
-what call a thread is in at one moment (``parse_call``).
+``TurnCounts`` holds turns, whichever tracer counted them. ``TurnReader`` reads turns from the lines
+of a tracefs pipe, ``OpenReader`` calls of open() and rename(), and ``parse_call`` the call that a
+thread is in from /proc/PID/syscall.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, get_args
 
 HALF_BITS = 7
-"""``2 ** HALF_BITS`` counters per doubling: a turn is known within 0.8 %."""
+"""``2 ** HALF_BITS`` counters per doubling: turns are exact to 0.8 %."""
 Wait = Literal["blocked", "queued", "asleep", "stopped"]
-"""The wait that keeps a turn from computing: state D (a disk, mostly), no CPU though ready to run,
-an interruptible sleep in a call of its own, a signal or a debugger that stopped it."""
+"""The reason why a turn does not compute: blocked in state D (mostly on a disk), queued for a CPU,
+asleep in an interruptible call of its own, stopped by a signal or a debugger.
+"""
 WAITS: tuple[Wait, ...] = get_args(Wait)
 WAIT_BY_STATE: dict[str, Wait] = {"D": "blocked", "S": "asleep", "T": "stopped", "t": "stopped"}
-"""Waits by the letter of a state; a thread in ``R`` runs, or was taken off its CPU."""
+"""The waits by a state's letter; a thread in ``R`` runs or was preempted."""
 
 
 @dataclass
 class TurnCounts:
-    """Turns of some threads over some time; threads by the ids that the kernel itself uses."""
+    """The turns of threads over a time; threads by the kernel's ids."""
 
     values: Counter[int] = field(default_factory=Counter)
     """Number of turns by nanoseconds."""
@@ -34,31 +35,32 @@ class TurnCounts:
     busy: Counter[int] = field(default_factory=Counter)
     """Nanoseconds inside turns by thread."""
     blocked: Counter[int] = field(default_factory=Counter)
-    """Nanoseconds of these in state D."""
+    """Nanoseconds in state D inside turns, by thread; the other waits likewise."""
     queued: Counter[int] = field(default_factory=Counter)
     asleep: Counter[int] = field(default_factory=Counter)
     stopped: Counter[int] = field(default_factory=Counter)
     squares: Counter[str] = field(default_factory=Counter)
-    """Sums over turns of their length times a part of it, in square nanoseconds: ``all`` of the
-    whole turn, and of each wait. An arrival meets a turn in proportion to its length, and the
-    parts of a turn share the time that it then waits."""
+    """Sums over turns of their length times the length of a part, in square nanoseconds: ``all``
+    for the whole turn, and each wait. An arrival meets a turn in proportion to its length, and the
+    parts share the time that it then waits.
+    """
     bounds: Counter[int] = field(default_factory=Counter)
-    """Those of ``values`` that are lower bounds: turns whose begin or end was not seen."""
+    """The lower bounds among ``values``: turns whose start or end was not traced."""
     traced_seconds: float = 0.0
 
     def add(self, other: TurnCounts) -> None:
-        """Count another stretch of time too."""
+        """Add another interval."""
         for name in _COUNTERS:
             getattr(self, name).update(getattr(other, name))
         self.traced_seconds += other.traced_seconds
 
     def since(self, earlier: TurnCounts) -> TurnCounts:
-        """The counts after an earlier reading of the same counters."""
+        """The counts since an earlier reading of the same counters."""
         counters = {name: getattr(self, name) - getattr(earlier, name) for name in _COUNTERS}
         return TurnCounts(**counters, traced_seconds=self.traced_seconds - earlier.traced_seconds)
 
     def count(self, thread: int, turn: Turn, *, is_bound: bool = False) -> None:
-        """Count one turn; its waits are counted as they end, so only their squares are new."""
+        """Count a turn; its waits were counted as they ended, so only the squares are new."""
         self.values[turn.nanoseconds] += 1
         self.turns[thread] += 1
         self.busy[thread] += turn.nanoseconds
@@ -74,11 +76,11 @@ _COUNTERS = ("values", "turns", "busy", *WAITS, "squares", "bounds")
 
 @dataclass
 class Turn:
-    """One turn, over or under way."""
+    """A turn, complete or under way."""
 
     nanoseconds: int
     waits: dict[Wait, int] = field(default_factory=dict)
-    """Nanoseconds of it."""
+    """Nanoseconds by wait."""
 
 
 _SYSCALL = re.compile(
@@ -98,15 +100,15 @@ class _Turn:
 
     since: int
     is_bound: bool = False
-    """It began before it could be seen."""
+    """True when it began before tracing did."""
     waits: Counter[Wait] = field(default_factory=Counter)
     off: int = 0
-    """The time at which it was taken off its CPU; 0 while it runs."""
+    """When it left its CPU, in nanoseconds; 0 while it runs."""
     why: Wait = "queued"
     woken: int = 0
 
     def wait_until(self, now: int) -> Counter[Wait]:
-        """Its waits since it is off its CPU."""
+        """Its waits since it left its CPU."""
         found: Counter[Wait] = Counter()
         if self.off:
             woken = self.woken or now
@@ -117,21 +119,21 @@ class _Turn:
 
 
 class TurnReader:
-    """Follows the threads through their events, in the order of the pipe."""
+    """A reader of threads' events in the order of the pipe, which counts turns."""
 
     def __init__(self, *, began_nanoseconds: int = 0) -> None:
-        """``began_nanoseconds``: when events began to be recorded; 0 for before the first."""
+        """``began_nanoseconds``: the start of the recording; 0 for before the first event."""
         self._began = began_nanoseconds
         self._turns: dict[int, _Turn] = {}
         self._seen: set[int] = set()
         self._switched: set[int] = set()
         self.counts = TurnCounts()
         self.events = 0
-        """Since ``forget``: what the reader's cost goes by."""
+        """Events since ``forget``, in proportion to the cost of reading."""
         self.lost = False
 
     def read(self, lines: list[str]) -> None:
-        """Count what the lines say; those of another form are passed over."""
+        """Count the turns in these lines; lines of another form are skipped."""
         for line in lines:
             self.events += 1
             if call := _SYSCALL.search(line):
@@ -172,10 +174,10 @@ class TurnReader:
         self._resume(on, now)
 
     def _runs(self, thread: int, now: int) -> None:
-        """It is on its CPU, so it came back by now.
+        """Note that a thread is on its CPU, and so resumed by now.
 
-        Linux 6.18 leaves the switch from an idle CPU out of an instance that is limited to
-        threads (set_event_pid). Nobody was before it there: it ran as soon as it was woken.
+        Linux 6.18 leaves the switch from an idle CPU out of an instance that is limited to threads
+        (set_event_pid). The CPU was idle, so the thread ran as soon as it was woken.
         """
         turn = self._turns.get(thread)
         if turn is not None and turn.off:
@@ -183,15 +185,17 @@ class TurnReader:
 
     def _resume(self, thread: int, now: int) -> None:
         turn = self._turns.get(thread)
-        if turn is None:
-            return
+        if turn is not None:
+            self._add_waits(thread, turn, now)
+            turn.off = 0
+
+    def _add_waits(self, thread: int, turn: _Turn, now: int) -> None:
         for wait, nanoseconds in turn.wait_until(now).items():
             turn.waits[wait] += nanoseconds
             getattr(self.counts, wait)[thread] += nanoseconds
-        turn.off = 0
 
     def forget(self) -> None:
-        """Drop what is under way: events were missed."""
+        """Drop the turns under way, since events were missed."""
         self._turns.clear()
         self._began = 0
         self.events = 0
@@ -199,11 +203,11 @@ class TurnReader:
     def finish(
         self, now_nanoseconds: int, in_turns: Mapping[int, Wait | None] | None = None
     ) -> None:
-        """Count turns still under way, at their age.
+        """Count the turns still under way, with their age.
 
-        ``in_turns`` are threads that are in a turn by the system call they are in, and what holds
-        them: one that never left or entered epoll_wait was in the same turn since events began to
-        be recorded, and one that never left or got a CPU either was held since then.
+        ``in_turns`` maps threads that a system call shows to be in a turn to their wait. One that
+        never left or entered epoll_wait has been in the same turn since the recording began; if it
+        never left or got a CPU either, it has waited since then.
         """
         if self._began:
             for thread, held in (in_turns or {}).items():
@@ -215,15 +219,13 @@ class TurnReader:
         for thread, turn in self._turns.items():
             if now_nanoseconds <= turn.since:
                 continue
-            for wait, nanoseconds in turn.wait_until(now_nanoseconds).items():
-                turn.waits[wait] += nanoseconds
-                getattr(self.counts, wait)[thread] += nanoseconds
+            self._add_waits(thread, turn, now_nanoseconds)
             whole = Turn(now_nanoseconds - turn.since, dict(turn.waits))
             self.counts.count(thread, whole, is_bound=True)
         self.forget()
 
     def take(self) -> TurnCounts:
-        """The counts since the last time."""
+        """The counts since the last call; counting starts anew."""
         taken, self.counts = self.counts, TurnCounts()
         return taken
 
@@ -238,22 +240,20 @@ _CALL = re.compile(
 _ASKED = re.compile(
     r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +\d+\.\d{6}: block_bio_queue: \d+,\d+ R(?!A)"
 )
-"""No read-ahead: nobody waits for that."""
+"""Reads that a thread waits for, without read-ahead."""
 
 
 class NameCalls(NamedTuple):
-    """Calls that look names up or change them; times in nanoseconds (whole microseconds)."""
+    """Calls of open() and rename(); times in nanoseconds, to the microsecond."""
 
     opens: Counter[int]
-    """Calls of open() by their time."""
     renames: Counter[int]
-    """Calls of rename() by their time."""
     open_reads: Counter[int] | None
-    """Calls of open() by the reads that they asked of disks; None where that is not traced."""
+    """Calls of open() by the disk reads that they caused; None where these are not traced."""
 
 
 class OpenReader:
-    """Follows threads into open() and rename() and out of them, in the order of the pipe."""
+    """A reader of threads' events in the order of the pipe, which times open() and rename()."""
 
     def __init__(self) -> None:
         self._inside: dict[int, tuple[str, int]] = {}
@@ -261,10 +261,10 @@ class OpenReader:
         self._values: dict[str, Counter[int]] = {"open": Counter(), "rename": Counter()}
         self._reads: Counter[int] = Counter()
         self.lost = 0
-        """Events that nobody read in time."""
+        """Events that were overwritten before they were read."""
 
     def read(self, lines: list[str]) -> None:
-        """Count what the lines say; those of another form are passed over."""
+        """Count the calls in these lines; lines of another form are skipped."""
         for line in lines:
             if call := _CALL.search(line):
                 now = _nanoseconds(call[2], call[3])
@@ -280,7 +280,7 @@ class OpenReader:
             self._inside[thread] = name, now
             return
         since = self._inside.pop(thread, None)
-        if since is not None:  # else it began before anybody looked
+        if since is not None:  # else it began before tracing did
             self._count(since, now, asked)
 
     def _count(self, since: tuple[str, int], now: int, asked: int) -> None:
@@ -290,7 +290,7 @@ class OpenReader:
             self._reads[asked] += 1
 
     def finish(self, now_nanoseconds: int, *, has_reads: bool = True) -> NameCalls:
-        """All calls, those still under way at their age."""
+        """All calls; those still under way count with their age."""
         for thread, since in self._inside.items():
             self._count(since, now_nanoseconds, self._asked.pop(thread, 0))
         self._inside.clear()
@@ -332,7 +332,7 @@ _NAMES = {"open", "openat", "openat2", "stat", "fstat", "lstat", "newfstatat", "
           "faccessat", "faccessat2", "getdents", "getdents64", "unlink", "unlinkat", "rename",
           "renameat", "renameat2", "mkdir", "mkdirat", "rmdir", "close"}  # fmt: skip
 _SECOND_ARGUMENT = {"sendfile"}
-"""Calls that read from the descriptor in their second argument."""
+"""Calls whose second argument is the descriptor that they read."""
 
 
 class Call(NamedTuple):
@@ -341,11 +341,11 @@ class Call(NamedTuple):
     name: str
     kind: TurnKind
     descriptor: int | None = None
-    """The descriptor of the file that it reads or writes."""
+    """The file that it reads or writes."""
 
 
 def parse_call(text: str, machine: str) -> Call | None:
-    """The call that a thread is in; None where the file has another form."""
+    """The call that a thread is in, from /proc/PID/syscall; None for another form."""
     words = text.split()
     if not words:
         return None

@@ -1,8 +1,8 @@
-"""The states of main threads, the calls they are in, and whose code they run, by many looks.
+"""The states of main threads, the calls they are in, and the code they run, by sampling.
 
-States and calls are of /proc (a call needs the right to trace the process), code is of the kernel's
-profiler. A stall much shorter than the interval is seen only in proportion, and a share of samples
-has an error: it is taken from the spread between seconds, since neighbouring samples see one stall.
+States and calls come from /proc (calls need the right to trace the process), code from the
+profiler of the kernel. A stall shorter than the interval shows only in proportion. The error of a
+share comes from the spread between seconds, since neighbouring samples see the same stall.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from nginx_tune.observe.parse_counters import KERNEL, CodeMap, parse_samples
 from nginx_tune.observe.parse_turns import WAIT_BY_STATE, Call, TurnKind, Wait, parse_call
 
 _LOOKS_PER_SECOND = 2000
-"""Over all threads: about 10 µs each, 2 % of a CPU at the most."""
+"""Samples of all threads together: about 10 µs each, at most 2 % of a CPU."""
 _FASTEST_SECONDS = 0.01
 _SHOWN = "DRS"
 _ASKED_OF_SLEEPERS = 8
-"""One of so many looks that find a thread asleep asks in what call: most sleep in epoll_wait."""
+"""One in so many samples of a sleeping thread reads its call: most sleep in epoll_wait."""
 
 
 class BlockedState(NamedTuple):
-    """A state and call of a main thread that was not its own work, nor epoll_wait."""
+    """A main thread's state and call that is neither its own work nor epoll_wait."""
 
     state: str
     """``D`` or ``S``."""
     call: str
     kind: TurnKind
     file: str = ""
-    """The path of the file that is read or written; ``+`` before it for one opened to append."""
+    """The path of the file read or written, with ``+`` before it when it was opened to append."""
 
 
 class StateShares(NamedTuple):
-    """Shares of the samples of one thread."""
+    """The states of a thread as shares of its samples."""
 
     ratios: dict[str, float]
     samples: int
@@ -54,13 +54,13 @@ class StateShares(NamedTuple):
 
 
 class StateSampler:
-    """Samples the states of some threads until it is finished."""
+    """A sampler of the states of threads, in a thread of its own until ``finish``."""
 
     def __init__(self, threads: Sequence[int]) -> None:
         self._interval_seconds = max(_FASTEST_SECONDS, len(threads) / _LOOKS_PER_SECOND)
         self._files: dict[int, int] = {}
         self.held: Counter[BlockedState] = Counter()
-        """Looks at all threads; sleepers are counted for those that were not asked."""
+        """Samples of all threads; each call read of a sleeper stands for eight."""
         self._sleepers = 0
         for thread in threads:
             with contextlib.suppress(OSError):
@@ -78,14 +78,14 @@ class StateSampler:
         self._thread.start()
 
     def mark(self) -> float | None:
-        """End a second; the share of samples in D over all threads in it."""
+        """End a second; returns the share of its samples in state D over all threads."""
         done = self._seconds[-1]
         self._seconds.append(self._fresh())
         total = sum(counts.total() for counts in done.values())
         return sum(counts["D"] for counts in done.values()) / total if total else None
 
     def finish(self) -> dict[int, StateShares]:
-        """The shares of each thread."""
+        """The state shares by thread; ends the sampling."""
         self._ended.set()
         self._thread.join()
         for file in self._files.values():
@@ -105,7 +105,7 @@ class StateSampler:
                     self._ask(thread, state)
 
     def _ask(self, thread: int, state: str) -> None:
-        """Ask for the call of a thread that does not run, where it may be known."""
+        """Count the call of a thread that does not run, where it can be read."""
         weight = 1
         if state == "S":
             self._sleepers += 1
@@ -124,7 +124,7 @@ class StateSampler:
 
 
 def share_states(seconds: Sequence[Counter[str]]) -> StateShares:
-    """The shares over all seconds; states other than D, R and S are given as they are called."""
+    """The shares over all seconds: D, R and S always, other states where they occur."""
     total: Counter[str] = Counter()
     for second in seconds:
         total.update(second)
@@ -132,7 +132,7 @@ def share_states(seconds: Sequence[Counter[str]]) -> StateShares:
     if not samples:
         return StateShares({}, 0, None)
     ratios = {state: total[state] / samples for state in dict.fromkeys((*_SHOWN, *sorted(total)))}
-    # A second of few samples (the last one) says less than the others.
+    # A second of few samples (the last one) would add noise.
     full = [s for s in seconds if s.total() * 2 * len(seconds) >= samples]
     shares = [second["D"] / second.total() for second in full]
     error = stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else None
@@ -153,7 +153,7 @@ _APPEND = os.O_APPEND
 
 
 def read_call(thread: int) -> Call | None:
-    """The call that a main thread is in; None where it cannot be told."""
+    """The call that a main thread is in; None when it cannot be read."""
     try:
         descriptor = os.open(f"/proc/{thread}/task/{thread}/syscall", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -168,10 +168,10 @@ def read_call(thread: int) -> Call | None:
 
 
 def threads_in_turns(threads: Mapping[int, int]) -> dict[int, Wait | None]:
-    """The threads that are in no epoll_wait now, by the kernel's ids, and what holds them.
+    """The threads outside epoll_wait, each with its wait.
 
-    ``threads`` has them by the ids that we see. One that cannot be told is left out; nothing
-    holds one that runs or could.
+    ``threads`` maps our ids to the kernel's, which are the keys of the result. Threads that cannot
+    be read are left out; a thread that runs or could run has no wait.
     """
     return {
         kernel_id: WAIT_BY_STATE.get(_state_letter(seen))
@@ -181,7 +181,7 @@ def threads_in_turns(threads: Mapping[int, int]) -> dict[int, Wait | None]:
 
 
 def _state_letter(thread: int) -> str:
-    """The letter of its state; empty when it is gone. Source: proc_pid_stat(5)."""
+    """The letter of a thread's state; empty when it is gone. Source: proc_pid_stat(5)."""
     try:
         with open(f"/proc/{thread}/task/{thread}/stat", "rb") as file:  # noqa: PTH123
             return file.read().rpartition(b")")[2].split()[0].decode("ascii", "replace")
@@ -190,10 +190,7 @@ def _state_letter(thread: int) -> str:
 
 
 def file_of(thread: int, descriptor: int) -> str:
-    """The path of the file behind a descriptor, with ``+`` before it when it was opened to append.
-
-    Empty when it cannot be told.
-    """
+    """The path behind a descriptor, after ``+`` if opened to append; empty if unreadable."""
     try:
         path = os.readlink(f"/proc/{thread}/fd/{descriptor}")  # noqa: PTH115  # as stored
         with open(f"/proc/{thread}/fdinfo/{descriptor}", "rb") as file:  # noqa: PTH123
@@ -209,20 +206,20 @@ _GENERIC_CALL = 241
 _SOFTWARE = 1
 _TASK_CLOCK = 1
 _PER_SECOND = 199
-"""Beside the clock of the timers, so that what happens at every tick is not all that is seen."""
+"""Not a multiple of the timer's rate, which would favour what runs at every tick."""
 _ADDRESS = 1
 _DISABLED, _WITHOUT_KERNEL, _WITHOUT_HYPERVISOR, _IS_RATE = 1, 1 << 5, 1 << 6, 1 << 10
 _SIZE = 128
 _ENABLE = 0x2400
 _CLOEXEC = 8
 _PAGES = 16
-"""The size of the ring buffer: 12 s of samples of a thread that always runs."""
+"""Pages of the ring buffer: 12 s of samples of a thread that always runs."""
 _HEAD, _TAIL = 1024, 1032
 MOST_THREADS = 64
 
 
 class CpuSampler:
-    """Looks at what some threads run, until it is finished."""
+    """A sampler of the code that threads run, from ``start`` to ``finish``."""
 
     def __init__(self, threads: Sequence[int]) -> None:
         self._buffers: dict[int, tuple[int, mmap.mmap]] = {}
@@ -238,19 +235,19 @@ class CpuSampler:
             self._found[thread] = Counter()
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin sampling."""
         for descriptor, _ in self._buffers.values():
             fcntl.ioctl(descriptor, _ENABLE, 0)
 
     def mark(self) -> None:
-        """Empty the buffers, which hold some seconds."""
+        """Empty the buffers, which hold a few seconds."""
         for thread, (_, buffer) in self._buffers.items():
             samples = parse_samples(_take(buffer))
             self._found[thread].update(samples.addresses)
             self._found[thread][KERNEL] += samples.kernel
 
     def finish(self) -> Counter[str] | Missing:
-        """Samples of all threads by whose code it was."""
+        """The samples of all threads by library, program or ``kernel``."""
         if self.missing is not None:
             return self.missing
         self.mark()
@@ -259,14 +256,14 @@ class CpuSampler:
             try:
                 code = CodeMap(Path(f"/proc/{thread}/maps").read_text(errors="replace"))
             except OSError:
-                continue  # it has ended, and its addresses with it
+                continue  # the process has ended, and its memory map with it
             for what, count in found.items():
                 total[what if isinstance(what, str) else code.name_of(what)] += count
         self.close()
         return +total
 
     def close(self) -> None:
-        """Let the buffers go."""
+        """Close the buffers."""
         for descriptor, buffer in self._buffers.values():
             buffer.close()
             with contextlib.suppress(OSError):
@@ -275,7 +272,7 @@ class CpuSampler:
 
 
 def _open(thread: int) -> tuple[int, mmap.mmap]:
-    """The profiler of one thread, without the kernel's code where that is not allowed."""
+    """The profiler of a thread, without the kernel's code where that is not allowed."""
     flags = _DISABLED | _WITHOUT_HYPERVISOR | _IS_RATE
     try:
         descriptor = _perf_event_open(thread, flags)
@@ -305,7 +302,7 @@ def _perf_event_open(thread: int, flags: int) -> int:
 
 
 def _take(buffer: mmap.mmap) -> bytes:
-    """The records that came since the last time."""
+    """The records since the last call."""
     head, tail = (int.from_bytes(buffer[at : at + 8], "little") for at in (_HEAD, _TAIL))
     size, start = _PAGES * mmap.PAGESIZE, mmap.PAGESIZE
     first, last = tail % size, head % size

@@ -1,11 +1,11 @@
-"""Tracefs, as it is mounted or for us alone, and tracing by instances of our own in it.
+"""Tracefs, as mounted or by a private mount, and tracing by instances of our own in it.
 
-An instance is a set of events and buffers apart from everybody else's. It lives in the kernel
-until its directory is removed, so one that a killed run left is removed by the next: the kernel
-refuses to remove an instance whose pipe somebody holds open, and ours is open all the time.
+An instance is a set of events and buffers apart from others'. It stays in the kernel until its
+directory is removed, so the next run removes those of killed runs. The kernel refuses to remove an
+instance whose pipe is open, and ours is open all the time.
 
-Loop turns are traced by tracefs alone where bpftrace is not there (``TracefsTurns``); calls of
-open() and rename(), which no thread pool offloads, always (``OpenTracer``).
+``TracefsTurns`` traces loop turns where bpftrace is missing; ``OpenTracer`` traces open() and
+rename(), which no thread pool offloads.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ class TraceFs(NamedTuple):
 
     root: Path
     is_mounted: bool
-    """Other programs find it at a usual place."""
+    """True when other programs find it at a usual place."""
     descriptor: int | None = None
-    """The descriptor of a mount of our own, which is gone when this is closed."""
+    """The descriptor of a private mount, which ends when this is closed."""
 
     def events(self, group: str, *names: str) -> list[str]:
-        """Those of the events that this kernel has."""
+        """The events among these that this kernel has."""
         return [name for name in names if (self.root / "events" / group / name).is_dir()]
 
     def close(self) -> None:
-        """Let a mount of our own go."""
+        """End a private mount."""
         if self.descriptor is not None:
             os.close(self.descriptor)
 
 
 def open_tracefs() -> TraceFs | Missing:
-    """Tracefs as it is mounted, else through a mount without a place, for this process alone."""
+    """Tracefs as mounted, else by a detached mount for this process alone."""
     for place in PLACES:
         try:
             if (place / "events").is_dir():
@@ -88,12 +88,13 @@ def _error() -> str:
 
 
 class TraceInstance:
-    """A tracing instance of our own; removed by ``remove``, or by the next run's sweep."""
+    """A tracing instance, removed by ``remove`` or by the next run's sweep."""
 
     def __init__(self, tracefs: TraceFs) -> None:
-        """Errors: OSError when the kernel makes none. Side effects: a directory in tracefs."""
+        """Errors: OSError when the kernel refuses. Side effects: a directory in tracefs."""
         sweep_instances(tracefs)
         instances = tracefs.root / "instances"
+        self._rest = b""
         for _ in range(3):
             self.directory = instances / f"{PREFIX}{secrets.token_hex(6)}"
             self.directory.mkdir()
@@ -116,9 +117,9 @@ class TraceInstance:
     def watch_calls(
         self, tracefs: TraceFs, threads: Sequence[int], calls: Sequence[str], *, buffer_kib: int
     ) -> None:
-        """Let entries and exits of these system calls of these threads be recorded; still off.
+        """Enable the events of these threads' entries to and exits from these system calls.
 
-        Units: ``buffer_kib`` for each CPU; the clock is CLOCK_MONOTONIC.
+        Tracing stays off. ``buffer_kib`` is KiB for each CPU; the clock is CLOCK_MONOTONIC.
         Errors: OSError, FileNotFoundError when the kernel traces none of the calls.
         """
         self.write("tracing_on", "0")
@@ -132,13 +133,14 @@ class TraceInstance:
         for name in found:
             self.write(f"events/syscalls/{name}/enable", "1")
 
-    def read(self) -> bytes:
-        """Lines that are there and were not read yet; empty for none."""
-        parts = []
+    def read_lines(self) -> list[str]:
+        """The whole lines that were not read yet."""
+        data = [self._rest]
         with contextlib.suppress(BlockingIOError):
             while part := os.read(self.pipe, 1 << 16):
-                parts.append(part)
-        return b"".join(parts)
+                data.append(part)
+        *lines, self._rest = b"".join(data).split(b"\n")
+        return [line.decode("ascii", "replace") for line in lines]
 
     def remove(self) -> None:
         """Remove the instance with its events and buffers."""
@@ -150,7 +152,7 @@ class TraceInstance:
 
 
 def sweep_instances(tracefs: TraceFs) -> list[str]:
-    """Remove what dead runs left; the names. Live ones are busy and stay."""
+    """Remove the instances of dead runs; their names. Live ones are busy and stay."""
     gone = []
     for directory in (tracefs.root / "instances").glob(f"{PREFIX}*"):
         try:
@@ -162,7 +164,7 @@ def sweep_instances(tracefs: TraceFs) -> list[str]:
 
 
 def sweep_tracing() -> list[str]:
-    """Remove the tracing instances that dead runs left; the names."""
+    """Remove the tracing instances of dead runs, if tracefs is there; their names."""
     tracefs = open_tracefs()
     if isinstance(tracefs, Missing):
         return []
@@ -173,15 +175,15 @@ def sweep_tracing() -> list[str]:
 
 
 _EVENTS_PER_SECOND = 20_000
-"""About 5 % of a CPU to read; a server this busy shows its turns in a tenth of a second."""
+"""About 5 % of a CPU to read; so busy a server shows its turns in a tenth of a second."""
 _POLL_SECONDS = 0.02
 _BUFFER_KIB = 1024
-"""For each CPU: a poll's worth of the busiest server."""
+"""Buffer of each CPU: the events of the busiest server between two polls."""
 _WAIT_CALLS = ("epoll_wait", "epoll_pwait", "epoll_pwait2")
 
 
 class TracefsTurns:
-    """Traces the turns of some threads; ids are those of the initial process namespace."""
+    """A tracer of loop turns by tracefs; ids are those of the initial process namespace."""
 
     method = "tracefs"
     pid = None
@@ -197,7 +199,6 @@ class TracefsTurns:
         self._spans: list[TurnCounts] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._rest = b""
         try:
             ids = list(threads.values())
             self._instance.watch_calls(tracefs, ids, _WAIT_CALLS, buffer_kib=_BUFFER_KIB)
@@ -221,12 +222,10 @@ class TracefsTurns:
                 self._hold_back()
 
     def _read(self) -> None:
-        lines = (self._rest + self._instance.read()).split(b"\n")
-        self._rest = lines.pop()
-        self._reader.read([line.decode("ascii", "replace") for line in lines])
+        self._reader.read(self._instance.read_lines())
 
     def _hold_back(self) -> None:
-        """Stop tracing when this second's events are used up; go on when the next begins."""
+        """Pause tracing when this second's quota of events is used up, until the next second."""
         now = time.monotonic()
         if now >= self._second_ends:
             self._second_ends = now + 1.0
@@ -249,7 +248,7 @@ class TracefsTurns:
         self._on, self._on_since = on, now
 
     def mark(self) -> None:
-        """End a stretch of time."""
+        """End an interval."""
         with self._lock:
             self._read()
             self._end_span()
@@ -264,9 +263,9 @@ class TracefsTurns:
         self._spans.append(span)
 
     def finish(self) -> list[TurnCounts]:
-        """The turns between each two marks; those open at the last one stand at their age.
+        """The turns by interval; turns still open at the end count with their age.
 
-        The end is taken for the last mark, so a caller marks and finishes in one go.
+        The end counts as the last mark, so a caller marks and finishes at once.
         """
         self._ended.set()
         self._thread.join()
@@ -274,14 +273,14 @@ class TracefsTurns:
             self._instance.write("tracing_on", "0")
         self._read()
         self._reader.finish(time.monotonic_ns(), threads_in_turns(self._threads))
-        # What came before the first mark was not asked for; what came after the last is its.
+        # Turns before the first mark are not wanted; those after the last belong to its interval.
         *_, last = spans = [*self._spans[1:]] or [TurnCounts()]
         last.add(self._reader.take())
         self._instance.remove()
         return spans
 
     def kill(self) -> None:
-        """End it at once; nothing was seen."""
+        """End the tracing at once, without a result."""
         self._ended.set()
         self._thread.join()
         self._instance.remove()
@@ -289,20 +288,19 @@ class TracefsTurns:
 
 _OPEN_POLL_SECONDS = 0.05
 _OPEN_BUFFER_KIB = 2048
-"""For each CPU: about 10,000 calls between two polls."""
+"""Buffer of each CPU: about 10,000 calls between two polls."""
 _NAME_CALLS = ("openat", "open", "openat2", "rename", "renameat", "renameat2")
 _READS = "block_bio_queue"
 
 
 class OpenTracer:
-    """Traces some threads, whose ids are those of the initial process namespace."""
+    """A tracer of open() and rename(); thread ids are those of the initial process namespace."""
 
     def __init__(self, threads: Sequence[int], tracefs: TraceFs) -> None:
-        """Errors: OSError when it cannot be traced."""
+        """Errors: OSError when tracefs refuses."""
         self._tracefs = tracefs
         self._instance = TraceInstance(tracefs)
         self._reader = OpenReader()
-        self._rest = b""
         self._ended = threading.Event()
         try:
             self._instance.watch_calls(tracefs, threads, _NAME_CALLS, buffer_kib=_OPEN_BUFFER_KIB)
@@ -315,7 +313,7 @@ class OpenTracer:
         self._thread = threading.Thread(target=self._run, daemon=True, name="open-calls")
 
     def start(self) -> None:
-        """Begin to count."""
+        """Begin counting."""
         self._instance.write("tracing_on", "1")
         self._thread.start()
 
@@ -324,12 +322,10 @@ class OpenTracer:
             self._read()
 
     def _read(self) -> None:
-        lines = (self._rest + self._instance.read()).split(b"\n")
-        self._rest = lines.pop()
-        self._reader.read([line.decode("ascii", "replace") for line in lines])
+        self._reader.read(self._instance.read_lines())
 
     def finish(self) -> NameCalls | Missing:
-        """The calls; Missing when some were not seen."""
+        """The calls; Missing when events were lost."""
         with contextlib.suppress(OSError):
             self._instance.write("tracing_on", "0")
         self._stop_reading()
@@ -341,7 +337,7 @@ class OpenTracer:
         return calls
 
     def kill(self) -> None:
-        """End it at once; nothing was counted."""
+        """End the tracing at once, without a result."""
         self._stop_reading()
         self._remove()
 

@@ -1,10 +1,10 @@
-"""Tracing of loop turns by the best means that works here, and of thread pools' queues by bpftrace.
+"""Tracing of loop turns by the best means here, and of thread pools' queues by bpftrace.
 
-bpftrace counts inside the kernel, so that cost does not grow with detail. Our marks are calls of
-getpgid(2) with ids that no process has: the program knows them by that, prints its maps, and ends
+bpftrace counts inside the kernel, so the cost does not grow with detail. A mark is a call of
+getpgid(2) with an id that no process has. The program recognises it and prints its maps, and ends
 at the last one. It dies with the process that started it, and its probes with it.
 
-How long tasks wait in the queues of thread pools is told by probes on functions that nginx exports.
+The waits in thread pools' queues come from probes on functions that nginx exports.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ Means = Literal["auto", "bpftrace", "tracefs", "off"]
 
 
 class TurnTracer(Protocol):
-    """Something that traces turns from its making to ``finish`` or ``kill``."""
+    """A tracer of turns from its creation to ``finish`` or ``kill``."""
 
     method: str
 
     @property
     def pid(self) -> int | None:
-        """The id of a process of its own, whose CPU time is part of the cost."""
+        """The tracer's own process, whose CPU time is part of the cost; None without one."""
 
     def mark(self) -> None:
-        """End a stretch of time; the first mark begins the first one."""
+        """End an interval; the first mark begins the first one."""
 
     def finish(self) -> list[TurnCounts]:
-        """The stretches between marks; turns open at the last one stand at their age."""
+        """The turns by interval; turns still open at the last mark count with their age."""
 
     def kill(self) -> None:
-        """End it at once; nothing was seen."""
+        """End the tracing at once, without a result."""
 
 
 class Tracing(NamedTuple):
-    """A tracer with what its ids mean, or why there is none."""
+    """A tracer and the meaning of its ids, or the reasons why there is none."""
 
     tracer: TurnTracer | None
     global_ids: dict[int, int]
-    """The kernel's own id by the id that we see."""
+    """The kernel's ids by ours."""
     reasons: list[str]
-    """The reason why each better means was not taken."""
+    """The reasons against each better means."""
 
     @property
     def reason(self) -> str:
@@ -76,7 +76,7 @@ class Tracing(NamedTuple):
 
 
 def start_tracing(pids: Sequence[int], means: Means = "auto") -> Tracing:
-    """Trace the main threads of these processes: by bpftrace, else by tracefs.
+    """Trace the main threads of these processes by bpftrace, else by tracefs.
 
     The caller's thread must live as long as the tracer, which dies with it.
     """
@@ -111,7 +111,7 @@ def _try_bpftrace(
     try:
         return BpftraceTurns(threads, tracefs)
     except OSError as error:
-        # The kernel's errors are of tracefs, which the other way meets too; ours say it in words.
+        # An error of the kernel is one of tracefs, which the other means meets too.
         if error.strerror is None:
             reasons.append(str(error))
         return None
@@ -128,7 +128,7 @@ def _try_tracefs(
 
 
 def missing_bpftrace() -> Missing | None:
-    """The reason why bpftrace cannot be used; None when it is there."""
+    """The reason why bpftrace is not found; None when it is."""
     try:
         find_program("bpftrace")
     except ProgramError as error:
@@ -137,29 +137,26 @@ def missing_bpftrace() -> Missing | None:
 
 
 class BpftraceTurns:
-    """Traces the turns of some threads."""
+    """A tracer of loop turns by a bpftrace program."""
 
     method = "bpftrace"
 
     def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
-        """``threads`` are the kernel's own ids by those that we see.
-
-        Errors: OSError when it cannot be traced this way.
-        """
+        """``threads`` maps our ids to the kernel's. Errors: OSError when bpftrace cannot trace."""
         self._threads = dict(threads)
         enters = tracefs.events("syscalls", "sys_enter_epoll_wait", "sys_enter_epoll_pwait")
         self._program = Program(turns_program(list(threads.values()), enters), tracefs)
         self._silent: Mapping[int, Wait | None] = {}
 
     def mark(self) -> None:
-        """End a stretch of time."""
+        """End an interval."""
         self._silent = threads_in_turns(self._threads)
         self._program.mark()
 
     def finish(self) -> list[TurnCounts]:
-        """The turns between each two marks; those open at the last one stand at their age.
+        """The turns by interval; turns still open at the last mark count with their age.
 
-        The stretch before a mark that was not answered is empty, and the next one holds both.
+        The interval before an unanswered mark is empty, and the next one holds both.
         """
         first, *others = self._program.finish()
         spans: list[TurnCounts] = []
@@ -176,12 +173,12 @@ class BpftraceTurns:
         return spans
 
     def kill(self) -> None:
-        """End it at once; nothing was seen."""
+        """End the tracing at once, without a result."""
         self._program.kill()
 
     @property
     def pid(self) -> int | None:
-        """The process id of the tracer, whose CPU time is part of the cost."""
+        """The process id of bpftrace, whose CPU time is part of the cost."""
         return self._program.pid
 
 
@@ -189,7 +186,7 @@ _MOST_QUEUE_SECONDS = 10.0
 
 
 class QueueWaits(NamedTuple):
-    """Tasks by the nanoseconds that they waited."""
+    """Tasks of thread pools by their wait in nanoseconds."""
 
     values: Counter[int]
     posted: int
@@ -197,7 +194,7 @@ class QueueWaits(NamedTuple):
 
 
 class QueueWaitTracer:
-    """Traces the queues of the workers' pools until it is finished."""
+    """A tracer of the queues of the workers' pools, until ``finish``."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -206,16 +203,16 @@ class QueueWaitTracer:
 
     @property
     def pid(self) -> int:
-        """The process id of the tracer."""
+        """The process id of bpftrace."""
         return self._program.pid
 
     def finish(self) -> QueueWaits | Missing:
-        """The waits; Missing when there is nothing to tell them from."""
+        """The waits, or the reason why there are none."""
         self._program.mark()
         first, *others = self._program.finish()
         last = next((reading for reading in reversed(others) if reading is not None), None)
         if first is None or last is None:
-            return Missing("bpftrace ended before it could be asked")
+            return Missing("bpftrace ended before its first answer")
         return _judge_readings(first, last)
 
     def kill(self) -> None:
@@ -224,7 +221,7 @@ class QueueWaitTracer:
 
 
 def _judge_readings(first: MarkReading, last: MarkReading) -> QueueWaits | Missing:
-    """The waits between two readings."""
+    """The waits between two readings, or the reason why there are none."""
     waits = value_counts(last)
     posted = last.maps.get("@posts", {}).get("", 0) - first.maps.get("@posts", {}).get("", 0)
     if waits:
@@ -232,13 +229,16 @@ def _judge_readings(first: MarkReading, last: MarkReading) -> QueueWaits | Missi
     if posted:
         return Missing(
             f"{posted:,} tasks were posted and the queue never ran empty: "
-            "which of them a thread took cannot be told"
+            "the times of single tasks are not known"
         )
     return Missing("no task was posted, or this build of nginx calls other functions")
 
 
 def start_queue_wait(worker: int, workers: Sequence[int]) -> QueueWaitTracer | Missing:
-    """Trace the pools of some workers of one master; ``worker`` names the program they run."""
+    """Trace the pools of some workers of one master.
+
+    ``worker`` is one of them, whose executable gets the probes.
+    """
     missing = missing_bpftrace()
     if missing is not None:
         return missing
@@ -259,7 +259,7 @@ def start_queue_wait(worker: int, workers: Sequence[int]) -> QueueWaitTracer | M
 
 
 def _queue_program(binary: str, workers: Sequence[int]) -> str:
-    """The program; the ids of the workers are those of the initial namespace."""
+    """The bpftrace program; the workers' ids are those of the initial namespace."""
     known = " ".join(f"@main[(uint64){worker}] = (uint64)1;" for worker in workers)
     pool = "(uint64)pid, arg0"
     return f"""
@@ -299,20 +299,20 @@ _MOUNT = 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"'
 
 
 class Program:
-    """A running bpftrace program that answers marks."""
+    """A running bpftrace program, which prints its maps at every mark."""
 
     def __init__(self, text: str, tracefs: TraceFs) -> None:
-        """Errors: OSError when there is no bpftrace, or it does not come up."""
+        """Errors: OSError when bpftrace is missing or does not attach."""
         self._magic = (1 << 30) + secrets.randbelow(1 << 29)
         self._marks = 0
         self._lines: list[str] = []
         self._ready = threading.Event()
         self._answered = threading.Event()
-        said = text.replace("END_MARK", str(self._magic))
-        said = said.replace("FIRST_MARK", str(self._magic + 1))
-        said = said.replace("LAST_MARK", str(self._magic + _MOST_MARKS))
-        argv = ["bpftrace", "-q", "-f", "json", "-e", said]
-        if not tracefs.is_mounted:  # it looks in the usual place: a mount that it alone sees
+        text = text.replace("END_MARK", str(self._magic))
+        text = text.replace("FIRST_MARK", str(self._magic + 1))
+        text = text.replace("LAST_MARK", str(self._magic + _MOST_MARKS))
+        argv = ["bpftrace", "-q", "-f", "json", "-e", text]
+        if not tracefs.is_mounted:  # bpftrace looks in the usual place: a mount for it alone
             argv = ["unshare", "--mount", "--", "sh", "-c", _MOUNT, "sh", *argv]
         environment = {
             "BPFTRACE_MAP_KEYS_MAX": _MAP_KEYS,  # before 0.21
@@ -324,7 +324,7 @@ class Program:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for the command alone; it then ends this
+            start_new_session=True,  # Ctrl-C goes to the command alone, which then ends bpftrace
             preexec_fn=die_with_parent,  # one prctl
         )
         self._errors: list[str] = []
@@ -354,8 +354,8 @@ class Program:
             self._errors = [*self._errors[-20:], line.strip()]
 
     def _last_error(self) -> str:
-        told = [line for line in self._errors if "ERROR" in line and "RLIMIT_MEMLOCK" not in line]
-        return (told or self._errors or ["it did not attach in time"])[-1][:200]
+        errors = [line for line in self._errors if "ERROR" in line and "RLIMIT_MEMLOCK" not in line]
+        return (errors or self._errors or ["it did not attach in time"])[-1][:200]
 
     def mark(self) -> None:
         """Have the program print its maps."""
@@ -367,10 +367,10 @@ class Program:
                 return
 
     def finish(self) -> list[MarkReading | None]:
-        """The end of the program, and the reading of each mark, where it answered.
+        """The reading of each mark, None for an unanswered one; ends the program.
 
-        Where the last mark was answered all has been said. The end itself takes most of a second,
-        since the kernel waits for its grace periods with each probe, and nobody waits for that.
+        The end takes most of a second, since the kernel waits for a grace period with each probe.
+        After an answer to the last mark nobody waits for it.
         """
         _call(self._magic)
         if self._answered.is_set():
@@ -391,7 +391,7 @@ class Program:
         self._close()
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the program at once."""
         self._process.kill()
         self._process.wait()
         for reader in self._readers:

@@ -60,7 +60,7 @@ def test_every_null_has_a_reason_and_facts_read_back_the_same(name: str, documen
     missing = set(nulls(facts)) - reasons.keys()
     assert not missing
     assert all(reasons.values())
-    assert "the host does not tell" not in reasons.values(), "a reader forgot to say why"
+    assert "the host does not report it" not in reasons.values(), "a reader forgot to say why"
     assert encode(decode(Facts, document)) == document, name
 
 

@@ -11,7 +11,7 @@ from rows import each_row
 from nginx_tune.documents.log_messages import LOG_MESSAGES
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.observation import CauseId
-from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.observe.parse_counters import parse_error_log
 
 AT = b"2026/11/20 14:23:40 "
 

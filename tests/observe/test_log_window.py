@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nginx_tune.host.door import Missing
-from nginx_tune.observe.parse_error_log import ErrorLogCounts
+from nginx_tune.observe.parse_counters import ErrorLogCounts
 from nginx_tune.observe.window.watch import LogWindow, add_counts
 
 LINE = '2026/11/20 14:23:40 [error] 1#1: thread pool "{}" queue overflow: 1 tasks waiting\n'

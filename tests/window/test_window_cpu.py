@@ -11,7 +11,7 @@ from tiers import REPEAT, dice, draws
 from nginx_tune.host.door import Missing
 from nginx_tune.host.parse_proc import HostCpu
 from nginx_tune.observe.accounting import DelayReading
-from nginx_tune.observe.parse_error_log import parse_error_log
+from nginx_tune.observe.parse_counters import parse_error_log
 from nginx_tune.observe.window.moment import Moment, Subjects
 from nginx_tune.observe.window.server import plan_server
 from nginx_tune.observe.window.window import Window, plan_host_load, plan_iowait

@@ -1,6 +1,6 @@
-"""Causes that keep loops from running: disks by the call that waits, sleeps, stops, and the CPU.
+"""The causes that keep loops from running: disks, sleeps, stops, and the CPU.
 
-On the CPU a loop is held by long computing, by a lack of time, by others, a quota or a hypervisor.
+The CPU holds a loop up by long computing, saturation, other programs, a quota or a hypervisor.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from nginx_tune.observe.causes.parts import (
 )
 
 BLOCKED_RATIO = 0.05
-"""The share of its time from which a loop that waits for disks is named: an arrival in twenty finds
-it blocked, which is where a p95 begins."""
+"""The share of time in waits for disks from which they are a cause: one arrival in twenty finds the
+loop blocked, where a p95 begins."""
 _CLEAR_OF_ERROR = 2.0
-"""Standard errors by which a sampled share must lie above zero."""
+"""Standard errors that a sampled share must lie above zero."""
 _STOPPED_RATIO = 0.005
 _FEWEST_LOOKS = 2
 _MOSTLY = 0.5
@@ -36,7 +36,7 @@ _A_LOG = ("a log", "/")
 
 
 def blocked_on_disk(window: CauseWindow) -> Cause | None:
-    """Main threads in state D, by what they called."""
+    """The cause of main threads in state D, by their calls."""
     server, seconds = window.server, window.seconds
     blocked = measure_blocked(server, seconds)
     if blocked is None or blocked.worst < BLOCKED_RATIO:
@@ -44,17 +44,17 @@ def blocked_on_disk(window: CauseWindow) -> Cause | None:
     if blocked.error is not None and blocked.worst < _CLEAR_OF_ERROR * blocked.error:
         return None
     found, advice = _by_call(server)
-    said = [
+    parts = [
         f"{main_threads(len(server.workers))} waited for disks {percent(blocked)} of the window"
     ]
     turns = server.loop_turn_seconds
     if turns is not None:
-        said.append(f"loop turns {tail_text(turns)}longest {longest_text(turns)}")
+        parts.append(f"loop turns {tail_text(turns)}longest {longest_text(turns)}")
     if server.block_io_delay_seconds is not None:
         delay = server.block_io_delay_seconds / seconds / len(server.workers)
-        said.append(f"block-I/O delay {number_text(delay)} s/s per worker")
+        parts.append(f"block-I/O delay {number_text(delay)} s/s per worker")
     if rate := read_bytes_per_second(server.disks):
-        said.append(f"{bytes_text(rate)}/s read from the disks")
+        parts.append(f"{bytes_text(rate)}/s read from the disks")
     not_known = []
     if not _calls_in_d(server):
         not_known.append("which call waited: reads of bodies, open() and stat(), or logs")
@@ -64,7 +64,7 @@ def blocked_on_disk(window: CauseWindow) -> Cause | None:
     unsure = blocked.method == "samples" or (pools and not _calls_in_d(server))
     return Cause(
         id=found,
-        summary=f"{', '.join(said)}; {advice}",
+        summary=f"{', '.join(parts)}; {advice}",
         confidence="medium" if unsure else "high",
         evidence=blocking_evidence(window, blocked),
         not_known=not_known,
@@ -73,12 +73,12 @@ def blocked_on_disk(window: CauseWindow) -> Cause | None:
 
 
 def _by_call(server: ServerMeasurement) -> tuple[CauseId, str]:
-    """The cause, and what helps, by the calls that were found waiting most often."""
+    """The cause and the advice, by the calls that waited most often."""
     pools = any((worker.threads or 1) > 1 for worker in server.workers)
     calls = _calls_in_d(server)
     kinds: Counter[str] = Counter()
-    for one in calls:
-        kinds[one.kind] += round(one.ratio * 1e6)
+    for call in calls:
+        kinds[call.kind] += round(call.ratio * 1e6)
     [(kind, share)] = kinds.most_common(1) or [("", 0)]
     if share <= _MOSTLY * kinds.total():
         kind = ""
@@ -110,9 +110,9 @@ def _by_call(server: ServerMeasurement) -> tuple[CauseId, str]:
 
 def _advice_on_writes(calls: list[HeldCall]) -> str:
     logs: Counter[str] = Counter()
-    for one in calls:
-        if one.kind == "write":
-            logs[one.file] += round(one.ratio * 1e6)
+    for call in calls:
+        if call.kind == "write":
+            logs[call.file] += round(call.ratio * 1e6)
     [(file, _)] = logs.most_common(1)
     if file.startswith(_A_LOG):
         return (
@@ -126,15 +126,15 @@ def _advice_on_writes(calls: list[HeldCall]) -> str:
 
 
 def _calls_in_d(server: ServerMeasurement) -> list[HeldCall]:
-    return [one for one in server.held_calls if one.state == "D"]
+    return [call for call in server.held_calls if call.state == "D"]
 
 
 def _names(calls: list[HeldCall], kind: str) -> str:
-    return ", ".join(dict.fromkeys(one.call for one in calls if one.kind == kind))
+    return ", ".join(dict.fromkeys(call.call for call in calls if call.kind == kind))
 
 
 def blocking_evidence(window: CauseWindow, blocked: Blocked) -> list[CauseEvidence]:
-    """The figures of blocking, or of none."""
+    """The figures of waits for disks."""
     server = window.server
     found = [figure("server.state_d_ratio", server.state_d_ratio, "ratio")]
     if server.loop_turn_seconds is not None:
@@ -143,16 +143,16 @@ def blocking_evidence(window: CauseWindow, blocked: Blocked) -> list[CauseEviden
     found += turn_figures(window)
     found.append(figure("server.block_io_delay_seconds", server.block_io_delay_seconds, "seconds"))
     found.append(figure("server.refaults", server.refaults, "pages"))
-    for one in _calls_in_d(server):
-        on = f" on {one.file}" if one.file else ""
-        found.append(figure(f"looks that found {one.call}{on} waiting", one.ratio, "ratio"))
+    for call in _calls_in_d(server):
+        on = f" on {call.file}" if call.file else ""
+        found.append(figure(f"looks that found {call.call}{on} waiting", call.ratio, "ratio"))
     for disk in server.disks:
         found.append(figure(f"{disk.name} read await", disk.read_await_seconds, "seconds"))
         if disk.writes_per_second:
             found.append(figure(f"{disk.name} write await", disk.write_await_seconds, "seconds"))
         found.append(figure(f"{disk.name} utilisation", disk.utilisation_ratio, "ratio"))
     found.append(figure(f"blocked share by {blocked.method}", blocked.ratio, "ratio"))
-    return [one for one in found if one is not None]
+    return [call for call in found if call is not None]
 
 
 _WRITES = ("write", "writev")
@@ -166,18 +166,18 @@ _WAITS_ITSELF = (
 
 
 def asleep_in_call(window: CauseWindow) -> Cause | None:
-    """A turn that sleeps on purpose: a script or a library that waits inside the loop."""
+    """The cause of turns that sleep: a script or a library that waits inside the loop."""
     turns = window.turns
     if turns is None or turns.asleep_seconds is None or not turns.traced_ratio:
         return None
     workers = len(window.server.workers)
-    # Tracing begins a little before the window.
+    # Tracing begins shortly before the window.
     share = min(1.0, turns.asleep_seconds / (window.seconds * turns.traced_ratio * workers))
     if share < BLOCKED_RATIO and not window.is_held_by("asleep"):
         return None
-    asleep = [one for one in window.server.held_calls if one.state == "S"]
-    on = {one: f" on {one.file}" if one.file else "" for one in asleep[:3]}
-    calls = ", ".join(dict.fromkeys(f"{one.call}{file}" for one, file in on.items()))
+    asleep = [call for call in window.server.held_calls if call.state == "S"]
+    on = {call: f" on {call.file}" if call.file else "" for call in asleep[:3]}
+    calls = ", ".join(dict.fromkeys(f"{call.call}{file}" for call, file in on.items()))
     return Cause(
         id="loop-asleep-in-call",
         summary=f"{main_threads(workers)} slept inside turns {percent_text(share)} of the window"
@@ -190,7 +190,7 @@ def asleep_in_call(window: CauseWindow) -> Cause | None:
 
 
 def stopped(window: CauseWindow) -> Cause | None:
-    """Stopped by a signal or a debugger: no worker does that itself."""
+    """The cause of workers stopped by a signal or a debugger; no worker stops itself."""
     ratios = {}
     for worker in window.server.workers:
         ratio = worker.state_ratios.get("T", 0.0) + worker.state_ratios.get("t", 0.0)
@@ -215,14 +215,14 @@ def stopped(window: CauseWindow) -> Cause | None:
 
 _SATURATED = 0.9
 _MUCH_OF_A_CPU, _NEVER_IDLE = 0.5, 0.95
-"""A loop that always has something to do is saturated, though others take some of its CPU."""
+"""A loop that is never idle is saturated, although others take some of its CPU."""
 _CONTENDED = 0.2
 _THROTTLED_PERIODS = 0.05
 _STOLEN = 0.05
 
 
 def held_by_cpu(window: CauseWindow) -> Cause | None:
-    """Turns that compute for longer than is allowed."""
+    """The cause of turns that compute for longer than allowed."""
     turns = window.turns
     if turns is None or not window.is_held_by("computing") or _is_refuted(window):
         return None
@@ -245,7 +245,7 @@ def held_by_cpu(window: CauseWindow) -> Cause | None:
 
 
 def saturated(window: CauseWindow) -> Cause | None:
-    """No time left, though each turn is short."""
+    """The cause of loops without idle time, though each turn is short."""
     shares = _shares(window)
     at_work = [_at_work(window, worker) for worker in window.server.workers]
     busy = [
@@ -270,7 +270,7 @@ def saturated(window: CauseWindow) -> Cause | None:
 
 
 def throttled(window: CauseWindow) -> Cause | None:
-    """The quota of a control group was used up."""
+    """The cause of a CPU quota that was used up."""
     quota = window.server.quota
     if quota is None or not quota.periods or not quota.throttled_periods:
         return None
@@ -295,12 +295,12 @@ def throttled(window: CauseWindow) -> Cause | None:
 
 
 def contention(window: CauseWindow) -> Cause | None:
-    """Ready to run, and somebody else runs."""
+    """The cause of main threads that are ready to run without a CPU."""
     server = window.server
     shares = [(w.run_queue_seconds or 0.0) / window.seconds for w in server.workers]
     quota = server.quota
     if throttled(window) is not None and quota is not None:
-        # A throttled thread waits for a CPU in the scheduler's own books.
+        # The scheduler counts a throttled thread as waiting for a CPU.
         by_quota = quota.throttled_seconds / window.seconds
         shares = [max(0.0, share - by_quota) for share in shares]
         held = False
@@ -322,7 +322,7 @@ def contention(window: CauseWindow) -> Cause | None:
 
 
 def stolen(window: CauseWindow) -> Cause | None:
-    """The hypervisor had the CPUs."""
+    """The cause of CPU time that a hypervisor gave to others."""
     ratio = window.server.steal_ratio
     if ratio is None or ratio < _STOLEN:
         return None
@@ -337,14 +337,14 @@ def stolen(window: CauseWindow) -> Cause | None:
 
 
 def _is_refuted(window: CauseWindow) -> bool:
-    """True when the threads' own clocks rule out that turns computed for so long.
+    """True when the threads' CPU times rule out that turns computed for so long.
 
-    An arrival waits half a turn's length, at most half of the longest, in the share of time that
-    is spent in computing. Twice that is allowed for, as the figures come from different clocks;
-    what a hypervisor takes runs on in the turn and not in the thread's clock.
+    An arrival waits half a turn's length, so at most half of the longest turn in the share of time
+    spent computing. A factor of two allows for the different clocks. Stolen time counts in the turn
+    and not in the thread's CPU time.
     """
     known = [worker.main_thread_cpu_seconds for worker in window.server.workers]
-    seconds = [one for one in known if one is not None]
+    seconds = [part for part in known if part is not None]
     if len(seconds) < len(known) or window.turns is None:
         return False
     ran = mean(seconds) / window.seconds / max(0.1, 1.0 - (window.server.steal_ratio or 0.0))
@@ -356,7 +356,7 @@ def _shares(window: CauseWindow) -> list[float]:
 
 
 def _at_work(window: CauseWindow, worker: WorkerUse) -> float:
-    """Share of the window that a loop was in its turns, or its thread was ready to run."""
+    """The share of the window in which a loop was in turns, or its thread ready to run."""
     runs = (worker.main_thread_cpu_seconds or 0.0) + (worker.run_queue_seconds or 0.0)
     traced = window.turns.traced_ratio or 0.0 if window.turns else 0.0
     waits = worker.loop_blocked_seconds or 0.0
@@ -365,7 +365,7 @@ def _at_work(window: CauseWindow, worker: WorkerUse) -> float:
 
 
 def _ran(server: ServerMeasurement) -> tuple[str, list[str]]:
-    """The work that the time went to, as the end of a sentence, and what is not known of it."""
+    """The code that the time went to, as the end of a sentence, and what is unknown of it."""
     ran = what_ran(server.cpu_samples)
     if ran:
         return f": {ran}", ["which requests: the access log with $request_time shows them"]

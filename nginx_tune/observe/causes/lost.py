@@ -1,4 +1,4 @@
-"""Causes that lose requests, or keep them in a queue, and all that lines of error logs name."""
+"""The causes that lose requests or queue them, and those that error logs name."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from nginx_tune.documents.units import percent_text, seconds_text
 from nginx_tune.observe.causes.parts import CauseWindow, figures
 
 _SHARE = 0.01
-"""The share of requests; a kept connection that an upstream had just closed fails now and then."""
+"""The share of requests: now and then an upstream closes a kept connection as it is used."""
 _FEWEST = 5
-"""The lines that count where the number of requests is not known."""
+"""Lines that matter where the number of requests is unknown."""
 _SHOWN = 3
 
 
 class _Logged(NamedTuple):
-    """A cause that a counter of lines names."""
+    """A cause that a counter of error-log lines shows."""
 
     id: CauseId
     field: str
-    """Its name in ``ServerMeasurement``."""
+    """The counter in ``ServerMeasurement``."""
     summary: str
-    """After the number."""
+    """Text after the number of lines."""
     not_known: str = ""
     next_command: str = ""
     is_seldom: bool = True
-    """A single line is one too many; else a share of the requests must be."""
+    """True when a single line matters, False when only a share of the requests does."""
 
 
 _LOST = (
@@ -92,19 +92,19 @@ _BY_DESIGN = (
 
 
 def find_lost(window: CauseWindow) -> list[Cause]:
-    """Causes that lose requests, the one with the most lines first."""
+    """The causes that lose requests, the one with the most lines first."""
     found = [
         (_lines(window.server, "pool_overflow"), pool_overflow(window)),
         (_lines(window.server, "connections_exhausted"), exhausted(window)),
-        *((_lines(window.server, one.field), _named(window, one)) for one in _LOST),
+        *((_lines(window.server, logged.field), _named(window, logged)) for logged in _LOST),
     ]
     found.sort(key=lambda item: -item[0])
     return [cause for _, cause in found if cause is not None]
 
 
 def find_by_design(window: CauseWindow) -> list[Cause]:
-    """The effects of the configuration by design on requests, where there are many of them."""
-    return [cause for one in _BY_DESIGN if (cause := _named(window, one)) is not None]
+    """The causes that are the configuration's intent, where they affect many requests."""
+    return [cause for logged in _BY_DESIGN if (cause := _named(window, logged)) is not None]
 
 
 def _lines(server: ServerMeasurement, field: str) -> int:
@@ -122,12 +122,12 @@ def _named(window: CauseWindow, logged: _Logged) -> Cause | None:
         return None
     is_share_known = logged.is_seldom or status is not None
     kinds, changes = _messages(server, logged.field)
-    said = [f"{count:,} {logged.summary}", *([", ".join(kinds)] if kinds else [])]
+    parts = [f"{count:,} {logged.summary}", *([", ".join(kinds)] if kinds else [])]
     if changes:
-        said.append(f"to change: {'; '.join(changes)}")
+        parts.append(f"to change: {'; '.join(changes)}")
     return Cause(
         id=logged.id,
-        summary="; ".join(said),
+        summary="; ".join(parts),
         confidence="high" if is_share_known else "medium",
         evidence=figures(
             (f"server.{logged.field}", count, "lines"),
@@ -139,17 +139,17 @@ def _named(window: CauseWindow, logged: _Logged) -> Cause | None:
 
 
 def _messages(server: ServerMeasurement, field: str) -> tuple[list[str], list[str]]:
-    """The messages of the most frequent lines, and what is to be changed for each."""
+    """The most frequent messages of a counter, and the change that each asks for."""
     seen = [
-        (one, row)
-        for one in server.log_messages
-        if (row := MESSAGES_BY_ID.get(one.id)) is not None and field in row.counts
+        (message, row)
+        for message in server.log_messages
+        if (row := MESSAGES_BY_ID.get(message.id)) is not None and field in row.counts
     ][:_SHOWN]
     kinds = [
-        (f"{one.lines:,} " if len(seen) > 1 else "all of them ")
+        (f"{message.lines:,} " if len(seen) > 1 else "all of them ")
         + row.tells
-        + (f' "{one.name}"' if one.name else "")
-        for one, row in seen
+        + (f' "{message.name}"' if message.name else "")
+        for message, row in seen
     ]
     return kinds, list(dict.fromkeys(row.change for _, row in seen))
 
@@ -162,7 +162,7 @@ _FULL = 15 / 16
 
 
 def pool_overflow(window: CauseWindow) -> Cause | None:
-    """A pool's queue was full."""
+    """The cause of a full pool queue."""
     server = window.server
     if not server.pool_overflow:
         return None
@@ -179,24 +179,24 @@ def pool_overflow(window: CauseWindow) -> Cause | None:
 
 
 def exhausted(window: CauseWindow) -> Cause | None:
-    """No connection left of worker_connections: new ones, or idle ones, are closed."""
+    """The cause of exhausted worker_connections: new or idle connections are closed."""
     server = window.server
     lines = server.connections_exhausted or 0
     status = server.stub_status
     dropped = status.dropped if status else 0
     reused = server.connections_reused or 0
     most = max((worker.connections_max or 0 for worker in server.workers), default=0)
-    # Listeners take one each, and so does the master's pipe.
+    # Each listener and the channel to the master take one.
     held = most + len(server.listeners) + 1
     full = bool(server.worker_connections) and held >= _FULL * (server.worker_connections or 0)
     if lines or dropped:
-        said = (
+        summary = (
             f"{max(lines, dropped):,} connections were accepted and closed at once: a worker "
             "had none of its worker_connections left"
         )
     elif reused or full:
         limit = f" of {server.worker_connections:,}" if server.worker_connections else ""
-        said = (
+        summary = (
             f"a worker had {held:,}{limit} worker_connections in use, and closes idle "
             "ones to make room: their clients find them closed and open others"
         )
@@ -204,7 +204,7 @@ def exhausted(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="connections-exhausted",
-        summary=said,
+        summary=summary,
         confidence="high" if lines or dropped or reused else "medium",
         evidence=figures(
             ("server.connections_exhausted", lines, "lines"),
@@ -220,14 +220,14 @@ def exhausted(window: CauseWindow) -> Cause | None:
 
 
 def accept_overflow(window: CauseWindow) -> Cause | None:
-    """A listener's queue was full."""
+    """The cause of a full accept queue."""
     server = window.server
-    dropping = [one for one in server.listeners if one.drops]
-    # A listener also counts what comes late for connections that are gone.
+    dropping = [listener for listener in server.listeners if listener.drops]
+    # Drops also count late packets of closed connections.
     if not dropping or server.listen_overflows == 0:
         return None
-    drops = sum(one.drops or 0 for one in dropping)
-    where = ", ".join(f"{one.address}:{one.port}" for one in dropping)
+    drops = sum(listener.drops or 0 for listener in dropping)
+    where = ", ".join(f"{listener.address}:{listener.port}" for listener in dropping)
     return Cause(
         id="accept-queue-overflow",
         summary=f"the kernel dropped {drops:,} connection attempts at {where}: the accept queue "
@@ -236,8 +236,11 @@ def accept_overflow(window: CauseWindow) -> Cause | None:
         evidence=figures(
             ("server.listen_overflows", server.listen_overflows, "events"),
             ("server.listen_drops", server.listen_drops, "events"),
-            *((f"longest queue at {one.port}", one.accept_queue_max, "") for one in dropping),
-            *((f"backlog at {one.port}", one.backlog, "") for one in dropping),
+            *(
+                (f"longest queue at {listener.port}", listener.accept_queue_max, "")
+                for listener in dropping
+            ),
+            *((f"backlog at {listener.port}", listener.backlog, "") for listener in dropping),
         ),
         not_known=["how many clients it was: one that tries again is counted again"],
         next_command="nginx-tune recommend --observation FILE",
@@ -245,7 +248,7 @@ def accept_overflow(window: CauseWindow) -> Cause | None:
 
 
 def queue_wait(window: CauseWindow) -> Cause | None:
-    """Tasks wait in a pool's queue, as timed; else as its threads had no rest."""
+    """The cause of tasks that wait in a pool's queue, timed or with every thread at work."""
     wait = window.server.pool_queue_wait_seconds
     if wait is not None and wait.p99 is not None:
         if wait.p99 < _LONG_WAIT_SECONDS:

@@ -1,9 +1,9 @@
-"""The naming of causes in a window over a server, each with its figures and what is not known.
+"""The causes in a window over a server, each with its figures and what remains unknown.
 
 Load average, iowait and the size of processes are no evidence: all three rise when thread pools
-help. What counts is the main threads: a worker's loop serves nobody while it waits for a disk,
-computes, sleeps or is stopped. The causes outside of the loops stand here too: slow upstreams, name
-servers, disks behind pools, uneven workers.
+help. The main threads count: a worker's loop serves nobody while it waits for a disk, computes,
+sleeps or is stopped. Causes outside the loops are here too: slow upstreams, name servers, disks
+behind pools, uneven workers.
 """
 
 from __future__ import annotations
@@ -53,12 +53,10 @@ def find_causes(
     allowed_seconds: float = ALLOWED_SECONDS,
     has_ended: bool = False,
 ) -> list[Cause]:
-    """The causes that the figures show, lost requests first; one entry when they show none.
+    """The causes that the figures show, lost requests first; one entry that says so without any.
 
-    With ``has_ended`` nginx did not last for the whole window.
-
-    ``allowed_seconds`` is what a request may take: longer turns, and waits of a tenth of it, are
-    never passed over.
+    ``allowed_seconds`` is the allowed time of a request: longer turns, and waits of a tenth of it,
+    always have a cause. ``has_ended``: nginx ended before the window did.
     Errors: UsageError for a malformed histogram.
     """
     if duration_seconds < _LEAST_SECONDS or not server.workers:
@@ -78,26 +76,26 @@ def find_causes(
         return [replace(lacking, summary="nginx ended in this window")]
     blocked = measure_blocked(server, duration_seconds)
     if blocked is None:
-        reasons = [one.reason for one in unknown if one.path.endswith("/loop_turn_seconds")]
+        reasons = [gap.reason for gap in unknown if gap.path.endswith("/loop_turn_seconds")]
         return [_not_enough(reasons or ["how long the main threads waited for disks"])]
     behind = slow_disk_in_pools(window) or not_known(window)
     if behind is not None:
         return [behind]
-    replaced = [one.reason for one in unknown if one.path.endswith("/server/cpu_seconds")]
+    replaced = [gap.reason for gap in unknown if gap.path.endswith("/server/cpu_seconds")]
     if replaced:
-        lacking = _not_enough([f"what the others did: {one}" for one in replaced])
-        said = "workers were replaced in this window, and what took their place was not watched"
-        return [replace(lacking, summary=said, next_command="nginx-tune observe")]
+        lacking = _not_enough([f"what the others did: {gap}" for gap in replaced])
+        summary = "workers were replaced in this window, and their successors were not watched"
+        return [replace(lacking, summary=summary, next_command="nginx-tune observe")]
     if idle := _idle(server):
         lacking = _not_enough([f"what traffic would show: {idle[1]} in this window"])
         return [
             replace(lacking, summary=idle[0], next_command="nginx-tune observe --duration 5min")
         ]
-    said = f"main threads waited for disks {percent(blocked)} of the time"
+    summary = f"main threads waited for disks {percent(blocked)} of the time"
     if window.turns is not None:
         wait = seconds_text(window.arrival_wait_seconds)
-        said += f", an arrival waits {wait} for its loop, the longest turn took "
-        said += longest_text(window.turns)
+        summary += f", an arrival waits {wait} for its loop, the longest turn took "
+        summary += longest_text(window.turns)
     unseen, uncounted = unseen_waits(window), _uncounted(unknown)
     confidence: Confidence = "high"
     if blocked.method == "samples" or uncounted:
@@ -105,7 +103,7 @@ def find_causes(
     return [
         Cause(
             id="nothing-found",
-            summary=f"{said}: nothing in this window holds the loops up",
+            summary=f"{summary}: nothing in this window holds the loops up",
             confidence="low" if unseen else confidence,
             evidence=blocking_evidence(window, blocked),
             not_known=[
@@ -125,21 +123,21 @@ def _found(
 
 
 def _uncounted(unknown: Sequence[Unknown]) -> list[str]:
-    """The counts that error logs do not tell, by the reason."""
+    """The counts that error logs do not have, by reason."""
     kinds = {
         f"/server/{harm.name}": harm.words for harm in HARMS if harm.is_logged and harm.is_kind
     }
     by_reason: dict[str, list[str]] = {}
-    for one in unknown:
-        if one.path in kinds:
-            by_reason.setdefault(one.reason, []).append(kinds[one.path])
+    for gap in unknown:
+        if gap.path in kinds:
+            by_reason.setdefault(gap.reason, []).append(kinds[gap.path])
     return [
         f"whether there were {', '.join(words)}: {reason}" for reason, words in by_reason.items()
     ]
 
 
 def _idle(server: ServerMeasurement) -> tuple[str, str] | None:
-    """The summary of a server that had next to nothing to do, and its figure."""
+    """The summary and figure of a server with next to no traffic; None with some."""
     turns, status = server.loop_turn_seconds, server.stub_status
     if turns is not None and not turns.count:
         return "nothing was asked of the server in this window", "no loop had a turn"
@@ -166,8 +164,8 @@ def _not_enough(lacking: list[str]) -> Cause:
 def find_variant_causes(measurements: Sequence[Measurement]) -> list[VariantCause]:
     """The causes that at least half of a variant's runs show, the baseline's first.
 
-    A run without workers, such as one of a stand-in, shows none. The figures of a cause are
-    those of one run, in the middle of those that show it.
+    A run without workers, such as a stand-in's, shows none. The figures are those of the middle one
+    of the runs that show the cause.
 
     Errors: UsageError for a malformed histogram.
     """
@@ -194,21 +192,21 @@ def _often_seen(variant: str, runs: list[list[Cause]]) -> list[VariantCause]:
 
 
 _FEWEST_WAITING = 1.0
-"""Requests without an answer at a time, on average, from which their wait is named."""
+"""Concurrent requests without an answer, on average, from which their wait is a cause."""
 _UNEVEN = 2.0
 _FEWEST_CONNECTIONS = 20
 _FEWEST_LOOKS = 3
 _OFTEN = 0.5
-"""The share of looks: one stall that one look hits shows every client waiting, and is no rule."""
+"""The share of samples: one stall shows every client waiting in one sample."""
 _AT_WORK = 0.25
 _CURRENT = 8
-"""Connections at a median look: a loop that is free takes them at once, but a few always come."""
+"""The median of an accept queue: a free loop accepts at once, but a few always wait."""
 _MUCH = 0.5
-"""The share of a CPU: an arrival in two finds such a loop at work, for a moment or for seconds."""
+"""The share of a CPU from which half of the arrivals find the loop at work."""
 
 
 def slow_upstream(window: CauseWindow) -> Cause | None:
-    """Upstreams that were asked and did not answer, or do not take connections."""
+    """The cause of upstreams that do not answer, or accept no connections."""
     waiting = _looked(window)
     if waiting is None or waiting.upstreams_waiting_ratio < _OFTEN:
         return None if waiting is None else _likely_upstream(window, waiting)
@@ -217,18 +215,18 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
     unreached = connecting >= _FEWEST_WAITING
     if not slow and not unreached:
         return _likely_upstream(window, waiting)
-    said = []
+    parts = []
     if slow:
-        said.append(
+        parts.append(
             f"{number_text(asked)} upstream connections at a time had been asked and had not "
             f"answered, for {seconds_text(waiting.upstream_seconds)} so far on average (longest: "
             f"{seconds_text(waiting.upstream_longest_seconds)})"
         )
     if unreached:
-        said.append(f"{number_text(connecting)} at a time were still trying to connect")
+        parts.append(f"{number_text(connecting)} at a time were still trying to connect")
     return Cause(
         id="slow-upstream",
-        summary=f"{_loops(window)}; requests wait for upstreams: {', and '.join(said)}; log "
+        summary=f"{_loops(window)}; requests wait for upstreams: {', and '.join(parts)}; log "
         "$upstream_connect_time, $upstream_header_time and $upstream_response_time to see which",
         confidence="high" if (slow and asked >= 0.5 * waiting.clients_waiting) or unreached
         else "medium",
@@ -244,7 +242,7 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
 
 
 def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
-    """Clients wait, nothing else holds them, and kept connections may be asked ones."""
+    """The cause of waiting clients that only unclear upstream connections can explain."""
     left = _unexplained(window)
     if left is None or waiting.upstreams_unclear < max(_FEWEST_WAITING, 0.5 * left):
         return None
@@ -253,8 +251,8 @@ def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
         summary=f"{_loops(window)}; {number_text(left)} requests at a time wait, for "
         f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
         f"{seconds_text(waiting.client_longest_seconds)}), and of "
-        f"{number_text(waiting.upstreams_unclear)} kept upstream connections nothing told whether "
-        "they had been asked; log $upstream_header_time and $upstream_response_time to see",
+        f"{number_text(waiting.upstreams_unclear)} kept upstream connections it is unknown whether "
+        "they have a request; log $upstream_header_time and $upstream_response_time to see",
         confidence="medium",
         evidence=figures(
             ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
@@ -272,10 +270,10 @@ def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
 
 
 def unseen_waits(window: CauseWindow) -> str:
-    """The requests that may wait though no connection was seen to; empty for none.
+    """The requests that may wait although no connection shows it; empty for none.
 
-    By the mean number of requests under way and Little's law (L = λW), where stub_status tells,
-    else by connections of which nothing told who spoke last.
+    From the mean number of requests in progress and Little's law (L = λW) with stub_status, else
+    from connections whose waiting side is unclear.
     """
     waiting, status = _looked(window), window.server.stub_status
     if waiting is None:
@@ -298,24 +296,24 @@ def unseen_waits(window: CauseWindow) -> str:
     return (
         f"whether {number_text(waiting.clients_unclear)} clients wait or are idle, silent for "
         f"{seconds_text(waiting.clients_unclear_seconds)} on average: they ask and are answered "
-        "in one moment, and there is no stub_status that tells"
+        "in one moment, and there is no stub_status to count them"
     )
 
 
 def slow_resolver(window: CauseWindow) -> Cause | None:
-    """Requests that wait, and for no upstream, where nginx asks a name server."""
+    """The cause of requests that wait for no upstream, where nginx uses a resolver."""
     waiting, failures = _looked(window), window.server.resolver_failures or 0
     left = _unexplained(window)
     if not window.server.has_resolver or waiting is None or (left is None and not failures):
         return None
-    said = f"{failures:,} names could not be resolved" if failures else ""
+    text = f"{failures:,} names could not be resolved" if failures else ""
     if left is not None:
-        said += f"{'; ' if said else ''}{number_text(left)} requests at a time wait, for "
-        said += f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
-        said += f"{seconds_text(waiting.client_longest_seconds)}), and no upstream was asked"
+        text += f"{'; ' if text else ''}{number_text(left)} requests at a time wait, for "
+        text += f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
+        text += f"{seconds_text(waiting.client_longest_seconds)}), and no upstream was asked"
     return Cause(
         id="slow-resolver",
-        summary=f"{_loops(window)}; {said}: nginx resolves names while it serves (resolver), and "
+        summary=f"{_loops(window)}; {text}: nginx resolves names while it serves (resolver), and "
         "a name server that is slow holds requests before any upstream: a name server on this "
         "host that caches, valid= for names that change seldom, or names resolved at the start",
         confidence="high" if failures else "medium",
@@ -330,7 +328,7 @@ def slow_resolver(window: CauseWindow) -> Cause | None:
 
 
 def slow_disk_in_pools(window: CauseWindow) -> Cause | None:
-    """Loops are free and clients wait, for reads that pool threads do."""
+    """The cause of clients that wait for reads of pool threads, while the loops are free."""
     waiting = _looked(window)
     if waiting is None or (waiting.pool_busy_ratio or 0.0) < _AT_WORK:
         return None
@@ -353,7 +351,7 @@ def slow_disk_in_pools(window: CauseWindow) -> Cause | None:
 
 
 def uneven(window: CauseWindow) -> Cause | None:
-    """One worker has most of the connections."""
+    """The cause of a worker that has most of the connections."""
     workers = [w for w in window.server.workers if w.connection_ratio is not None]
     held = sum(w.connections or 0.0 for w in workers)
     if len(workers) < 2 or held < _FEWEST_CONNECTIONS:  # noqa: PLR2004
@@ -373,37 +371,37 @@ def uneven(window: CauseWindow) -> Cause | None:
 
 
 def not_known(window: CauseWindow) -> Cause | None:
-    """Something holds requests up, and none of the causes does."""
+    """The cause of requests that wait for something unknown."""
     turns, waiting, left = window.turns, window.server.waiting, _unexplained(window)
-    said = []
+    parts = []
     if turns is not None and window.is_beyond:
-        said.append(
+        parts.append(
             f"an arrival waits {seconds_text(window.arrival_wait_seconds)} for its loop on "
             f"average, and the longest turn took {longest_text(turns)}"
         )
     if left is not None and waiting is not None:
-        said.append(
+        parts.append(
             f"{number_text(left)} requests at a time wait, for "
             f"{seconds_text(waiting.client_seconds)} so far on average, and neither loops, "
             "upstreams nor pools hold them"
         )
     busiest = max((w.main_thread_cpu_seconds or 0.0) for w in window.server.workers)
-    said += [
-        f"{number_text(one.accept_queue_median)} connections stood in the accept queue at "
-        f"{one.address}:{one.port} (median of the looks)"
-        for one in window.server.listeners
-        if (one.accept_queue_median or 0.0) >= _CURRENT
+    parts += [
+        f"{number_text(listener.accept_queue_median)} connections stood in the accept queue at "
+        f"{listener.address}:{listener.port} (median of the looks)"
+        for listener in window.server.listeners
+        if (listener.accept_queue_median or 0.0) >= _CURRENT
     ]
     if turns is None and busiest >= _MUCH * window.seconds:
-        said.append(
+        parts.append(
             f"a main thread computed {percent_text(busiest / window.seconds, 2)} of the window, "
-            "and nothing told how long its turns were"
+            "and nothing traced how long its turns were"
         )
-    if not said:
+    if not parts:
         return None
     return Cause(
         id="cause-not-known",
-        summary=f"{'; '.join(said)}: no cause that could be told apart explains it",
+        summary=f"{'; '.join(parts)}: none of the known causes explains it",
         confidence="low",
         evidence=[
             *turn_figures(window),
@@ -429,12 +427,12 @@ def _looked(window: CauseWindow) -> Waiting | None:
 
 
 def _lasts(so_far_seconds: float | None, window: CauseWindow) -> bool:
-    """A wait is seen at a random moment, so on average half of it is over."""
+    """True for a wait beyond the allowed time; a sample finds it half over on average."""
     return so_far_seconds is not None and 2 * so_far_seconds >= window.allowed_seconds
 
 
 def _unexplained(window: CauseWindow) -> float | None:
-    """Requests at a time that neither upstreams nor pools hold, where they wait for long."""
+    """Concurrent requests that wait for long, and for neither upstreams nor pools; else None."""
     waiting = _looked(window)
     if waiting is None or not _lasts(waiting.client_seconds, window):
         return None
@@ -450,7 +448,7 @@ def _unexplained(window: CauseWindow) -> float | None:
 
 
 def _loops(window: CauseWindow) -> str:
-    """The work of the loops meanwhile."""
+    """The state of the loops as the start of a sentence."""
     wait = window.arrival_wait_seconds
     if wait is None:
         return "nothing traced the loops"
@@ -476,4 +474,4 @@ _LOOKS: tuple[Callable[[CauseWindow], Cause | None], ...] = (
     uneven,
     stolen,
 )
-"""After what error logs name: what holds all of a loop, then what holds some requests."""
+"""Checks after those of error logs: causes of a whole loop, then those of some requests."""

@@ -1,4 +1,4 @@
-"""Parts that the causes share: figures, shares of blocked time, whose code ran."""
+"""The shared parts of causes: figures, shares of blocked time, names of code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nginx_tune.measure.proof.latency import LatencySample, read_statistic
 from nginx_tune.measure.proof.workers import Blocked
 
 ALLOWED_SECONDS = 0.1
-"""The time that a turn may take where no objective says more; an arrival may wait a tenth of it for
-its loop on average."""
+"""The allowed time of a turn without an objective; the mean wait of an arrival for its loop may be
+a tenth of it."""
 ALLOWED_SHARE = 0.1
 
 
 class CauseWindow(NamedTuple):
-    """The window that causes are looked for in."""
+    """A window to find causes in."""
 
     server: ServerMeasurement
     seconds: float
@@ -28,16 +28,16 @@ class CauseWindow(NamedTuple):
 
     @property
     def turns(self) -> LoopTurn | None:
-        """The turns as traced; null when nothing traced them."""
+        """The traced turns; null without a tracer."""
         return self.server.loop_turn_seconds
 
     def wait_by(self, part: str) -> float:
-        """Seconds that an arrival waits for its loop on average for this."""
+        """Mean seconds that an arrival waits for its loop because of this part."""
         return self.turns.arrival_wait_by.get(part, 0.0) if self.turns else 0.0
 
     @property
     def arrival_wait_seconds(self) -> float | None:
-        """The mean wait of an arrival, of all parts together."""
+        """The mean wait of an arrival for its loop, over all parts."""
         if self.turns is None:
             return None
         if self.turns.arrival_wait_seconds is not None:
@@ -47,20 +47,20 @@ class CauseWindow(NamedTuple):
 
     @property
     def is_beyond(self) -> bool:
-        """True when turns, or waits for them, are longer than is allowed."""
+        """True when turns, or the waits for them, exceed the allowed time."""
         if self.turns is None:
             return False
         wait = self.arrival_wait_seconds or 0.0
         return self.exceeds(wait) or (self.turns.max or 0.0) >= self.allowed_seconds
 
     def exceeds(self, wait_seconds: float) -> bool:
-        """True for a mean wait of arrivals that is more than is allowed."""
+        """True for a mean wait of arrivals above the allowed one."""
         return wait_seconds >= ALLOWED_SHARE * self.allowed_seconds
 
     def is_held_by(self, part: str) -> bool:
-        """True when this part of the turns is what is beyond the allowed.
+        """True when this part of the turns makes them exceed the allowed time.
 
-        A single long turn may have a small mean wait: then the part must be most of it.
+        A single long turn may have a small mean wait, of which the part must then be most.
         """
         whole, own = self.arrival_wait_seconds or 0.0, self.wait_by(part)
         if not self.is_beyond or not whole:
@@ -69,11 +69,10 @@ class CauseWindow(NamedTuple):
 
 
 def arrival_wait_seconds(turns: LoopTurn, *, workers: int, duration_seconds: float) -> float | None:
-    """The mean wait for its loop of an event that arrives at a random moment.
+    """The mean wait of an event for its loop, from the histogram of turns; None without one.
 
-    A turn of t seconds meets t seconds' worth of arrivals, who wait half of it: the sum of half
-    the squares over all time.
-    Source: mean residual life of a renewal process.
+    A turn of t seconds meets the arrivals of t seconds, which wait half of it: the sum of half the
+    squares over all time. Source: mean residual life of a renewal process.
     """
     if not turns.histogram or not workers or not turns.traced_ratio:
         return None
@@ -84,7 +83,7 @@ def arrival_wait_seconds(turns: LoopTurn, *, workers: int, duration_seconds: flo
 
 
 def read_bytes_per_second(disks: Sequence[DiskUse]) -> float:
-    """The rate of all disks; what one that stands on another asks for counts once."""
+    """The read rate of all disks; reads of a disk on top of another count once."""
     rates = {disk.name: disk.read_bytes_per_second or 0.0 for disk in disks}
     return math.fsum(
         max(0.0, rates[disk.name] - math.fsum(rates.get(above, 0.0) for above in disk.below))
@@ -128,7 +127,7 @@ _SHOWN = 0.05
 
 
 def what_ran(samples: Mapping[str, int]) -> str:
-    """``81 % zlib (compression), 12 % the kernel``; empty with too few samples to tell."""
+    """``81 % zlib (compression), 12 % the kernel``; empty with too few samples."""
     total = sum(samples.values())
     if total < _FEWEST_SAMPLES:
         return ""
@@ -143,14 +142,14 @@ def what_ran(samples: Mapping[str, int]) -> str:
 
 def _word(library: str) -> str:
     for name, word in _LIBRARIES.items():
-        # Some names have a version in them: libpcre2-8, libpng16, libbrotlienc.
+        # Some names contain a version: libpcre2-8, libpng16, libbrotlienc.
         if library == name or (library.startswith(name) and len(name) > len("libc")):
             return word
     return library
 
 
 def tail_text(turns: LoopTurn) -> str:
-    """The highest quantile with turns enough beyond it."""
+    """The highest measured quantile as text."""
     for name in ("p99", "p90", "p50"):
         value = measured(turns, name)
         if value is not None:
@@ -159,27 +158,27 @@ def tail_text(turns: LoopTurn) -> str:
 
 
 def longest_text(turns: LoopTurn) -> str:
-    """``≥ 2.46 s`` where the longest turn was not seen whole."""
+    """The longest turn as text, ``≥ 2.46 s`` where it was not traced whole."""
     return f"{'≥ ' if 'max' in turns.at_least else ''}{seconds_text(turns.max)}"
 
 
 def measured(turns: LoopTurn, name: str) -> float | None:
-    """A quantile with turns enough beyond it; a lower bound is one too."""
+    """A quantile with enough turns beyond it, which may be a lower bound; else None."""
     return read_statistic([LatencySample(turns)], name).value
 
 
 def figures(*items: tuple[str, float | None, str]) -> list[CauseEvidence]:
-    """Those of the figures that are known."""
-    return [one for item in items if (one := figure(*item)) is not None]
+    """The known ones among these figures."""
+    return [found for item in items if (found := figure(*item)) is not None]
 
 
 def figure(metric: str, value: float | None, unit: str) -> CauseEvidence | None:
-    """A figure; None when it is not known."""
+    """A figure; None for an unknown value."""
     return None if value is None else CauseEvidence(metric=metric, value=float(value), unit=unit)
 
 
 def turn_figures(window: CauseWindow) -> list[CauseEvidence]:
-    """The figures of turns: what they took, and what they waited for."""
+    """The figures of turns: their lengths, and the waits behind them."""
     turns = window.turns
     if turns is None:
         return []
@@ -207,7 +206,7 @@ _PARTS = {
 
 
 def percent(blocked: Blocked) -> str:
-    """The share with its error, and with the worst worker where that is another figure."""
+    """The share with its error, and the worst worker's where it differs."""
     worst = (
         f" (worst: {percent_text(blocked.worst)})" if blocked.worst > 1.2 * blocked.ratio else ""
     )
@@ -215,5 +214,5 @@ def percent(blocked: Blocked) -> str:
 
 
 def main_threads(count: int) -> str:
-    """The main threads as the subject of a sentence."""
+    """The main threads of so many workers, as the subject of a sentence."""
     return "the worker's main thread" if count == 1 else f"the main threads of {count} workers"

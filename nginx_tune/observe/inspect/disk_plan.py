@@ -1,7 +1,7 @@
-"""The disk probe: which disks it measures, what it does in its time, and the curve of it; pure.
+"""The disk probe: the choice of disks, the plan of its reads, and the curve; pure.
 
-Disks that serve somebody, cost money or are not whole are left alone. Where what the probe saw is
-no curve, the reason stands in its place.
+Disks that are busy, cost money or are degraded are refused. Where the numbers are no curve, the
+reason takes its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nginx_tune.measure.proof.statistics import find_knee, plateau_reads_per_sec
 ReadSize = Literal["readahead", "chunk", "tls"]
 
 SMALL_READ_BYTES = 4096
-"""The size at which disks are compared by reads per second."""
+"""The size of reads by which disks are compared."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
 _USUAL_READ_AHEAD_BYTES = 128 << 10
 """Linux's default: VM_READAHEAD_PAGES, include/linux/mm.h."""
@@ -32,28 +32,29 @@ _TLS_BYTES = 32 << 10
 
 _DEEPEST = 64
 _DEEPEST_PARALLEL = 128
-"""For disks with many queues, and for arrays of several disks."""
+"""The last depth of disks with many queues and of arrays of several disks."""
 _MANY_LEAVES = 4
 
 _OPENING_SHARE = 0.1
 _MOST_OPENING_SECONDS = 2.0
 _WAITING_SHARE = 0.1
-"""The share for the last reads of each step, which are waited for."""
+"""The share of time to wait for the last reads of each step."""
 _WARMUP_SHARE = 0.15
 _TURN_SECONDS = 0.2
-"""A throttled disk works in turns of 100 or 200 ms (block/blk-throttle.c, throtl_slice): the
-measured time is a whole number of turns, so that no part of one counts as a gain."""
+"""A throttled disk works in slices of 100 or 200 ms (block/blk-throttle.c, throtl_slice): the
+measured time is a whole number of them, so that no part of one counts as a gain.
+"""
 _LEAST_MEASURED_SECONDS = 0.1
 _DEPTH_1_WEIGHT = 2.0
-"""Depth 1 gives the model its latency, and has the fewest reads in a second."""
+"""Depth 1 gives the model its latency from the fewest reads a second."""
 
 
 def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
-    """Bytes that one cold read of nginx asks the disk for.
+    """Bytes of a cold read of nginx at the disk.
 
-    ``readahead``: what sendfile() from a cold page cache makes the kernel read, the read-ahead
-    of the file system's device (at most a chunk: some devices announce megabytes). ``chunk``: a
-    read-ahead as large as ``sendfile_max_chunk 512k``. ``tls``: a buffer of output_buffers.
+    ``readahead``: sendfile() reads the read-ahead of the file system's device, at most a chunk,
+    since some devices announce megabytes. ``chunk``: a read-ahead as large as ``sendfile_max_chunk
+    512k``. ``tls``: a buffer of output_buffers.
     """
     if size == "tls":
         return _TLS_BYTES
@@ -65,7 +66,7 @@ def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
 
 
 def deepest(disk_class: DiskClass, leaves: int) -> int:
-    """The depth at which a sweep ends."""
+    """The last depth of a sweep."""
     parallel = disk_class == "nvme" or leaves >= _MANY_LEAVES
     return _DEEPEST_PARALLEL if parallel else _DEEPEST
 
@@ -73,7 +74,7 @@ def deepest(disk_class: DiskClass, leaves: int) -> int:
 def plan_disk(
     paths: Sequence[str], *, read_bytes: int, depth: int, seconds: float, seed: int = 1
 ) -> DiskPlan:
-    """A plan that fits into so many seconds, opening included.
+    """A plan of ``seconds``, with the time to open files.
 
     Sequential reads first, then random reads of nginx's size at depths 1, 2, 4 … up to ``depth``,
     then reads of 4 KiB at the same depths.
@@ -114,19 +115,19 @@ def _timed(step: DiskStep, seconds: float) -> DiskStep:
 
 
 MOST_BUSY_RATIO = 0.2
-"""A disk that is busier serves somebody: the probe would slow them and measure them."""
+"""Utilisation from which a disk serves others, whom the probe would slow down and measure."""
 _QUIET = (None, "idle", "frozen")
-"""Sync actions of an md array during which no member is read for the array's own sake."""
+"""Sync actions of an md array that read no member for the array itself."""
 
 
 class DiskTarget(NamedTuple):
-    """Leaf disks that are measured together, and where their files are."""
+    """Leaf disks that are measured together, and the place of their files."""
 
     disks: tuple[str, ...]
     directories: tuple[str, ...]
-    """The names that the reader has for them."""
+    """Paths by which we reach them."""
     device: str | None
-    """The block device that holds all of it, for want of files."""
+    """The block device with all of the data, for want of files."""
     filesystem: str
     read_bytes: int
     depth: int
@@ -135,17 +136,17 @@ class DiskTarget(NamedTuple):
 
 
 class DiskTargets(NamedTuple):
-    """The targets to be measured, and the disks that cannot be."""
+    """The targets to measure, and the disks that cannot be measured."""
 
     targets: list[DiskTarget]
     unfit: list[DiskProbe]
 
 
 def disk_targets(facts: Facts, asked: Sequence[str], *, read_size: ReadSize | int) -> DiskTargets:
-    """The leaf disks under the paths that were asked for, under all recorded ones for none.
+    """The leaf disks under the ``asked`` paths, or under all recorded ones.
 
-    Paths over the same leaves are one target. Several leaves under one path are an array or a
-    volume: they serve the same files together and are measured as one.
+    Paths over the same leaves are one target. Several leaves under a path are an array or a volume,
+    which serves its files from all of them and is measured as one.
     """
     disks = {disk.name: disk for disk in facts.storage.disks}
     groups: dict[tuple[str, ...], list[PathStorage]] = {}
@@ -170,10 +171,10 @@ def disk_targets(facts: Facts, asked: Sequence[str], *, read_size: ReadSize | in
 
 
 def refusals(targets: Sequence[DiskTarget], storage: Storage) -> list[str]:
-    """The reasons against loading disks now, one for each; empty when nothing speaks against.
+    """The reasons against loading disks now, one for each; empty without any.
 
-    Network volumes may cost credits or money, busy disks serve somebody, and an array that is
-    degraded or rebuilding is not the array that will serve.
+    Network volumes may cost credits or money, busy disks serve others, and an array that is
+    degraded or rebuilding performs unlike the healthy one.
     """
     wanted = {name for target in targets for name in target.disks}
     reasons = [
@@ -221,7 +222,7 @@ def _target(
     read_size: ReadSize | int,
 ) -> DiskTarget:
     first = places[0]
-    # The whole root file system is walked only when somebody asks for it.
+    # The root file system is searched only on request.
     directories = [_outside(facts, place) for place in places if asked or place.path != "/"]
     read_ahead = max((place.read_ahead_bytes or 0 for place in places), default=0)
     size = read_size if isinstance(read_size, int) else read_bytes_for(read_size, read_ahead)
@@ -238,7 +239,7 @@ def _target(
 
 
 def _outside(facts: Facts, place: PathStorage) -> str:
-    """A path as the reader reaches it, where it was followed through nginx's mounts."""
+    """Our path of a place that was followed through nginx's mounts."""
     running = facts.nginx.running
     if not place.seen_by_nginx or running is None:
         return place.path
@@ -246,7 +247,7 @@ def _outside(facts: Facts, place: PathStorage) -> str:
 
 
 def _device(place: PathStorage, storage: Storage) -> str | None:
-    """The one block device over all leaves: the leaf itself, or the top of the stack."""
+    """The block device over all leaves: the leaf itself, or the top of the stack."""
     if len(place.leaf_disks) == 1:
         name = place.leaf_disks[0]
         return _node(name) if name in place.stack else None
@@ -280,19 +281,19 @@ def _through(place: PathStorage, storage: Storage) -> str:
 
 
 _LEAST_BEYOND = 10
-"""A quantile with fewer reads beyond it is not measured."""
+"""A quantile needs this many reads beyond it."""
 _LEAST_DEVICE_RATIO = 0.9
-"""Share of the bytes that must have come from a block device."""
+"""The least share of bytes from a block device."""
 _MOST_CPU_RATIO = 0.8
 _UNACCOUNTED = ("9p", "fuse", "virtiofs", "zfs")
-"""File systems whose reads the kernel does not count as a device's."""
+"""File systems whose reads the kernel counts for no device."""
 _SLOW_SECONDS = 0.01
 _MOST_STALLS_RATIO = 0.01
-"""The most for stalls: what comes more often is a throttled disk, which waits so in each turn."""
+"""More frequent waits are a throttled disk's, one in each slice."""
 
 
 def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> Curve | str:
-    """The curve of a run, or why its numbers cannot be taken for the disk's."""
+    """The curve of a run, or the reason why its numbers are not the disk's."""
     done = [step for step in run.steps if not step.skipped]
     main = _sweep(done, read_bytes)
     if not main.points:
@@ -379,7 +380,7 @@ def _notes(steps: Sequence[DiskStepRun], *, accounted: bool) -> list[str]:
 
 
 def _stalls(steps: Sequence[DiskStepRun]) -> list[str]:
-    """The stalls of an SSD now and then: only at depth 1, where nothing queues, are its own."""
+    """The occasional stalls of an SSD; only at depth 1, where nothing queues, are they its own."""
     return [
         f"stalls: {step.outliers} of {step.latency_seconds.count} reads of "
         f"{step.read_bytes >> 10} KiB at depth 1 took over ten times the median, "
@@ -417,7 +418,7 @@ def _sweep_gaps(sweep: Sweep) -> dict[str, str]:
 
 
 def _of_nulls(curve: Curve, gaps: dict[str, str]) -> dict[str, str]:
-    """Those that are about a null; what is known needs no reason."""
+    """The reasons of nulls; known values need none."""
     parts = msgspec.to_builtins(curve)
 
     def value(pointer: str) -> object:

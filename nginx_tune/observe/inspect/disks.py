@@ -1,6 +1,6 @@
-"""Measures the disks of a host: the right files of each, the probe, and its curve.
+"""The measurement of a host's disks: the choice of files, the probe, the curve.
 
-The files are a sample in which any byte of a tree is as likely as any other.
+The files are a sample in which each byte of a tree is equally likely.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from nginx_tune.observe.inspect.disk_plan import (
 
 DISK_SECONDS = 10.0
 _FINDING_SECONDS = 2.0
-"""Time for finding files."""
+"""Time to find files."""
 _LEAST_BYTES = 64 << 20
-"""The least of files: fewer the disk's own cache would answer, so the whole device is read."""
+"""Bytes of files at least; the disk's own cache would hold fewer, so the device is read instead."""
 
 
 class ProbedDisks(NamedTuple):
-    """The disks of a host as they were probed."""
+    """The probed disks of a host."""
 
     probes: list[DiskProbe]
     interrupted: bool = False
-    """Ctrl-C ended it; ``probes`` is what was measured by then."""
+    """True after Ctrl-C, with the results so far in ``probes``."""
 
     @property
     def reasons_for_none(self) -> list[str]:
-        """The reasons why there is no curve at all; empty when there is one."""
+        """The reasons why there is no curve; empty when there is one."""
         if any(probe.curve is not None for probe in self.probes):
             return []
         return [probe.reason for probe in self.probes] or ["no path has a disk that is known"]
@@ -73,10 +73,10 @@ def measure_disks(
     force: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> ProbedDisks:
-    """The curves of the leaf disks under the paths asked for (all recorded ones for none).
+    """The curves of the leaf disks under ``asked``, or under all recorded paths.
 
-    ``facts`` must say how busy the disks are. Each target takes about so many seconds.
-    Errors: UndecidedError for disks that should not be loaded now, unless forced;
+    ``facts`` must have the disks' utilisation. Each target takes about ``seconds``.
+    Errors: UndecidedError for disks that must not be loaded now, without ``force``;
             MissingToolError without a probe.
     """
     targets, probes = disk_targets(facts, asked, read_size=read_size)
@@ -119,11 +119,11 @@ class _Source(NamedTuple):
 
     paths: list[str]
     text: str
-    """The source for people, or the reason why there is none."""
+    """A description of the source, or the reason why there is none."""
 
 
 def _source(target: DiskTarget) -> _Source:
-    """The target's files; the whole device when there are too few, and may be read."""
+    """The target's files, or the whole device when they are too few and it may be read."""
     through = f", through {target.through}" if target.through else ""
     sample = choose_files(target.directories, budget_seconds=_FINDING_SECONDS)
     device = target.device
@@ -132,7 +132,7 @@ def _source(target: DiskTarget) -> _Source:
     if sample.paths:
         size = f"{plural(len(sample.paths), 'file')} of {bytes_text(sample.bytes)}"
         where = " and ".join(target.directories)
-        # Names of directories are bytes; what is no UTF-8 in them is shown escaped.
+        # Names of directories are bytes; those that are no UTF-8 are escaped.
         where = where.encode(errors="surrogateescape").decode(errors="backslashreplace")
         return _Source(sample.paths, f"{size} under {where}{through}")
     if device is not None:
@@ -141,7 +141,7 @@ def _source(target: DiskTarget) -> _Source:
 
 
 def _may_read(device: str) -> bool:
-    """True for a device that opens; its mode does not tell (a container's rules, say)."""
+    """True for a device that opens; its mode is not enough (rules of a container)."""
     try:
         os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
@@ -166,7 +166,7 @@ def _progress(name: str, line: dict[str, Any]) -> Step:
 
 
 LEAST_FILE_BYTES = 4096
-"""Smaller ones cannot be read in blocks past the page cache."""
+"""Bytes of a file at least; smaller ones cannot be read in blocks past the page cache."""
 MOST_FILES = 512
 _MOST_SEEN = 200_000
 
@@ -176,14 +176,14 @@ class FileSample(NamedTuple):
 
     paths: list[str]
     bytes: int
-    """The size of the sample."""
+    """Total size."""
 
 
 def choose_files(directories: Sequence[str], *, budget_seconds: float) -> FileSample:
-    """Up to 512 regular files below some directories (or these files themselves).
+    """Up to 512 regular files below some directories, or these files themselves.
 
-    Symbolic links are not followed, other file systems not entered. Where the time runs out the
-    sample is of what was seen by then.
+    Symbolic links and other file systems are skipped. When the time is up the sample is from the
+    files found so far.
     """
     deadline = time.monotonic() + budget_seconds
     seen: list[tuple[int, str]] = []
@@ -197,7 +197,7 @@ def choose_files(directories: Sequence[str], *, budget_seconds: float) -> FileSa
 
 
 def _spread(files: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """The files that hold one of evenly spaced bytes, all files laid end to end."""
+    """The files at evenly spaced bytes, with all files laid end to end."""
     stride = sum(size for size, _ in files) / MOST_FILES
     chosen = []
     end = 0
@@ -235,7 +235,7 @@ def _walk(root: str, deadline: float) -> Iterator[tuple[int, str]]:
 
 
 def _is_text(path: str) -> bool:
-    """True for a file that a plan, which is JSON, can name."""
+    """True for a name that a plan, which is JSON, can contain."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""The checks of ``doctor``: what a host lets nginx-tune measure, one for each thing that is needed.
+"""The checks of ``doctor``: what a host lets nginx-tune measure, one check for each need.
 
-What the kernel lets be traced is found by trying: nothing is guessed from what could not be read.
+The kernel's means of tracing are tried out, since nothing is concluded from unreadable files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Checked(NamedTuple):
     detail: str
     fix: str = ""
     package: str = ""
-    """The package to install, as Debian calls it; the distribution's command is then the fix."""
+    """Debian's name of the package to install; the fix is then the distribution's command."""
 
 
 class _Need(NamedTuple):
@@ -36,7 +36,7 @@ class _Need(NamedTuple):
 
 
 def examine(host: Host) -> Doctor:
-    """Every check on a host, in the order that people read them."""
+    """All checks on a host, in the order of the report."""
     checks = []
     for need in _NEEDS:
         found = need.look(host)
@@ -59,7 +59,7 @@ def names() -> list[str]:
 
 
 def unmet(doctor: Doctor, required: list[str]) -> list[Check]:
-    """The required checks that did not come out well."""
+    """The required checks without success."""
     return [check for check in doctor.checks if check.name in required and check.status != "ok"]
 
 
@@ -163,7 +163,7 @@ def _sock_diag(host: Host) -> Checked:
     if isinstance(listening, Missing):
         table = attempt(host.read_text, "/proc/self/net/tcp")
         if not isinstance(table, Missing):
-            detail = f"{listening.reason}; /proc/net/tcp tells listeners without backlog and drops"
+            detail = f"{listening.reason}; /proc/net/tcp has listeners without backlog and drops"
             return Checked("missing", detail, "modprobe tcp_diag")
         return Checked("missing", listening.reason, "modprobe tcp_diag")
     return Checked("ok", f"{len(listening.sockets)} listening TCP sockets")
@@ -179,12 +179,15 @@ def _pressure(host: Host) -> Checked:
 def _nginx(host: Host) -> Checked:
     nginx = read_nginx(host, to_run=True)[0]
     if nginx.product is None:
-        refused = [f"{one.binary}: {one.reason}" for one in nginx.candidates]
-        said = "; ".join(["no nginx that says its version", *refused])
-        return Checked("missing", said, _install(host, "nginx"))
-    others = [f"; not process {one.pid}: {one.reason}" if one.pid else f"; not {one.binary}: "
-              f"{one.reason}" for one in nginx.candidates if not one.chosen]  # fmt: skip
-    detail = f"{nginx.product} {nginx.version}; {nginx.choice}{''.join(others)}"
+        refused = [f"{found.binary}: {found.reason}" for found in nginx.candidates]
+        detail = "; ".join(["no nginx that reports its version", *refused])
+        return Checked("missing", detail, _install(host, "nginx"))
+    others = "".join(
+        f"; not {f'process {found.pid}' if found.pid else found.binary}: {found.reason}"
+        for found in nginx.candidates
+        if not found.chosen
+    )
+    detail = f"{nginx.product} {nginx.version}; {nginx.choice}{others}"
     return Checked("ok" if nginx.may_run else "missing", detail, "name one with --nginx")
 
 
@@ -224,7 +227,7 @@ _PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
     "unshare": "util-linux",
 }
-"""Packages, as Debian calls them, that are not called as their program."""
+"""Debian's packages with another name than their program."""
 _OTHER_PACKAGES = {
     "fedora": {"libnbd-bin": "nbdfuse", "mount": "util-linux"},
     "alpine": {"libnbd-bin": "libnbd", "mount": "losetup"},
@@ -257,7 +260,7 @@ def _install(host: Host, package: str) -> str:
 
 
 def _with_capability(name: str, finding: Checked, host: Host) -> Checked:
-    """The finding, unless the right to use what was found is not there."""
+    """The finding, or a missing capability that it needs."""
     has = _capabilities(host)
     if isinstance(has, Missing):
         return Checked("unknown", has.reason)
@@ -270,7 +273,7 @@ def _capabilities(host: Host) -> list[str] | Missing:
     text = attempt(host.read_text, "/proc/self/status")
     mask = text if isinstance(text, Missing) else parse_status(text).get("CapEff")
     if isinstance(mask, Missing) or mask is None:
-        return mask or Missing("/proc/self/status tells no capabilities")
+        return mask or Missing("/proc/self/status has no capabilities")
     return parse_capabilities(mask)
 
 
@@ -285,7 +288,7 @@ _SECONDS = 20.0
 
 
 def _look_at_namespaces(host: Host) -> Checked:
-    """Namespaces, as root or by a user namespace, which is tried."""
+    """Namespaces as root, else a user namespace, which is tried."""
     kinds = attempt(host.list_dir, "/proc/self/ns")
     if isinstance(kinds, Missing):
         return Checked("unknown", f"what namespaces there are is not shown: {kinds.reason}")
@@ -302,12 +305,12 @@ def _look_at_namespaces(host: Host) -> Checked:
         return Checked("missing", f"{finding.detail}, and {tried.reason}", "run it with sudo")
     if tried.status == 0:
         return Checked("ok", "by a user namespace of an ordinary user (tried)")
-    said = tried.stderr.strip() or f"exit status {tried.status}"
-    return Checked("missing", f"no user namespace either (tried): {said}", "run it with sudo")
+    reason = tried.stderr.strip() or f"exit status {tried.status}"
+    return Checked("missing", f"no user namespace either (tried): {reason}", "run it with sudo")
 
 
 def _look_at_tracepoints(host: Host) -> Checked:
-    """Tracefs with the events of epoll; where it is not mounted, whether it can be."""
+    """Tracefs with the events of epoll; when it is not mounted, the right to mount it."""
     reasons = []
     for directory in _TRACEFS:
         events = attempt(host.list_dir, f"{directory}/events/syscalls")
@@ -361,15 +364,15 @@ def _look_at_bpftrace(host: Host) -> Checked:
         return Checked("missing", tried.reason, "run it with sudo")
     if tried.status != 0:
         lines = [line for line in tried.stderr.splitlines() if line.strip()]
-        said = lines[-1].removeprefix("ERROR: ") if lines else f"exit status {tried.status}"
-        return Checked("missing", f"{path} (tried): {said}", "run it with sudo")
+        reason = lines[-1].removeprefix("ERROR: ") if lines else f"exit status {tried.status}"
+        return Checked("missing", f"{path} (tried): {reason}", "run it with sudo")
     return Checked("ok", f"{path} (tried)")
 
 
 def _look_at_profiler(host: Host) -> Checked:
     """The right to sample other users' processes by perf_event_open.
 
-    Source: Documentation/admin-guide/perf-security.rst; the sysctl is there with the call.
+    Source: Documentation/admin-guide/perf-security.rst; a kernel with the call has the sysctl.
     """
     names = attempt(host.list_dir, "/proc/sys/kernel")
     if isinstance(names, Missing):

@@ -1,8 +1,4 @@
-"""Facts about a host: everything the other packages know about it, in one document.
-
-Beside them stands what a file in the place of its nginx's configuration must keep
-(``with_current_settings``).
-"""
+"""The facts about a host in one document, with the current settings of its nginx."""
 
 from __future__ import annotations
 
@@ -53,16 +49,16 @@ def gather_facts(
     sample_ratio: float = 1.0,
     watch_seconds: float = 0.0,
 ) -> Facts:
-    """The facts of a host; each null in them stands in ``unknown`` with its reason.
+    """The facts of a host; ``unknown`` has the reason of each null.
 
-    Limits, cgroups and CPUs are those of the running nginx master (or the one with ``pid``),
-    else of the calling process; where its mounts are others than ours, paths that we do not have
-    are looked for among them, with ``pid`` given all paths. ``conf_path`` is the configuration
-    that is meant: of several masters the one that reads it. ``memory_cgroup`` names the
-    directory of another memory cgroup; ``loop_is_leaf`` takes each loop device for a disk of
-    its own, as an emulated host has them; ``link_speeds`` are bits per second by link;
-    ``sample_ratio`` is the share of a dataset's files whose size is asked; the disks are
-    watched for ``watch_seconds``.
+    Limits, cgroups and CPUs are those of the running nginx master (``pid``, or the one that reads
+    ``conf_path``), else of the calling process. Paths that we do not have are looked up in its
+    mount namespace; with ``pid`` all paths are.
+
+    ``memory_cgroup`` is the directory of another memory cgroup. ``loop_is_leaf`` treats loop
+    devices as disks, as emulated hosts need it. ``link_speeds`` are bits per second by link.
+    ``sample_ratio`` is the share of a dataset's files whose size is read. Disks are watched for
+    ``watch_seconds``.
 
     Errors: UsageError for a dataset that is not there, a named binary that is no nginx, a pid
             that is no nginx master, a speed for a link that is not there.
@@ -134,7 +130,7 @@ def gather_facts(
 
 
 def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: bool) -> list[str]:
-    """The places of a dataset: here, and in the mounts of an nginx that lives in others."""
+    """The paths of a dataset here and in the mount namespace of an nginx elsewhere."""
     view = None if foreign is None else view_of(host, foreign)
     real = view.real_path(path) if isinstance(view, View) else None
     if not isinstance(view, View) or not isinstance(real, str):
@@ -146,7 +142,7 @@ def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: 
 def _read_dataset(
     host: Host, path: str, places: list[str], *, budget_seconds: float, sample_ratio: float
 ) -> Dataset:
-    """The dataset at the first of the places where there is one."""
+    """The dataset at the first of the places that has one."""
     reason = ""
     for place in places:
         try:
@@ -166,7 +162,7 @@ def _dataset_gaps(dataset: Dataset) -> Gaps:
         gaps["/sizes"] = dataset.reason or "the dataset has no files"
     reason = dataset.residency.reason or "not asked"
     if dataset.allocated_bytes is None:
-        gaps["/allocated_bytes"] = "the scan did not tell it"
+        gaps["/allocated_bytes"] = "the scan did not report it"
     if dataset.bytes_error_ratio is None:
         gaps["/bytes_error_ratio"] = "too few files were asked"
     for field in ("ratio", "coverage_ratio", "error_ratio"):
@@ -176,17 +172,17 @@ def _dataset_gaps(dataset: Dataset) -> Gaps:
 
 
 def seal_facts(
-    facts: Facts, gaps: Gaps, *, default_reason: str = "the host does not tell"
+    facts: Facts, gaps: Gaps, *, default_reason: str = "the host does not report it"
 ) -> Facts:
-    """The facts with ``unknown`` filled in and every text fit for UTF-8.
+    """The facts with ``unknown`` complete and every text valid UTF-8.
 
-    Names of files and mounts are bytes; what is no UTF-8 in them is shown escaped.
+    Names of files and mounts are bytes; those that are no UTF-8 are escaped.
     """
     nulls: list[str] = []
     built = _walk(msgspec.to_builtins(facts), "", nulls)
     built["unknown"] = [
         {"path": pointer, "reason": _fit(gaps.get(pointer, default_reason))}
-        # What is no null but could not be read stands at the end: a list left empty, say.
+        # Unreadable values that are no null come last: a list left empty, say.
         for pointer in [*nulls, *sorted(gaps.keys() - set(nulls))]
     ]
     return msgspec.convert(built, Facts)
@@ -214,18 +210,19 @@ def _token(key: str) -> str:
 
 
 CURRENT_SETTINGS = ("user", "mime_types_path", "gzip", "tcp_nopush")
-"""The fields of ``nginx`` that are read here."""
+"""The fields of ``nginx`` that come from its configuration."""
 _PATTERNS = frozenset("*?[")
-"""Characters that make an include's name a pattern to nginx. Source: ngx_conf_include()."""
+"""Characters of a pattern in an include. Source: ngx_conf_include()."""
 
 
 def with_current_settings(facts: Facts, host: Host, *, results: Sequence[str] = ()) -> Facts:
     """The facts with the user, media types and compression of the current configuration.
 
-    The build's own user is often ``nobody``, who may not read what is served; its types and its
-    compression are none. Unchanged where there is no configuration, or only another mount
-    namespace sees it. ``results`` are files that will be written.
-    Errors: UsageError for a result that is a file of it.
+    The build's defaults are no substitute: its user is often ``nobody``, who may not read the
+    files, and it has no types and no compression. The facts are unchanged without a configuration,
+    or with one in another mount namespace. ``results`` are files that will be written.
+
+    Errors: UsageError for a result that is a file of the configuration.
     """
     running = facts.nginx.running
     path = (running.conf_path if running else None) or facts.nginx.conf_path
@@ -238,12 +235,12 @@ def with_current_settings(facts: Facts, host: Host, *, results: Sequence[str] = 
     nginx = current_settings(tree, facts.nginx)
     found = {f"/nginx/{name}" for name in CURRENT_SETTINGS if getattr(nginx, name) is not None}
     return replace(
-        facts, nginx=nginx, unknown=[one for one in facts.unknown if one.path not in found]
+        facts, nginx=nginx, unknown=[gap for gap in facts.unknown if gap.path not in found]
     )
 
 
 def current_settings(tree: ConfTree, nginx: Nginx) -> Nginx:
-    """The program with what its configuration says."""
+    """The program with the settings of its configuration."""
     user = tree.main.first("user")
     lines = [line for http in http_blocks(tree) if http.block for line in http.block]
     return replace(
@@ -260,7 +257,7 @@ def current_settings(tree: ConfTree, nginx: Nginx) -> Nginx:
 
 
 def _types_path(line: Directive, tree: ConfTree) -> str | None:
-    """The file of a ``types`` block, where it is a file of its own that nginx reads by name."""
+    """The file of a ``types`` block, where nginx includes it by a fixed name."""
     if line.name != "types" or line.file == tree.path or not line.file.startswith("/"):
         return None
     return None if _PATTERNS & set(line.file) else line.file

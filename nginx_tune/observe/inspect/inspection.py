@@ -1,13 +1,13 @@
-"""The inspection of a host: live, while recording it, or from what was recorded.
+"""The inspection of a host: live, recorded, or from a recording.
 
-A capture may hold the configuration files of the nginx that was found, without their secrets.
+A capture may contain the configuration files of the host's nginx, without their secrets.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -50,7 +50,7 @@ def record_host(
     dataset_budget_seconds: float = DATASET_BUDGET_SECONDS,
     with_config: bool = False,
 ) -> Capture:
-    """The capture of an inspection, secrets redacted; configuration files only when asked for."""
+    """The capture of an inspection with secrets redacted; configuration files only on request."""
     recording = RecordingHost(host)
     facts = inspect_host(recording, request, dataset_budget_seconds=dataset_budget_seconds)
     answers = dict(recording.answers)
@@ -61,14 +61,14 @@ def record_host(
 
 
 def replay(capture: Capture, extra: Request | None = None) -> Facts:
-    """The facts that the recorded inspection gave, and what ``extra`` asks besides."""
+    """The facts of the recorded inspection, and those that ``extra`` requests."""
     request = capture.request if extra is None else _joined(capture.request, extra)
     facts = inspect_host(RecordedHost(capture.answers), request)
     return with_disk_probes(facts, capture.disk_probes) if capture.disk_probes else facts
 
 
 def _escaped(request: Request) -> Request:
-    """The request as JSON can hold it, with the names that the recorded questions have."""
+    """The request in JSON's characters, with the names of the recorded questions."""
     return msgspec.structs.replace(
         request,
         paths=[escaped(path) for path in request.paths],
@@ -90,7 +90,7 @@ def _joined(first: Request, second: Request) -> Request:
 
 
 def with_volumes(facts: Facts, volumes: Mapping[str, Volume]) -> Facts:
-    """The facts with the volumes that their operator declares, by disk.
+    """The facts with the declared volumes of disks.
 
     Errors: UsageError when a disk is not there.
     """
@@ -107,7 +107,7 @@ def with_volumes(facts: Facts, volumes: Mapping[str, Volume]) -> Facts:
 
 
 def with_disk_probes(facts: Facts, probes: Sequence[DiskProbe]) -> Facts:
-    """The facts with the curves in their disks, and the reasons for those that are missing."""
+    """The facts with the measured curves of disks, and the reasons for missing ones."""
     gaps: Gaps = {unknown.path: unknown.reason for unknown in facts.unknown}
     disks = list(facts.storage.disks)
     index_of = {disk.name: index for index, disk in enumerate(disks)}
@@ -132,11 +132,11 @@ def with_disk_probes(facts: Facts, probes: Sequence[DiskProbe]) -> Facts:
 
 
 def read_configuration(host: Host, nginx: Nginx) -> dict[str, Answer]:
-    """Answers for the main file and all that it includes, each without its secrets.
+    """The answers for the main file and its includes, without secrets.
 
-    An nginx in another mount namespace has its files there: they are read through its root, links
-    too, and recorded by the names that it knows them by.
-    Errors: UndecidedError for a process of somebody else's: its title would choose what is read.
+    The files of an nginx in another mount namespace are read through its root, links included, and
+    recorded under its names.
+    Errors: UndecidedError for another user's process, whose title would choose the files.
     """
     running = nginx.running
     path = (running and running.conf_path) or nginx.conf_path
@@ -161,36 +161,38 @@ def read_configuration(host: Host, nginx: Nginx) -> dict[str, Answer]:
     return _redacted(inside.answers, redact_tree(read_tree(path, inside)))
 
 
+T = TypeVar("T")
+
+
 class _Inside(NamedTuple):
-    """Files of a container by the names that they have there, each answer kept."""
+    """Files of a container under its names, each answer kept."""
 
     view: View
     answers: dict[str, Answer]
 
     def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
-        question = escaped(f"read {path}")
-        try:
-            data = self.view.host.read_bytes(self._outside(question, path))
-        except HostReadError as error:
-            self.answers[question] = Answer(error=escaped(error.reason))
-            raise
-        self.answers[question] = Answer(value=from_bytes(data))
+        """The contents of a file."""
+        question = f"read {path}"
+        data = self._asked(question, path, self.view.host.read_bytes)
+        self.answers[escaped(question)] = Answer(value=from_bytes(data))
         return data
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory."""
-        question = escaped(f"list {path}")
-        try:
-            names = self.view.host.list_dir(self._outside(question, path))
-        except HostReadError as error:
-            self.answers[question] = Answer(error=escaped(error.reason))
-            raise
-        self.answers[question] = Answer(value=list(map(escaped, names)))
+        """The names in a directory."""
+        question = f"list {path}"
+        names = self._asked(question, path, self.view.host.list_dir)
+        self.answers[escaped(question)] = Answer(value=list(map(escaped, names)))
         return names
 
+    def _asked(self, question: str, path: str, ask: Callable[[str], T]) -> T:
+        try:
+            return ask(self._outside(question, path))
+        except HostReadError as error:
+            self.answers[escaped(question)] = Answer(error=escaped(error.reason))
+            raise
+
     def _outside(self, question: str, path: str) -> str:
-        """Our name of a file: the kernel would take a link in there for one of ours."""
+        """Our name of a file; the kernel would take a link in there for one of ours."""
         real = self.view.real_path(path)
         if isinstance(real, Missing):
             raise HostReadError(question, real.reason)
@@ -205,6 +207,6 @@ def _without(question: str, answer: Answer, redacted: dict[str, bytes]) -> Answe
     if answer.error is not None or not question.startswith("read "):
         return answer
     data = redacted.get(question.removeprefix("read "))
-    if data is None:  # it could not be parsed
+    if data is None:  # not a file that could be parsed
         data = redact_configuration(to_bytes(answer.value))
     return Answer(value=from_bytes(data))

@@ -1,7 +1,4 @@
-"""Facts of this host for one configuration.
-
-The files that it serves, the end of its error logs, and the kind of its access logs.
-"""
+"""The facts of this host for a configuration: its served files, error logs and access logs."""
 
 from __future__ import annotations
 
@@ -28,15 +25,16 @@ from nginx_tune.host.paths import absolute_path
 from nginx_tune.nginx.binary import read_nginx
 from nginx_tune.nginx.subject import ConfigurationFiles
 from nginx_tune.observe.inspect.facts import gather_facts
-from nginx_tune.observe.parse_error_log import logged_messages, parse_error_log
+from nginx_tune.observe.parse_counters import logged_messages, parse_error_log
 
 SCAN_SECONDS = 1.0
-"""For all datasets together: an audit must stay quick. A dataset that is not done by then gives
-lower bounds, which is what a large one is needed for."""
+"""Seconds for all datasets: an audit must stay quick. An unfinished dataset gives lower bounds,
+which suffice for a large one.
+"""
 MOST_DATASETS = 32
 MOST_PATHS = 256
 MOST_LOGS = 8
-"""Those of the main context first; of each the end is read."""
+"""Error logs, those of the main context first; the end of each is read."""
 
 
 def gather_live_facts(
@@ -47,9 +45,9 @@ def gather_live_facts(
     pid: int | None = None,
     scans: bool = True,
 ) -> Facts:
-    """The host's facts with the directories of a configuration and its error logs.
+    """The host's facts with the directories and error logs of a configuration.
 
-    Without ``scans`` no file that is served is counted.
+    Without ``scans`` no served file is counted.
     Errors: UsageError for a named binary that is no nginx.
     """
     meant = absolute_path(tree.path)
@@ -81,7 +79,7 @@ def gather_live_facts(
 
 
 def _existing(path: str) -> str | None:
-    """The path, or the directory in which nginx would make it; none when that is the root."""
+    """The path, or the directory in which nginx would create it; None when that is the root."""
     while path != "/" and not os.access(path, os.F_OK, effective_ids=True):
         path = posixpath.dirname(path)
     return None if path == "/" else path
@@ -92,7 +90,7 @@ def _nothing(path: str) -> Dataset:
 
 
 def _is_absent(path: str) -> bool:
-    """True where there is surely nothing; a name below a closed directory may be there."""
+    """True where the path certainly does not exist; an unreadable directory may contain it."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -105,7 +103,7 @@ def _is_absent(path: str) -> bool:
 def _read_logs(paths: list[str]) -> list[ErrorLog]:
     logs = []
     for path in paths:
-        # A log that may not be read stays out: the rules then say that they miss it.
+        # An unreadable log is left out, and the rules report that they miss it.
         with contextlib.suppress(HostReadError):
             logs.append(read_error_log(path))
     return logs
@@ -116,12 +114,12 @@ TAIL_BYTES = 4 << 20
 
 
 def read_error_log(path: str, *, tail_bytes: int = TAIL_BYTES) -> ErrorLog:
-    """Count the messages at the end of an error log; one that is not there yet says nothing.
+    """The messages at the end of an error log; none for one that does not exist yet.
 
     Errors: HostReadError when it cannot be read or is no regular file.
     """
     try:
-        # Without waiting: a log may be a FIFO.
+        # Without blocking: a log may be a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return ErrorLog(path=path, bytes_read=0)
@@ -159,8 +157,8 @@ _STREAMS: Final = ("/dev/", "/proc/")
 def with_access_logs(facts: Facts, host: Host) -> Facts:
     """The facts with the kind of each access log of the host's nginx.
 
-    The logs are those of the configuration, where it is in the reader's mounts, and of the build:
-    where nginx is in a container of its own, its image's log is looked at in there.
+    The logs are those of the configuration, unless it is in another mount namespace, and the
+    build's. In a container the image's log is looked up there.
     """
     nginx = facts.nginx
     running = nginx.running
@@ -168,9 +166,9 @@ def with_access_logs(facts: Facts, host: Host) -> Facts:
     paths = [log_of_build(nginx) or ""]
     if path is not None and not (running is not None and running.other_mount_namespace):
         tree = read_tree(path, ConfigurationFiles(host), prefix=nginx.prefix)
-        lines = [one for one in http_directives(tree) if one.name == "access_log" and one.args]
-        paths += [tree.opened_name(one.value) for one in lines]
-    paths = [one for one in paths if one.startswith("/") and "$" not in one]
+        lines = [line for line in http_directives(tree) if line.name == "access_log" and line.args]
+        paths += [tree.opened_name(line.value) for line in lines]
+    paths = [line for line in paths if line.startswith("/") and "$" not in line]
     logs = [
         AccessLog(path=path, is_file=is_file)
         for path in [*dict.fromkeys(paths)][:_MOST_ACCESS_LOGS]
@@ -180,10 +178,10 @@ def with_access_logs(facts: Facts, host: Host) -> Facts:
 
 
 def is_plain_log(host: Host, path: str, nginx: Nginx) -> bool | None:
-    """True where a path leads to a file: not to a pipe, a terminal or a device, as in images.
+    """True for a path to a file, False for a pipe, terminal or device, as in images.
 
-    Links to streams are told by their names: ``/dev/stdout`` is our own, and another one's there.
-    What is not there yet will be a file. Null where it may not be looked at.
+    Links to streams count by their names, since ``/dev/stdout`` is another stream for each process.
+    A missing path will be a file. None where it may not be read.
     """
     running = nginx.running
     is_apart = running is not None and running.other_mount_namespace
@@ -196,7 +194,7 @@ def is_plain_log(host: Host, path: str, nginx: Nginx) -> bool | None:
         target = attempt(host.read_link, f"{root}{path}")
         if isinstance(target, Missing):
             break
-        # With its ``..``, which the kernel takes from where the directory is, not from its name.
+        # The kernel resolves ``..`` from the directory itself, not from its name.
         path = posixpath.join(posixpath.dirname(path), target)
     try:
         return stat.S_ISREG(Path(f"{root}{path}").lstat().st_mode)

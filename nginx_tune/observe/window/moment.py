@@ -1,4 +1,4 @@
-"""The counters of a running server at one moment: processes, disks, memory, sockets, status."""
+"""The counters of a running server at a moment: processes, disks, memory, sockets, stub_status."""
 
 from __future__ import annotations
 
@@ -48,44 +48,44 @@ NOT_ASKED = Missing("not asked")
 
 
 class StatusPage(NamedTuple):
-    """The place of a stub_status page."""
+    """The address of a stub_status page."""
 
     address: str
     port: int
     path: str
     host: str
-    """Value of the Host header: the server is found by it."""
+    """The Host header, which selects the server."""
     tls: bool = False
 
 
 class Subjects(NamedTuple):
-    """The parts of a host that are watched."""
+    """The parts of a host to watch."""
 
     master: int
     workers: list[int]
     error_logs: tuple[str, ...] = ()
     unread: str = ""
-    """The reason why its configuration, which names the logs, was not read; empty when it was."""
+    """The reason why the configuration, which names the logs, was not read; else empty."""
     disks: tuple[str, ...] = ()
     """Names as in /proc/diskstats."""
     status_page: StatusPage | Missing = NOT_ASKED
     ports: frozenset[int] = frozenset()
     """The ports that nginx listens on."""
     below: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """Those of ``disks`` that stand on a disk, by it."""
+    """The disks of ``disks`` on top of another one, by the lower disk."""
     access_logs: frozenset[str] = frozenset()
-    """Paths, as they are named outside of nginx's mounts."""
+    """Paths outside nginx's mount namespace."""
     worker_connections: int | None = None
     has_resolver: bool | None = None
     has_ipv6: bool = True
-    """Nginx's network has an IPv6 address."""
+    """True when nginx's network has an IPv6 address."""
     hidden_counts: Mapping[str, str] = MappingProxyType({})
-    """The reason why a log does not let lines through, by their count."""
+    """The reason why a log hides lines, by the counter that they add to."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """All counters as they stood; what could not be read is left out or null."""
+    """All counters at a moment; unreadable ones are left out or null."""
 
     at: float
     """Monotonic clock."""
@@ -93,7 +93,7 @@ class Moment:
     children: frozenset[int] | None = None
     """The children of the master."""
     cpu_seconds: dict[int, float] = field(default_factory=dict)
-    """All threads of each process, the master's too."""
+    """CPU time of all threads by process, with the master."""
     scheduling: dict[int, Scheduling] = field(default_factory=dict)
     """By main thread."""
     switches: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -108,16 +108,16 @@ class Moment:
     thread_cpu: dict[int, ThreadCpu] = field(default_factory=dict)
     """By main thread."""
     throttling: dict[str, Throttling] = field(default_factory=dict)
-    """The control groups with a quota that the workers are in, by directory."""
+    """The workers' control groups with a quota, by directory."""
     host_cpu: HostCpu | None = None
     load_average: float | None = None
-    """The host's, of the last minute."""
+    """The host's load average of the last minute."""
     swapped_in: int | None = None
     waiting: WaitingLook | Missing = NOT_ASKED
 
 
 class MomentReader:
-    """Reads moments of one server."""
+    """A reader of a server's moments."""
 
     def __init__(self, host: Host, subjects: Subjects, meter: BlockDelayMeter) -> None:
         self._host = host
@@ -128,11 +128,15 @@ class MomentReader:
         self._turns = TurnTaking()
 
     def read(self) -> Moment:
-        """The counters now; about a millisecond, and the time stub_status takes."""
+        """The counters now; takes about a millisecond and the time of stub_status."""
         subjects = self._subjects
         status = subjects.status_page
         overflows, drops = read_listen_counters(subjects.master)
         main = {pid: Path(f"/proc/{pid}/task/{pid}") for pid in subjects.workers}
+
+        def of_each(name: str, parse: Callable[[str], T | None]) -> dict[int, T]:
+            return _known({pid: _parsed(task / name, parse) for pid, task in main.items()})
+
         return Moment(
             at=time.monotonic(),
             delays=self._meter.read(),
@@ -140,28 +144,17 @@ class MomentReader:
             cpu_seconds=_known(
                 {pid: read_cpu_seconds(pid) for pid in (subjects.master, *subjects.workers)}
             ),
-            scheduling=_known(
-                {pid: _parsed(task / "schedstat", parse_schedstat) for pid, task in main.items()}
-            ),
-            switches=_known(
-                {pid: _parsed(task / "status", parse_switches) for pid, task in main.items()}
-            ),
+            scheduling=of_each("schedstat", parse_schedstat),
+            switches=of_each("status", parse_switches),
             threads=_known({pid: _count_threads(pid) for pid in subjects.workers}),
-            virtual_bytes=_known(
-                {
-                    pid: _parsed(Path(f"/proc/{pid}/status"), parse_virtual_bytes)
-                    for pid in subjects.workers
-                }
-            ),
+            virtual_bytes=of_each("status", parse_virtual_bytes),
             disks=self._read_disks(),
             refaults=None if self._refaults is None else _parsed(self._refaults, parse_refaults),
             listen_overflows=overflows,
             listen_drops=drops,
             listening=attempt(self._host.listening, subjects.master),
             status=status if isinstance(status, Missing) else _ask_status(subjects.master, status),
-            thread_cpu=_known(
-                {pid: _parsed(task / "stat", parse_thread_cpu) for pid, task in main.items()}
-            ),
+            thread_cpu=of_each("stat", parse_thread_cpu),
             throttling={
                 str(path): found
                 for path in self._quotas
@@ -181,7 +174,7 @@ class MomentReader:
 
 
 def _ask_status(master: int, page: StatusPage) -> StatusCounters | Missing:
-    """The page as nginx's own network shows it: in a container its port is another one here."""
+    """The page in nginx's own network, since a container's port differs outside of it."""
     try:
         return in_network_of(master, lambda: _read_status(page))
     except OSError as error:
@@ -193,10 +186,10 @@ _MOST_BYTES = 4096
 
 
 def _read_status(page: StatusPage) -> StatusCounters | Missing:
-    """The counters now. A worker that is blocked answers late or not at all."""
+    """The counters now, within two seconds: a blocked worker answers late or not at all."""
     connection: http.client.HTTPConnection
     if page.tls:
-        # This host's own address: who answers there is not in doubt, its certificate may be.
+        # It is this host's own address, whose certificate may not match.
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -223,23 +216,22 @@ def _read_status(page: StatusPage) -> StatusCounters | Missing:
 
 
 def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:
-    """The file that counts refaults of the workers' memory: their cgroup's, else the host's."""
+    """The file with the refaults of the workers' cgroup, else of the host, and its name."""
     process = str(next(iter(subjects.workers), subjects.master))
     group = read_group(host, "memory", process)
-    places = [] if isinstance(group, Missing) else [(Path(group.directories[0]), "cgroup")]
-    for directory, source in places:
-        path = directory / "memory.stat"
+    if not isinstance(group, Missing):
+        path = Path(group.directories[0]) / "memory.stat"
         if _parsed(path, parse_refaults) is not None:
-            return path, source
+            return path, "cgroup"
     path = Path("/proc/vmstat")
     return (path, "host") if _parsed(path, parse_refaults) is not None else (None, "")
 
 
 def _find_quotas(host: Host, subjects: Subjects) -> list[Path]:
-    """The workers' control group and its ancestors, each of which may have a CPU quota."""
+    """The workers' CPU control group and its ancestors, each of which may have a quota."""
     process = str(next(iter(subjects.workers), subjects.master))
     group = read_group(host, "cpu", process)
-    return [] if isinstance(group, Missing) else [Path(one) for one in group.directories]
+    return [] if isinstance(group, Missing) else list(map(Path, group.directories))
 
 
 def _count_threads(pid: int) -> int | None:

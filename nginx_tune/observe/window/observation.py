@@ -1,6 +1,6 @@
-"""The observation of a running nginx: which one, what it serves and writes, a window over it.
+"""The observation of a running nginx: the choice of one, its files and disks, a window over it.
 
-Other nginx that run beside it are told of, with the CPU time they used meanwhile.
+Other nginx beside it are reported with the CPU time that they used meanwhile.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ _ENDED = "ended: nginx ended in the window"
 _MOST_LATE_SECONDS = 0.5
 _MOST_LINKS = 40
 _STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
-"""The place where containers have their logs: for whoever opens it, a stream of his own."""
+"""The logs of containers: a path that leads each process to a stream of its own."""
 _NUMBERS = {"stdout": "1", "stderr": "2"}
 
 
 class WatchRequest(NamedTuple):
-    """The wishes of a caller."""
+    """The options of an observation."""
 
     duration_seconds: float = 30.0
     pid: int | None = None
-    """The process id of the master; None for the one that is found."""
+    """The process id of the master; None to find one."""
     means: Means = "auto"
     queue_wait: bool = False
     stub_status: bool = True
     objective_seconds: float | None = None
-    """The time that a request may take; None where nobody said."""
+    """The allowed time of a request; None without an objective."""
     results: Sequence[str] = ()
-    """Files that what is seen will be written to."""
+    """Files that the results will be written to."""
 
 
 class Observed(NamedTuple):
-    """An observation, and whether it was cut short by Ctrl-C or by the end of nginx."""
+    """An observation, and its early end by Ctrl-C or with nginx."""
 
     observation: Observation
     interrupted: bool
@@ -85,7 +85,7 @@ def observe(
 ) -> Observed:
     """Watch a running nginx under its own traffic.
 
-    ``tell_choice`` gets the one that was chosen, where none was named, before the window begins.
+    ``tell_choice`` gets the nginx that was chosen before the window begins, unless a pid was named.
 
     Errors: UndecidedError when no nginx is running, UsageError for a pid that is no master.
     Side effects: asks stub_status once a second; attaches tracers, which end with this process.
@@ -149,7 +149,7 @@ def observe(
 
 
 def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
-    """The reasons that make the window unfit for conclusions."""
+    """The flags of a window that allows no conclusions."""
     now = next((m for m in find_masters(host) if m.pid == running.pid), None)
     if now is None:
         return [_ENDED]
@@ -160,15 +160,15 @@ def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
 
 
 def _late(server: ServerMeasurement) -> list[str]:
-    """The flag of a window in which there was no CPU for the watch itself."""
+    """The flag of a window in which the watch itself had to wait for a CPU."""
     late = server.observer_late_seconds or 0.0
     if late < _MOST_LATE_SECONDS:
         return []
-    said = (
+    text = (
         f"late: a reading began {seconds_text(late)} after it was due, since no CPU was free: "
-        "samples are too few, and single seconds are not what they say"
+        "samples are too few, and single seconds are not exact"
     )
-    return [said]
+    return [text]
 
 
 def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest) -> Subjects:
@@ -176,9 +176,9 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
     files = _Files(host, running.pid, view if isinstance(view, View) else None)
     tree = read_tree(running.conf_path or "", files, prefix=running.prefix)
     logs = error_logs(tree, nginx.error_log_path) if tree.files else []
-    unread = "; ".join(f"{one.file}: {one.reason}" for one in tree.unparsed) if not logs else ""
+    unread = "; ".join(f"{part.file}: {part.reason}" for part in tree.unparsed) if not logs else ""
     if view is None:
-        written = [tree.full_path(one.value) for one in tree.main.walk() if _is_log(one)]
+        written = [tree.full_path(line.value) for line in tree.main.walk() if _is_log(line)]
         refuse_in_tree(request.results, [*tree.files, *logs, *filter(None, written)], tree.asked)
     listening, _ = read_listeners(host, ask_listening(host, running.pid), running.pid)
     disks, below = _disks(host, nginx, running, tree)
@@ -202,14 +202,14 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
         has_ipv6=attempt(host.read_text, f"/proc/{running.pid}/net/if_inet6") != "",
         hidden_counts=hidden_counts(tree) if tree.files else {},
         status_page=Missing(unread) if unread else _status_page(tree, wanted=request.stub_status),
-        ports=frozenset(one.port for one in listening if one.of_nginx),
+        ports=frozenset(listener.port for listener in listening if listener.of_nginx),
     )
 
 
 def _disks(
     host: Host, nginx: Nginx, running: Running, tree: ConfTree
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """The block devices under what nginx serves from and writes to, and which stand on which."""
+    """The block devices under the paths that nginx reads and writes, and their order."""
     paths = [served.path for served in served_paths(tree)]
     paths += written_paths(Context(tree, Facts(nginx=nginx)))
     wanted = [path for path in dict.fromkeys(paths) if path != "/"][:MOST_PATHS]
@@ -220,13 +220,13 @@ def _disks(
 def watched_disks(
     host: Host, paths: Sequence[str], *, nginx_pid: int | None = None
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """The block devices under the paths, and of each those that stand right on it.
+    """The block devices under the paths, and the ones directly on top of each.
 
-    A loop device shows what its file system waits for, and the disk with its file need not: it
-    is watched as a disk of its own. What it asks for is asked of the disk below too.
-    ``nginx_pid`` names an nginx in another mount namespace, whose paths they are.
+    A loop device is watched as a disk of its own, since it shows the waits of its file system when
+    the disk with its file may not. Its reads are reads of that disk too. ``nginx_pid`` names an
+    nginx in another mount namespace, to which the paths belong.
 
-    Shape: names in order; {disk: disks on it}, only for those that have some.
+    Shape: names in order; {disk: disks on it}, only for disks with some.
     """
     if not paths:
         return (), {}
@@ -239,7 +239,7 @@ def watched_disks(
     watched = {name for path in tops for name in path.leaf_disks}
     on: dict[str, set[str]] = {}
     for path in bottoms:
-        # Members of an array stand beside each other, all at the bottom.
+        # Members of an array are neighbours, all at the bottom.
         upper = [n for n in path.stack if n in watched and n not in path.leaf_disks]
         for above, name in pairwise(upper):
             on.setdefault(name, set()).add(above)
@@ -253,7 +253,7 @@ def _is_log(line: Directive) -> bool:
 
 
 def _worker_connections(tree: ConfTree) -> int:
-    """The number as nginx counts it: 512 without a line of its own (DEFAULT_CONNECTIONS)."""
+    """The last value, else nginx's default of 512 (DEFAULT_CONNECTIONS)."""
     lines = [line for line in tree.main.walk() if line.name == "worker_connections" and line.args]
     value = lines[-1].value if lines else ""
     return int(value) if value.isdecimal() else 512
@@ -265,19 +265,19 @@ def _status_page(tree: ConfTree, *, wanted: bool) -> StatusPage | Missing:
     found = status_locations(tree)
     if not found:
         return Missing("no location with stub_status in the configuration")
-    one = found[0]
-    return StatusPage(one.address, one.port, one.path, one.host, one.tls)
+    page = found[0]
+    return StatusPage(page.address, page.port, page.path, page.host, page.tls)
 
 
 class _Files(NamedTuple):
-    """Files as nginx sees them."""
+    """Files by nginx's paths, which may be in another mount namespace."""
 
     host: Host
     master: int
     view: View | None
 
     def log(self, path: str) -> str:
-        """Our name of one of nginx's logs, which may be a standard stream of its own."""
+        """Our path of a log of nginx, which may be a standard stream of its own."""
         name = path
         for _ in range(_MOST_LINKS):
             if stream := _STREAM.fullmatch(name):
@@ -290,52 +290,49 @@ class _Files(NamedTuple):
         return self.outside(path)
 
     def outside_as_it_is(self, path: str) -> str:
-        """Our name of one of nginx's paths whose last part may be a link."""
+        """Our path of one of nginx's, without following a link at its end."""
         parent = self.outside(posixpath.dirname(path))
         return posixpath.join(parent, posixpath.basename(path))
 
     def outside(self, path: str) -> str:
-        """Our name of one of nginx's paths."""
+        """Our path of one of nginx's."""
         if self.view is None:
             return path
         real = self.view.real_path(path)
         if isinstance(real, str):
             return self.view.outside(real)
         parent = self.view.nearest(posixpath.dirname(path))
-        inside = (
-            path
-            if isinstance(parent, Missing)
-            else posixpath.join(parent, posixpath.basename(path))
-        )
-        return self.view.outside(inside)
+        if not isinstance(parent, Missing):
+            path = posixpath.join(parent, posixpath.basename(path))
+        return self.view.outside(path)
 
     def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
+        """The contents of a file."""
         return self.host.read_bytes(self.outside(path), limit_bytes=MOST_BYTES)
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory."""
+        """The names in a directory."""
         return self.host.list_dir(self.outside(path))
 
 
 class Others:
-    """All nginx that run but the watched one, from now on."""
+    """The other running nginx, and their CPU time from now on."""
 
     def __init__(self, host: Host, nginx: Nginx, watched: int) -> None:
-        self._masters = [one for one in find_host_masters(host) if one.pid != watched]
-        self._reasons = {one.pid: one.reason for one in nginx.candidates if one.pid}
-        self._before = {one.pid: _cpu_seconds(one) for one in self._masters}
+        self._masters = [m for m in find_host_masters(host) if m.pid != watched]
+        self._reasons = {found.pid: found.reason for found in nginx.candidates if found.pid}
+        self._before = {master.pid: _cpu_seconds(master) for master in self._masters}
 
     def finish(self) -> list[OtherNginx]:
-        """The CPU time of each; null where workers came or went."""
+        """Each with its CPU time, null where workers started or ended."""
         return [
             OtherNginx(
-                pid=one.pid,
-                binary=None if isinstance(one.binary, Missing) else one.binary,
-                reason=self._reasons.get(one.pid, "another one came first"),
-                cpu_seconds=difference(self._before[one.pid], _cpu_seconds(one)),
+                pid=master.pid,
+                binary=None if isinstance(master.binary, Missing) else master.binary,
+                reason=self._reasons.get(master.pid, "another one came first"),
+                cpu_seconds=difference(self._before[master.pid], _cpu_seconds(master)),
             )
-            for one in self._masters
+            for master in self._masters
         ]
 
 
@@ -344,12 +341,12 @@ def _cpu_seconds(master: Master) -> float | None:
 
 
 def with_pointer(observation: Observation) -> Observation:
-    """Point to another nginx where too little was seen and that one was busy."""
+    """The observation, pointing to another nginx that was busier where evidence is missing."""
     busier = busier_other(observation)
     causes = [
-        replace(one, next_command=f"nginx-tune observe --pid {busier.pid}")
-        if busier is not None and one.id == "not-enough-evidence"
-        else one
-        for one in observation.causes
+        replace(cause, next_command=f"nginx-tune observe --pid {busier.pid}")
+        if busier is not None and cause.id == "not-enough-evidence"
+        else cause
+        for cause in observation.causes
     ]
     return replace(observation, causes=causes)

@@ -1,4 +1,4 @@
-"""The measurement of a server, put together from a window: totals, per worker, per second; pure."""
+"""The measurement of a server from a window: totals, by worker, by second; pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nginx_tune.measure.proof.histogram import rank_of
 from nginx_tune.measure.proof.latency import QUANTILES, latency_of
 from nginx_tune.observe.accounting import delay_between
 from nginx_tune.observe.connections import WaitingLook
-from nginx_tune.observe.parse_error_log import ErrorLogCounts, logged_messages
+from nginx_tune.observe.parse_counters import ErrorLogCounts, logged_messages
 from nginx_tune.observe.parse_turns import WAITS, TurnCounts
 from nginx_tune.observe.tracing import QueueWaits
 from nginx_tune.observe.window.moment import Moment
@@ -52,7 +52,7 @@ _FEWEST_LOOKS = 3
 
 
 def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
-    """The server's part of a measurement, and why some of it is null."""
+    """The measurement of the server, and the reasons for its nulls."""
     gaps: Gaps = {}
     first, last = window.moments[0], window.moments[-1]
     turns = _plan_turns(window, gaps)
@@ -64,10 +64,10 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
     status = _status(window, gaps)
     refaults = difference(first.refaults, last.refaults)
     if refaults is None:
-        gaps["/refaults"] = "the kernel tells no workingset_refault counters"
+        gaps["/refaults"] = "the kernel has no workingset_refault counters"
     for name in ("listen_overflows", "listen_drops"):
         if getattr(last, name) is None:
-            gaps[f"/{name}"] = "the kernel's netstat does not tell"
+            gaps[f"/{name}"] = "the kernel's netstat has no such counter"
     wait = window.queue_waits
     if not isinstance(wait, QueueWaits):
         gaps["/pool_queue_wait_seconds"] = (
@@ -101,7 +101,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
         swapped_in_pages=difference(first.swapped_in, last.swapped_in),
         held_calls=_plan_held_calls(window),
         waiting=_plan_waiting(window, gaps),
-        round_trips=plan_round_trips(one.waiting for one in window.moments),
+        round_trips=plan_round_trips(moment.waiting for moment in window.moments),
         disk_read_bytes=read_bytes(first, last, window.subjects),
         disk_written_bytes=written_bytes(first, last, window.subjects),
         disks=plan_disks(window),
@@ -119,9 +119,9 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
 
 
 def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
-    """Lines of error logs by what they tell; null where a log cannot be read or hides them.
+    """Lines of error logs by counter; null where a log is unreadable or hides them.
 
-    What was seen although another log hides such lines is told: there were that many at least.
+    A count above zero is kept although another log hides such lines: it is a lower bound.
     """
     if isinstance(window.logs, Missing):
         gaps.update({f"/{name}": window.logs.reason for name in LOGGED})
@@ -138,7 +138,7 @@ def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
 
 
 def _logs(logs: ErrorLogCounts, window: Window) -> ErrorLogCounts:
-    """The lines of error logs; without an IPv6 address no port is what a connection lacked."""
+    """The counts of error logs; without an IPv6 address it, and no port, is what was missing."""
     if window.subjects.has_ipv6:
         return logs
     return logs._replace(
@@ -150,7 +150,7 @@ def _logs(logs: ErrorLogCounts, window: Window) -> ErrorLogCounts:
 
 
 def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[float | None, str]:
-    """The delay of all main threads; where none is counted, their time in state D as traced."""
+    """The block-I/O delay of all main threads, else their traced time in state D; its method."""
     if window.delay_missing is None:
         per_worker = [window.delay_of(pid) for pid in window.subjects.workers]
         return sum_known(per_worker), window.delay_method
@@ -161,10 +161,7 @@ def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[fl
 
 
 def _cpu_seconds(window: Window, gaps: Gaps) -> float | None:
-    """Null where nginx started others in place of the workers that are watched: a reload.
-
-    They would do the work, and those that are watched next to nothing of it.
-    """
+    """CPU time of master and workers; null after a reload, when new workers do the work."""
     first, last = window.moments[0], window.moments[-1]
     if first.children is not None and last.children is not None:
         fresh = len(last.children - first.children)
@@ -182,17 +179,17 @@ def _cpu_seconds(window: Window, gaps: Gaps) -> float | None:
 
 def _status(window: Window, gaps: Gaps) -> StubStatus | None:
     first, last = window.moments[0].status, window.moments[-1].status
-    for one in (first, last):
-        if isinstance(one, Missing):
-            gaps["/stub_status"] = one.reason
-            return None
+    missing = next((status for status in (first, last) if isinstance(status, Missing)), None)
+    if missing is not None:
+        gaps["/stub_status"] = missing.reason
     if isinstance(first, Missing) or isinstance(last, Missing):
         return None
-    # Each look is a request on a connection of its own; the last one is counted in itself.
+    # Each sample is a request on a connection of its own; the last one counts itself.
     looks = len(window.moments) - 1
-    looked = [one.status for one in window.moments]
     writing = [
-        one.writing for one in looked if not isinstance(one, Missing) and one.writing is not None
+        moment.status.writing
+        for moment in window.moments
+        if not isinstance(moment.status, Missing) and moment.status.writing is not None
     ]
     requests = max(0, last.requests - first.requests - looks)
     return StubStatus(
@@ -201,13 +198,13 @@ def _status(window: Window, gaps: Gaps) -> StubStatus | None:
         accepts=max(0, last.accepts - first.accepts - looks),
         dropped=max(0, (last.accepts - last.handled) - (first.accepts - first.handled)),
         active=max(0, last.active - 1),
-        # Our own look is one of them.
+        # Our own sample is one of them.
         writing=sum(max(0, n - 1) for n in writing) / len(writing) if writing else None,
     )
 
 
 def _listeners(window: Window, gaps: Gaps) -> list[ListenerUse]:
-    """The listeners by address, each over all its sockets: ``reuseport`` has one per worker."""
+    """The listeners by address, each over all its sockets; ``reuseport`` has one per worker."""
     looks = [m.listening for m in window.moments if not isinstance(m.listening, Missing)]
     if not looks:
         missing = window.moments[-1].listening
@@ -253,7 +250,7 @@ def _second(window: Window, index: int, before: Moment, after: Moment) -> Server
     span = spans[index] if isinstance(spans, list) and index < len(spans) else None
     latency = None if span is None else latency_of(span.values)
     statuses = (before.status, after.status)
-    counted = [one.requests for one in statuses if not isinstance(one, Missing)]
+    counted = [status.requests for status in statuses if not isinstance(status, Missing)]
     waited = list(delay_between(before.delays, after.delays).values())
     pids = (window.subjects.master, *window.subjects.workers)
     return ServerSecond(
@@ -285,11 +282,11 @@ def _mean(values: Sequence[float | None], gaps: Gaps) -> float | None:
 
 
 _ALIKE = 1.05
-"""A quantile that a bound moves by less than this is known well enough."""
+"""A quantile that a bound moves by less than this factor is taken as exact."""
 
 
 def _plan_turns(window: Window, gaps: Gaps) -> LoopTurn | None:
-    """The turns of all workers; null with its reason in ``gaps``."""
+    """The turns of all workers; null with the reason in ``gaps``."""
     spans = window.spans
     if isinstance(spans, Missing) or not spans:
         reason = spans.reason if isinstance(spans, Missing) else "the tracer gave no reading"
@@ -303,7 +300,7 @@ def _plan_turns(window: Window, gaps: Gaps) -> LoopTurn | None:
 
 
 def loop_turn_of(counts: TurnCounts, *, workers: int, seconds: float, method: str) -> LoopTurn:
-    """The turns that were counted over a window of so many seconds."""
+    """The measured turns of a window of ``seconds``."""
     latency = latency_of(counts.values)
     at_least = _at_least(latency, counts)
     busy, blocked = counts.busy.total() / 1e9, counts.blocked.total() / 1e9
@@ -319,7 +316,7 @@ def loop_turn_of(counts: TurnCounts, *, workers: int, seconds: float, method: st
         method=method,
         busy_seconds=busy,
         blocked_seconds=blocked,
-        # A wait may end in the window that began before it.
+        # A wait that ends in the window may have begun before it.
         blocked_ratio=min(1.0, blocked / busy) if busy else None,
         queued_seconds=counts.queued.total() / 1e9,
         asleep_seconds=counts.asleep.total() / 1e9,
@@ -331,9 +328,9 @@ def loop_turn_of(counts: TurnCounts, *, workers: int, seconds: float, method: st
 
 
 def _arrival_waits(counts: TurnCounts, workers: int) -> dict[str, float]:
-    """A turn of t seconds meets t seconds' worth of arrivals, who wait half of it on average.
+    """The mean seconds that an arrival waits for its loop: ``all``, and its part of each wait.
 
-    Units: seconds; ``all``, and of it what each wait and computing make.
+    A turn of t seconds meets the arrivals of t seconds, which wait half of it on average.
     Source: mean residual life of a renewal process.
     """
     nanoseconds = counts.traced_seconds * 1e9 * workers
@@ -345,7 +342,7 @@ def _arrival_waits(counts: TurnCounts, workers: int) -> dict[str, float]:
 
 
 def _at_least(latency: Latency, counts: TurnCounts) -> list[str]:
-    """Statistics that would be larger, had the turns been seen whole: they are lower bounds."""
+    """The statistics that are lower bounds, since turns were not traced whole."""
     bounds = counts.bounds.total()
     if not bounds or latency.max is None:
         return []
@@ -361,7 +358,7 @@ def _at_least(latency: Latency, counts: TurnCounts) -> list[str]:
 
 
 def _exact_up_to(latency: Latency, at_least: list[str]) -> float | None:
-    """The largest quantile that no bound moves; null when none moves any."""
+    """The largest exact quantile; null when all are exact."""
     known = [getattr(latency, name) for name in QUANTILES if name not in at_least]
     return max(known, default=0.0) if at_least else None
 
@@ -377,55 +374,57 @@ def _value_at(rank: int, values: Counter[int]) -> int | None:
 
 _MOST_CALLS = 8
 _LEAST_BEYOND = 10
-"""Samples beyond a quantile, without which it says nothing."""
+"""A quantile needs this many samples beyond it."""
 _APPENDED = "+"
 
 
 def _plan_waiting(window: Window, gaps: Gaps) -> Waiting | None:
-    """Means over the looks; null with its reason in ``gaps``."""
-    looks = [one.waiting for one in window.moments if not isinstance(one.waiting, Missing)]
+    """Means over the samples; null with the reason in ``gaps``."""
+    looks = [look.waiting for look in window.moments if not isinstance(look.waiting, Missing)]
     if not looks:
         missing = window.moments[-1].waiting
         gaps["/waiting"] = missing.reason if isinstance(missing, Missing) else "not asked"
         return None
-    clients = [seconds for one in looks for seconds in one.client_seconds]
-    upstreams = [seconds for one in looks for seconds in one.upstream_seconds]
-    unclear = [seconds for one in looks for seconds in one.clients_unclear]
-    pools = [one for one in looks if one.pool_threads]
-    threads = sum(one.pool_threads for one in pools)
+    clients = [seconds for look in looks for seconds in look.client_seconds]
+    upstreams = [seconds for look in looks for seconds in look.upstream_seconds]
+    unclear = [seconds for look in looks for seconds in look.clients_unclear]
+    pools = [look for look in looks if look.pool_threads]
+    threads = sum(look.pool_threads for look in pools)
     return Waiting(
         looks=len(looks),
-        clients=statistics.fmean([one.clients for one in looks]),
+        clients=statistics.fmean([look.clients for look in looks]),
         clients_waiting=len(clients) / len(looks),
         client_seconds=statistics.fmean(clients) if clients else None,
         client_longest_seconds=max(clients, default=None),
-        clients_waiting_ratio=statistics.fmean([bool(one.client_seconds) for one in looks]),
+        clients_waiting_ratio=statistics.fmean([bool(look.client_seconds) for look in looks]),
         clients_unclear=len(unclear) / len(looks),
         clients_unclear_seconds=statistics.fmean(unclear) if unclear else None,
-        clients_sending=statistics.fmean([one.sending for one in looks]),
-        upstreams=statistics.fmean([one.upstreams for one in looks]),
+        clients_sending=statistics.fmean([look.sending for look in looks]),
+        upstreams=statistics.fmean([look.upstreams for look in looks]),
         upstreams_waiting=len(upstreams) / len(looks),
         upstream_seconds=statistics.fmean(upstreams) if upstreams else None,
         upstream_longest_seconds=max(upstreams, default=None),
-        upstreams_unclear=statistics.fmean([len(one.upstreams_unclear) for one in looks]),
+        upstreams_unclear=statistics.fmean([len(look.upstreams_unclear) for look in looks]),
         upstreams_waiting_ratio=statistics.fmean(
-            [bool(one.upstream_seconds or one.connecting) for one in looks]
+            [bool(look.upstream_seconds or look.connecting) for look in looks]
         ),
-        upstreams_connecting=statistics.fmean([one.connecting for one in looks]),
-        pool_threads=statistics.fmean([one.pool_threads for one in looks]),
-        pool_busy_ratio=sum(one.pool_busy for one in pools) / threads if threads else None,
+        upstreams_connecting=statistics.fmean([look.connecting for look in looks]),
+        pool_threads=statistics.fmean([look.pool_threads for look in looks]),
+        pool_busy_ratio=sum(look.pool_busy for look in pools) / threads if threads else None,
         pool_full_ratio=(
-            sum(one.pool_busy == one.pool_threads for one in pools) / len(pools) if pools else None
+            sum(look.pool_busy == look.pool_threads for look in pools) / len(pools)
+            if pools
+            else None
         ),
     )
 
 
 def plan_round_trips(looks: Iterable[WaitingLook | Missing]) -> RoundTrips | None:
-    """The round trips of client connections, each as it was seen last; null without any."""
+    """The last round trip of each client connection; null without any."""
     last: dict[int, float] = {}
-    for one in looks:
-        if not isinstance(one, Missing):
-            last.update(one.round_trips)
+    for look in looks:
+        if not isinstance(look, Missing):
+            last.update(look.round_trips)
     if not last:
         return None
     seconds = sorted(last.values())
@@ -444,12 +443,12 @@ def _quantile(ascending: Sequence[float], q: float) -> float | None:
 
 
 def _plan_held_calls(window: Window) -> list[HeldCall]:
-    """The calls that main threads waited in; logs by their paths, other files by their kind."""
+    """The calls that main threads waited in, with log files by path and other files by kind."""
     samples = sum(shares.samples for shares in window.states.values())
     found: Counter[tuple[str, str, str, str]] = Counter()
-    for one, looks in window.held.items():
-        file = _shown(one.file, window.subjects.access_logs)
-        found[one.state, one.call, one.kind, file] += looks
+    for blocked, looks in window.held.items():
+        file = _shown(blocked.file, window.subjects.access_logs)
+        found[blocked.state, blocked.call, blocked.kind, file] += looks
     return [
         HeldCall(state=state, call=call, kind=kind, file=file, ratio=looks / samples)
         for (state, call, kind, file), looks in found.most_common(_MOST_CALLS)
@@ -458,7 +457,7 @@ def _plan_held_calls(window: Window) -> list[HeldCall]:
 
 
 def _shown(file: str, logs: frozenset[str]) -> str:
-    """Paths of what is served are nobody's business."""
+    """A log's path, else the kind of file: paths of served files are private."""
     path = file.removeprefix(_APPENDED)
     if path in logs:
         return path

@@ -1,8 +1,8 @@
-"""Watching a server over a window: the same for a running nginx and for every run of an experiment.
+"""The watch over a server for a window, of a running nginx or of a run of an experiment.
 
-Once a second a thread takes a reading; another looks at thread states many times a second; loop
-turns are counted by a tracer. What takes time is done before ``start``. Of error logs is read what
-they got meanwhile, though they may be rotated (``LogWindow``).
+A thread takes a reading once a second, another samples thread states, and a tracer counts loop
+turns. Slow preparations come before ``start``. ``LogWindow`` reads the lines that an error log gets
+in the window, through a rotation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.host.door import Gaps, Host, Missing
 from nginx_tune.observe.accounting import BlockDelayMeter, read_cpu_seconds
 from nginx_tune.observe.connections import count_held
-from nginx_tune.observe.parse_error_log import ErrorLogCounts, parse_error_log
+from nginx_tune.observe.parse_counters import ErrorLogCounts, parse_error_log
 from nginx_tune.observe.states import CpuSampler, StateSampler
 from nginx_tune.observe.tracefs import OpenTracer, start_open_tracing
 from nginx_tune.observe.tracing import (
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class ServerWatch:
-    """One window of one server.
+    """A window over a server, as a context manager.
 
-    Use as a context manager: entering attaches the tracers, in the thread that outlives them;
-    leaving without ``finish`` leaves nothing behind that watches.
+    Entering attaches the tracers, in the thread that outlives them. Leaving without ``finish`` ends
+    them without a result.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ServerWatch:
             )
         if self._asks_opens:
             self._open_tracer = start_open_tracing(self._subjects.workers)
-        self._reader.read()  # what it imports takes a moment the first time
+        self._reader.read()  # the first reading imports modules
         return self
 
     def start(self) -> None:
@@ -109,13 +109,13 @@ class ServerWatch:
         start = self._moments[0].at
         second, ready = 1, start
         while not self._ended.wait(max(0.0, start + second - time.monotonic())):
-            # What a reading itself takes, stub_status among it, is the server's; this is ours.
+            # The time of a reading, with stub_status, is the server's; this delay is ours.
             self._late = max(self._late, time.monotonic() - max(start + second, ready))
             self._d_ratios.append(self._sampler.mark())
             self._read()
             self._end_queue_wait_in_time()
             self._every_second(second)
-            # A reading that took longer than a second makes one longer second, not several.
+            # A reading longer than a second makes one longer second, not several.
             second = max(second + 1, int(time.monotonic() - start) + 1)
             ready = time.monotonic()
 
@@ -132,11 +132,11 @@ class ServerWatch:
 
     @property
     def seconds(self) -> float:
-        """Length of the window so far: readings that wait for nginx make it longer than asked."""
+        """The window's length so far; readings that wait for nginx extend it."""
         return self._moments[-1].at - self._moments[0].at
 
     def finish(self) -> tuple[ServerMeasurement, Gaps]:
-        """The measurement of the window, and why some of it is null."""
+        """The measurement of the window, and the reasons for its nulls."""
         asked = self._open_tracer
         opens = asked.finish() if isinstance(asked, OpenTracer) else asked
         self._ended.set()
@@ -183,9 +183,9 @@ class ServerWatch:
         if not self._logs:
             return Missing(self._subjects.unread or "the error log goes to no file")
         found = [log.finish() for log in self._logs]
-        counts = [one for one in found if not isinstance(one, Missing)]
-        missing = next((one for one in found if isinstance(one, Missing)), None)
-        # One log that cannot be read could hold the lines: then their number is not known.
+        counts = [log for log in found if not isinstance(log, Missing)]
+        missing = next((log for log in found if isinstance(log, Missing)), None)
+        # An unreadable log could hold the lines, so their number is unknown.
         return add_counts(counts) if missing is None else missing
 
     def __exit__(self, *_: object) -> None:
@@ -207,18 +207,18 @@ class ServerWatch:
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MOST_LOG_BYTES = 64 << 20
-"""The most of one log in one window; an overflowing pool writes about 3 MB a second."""
+"""Bytes read of a log in a window at most; an overflowing pool writes about 3 MB a second."""
 
 
 class LogWindow:
-    """One log from now on."""
+    """An error log from its present end on."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._descriptor, self._start = _open_at_end(path)
 
     def finish(self) -> ErrorLogCounts | Missing:
-        """The lines that it got since, of this file and of one that took its name."""
+        """The counts of the lines since, in this file and in one that took its name."""
         lines: list[bytes] = []
         if self._descriptor is not None:
             lines += _read_from(self._descriptor, self._start)
@@ -231,7 +231,7 @@ class LogWindow:
         try:
             descriptor = os.open(self.path, _FLAGS)
         except FileNotFoundError as error:
-            # nginx has every log open from its start: one that never was here is another file.
+            # nginx opens every log at its start; one that was never here is another file to it.
             unseen = self._descriptor is None
             return Missing(f"{self.path}: {error.strerror}") if unseen else parse_error_log(lines)
         except (OSError, ValueError) as error:
@@ -246,7 +246,7 @@ class LogWindow:
 
 
 def _open_at_end(path: str) -> tuple[int | None, int]:
-    """The open log and its size; none when it is not there yet or is no file."""
+    """The open log and its size; None when it is missing or no regular file."""
     try:
         descriptor = os.open(path, _FLAGS)
     except (OSError, ValueError):
@@ -259,7 +259,7 @@ def _open_at_end(path: str) -> tuple[int | None, int]:
 
 
 def _read_from(descriptor: int, start: int) -> list[bytes]:
-    """Whole lines from there on; from the beginning when the file was cut short meanwhile."""
+    """The lines from ``start`` on; all of them when the file was truncated meanwhile."""
     size = os.fstat(descriptor).st_size
     position = start if size >= start else 0
     end = min(size, position + _MOST_LOG_BYTES)
@@ -274,10 +274,10 @@ def _read_from(descriptor: int, start: int) -> list[bytes]:
 
 
 def add_counts(counts: Sequence[ErrorLogCounts]) -> ErrorLogCounts:
-    """Several logs together."""
+    """The sum over several logs."""
     levels: Counter[str] = Counter()
     messages: Counter[tuple[str, str]] = Counter()
-    for one in counts:
-        levels.update(one.levels)
-        messages.update(one.messages)
+    for log in counts:
+        levels.update(log.levels)
+        messages.update(log.messages)
     return ErrorLogCounts(dict(levels), dict(messages))

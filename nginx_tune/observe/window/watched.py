@@ -1,7 +1,7 @@
-"""A load run with an eye on the server, where that runs on this host.
+"""A load run that also watches the server, where it runs on this host.
 
-What the server itself used is not foreign; and where its responses do not name the worker, the
-kernel knows at least which worker holds which connection.
+The CPU that the server used is no interference. Where responses do not name their worker, the
+kernel shows the worker of each connection.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run_watched_probe(
     *,
     on_progress: ProbeProgress | None = None,
 ) -> Measurement:
-    """Run a load plan once; its measurement, with what the server on this host used meanwhile.
+    """Run a load plan; its measurement with the server's use of this host.
 
     Errors: as ``run_probe``.
     """
@@ -44,7 +44,7 @@ def run_watched_probe(
 
 
 class _Watch:
-    """Reads the server's processes at the start and the end of the measured time."""
+    """A reader of the server's processes at the start and the end of the measured time."""
 
     def __init__(self, plan: LoadPlan, host: Host) -> None:
         target = plan.target
@@ -61,7 +61,7 @@ class _Watch:
         end = start + plan.duration_seconds
         self._timers = [
             threading.Timer(start, self._start),
-            # While the connections are still there.
+            # Before the connections are closed.
             threading.Timer(max(end - min(0.2, plan.duration_seconds / 2), 0.0), self._look),
             threading.Timer(end, self._end),
         ]
@@ -85,13 +85,13 @@ class _Watch:
         return [read_cpu_seconds(pid) for pid in self._pids]
 
     def _look(self) -> None:
-        # Who holds the other end of a unix socket's connection is not told.
+        # The kernel does not show the peer of a unix socket's connection.
         held = (count_held(self._pids, {self._port}) or {}) if self._port else {}
-        # The master of nginx listens too and takes none.
+        # The master listens too, and accepts none.
         self._held = {pid: count for pid, count in held.items() if count or len(held) == 1}
 
     def complete(self, measurement: Measurement) -> Measurement:
-        """The measurement with what was read."""
+        """The measurement with the server's CPU time and connections."""
         used = self._cpu_seconds()
         if used is not None:
             measurement = with_interference(measurement, used)
@@ -100,17 +100,17 @@ class _Watch:
             server = msgspec.structs.replace(measurement.server, workers=workers)
             measurement = msgspec.structs.replace(measurement, server=server)
         named = {name for part in measurement.classes.values() for name in part.workers}
-        # Idle ones count, where a worker names itself by its process.
+        # Idle workers count where responses name workers by process.
         known = {str(pid) for pid in self._workers}
         measurement = with_imbalance(measurement, self._workers if named <= known else ())
         if named or not self._is_open:
             return measurement
-        # What the kernel tells is of all classes together.
+        # The kernel's counts are of all classes together.
         few = few_connections("all classes", sum(self._held.values()), len(self._held))
         return msgspec.structs.replace(measurement, flags=[*measurement.flags, *few])
 
     def _cpu_seconds(self) -> float | None:
-        """The CPU time of the server on this host; None when that cannot be told."""
+        """The server's CPU time in the run; 0 for a server elsewhere, None when unknown."""
         if not self._is_here:
             return 0.0
         before, after = self._before, self._after or self._read()
@@ -126,7 +126,7 @@ def _listening_pids(host: Host, target: Target) -> list[int]:
 
 
 def _is_here(address: str) -> bool:
-    """True for an address of this host: only such a one can be bound."""
+    """True for an address of this host, the only ones that can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
         try:

@@ -1,6 +1,6 @@
-"""A window over a server as it was read, and what it shows of workers, CPUs, disks and names; pure.
+"""The readings of a window over a server, and their figures by worker, CPU, disk and name; pure.
 
-It has moments, stretches between them, and samples. ``server`` puts the whole together.
+A window has moments, the intervals between them, and samples. ``server`` builds the measurement.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measured_server import DiskUse, Quota, WorkerUse
 from nginx_tune.host.door import Gaps, Missing
+from nginx_tune.host.parse_proc import HostCpu
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.observe.accounting import delay_between
-from nginx_tune.observe.parse_counters import DiskCounters, ThreadCpu
-from nginx_tune.observe.parse_error_log import ErrorLogCounts
+from nginx_tune.observe.parse_counters import DiskCounters, ErrorLogCounts, ThreadCpu
 from nginx_tune.observe.parse_turns import NameCalls, TurnCounts
 from nginx_tune.observe.states import BlockedState, StateShares
 from nginx_tune.observe.tracing import QueueWaits
@@ -31,7 +31,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Window:
-    """Everything that was read; lists of stretches have one entry for each pair of moments."""
+    """All readings; lists of intervals have one entry for each pair of moments."""
 
     subjects: Subjects
     moments: list[Moment]
@@ -50,16 +50,16 @@ class Window:
     observer_cpu_seconds: float | None = None
     observer_late_seconds: float | None = None
     held: Counter[BlockedState] = field(default_factory=Counter)
-    """The states and calls that main threads were found in, in looks."""
+    """Samples of main threads by state and call."""
     cpu_samples: Counter[str] | Missing = NOT_ASKED
 
     @property
     def seconds(self) -> float:
-        """The time from the first moment to the last."""
+        """Time from the first moment to the last."""
         return self.moments[-1].at - self.moments[0].at
 
     def delay_of(self, pid: int) -> float | None:
-        """Block-I/O delay of one main thread: a jump costs its second, not the whole window."""
+        """Block-I/O delay of a main thread; a jump of the count costs its second alone."""
         if self.delay_missing is not None:
             return None
         known = [
@@ -71,12 +71,12 @@ class Window:
 
 
 def difference(before: N | None, after: N | None) -> N | None:
-    """The growth; null when either is not known."""
+    """The growth; None when either value is unknown."""
     return None if before is None or after is None else after - before
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:
-    """The sum; null when any part of it is not known."""
+    """The sum; None when a part is unknown or there is none."""
     known = [value for value in values if value is not None]
     return math.fsum(known) if known and len(known) == len(values) else None
 
@@ -85,17 +85,17 @@ _FEWEST_TICKS = 5
 
 
 def plan_worker(window: Window, pid: int) -> WorkerUse:
-    """The worker's part of a measurement."""
+    """The measurement of a worker."""
     first, last = window.moments[0], window.moments[-1]
     shares = window.states.get(pid, StateShares({}, 0, None))
     before, after = first.scheduling.get(pid), last.scheduling.get(pid)
-    switched = _pair_difference(first.switches.get(pid), last.switches.get(pid))
+    switches = first.switches.get(pid), last.switches.get(pid)
+    cpu_before, cpu_after = first.thread_cpu.get(pid), last.thread_cpu.get(pid)
     held = [count.get(pid) for count in window.connections if count is not None]
     connections = None if None in held else _mean_of([n for n in held if n is not None])
     everyone = _mean_of([sum(count.values()) for count in window.connections if count is not None])
     traced = isinstance(window.spans, list) and bool(window.spans)
     thread = window.global_ids.get(pid, pid)
-    delay = window.delay_of(pid)
     return WorkerUse(
         pid=pid,
         cpu_seconds=difference(first.cpu_seconds.get(pid), last.cpu_seconds.get(pid)),
@@ -109,11 +109,11 @@ def plan_worker(window: Window, pid: int) -> WorkerUse:
         state_ratios=shares.ratios,
         state_samples=shares.samples,
         state_d_error=shares.error_in_d,
-        block_io_delay_seconds=delay,
-        switches_voluntary=None if switched is None else switched[0],
-        switches_involuntary=None if switched is None else switched[1],
-        user_ratio=_user_ratio(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
-        major_faults=_faults(first.thread_cpu.get(pid), last.thread_cpu.get(pid)),
+        block_io_delay_seconds=window.delay_of(pid),
+        switches_voluntary=difference(*(pair and pair[0] for pair in switches)),
+        switches_involuntary=difference(*(pair and pair[1] for pair in switches)),
+        user_ratio=_user_ratio(cpu_before, cpu_after),
+        major_faults=difference(*(cpu and cpu.major_faults for cpu in (cpu_before, cpu_after))),
         threads=last.threads.get(pid),
         virtual_bytes=last.virtual_bytes.get(pid),
         connections_max=max(
@@ -133,32 +133,16 @@ def plan_worker(window: Window, pid: int) -> WorkerUse:
 
 
 def _user_ratio(before: ThreadCpu | None, after: ThreadCpu | None) -> float | None:
-    """Null with too few ticks to tell."""
+    """The share of user time; None with fewer than five ticks."""
     if before is None or after is None:
         return None
     user, system = after.user - before.user, after.system - before.system
     return user / (user + system) if user + system >= _FEWEST_TICKS else None
 
 
-def _faults(before: ThreadCpu | None, after: ThreadCpu | None) -> int | None:
-    return None if before is None or after is None else after.major_faults - before.major_faults
-
-
 def _of_spans(window: Window, name: str, thread: int) -> int:
     spans = window.spans if isinstance(window.spans, list) else []
-    total = 0
-    for span in spans:
-        counted: Counter[int] = getattr(span, name)
-        total += counted[thread]
-    return total
-
-
-def _pair_difference(
-    before: tuple[int, int] | None, after: tuple[int, int] | None
-) -> tuple[int, int] | None:
-    if before is None or after is None:
-        return None
-    return after[0] - before[0], after[1] - before[1]
+    return sum(getattr(span, name)[thread] for span in spans)
 
 
 def _mean_of(values: Sequence[float]) -> float | None:
@@ -166,7 +150,7 @@ def _mean_of(values: Sequence[float]) -> float | None:
 
 
 def plan_samples(window: Window, gaps: Gaps) -> dict[str, int]:
-    """Looks at what main threads computed, the most frequent first."""
+    """Samples of main threads by the code they ran, the most frequent first."""
     samples = window.cpu_samples
     if isinstance(samples, Missing):
         gaps["/cpu_samples"] = samples.reason
@@ -175,7 +159,7 @@ def plan_samples(window: Window, gaps: Gaps) -> dict[str, int]:
 
 
 def plan_quota(window: Window) -> Quota | None:
-    """The quota that held the workers up most; null where none was at work."""
+    """The CPU quota that throttled the workers most; None without one."""
     first, last = window.moments[0].throttling, window.moments[-1].throttling
     found = [
         Quota(
@@ -190,15 +174,15 @@ def plan_quota(window: Window) -> Quota | None:
 
 
 _LOAD_SECONDS = 60.0
-"""In which the first load average fades to 1/e. Source: EXP_1 in linux/sched/loadavg.h."""
+"""Decay time of the first load average. Source: EXP_1 in linux/sched/loadavg.h."""
 _LEAST_LOAD_SECONDS = 6.0
-"""The kernel counts the tasks every five seconds (LOAD_FREQ): a shorter window may hold none."""
+"""Two of the kernel's counts of tasks, one every five seconds (LOAD_FREQ)."""
 
 
 def plan_host_load(window: Window) -> float | None:
-    """The mean number of tasks that were counted into the load average.
+    """The mean number of tasks in the window, from the change of the load average.
 
-    The average is a sum of what was and what is: what is new in it shows what it went towards.
+    The average decays by a known factor in the window; the rest is new.
     Source: calc_load() in kernel/sched/loadavg.c.
     """
     before, after = window.moments[0].load_average, window.moments[-1].load_average
@@ -209,39 +193,34 @@ def plan_host_load(window: Window) -> float | None:
 
 
 def plan_iowait(window: Window) -> float | None:
-    """Share of the host's CPU time that was idle while a task waited for a disk."""
-    before, after = window.moments[0].host_cpu, window.moments[-1].host_cpu
-    if before is None or after is None or after.total <= before.total:
-        return None
-    # The kernel may take some of it back. Source: proc(5), iowait.
-    return max(0, after.iowait - before.iowait) / (after.total - before.total)
+    """The share of the host's CPU time that was idle while a task waited for a disk."""
+    return _cpu_share(window, lambda cpu: cpu.iowait)
 
 
 def plan_steal(window: Window) -> float | None:
-    """Share of the host's CPU time that a hypervisor gave to others."""
+    """The share of the host's CPU time that a hypervisor gave to others."""
+    return _cpu_share(window, lambda cpu: cpu.steal)
+
+
+def _cpu_share(window: Window, part: Callable[[HostCpu], int]) -> float | None:
     before, after = window.moments[0].host_cpu, window.moments[-1].host_cpu
     if before is None or after is None or after.total <= before.total:
         return None
-    return max(0, after.steal - before.steal) / (after.total - before.total)
+    # iowait may decrease. Source: proc(5).
+    return max(0, part(after) - part(before)) / (after.total - before.total)
 
 
 def plan_disks(window: Window) -> list[DiskUse]:
-    """Every disk that nginx's paths lie on."""
+    """The use of every disk under nginx's paths."""
     last = window.moments[-1]
     return [_disk(window, name) for name in window.subjects.disks if name in last.disks]
 
 
 def _disk(window: Window, name: str) -> DiskUse:
     before, after = window.moments[0].disks.get(name), window.moments[-1].disks[name]
-    below = list(window.subjects.below.get(name, ()))
-    if before is None or not window.seconds:
+    below, seconds = list(window.subjects.below.get(name, ())), window.seconds
+    if before is None or not seconds:
         return DiskUse(name=name, below=below)
-    return _disk_use(name, before, after, window.seconds, below)
-
-
-def _disk_use(
-    name: str, before: DiskCounters, after: DiskCounters, seconds: float, below: list[str]
-) -> DiskUse:
     reads, writes = after.reads - before.reads, after.writes - before.writes
     waited = (after.read_milliseconds - before.read_milliseconds) / 1000
     wrote = (after.write_milliseconds - before.write_milliseconds) / 1000
@@ -262,26 +241,26 @@ def _disk_use(
 
 
 def read_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
-    """Bytes read from all disks; null when one of them does not tell.
+    """Bytes read from all disks; None when a disk has no counters.
 
-    What a disk on another asks for is read from both and counted once: a disk below others
-    counts with what it gave beyond their reads. Those may come from memory, hence never below 0.
+    Reads of a disk on top of another appear in both and count once: the lower disk counts with what
+    exceeds the upper ones' reads, at least 0, since those may come from memory.
     """
     return _moved(before, after, subjects, lambda counters: counters.read_bytes)
 
 
 def written_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
-    """Bytes written to all disks, in the same way."""
+    """Bytes written to all disks, counted likewise."""
     return _moved(before, after, subjects, lambda counters: counters.write_bytes)
 
 
 def _moved(
-    before: Moment, after: Moment, subjects: Subjects, told: Callable[[DiskCounters], int]
+    before: Moment, after: Moment, subjects: Subjects, total: Callable[[DiskCounters], int]
 ) -> int | None:
     names = subjects.disks
     if not names or any(n not in before.disks or n not in after.disks for n in names):
         return None
-    grown = {n: told(after.disks[n]) - told(before.disks[n]) for n in names}
+    grown = {n: total(after.disks[n]) - total(before.disks[n]) for n in names}
     return sum(
         max(0, own - sum(grown.get(above, 0) for above in subjects.below.get(name, ())))
         for name, own in grown.items()
@@ -289,16 +268,16 @@ def _moved(
 
 
 class NamesTouched(msgspec.Struct, frozen=True):
-    """The calls of main threads that look names up or change them."""
+    """The main threads' calls of open() and rename()."""
 
     opens: Latency | None = None
     renames: Latency | None = None
     open_reads: dict[str, int] = {}
-    """Calls of open() by the disk reads that they asked for."""
+    """Calls of open() by the disk reads that they caused."""
 
 
 def plan_names(window: Window, gaps: Gaps) -> NamesTouched:
-    """Calls of open() and rename(), or why they are not known."""
+    """Calls of open() and rename(); the reason in ``gaps`` where they are unknown."""
     calls = window.opens
     if isinstance(calls, NameCalls):
         reads = {} if calls.open_reads is None else calls.open_reads
