@@ -41,7 +41,14 @@ from nginx_tune.conf.known_variables import (
     used_variables,
 )
 from nginx_tune.conf.own_values import own_fault_of
-from nginx_tune.conf.values import Grammar, grammars_of, is_open, parameter, versions_read
+from nginx_tune.conf.values import (
+    Grammar,
+    grammars_of,
+    is_cut,
+    is_open,
+    parameter,
+    versions_read,
+)
 
 
 def known_here(
@@ -87,11 +94,12 @@ def unknown(context: Context) -> Iterator[UnknownNames]:
     """Directives with an unknown name, and how certain it is that nginx rejects them.
 
     Only likely misspellings in a part of a configuration, which does not show the loaded modules,
-    and where an unknown module is loaded.
+    and where an unknown module is loaded. A part without any known name is none.
     """
     foreign = _foreign_module(context) or _module_built(context)
     if _is_fork(context):
         return
+    yield from _outside_parts(context)
     for kind, directives in context.kinds.items():
         if is_known(kind.name):
             continue
@@ -105,10 +113,29 @@ def unknown(context: Context) -> Iterator[UnknownNames]:
                 yield UnknownNames(directives, meant, f"{foreign}, an unknown module, defines it")
         elif slip is not None:
             yield UnknownNames(directives, meant, "")
-        elif meant is not None or not context.tree.is_part:
-            is_listed = bool(context.flags) and context.tree.is_whole
-            doubt = "" if is_listed else "a module that is built in or loaded defines it"
+        elif context.tree.is_part:
+            if meant is not None:
+                yield UnknownNames(
+                    directives, meant, "a module that the main file loads defines it"
+                )
+        else:
+            doubt = "" if context.tree.is_whole else "a file that was not read loads its module"
             yield UnknownNames(directives, meant, doubt)
+
+
+def _outside_parts(context: Context) -> Iterator[UnknownNames]:
+    """The lines at the top of a file that make it no part of a configuration.
+
+    They are in no known context, so that ``context.kinds`` is without them.
+    """
+    tree = context.tree
+    if not tree.is_part or context.kinds or tree.is_template:
+        return
+    lines = [line for line in tree.main.directives if not is_cut((line.name, *line.args))]
+    if any(is_known(line.name) for line in lines):
+        lines = [line for line in lines if not line.name.isascii()]
+    if lines:
+        yield UnknownNames(lines[:1], slip_of(lines[0].name), "")
 
 
 def judges_names(context: Context) -> bool:

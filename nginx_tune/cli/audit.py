@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from nginx_tune.audit.context import AuditProfile
 from nginx_tune.audit.engine import audit, reaches
+from nginx_tune.audit.hit import WHOLE_TREE
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule, select_rules
 from nginx_tune.audit.suppression import NOTICES, baseline_of, without_known
@@ -223,8 +224,10 @@ def command(
     run = partial(_audit, subject.facts, rules, asked)
     findings = _judged(subject, rules, asked, run, notes)
     findings = _tried(ctx, findings, subject, options, notes)
-    is_elsewhere = given.described is not None or subject.facts is None
-    findings = _repeatable(findings, typed_words(ctx, _REPEATED), is_elsewhere=is_elsewhere)
+    if given.described is not None:
+        findings = _to_describe(findings)
+    words = typed_words(ctx, _REPEATED)
+    findings = _repeatable(findings, words, is_elsewhere=subject.facts is None)
     if options["fix_diff"]:
         tests = options["runs_test"] is not False
         notes += write_fix_diff(
@@ -302,6 +305,25 @@ def _repeatable(findings: Findings, words: Sequence[str], *, is_elsewhere: bool)
         return replace(one, how=way if is_elsewhere else f"{inspect} && {audit}")
 
     return replace(findings, needs_facts=list(map(repeated, findings.needs_facts)))
+
+
+def _to_describe(findings: Findings) -> Findings:
+    """The findings, the missing facts as those that the description of a host lacks.
+
+    There is no such host to inspect.
+    """
+    wanting = [one for one in findings.needs_facts if WHOLE_TREE not in one.facts]
+    names = list(dict.fromkeys(fact for one in wanting for fact in one.facts))
+    shown = [
+        *names[:_FACTS_SHOWN],
+        *([f"{len(names) - _FACTS_SHOWN} more"] if names[_FACTS_SHOWN:] else []),
+    ]
+    how = f"not described: {', '.join(shown)} ([facts] of --host FILE)"
+    needs = [replace(one, how=how) if one in wanting else one for one in findings.needs_facts]
+    return replace(findings, needs_facts=needs)
+
+
+_FACTS_SHOWN = 3
 
 
 class _Asked(NamedTuple):

@@ -6,23 +6,18 @@ import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
 from nginx_tune.cli.audit_subject import AuditSubject
+from nginx_tune.cli.configurations import link_targets
 from nginx_tune.conf.directive import Source, as_utf8
 from nginx_tune.conf.secrets import redact_tree
-from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.findings import (
-    FileEdit,
-    Finding,
-    Findings,
-    MissingInclude,
-    Suppressed,
-    Unparsed,
-)
+from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.errors import ConfigurationError, UndecidedError
 from nginx_tune.report.terminal.output import console_width, is_screen, write_result
 from nginx_tune.report.text import plain
@@ -52,7 +47,7 @@ def audit_renderers(
     def written(name: str) -> bytes:
         module, _, function = _WRITERS[name].partition(".")
         render = getattr(import_module(f"nginx_tune.report.{module}"), function)
-        made: bytes = render(_seen_from_here(findings))
+        made: bytes = render(_seen_from_here(findings, tree.maps))
         return made
 
     return {
@@ -77,7 +72,6 @@ def write_fix_diff(
     may be asked though the findings do not hold its word yet.
     """
     from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only when asked for
-    from nginx_tune.cli.configurations import link_targets  # noqa: PLC0415
     from nginx_tune.report.plan import render_diff  # noqa: PLC0415
 
     def accepts(files: dict[str, bytes]) -> bool:
@@ -91,7 +85,7 @@ def write_fix_diff(
         lambda files: run(subject.tree_with(files)),
         accepts if is_tried else None,
     )
-    real = link_targets(one.file for one in fixed.changes)
+    real = link_targets((one.file for one in fixed.changes), subject.tree.maps)
     diff = render_diff(
         (_shorter(real.get(one.file, one.file)), one.old, one.new) for one in fixed.changes
     )
@@ -163,31 +157,35 @@ def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, st
     return found
 
 
-def _seen_from_here(findings: Findings) -> Findings:
-    """The findings with files below this directory named from it, as CI systems want them."""
+def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
+    """The findings as CI systems want them: files by the names that a change of them has.
 
-    def edit(one: FileEdit) -> FileEdit:
-        return replace(one, file=_shorter(one.file))
+    Those below this directory are named from it, and a link by the file behind it, unless that
+    alone lies outside.
+    """
+    parts = (findings.findings, findings.suppressed, findings.files_unparsed)
+    names = {one.file for part in (*parts, findings.files_missing) for one in part}
+    names |= {*findings.files_parsed}
+    named = {name: _shorter(name) for name in names}
+    for name, real in link_targets(names, maps).items():
+        shorter = _shorter(real)
+        if not os.path.isabs(shorter) or os.path.isabs(named[name]):  # noqa: PTH117
+            named[name] = shorter
+
+    def moved(one: Any) -> Any:
+        return replace(one, file=named[one.file])
 
     def finding(one: Finding) -> Finding:
-        return replace(one, file=_shorter(one.file), edits=list(map(edit, one.edits)))
-
-    def suppressed(one: Suppressed) -> Suppressed:
-        return replace(one, file=_shorter(one.file))
-
-    def unparsed(one: Unparsed) -> Unparsed:
-        return replace(one, file=_shorter(one.file))
-
-    def missing(one: MissingInclude) -> MissingInclude:
-        return replace(one, file=_shorter(one.file))
+        edits = [replace(edit, file=named.get(edit.file, edit.file)) for edit in one.edits]
+        return replace(one, file=named[one.file], edits=edits)
 
     return replace(
         findings,
         findings=list(map(finding, findings.findings)),
-        suppressed=list(map(suppressed, findings.suppressed)),
-        files_parsed=list(map(_shorter, findings.files_parsed)),
-        files_unparsed=list(map(unparsed, findings.files_unparsed)),
-        files_missing=list(map(missing, findings.files_missing)),
+        suppressed=list(map(moved, findings.suppressed)),
+        files_parsed=list(dict.fromkeys(named[one] for one in findings.files_parsed)),
+        files_unparsed=list(map(moved, findings.files_unparsed)),
+        files_missing=list(map(moved, findings.files_missing)),
     )
 
 

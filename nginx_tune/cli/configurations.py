@@ -32,6 +32,7 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.nginx.subject import (
     ConfigurationFiles,
+    FilesElsewhere,
     files_of,
     includes_away,
     is_of_host,
@@ -110,12 +111,21 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
         say(f"{plain(as_utf8(path))}: includes {text}: {shown}{more}", hint)
 
 
-def link_targets(paths: Iterable[str]) -> dict[str, str]:
-    """The files behind those of the names that are links: ``patch`` and ``git apply`` follow none.
+def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
+    """The files behind those of the names that are links, as sites-enabled has them on Debian.
 
-    As sites-enabled has them on Debian.
+    ``patch`` and ``git apply`` follow no link, and a review shows the file alone. ``maps`` are
+    those of the tree: in a checkout an absolute link dangles, and leads through them.
     """
-    return {path: os.path.realpath(path) for path in paths if os.path.islink(path)}  # noqa: PTH114
+    elsewhere = None if maps is None else FilesElsewhere(LiveHost(), maps)
+    found = {}
+    for path in paths:
+        with suppress(HostReadError):
+            real = elsewhere.followed(path) if elsewhere else path
+            real = os.path.realpath(real) if real != path or os.path.islink(real) else path  # noqa: PTH114
+            if real != path:
+                found[path] = real
+    return found
 
 
 def full_path(path: str, prefix: str | None) -> str:

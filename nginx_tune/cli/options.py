@@ -170,8 +170,6 @@ kind_option = click.option(
 )
 
 
-_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
-
 nginx_version_option = click.option(
     "--nginx-version",
     "nginx_version",
@@ -181,30 +179,26 @@ nginx_version_option = click.option(
 )
 
 
-def _tell_beyond(value: str, numbers: tuple[int, ...]) -> None:
-    """Say where a version is newer than all that are known: what it brought is not."""
-    from nginx_tune.conf.known_directives import newest_version  # noqa: PLC0415  # large tables
-
-    newest = newest_version()
-    if numbers > newest:
-        known = ".".join(map(str, newest))
-        say(
-            f"nginx {value} is newer than {known}, the newest one known here: "
-            "what came after is not judged"
-        )
-
-
 def read_version(option: click.Parameter, value: str | None) -> str | None:
-    """A version as given; a usage error for what is none, a note where none is known so far."""
+    """A version as given; a note for one that is newer than all known ones.
+
+    Errors: BadParameter for one that ``version_fault`` refuses.
+    """
     if value is None:
         return None
-    numbers = tuple(map(int, value.split("."))) if _VERSION.fullmatch(value) else ()
-    if numbers[:2] > (0, 0):
-        context = click.get_current_context(silent=True)
-        if not (context and context.obj and context.obj.get("quiet")):
-            _tell_beyond(value, numbers)
-        return value
-    raise click.BadParameter(f"{value}: give a version such as 1.26.3", param=option)
+    from nginx_tune.conf.known_directives import newest_version, version_fault  # noqa: PLC0415  # large tables
+
+    if fault := version_fault(value):
+        raise click.BadParameter(fault, param=option)
+    context = click.get_current_context(silent=True)
+    is_newer = tuple(map(int, value.split("."))) > newest_version()
+    if is_newer and not (context and context.obj and context.obj.get("quiet")):
+        newest = ".".join(map(str, newest_version()))
+        say(
+            f"nginx {value} is newer than {newest}, the newest one known here: "
+            "what came after is not judged"
+        )
+    return value
 
 
 _HOST_OPTIONS = (

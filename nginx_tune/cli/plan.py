@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule, select_rules
+from nginx_tune.audit.rules import cf_named_location_missing
 from nginx_tune.change.generate.changes import (
     Changes,
     Ground,
@@ -42,7 +43,7 @@ from nginx_tune.report.terminal.output import (
     write_result,
 )
 from nginx_tune.report.terminal.saying import say
-from nginx_tune.report.text import shown_path
+from nginx_tune.report.text import plain, shown_path
 
 FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit", "udev")
 PRIVATE = 0o600
@@ -132,7 +133,7 @@ def command(
     new = {one.path: one.content for one in plan.files}
     write_result(
         {
-            "diff": lambda: render_plan_diff(plan, old, link_targets(new)),
+            "diff": lambda: render_plan_diff(plan, old, link_targets(new, held.tree.maps)),
             "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
             "crossplane": lambda: encode_payload(tree_with(held.tree, new)),
@@ -148,7 +149,10 @@ def command(
         say("nothing is to be changed")
     if plan.files and not ctx.obj["quiet"]:
         _tell_refusal(plan)
-    refused = plan.nginx_test is not None and not plan.nginx_test.accepted
+    faults = _refused_by_nginx(held)
+    for one in faults:
+        say(f"nginx does not start: {plain(one.file)}:{one.line}: {plain(one.message)}")
+    refused = bool(faults) or (plan.nginx_test is not None and not plan.nginx_test.accepted)
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
 
 
@@ -191,6 +195,12 @@ def _blocked(chosen: Decisions) -> list[Refusal]:
     """The decisions that would change something and do not, because of what stands."""
     found = (one for one in chosen.decisions if one.blocked_by)
     return [Refusal(decision=one.id, setting="", reason=one.blocked_by) for one in found]
+
+
+def _refused_by_nginx(held: Held) -> list[Finding]:
+    """The faults of the current configuration with which nginx does not start."""
+    rules = select_rules(ALL, select=["cf"], ignore=[cf_named_location_missing.RULE.id])
+    return [one for one in audited(held.tree, held, rules).findings if one.severity == "error"]
 
 
 def _tell_refusal(plan: Plan) -> None:

@@ -171,6 +171,24 @@ def newest_version() -> Version:
     return max(*map(_version, seen_versions()), *read)
 
 
+_WRITTEN_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
+
+
+def version_fault(text: str) -> str:
+    """The fault of a version for which nginx cannot be judged; empty for none.
+
+    It is no version, older than the releases in the tables, or of another major number. A newer
+    release is none: what it has of the known ones is judged.
+    """
+    if _WRITTEN_VERSION.fullmatch(text) is None:
+        return f"{text}: give a version such as 1.26.3"
+    numbers, newest = _version(text), newest_version()
+    if numbers >= FIRST_RELEASE[: len(numbers)] and numbers[0] <= newest[0]:
+        return ""
+    first, last = (".".join(map(str, one)) for one in (FIRST_RELEASE, newest))
+    return f"{text}: the known releases are {first} to {last}"
+
+
 def seen_versions() -> list[str]:
     """The nginx versions that the table was read from, oldest first."""
     return _table().versions

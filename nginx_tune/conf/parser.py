@@ -269,7 +269,7 @@ def _next_directive(source: Source, start: int, most: int) -> Directive | None:
             raise ParseFault(_TOO_MANY_WORDS.format(MOST_TOKENS), at)
         if not mark:
             if "\0" in shown:
-                raise ParseFault("a zero byte in a word", at)
+                raise ParseFault("a zero byte in a word (a binary file, or UTF-16)", at)
             words.append(token)
             continue
         if mark == CLOSE or not words:

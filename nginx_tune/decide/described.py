@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from nginx_tune.conf.known_directives import version_fault
 from nginx_tune.conf.values import parse_bytes
 from nginx_tune.decide.model.volumes import VOLUME_NAMES
 from nginx_tune.documents.base import decode_tables
@@ -100,6 +101,8 @@ def described_facts(described: DescribedHost) -> Facts:
     """
     disks = {disk.name: disk for one in described.disks for disk in _disks(described, one)}
     cpus, version = described.cpus, described.nginx_version
+    if version and (fault := version_fault(version)):
+        raise UsageError(f"nginx_version: {fault}")
     link = parse_speed(described.link, "link") if described.link else None
     up = Link(name="link", kind="physical", state="up", speed_bits_per_second=link)
     facts = Facts(

@@ -93,4 +93,6 @@ def config_test(
     path: Path, nginx: str = NGINX, under: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     command = [*under, nginx, "-t", "-p", path.parent, "-c", path]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="backslashreplace", check=False
+    )

@@ -99,7 +99,18 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     ),
     "a pool and a filter of bodies": (
         "up-keepalive-http10",
-        proxy("sub_filter a b;", POOLED), linux(), 0,
+        proxy("sub_filter a b;", POOLED), linux(), 1,
+    ),
+    "a pool that nothing uses, of answers that are cached": (
+        "up-keepalive-http10", proxy("proxy_cache c;", POOLED), linux(), 1,
+    ),
+    "a pool that is used, beside answers that are cached": (
+        "up-keepalive-http10",
+        HEALTH % ("/pages/", "proxy_set_header Host a; proxy_cache c;"), linux(), 0,
+    ),
+    "a pool and bodies that go on as they come": (
+        "up-keepalive-http10",
+        proxy("proxy_cache c; proxy_request_buffering off;", POOLED), linux(), 0,
     ),
     "a pool and a filter at HTTP/1.1": (
         "up-keepalive-http10",

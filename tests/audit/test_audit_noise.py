@@ -11,7 +11,7 @@ from nginx_tune.audit.hit import WHOLE_TREE
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux, select_rules
 from nginx_tune.conf.tree import parse_text
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Dataset, Facts, Sizes
 
 POOL = (
     "events {} http { upstream app { server 127.0.0.1:81; keepalive 8; keepalive_timeout 65s; %s } "
@@ -32,6 +32,11 @@ GZIP = (
     "server { listen 80; location / { return 204; } %s } }"
 )
 GZIP_HOST = linux(flags=("--with-http_gzip_static_module",))
+SHORT_FILES = Dataset(
+    path="/srv",
+    files=9,
+    sizes=Sizes(mean_bytes=300, p50_bytes=300, p90_bytes=400, p99_bytes=500, max_bytes=500),
+)
 
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "servers that a script chooses": (
@@ -178,6 +183,24 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "pictures with their stylesheets": (
         "gz-dynamic-static-files",
         GZIP % r"location ~* \.(jpg|css|js)$ { root /srv; }", GZIP_HOST, 1,
+    ),
+    "pictures by the directory": (
+        "gz-dynamic-static-files", GZIP % "location /a { root /srv/Images; }", GZIP_HOST, 0,
+    ),
+    "pictures by the place": (
+        "gz-dynamic-static-files", GZIP % "location /media/ { root /srv; }", GZIP_HOST, 0,
+    ),
+    "a directory that is empty": (
+        "gz-dynamic-static-files", GZIP % "location /a { root /srv; }",
+        replace(GZIP_HOST, datasets=[Dataset(path="/srv", files=0, bytes=0)]), 0,
+    ),
+    "files that are shorter than is compressed": (
+        "gz-dynamic-static-files", GZIP % "location /a { root /srv; gzip_min_length 1k; }",
+        replace(GZIP_HOST, datasets=[SHORT_FILES]), 0,
+    ),
+    "files that are no shorter than is compressed": (
+        "gz-dynamic-static-files", GZIP % "location /a { root /srv; }",
+        replace(GZIP_HOST, datasets=[SHORT_FILES]), 1,
     ),
     "video by its types": (
         "gz-dynamic-static-files",

@@ -48,6 +48,13 @@ def test_a_site_is_judged_as_where_it_is_included() -> None:
         ("map $uri $x { default 1; } server { root /a; listen 80; }", []),
         ("root /a; index index.html; sendfile on;", []),
         ("server { listen 443 ssl; listen 443 http3 reuseport; root /a; }", []),
+        ("lua_zone_of_others 1; server { listen 80; root /a; }", []),
+        ("lua_zone_of_others 1; root /a;", []),
+        ("{% if x %} lua_zone_of_others 1; {% endif %}", []),
+        ("hello world; and more;", ["cf-directive-unknown"]),
+        ("text/html html;", ["cf-directive-unknown"]),
+        ("\udcff\udcfeevents {}", ["cf-directive-unknown"]),
+        ("\udcff\udcfeserver { root /a; } upstream u { server a; }", ["cf-directive-unknown"]),
     ],
 )
 def test_what_cannot_be_told_of_a_part_is_not_told(text: str, rules: list[str]) -> None:
@@ -70,10 +77,12 @@ MODULE = "load_module modules/ngx_http_of_others_module.so; " + HTTP
         ("load_module modules/ngx_stream_module.so; " + HTTP.format("sendfil"), None, "error"),
         (MODULE.format("sendfil"), None, "warning"),
         (HTTP.format("sendfil"), FOREIGN, "warning"),
-        (HTTP.format("frobnicate"), None, "warning"),
-        (HTTP.format("server_tolkings"), None, "warning"),
+        (HTTP.format("frobnicate"), None, "error"),
+        (HTTP.format("server_tolkings"), None, "error"),
         (HTTP.format("frobnicate"), BUILT, "error"),
         (HTTP.format("frobnicate") + " include x;", BUILT, "warning"),
+        (HTTP.format("frobnicate") + " include x;", None, "warning"),
+        ("server { root /a; server_tolkings on; }", None, "warning"),
         (MODULE.format("frobnicate"), BUILT, None),
     ],
 )

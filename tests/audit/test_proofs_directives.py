@@ -55,6 +55,20 @@ def test_cf_directive_unknown_is_refused(tmp_path: Path, conf: str) -> None:
     assert "unknown directive" in words
 
 
+NO_CONFIGURATION = [b"\xff\xfeevents {}\n", b"hello world;\n", b"text/html html;\n"]
+
+
+@each_row("data", NO_CONFIGURATION)
+def test_cf_directive_unknown_is_of_a_file_that_is_no_configuration(
+    tmp_path: Path, data: bytes
+) -> None:
+    path = tmp_path / "nginx.conf"
+    path.write_bytes(data)
+    found = audit(read_tree(str(path), LiveHost()), None).findings
+    assert [(one.rule, one.severity) for one in found] == [("cf-directive-unknown", "error")]
+    assert "unknown directive" in config_test(path).stderr
+
+
 @each_row("conf", MISPLACED)
 def test_cf_directive_misplaced_is_refused(tmp_path: Path, conf: str) -> None:
     fired, words = _judge(tmp_path, "events {} " + conf)

@@ -230,9 +230,12 @@ def test_a_pipe_without_a_writer_and_an_endless_device_are_no_documents(
 @pytest.mark.parametrize(
     ("version", "status", "said"),
     [
-        ("0.0.0", 2, "0.0.0: give a version"),
-        ("0.0", 2, "0.0: give a version"),
-        ("99.1.1", 0, "99.1.1 is newer than 1."),
+        ("1", 2, "1: give a version"),
+        ("0.1", 2, "0.1: the known releases are 1.4.0 to 1."),
+        ("1.3.9", 2, "1.3.9: the known releases are 1.4.0 to 1."),
+        ("99.99", 2, "99.99: the known releases are 1.4.0 to 1."),
+        ("1.99.1", 0, "1.99.1 is newer than 1."),
+        ("1.4", 0, ""),
         ("1.26.3", 0, ""),
     ],
 )

@@ -173,6 +173,14 @@ def test_what_was_not_parsed_is_refused(run_cli: RunCli, conf: Path) -> None:
     assert len(run.stderr.splitlines()) == 1
 
 
+def test_a_configuration_that_nginx_refuses_is_named(run_cli: RunCli, conf: Path) -> None:
+    conf.write_text(CONF.replace("http {", "http { frobnicate on;"))
+    run = run_cli("plan", conf, "--facts", FACTS)
+    assert run.returncode == 3
+    assert f'nginx does not start: {conf}:4: "frobnicate"' in run.stderr
+    assert "+    multi_accept off;" in run.stdout
+
+
 def test_a_changed_plan_is_not_applied(run_cli: RunCli, conf: Path, tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     run_cli("plan", conf, "--facts", FACTS, "-f", "json", "-o", file)
@@ -326,6 +334,26 @@ def test_the_log_of_the_build_stays_where_it_is(
     conf.write_text(CONF.replace("access_log off;", ""))
     run = run_cli("plan", conf, "--facts", tmp_path / "facts.json")
     assert f"+    access_log {log} combined buffer=" in run.stdout, run.stderr
+
+
+@pytest.mark.parametrize("link", ["../available/a", "/opt/site/available/a"])
+def test_what_ci_systems_show_is_at_the_file_behind_a_link(
+    run_cli: RunCli, tmp_path: Path, link: str
+) -> None:
+    """Also behind one that dangles in a checkout, where the map says what it means."""
+    (tmp_path / "available").mkdir()
+    (tmp_path / "enabled").mkdir()
+    (tmp_path / "available" / "a").write_text("server {\n    lingering_close off;\n}\n")
+    (tmp_path / "enabled" / "a").symlink_to(link)
+    (tmp_path / "nginx.conf").write_text("events {} http { include /opt/site/enabled/*; }")
+    forms = ['sarif:"uri": "', 'gitlab:"path": "', "github:::warning file="]
+    for form, before in (one.split(":", 1) for one in forms):
+        call = ("audit", "nginx.conf", "--map", "/opt/site=.", "-f", form)
+        run = run_cli(*call, cwd=tmp_path)
+        assert f"{before}available/a" in run.stdout, run.stderr
+        assert f"{before}enabled/a" not in run.stdout
+    run = run_cli("plan", "nginx.conf", "--facts", FACTS, "--map", "/opt/site=.", cwd=tmp_path)
+    assert f"+++ b{tmp_path}/available/a\n" in run.stdout, run.stderr
 
 
 @pytest.mark.parametrize("command", [["plan", "--facts", FACTS], ["audit", "--fix-diff"]])

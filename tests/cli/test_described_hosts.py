@@ -297,3 +297,15 @@ def test_a_document_of_a_newer_version_is_read_with_one_warning(
     file.write_text(json.dumps(FULL | {"schema": "nginx-tune/facts/" + "9" * 5000}))
     refused = run_cli("recommend", "--facts", str(file))
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1), "no version is so long"
+
+
+def test_an_audit_names_what_a_description_lacks_and_no_host_to_inspect(
+    run_cli: Run, tmp_path: Path
+) -> None:
+    conf = tmp_path / "nginx.conf"
+    conf.write_text("events {} http { server { listen 80; root /srv/www; } }")
+    run = run_cli("audit", conf, "--cpus", "4", "-f", "json")
+    hows = {one["how"] for one in json.loads(run.stdout)["needs_facts"]}
+    assert len(hows) == 1
+    assert next(iter(hows)).startswith("not described: ")
+    assert "nginx-tune inspect" in run_cli("audit", conf).stdout

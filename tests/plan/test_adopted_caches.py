@@ -62,6 +62,23 @@ def test_a_cache_of_another_module_is_decided_in_its_own_words(module: str) -> N
     assert [(p.line, p.change) for p in line.places] == [(3, True)]
 
 
+@each_row(
+    ("module", "lines", "proposed"),
+    [
+        ("fastcgi", "", ["fastcgi_cache_lock"]),
+        ("fastcgi", "fastcgi_cache_lock on;", []),
+        ("proxy", "proxy_cache_lock on;", []),
+        ("proxy", "fastcgi_cache_lock on;", ["proxy_cache_lock"]),
+    ],
+)
+def test_what_stands_is_not_proposed(module: str, lines: str, proposed: list[str]) -> None:
+    conf = WORDPRESS.replace("        location /api/ { proxy_pass http://127.0.0.1:81; }\n", "")
+    conf = conf.replace("listen 80;", f"listen 80; {lines}") % ((module,) * 3)
+    lock = held(conf)["cache-misses"]
+    assert [one.directive for one in lock.proposed] == proposed
+    assert lock.verdict == ("not_enough_evidence" if proposed else "keep")
+
+
 def test_caches_that_the_site_chooses_itself_are_read_by_one_pool() -> None:
     """No pool for each disk is written then, and nothing speaks of one."""
     conf = (WORDPRESS % (("fastcgi",) * 3)).replace(

@@ -41,16 +41,19 @@ RULE = Rule(
     "none of the command tables of nginx 1.18 to 1.30 and the modules packaged with them, nor "
     "among the directives of the forks and well-known modules in our tables. The target's own "
     "nginx -t has the last word.",
-    fix="Correct the name, or load the module that provides it (load_module).",
+    fix="Correct the name, or load the module that provides it (load_module). If a module built "
+    "into its nginx provides it, give the facts of its host (--facts). For a table that a map, geo "
+    "or types block includes, audit the main file.",
     sources=("nginx: src/core/ngx_conf_file.c, ngx_conf_handler",),
     proof="proven",
     proven_on=("1.22.1",),
     bad=Example("events {} http { sendfil on; }"),
     good=Example("events {} http { sendfile on; }"),
     check=check,
-    about="An error where the name is one keystroke from a known one (two in a long name), or "
-    "where the facts identify the nginx and all its modules are known. A warning where a module "
-    "that is not named may provide it. In a file that is only part of a configuration (a site, a "
-    "snippet), and where an unknown module is loaded or built in, only names close to a known one "
-    "are reported; with an unknown module, as a warning. Nothing is reported for a fork of nginx.",
+    about="An error in a whole configuration, by its text as by the facts of its host. A warning "
+    "where a file that was not read may load its module. In a file that is only part of a "
+    "configuration (a site, a snippet), and where an unknown module is loaded or built in, only "
+    "names close to a known one are reported: as an error in a part if they are one keystroke "
+    "away (two in a long name), otherwise as a warning. A file without any known name is no part: "
+    "its first line is an error. Nothing is reported for a fork of nginx.",
 )

@@ -13,6 +13,7 @@ from nginx_tune.audit.storage import covering
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.served import Served
+from nginx_tune.conf.values import parse_bytes
 
 _ENDINGS = re.compile(r"\\\.\(?(?:\?:)?([\w|?()\[\]-]+)\)?\$$")
 r"""``\.(?:jpg|png)$`` at the end of a pattern."""
@@ -23,6 +24,11 @@ _COMPRESSIBLE = frozenset({
     "webmanifest", "geojson", "less", "scss",
 })  # fmt: skip
 """Name endings of files that gzip makes smaller."""
+_MEDIA_DIRECTORIES = frozenset({
+    "audio", "avatars", "downloads", "images", "img", "isos", "media", "music", "photos",
+    "pictures", "thumbnails", "thumbs", "uploads", "video", "videos",
+})  # fmt: skip
+"""Names of directories whose files are compressed by their own format."""
 _FLAG = "--with-http_gzip_static_module"
 _FILE_TYPE_PARTS = ("css", "javascript", "svg", "font", "*")
 """Parts of media types that are usually files, not responses of an application."""
@@ -40,10 +46,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     found: dict[Directive, Directive] = {}
     for served in context.served:
         is_deployed = served.via != "cache" and served.scope.server not in mutable
-        is_media = _is_media(served.scope) or _holds_large_files(context, served)
-        types = (
-            None if not is_deployed or is_media or _is_rare(served) else _gzip_types(served.scope)
-        )
+        is_left = _is_media(served) or _is_rare(served) or _has_none(context, served)
+        types = _gzip_types(served.scope) if is_deployed and not is_left else None
         if types is not None:
             found.setdefault(types, served.place)
     if not found:
@@ -66,9 +70,13 @@ def _is_rare(served: Served) -> bool:
     return not served.is_whole or is_inner or "well-known" in path
 
 
-def _is_media(scope: Scope) -> bool:
+def _is_media(served: Served) -> bool:
     """True if the names or types served here are not ones that gzip is used for."""
+    scope = served.scope
     args = scope.own.args
+    directories = {*served.path.lower().split("/")[-2:], *"".join(args[-1:]).lower().split("/")}
+    if not _MEDIA_DIRECTORIES.isdisjoint(directories):
+        return True
     named = _ENDINGS.search(args[-1]) if args and args[0] in {"~", "~*"} else None
     if named is not None and _COMPRESSIBLE.isdisjoint(_WORD.findall(named[1].lower())):
         return True
@@ -78,15 +86,24 @@ def _is_media(scope: Scope) -> bool:
         return False
     gzip = scope.effective("gzip_types")
     compressed = {"text/html", *(() if gzip is None else gzip.args)}
-    served = {line.name for line in types.block} | {scope.value("default_type", "text/plain")}
-    return "*" not in compressed and compressed.isdisjoint(served)
+    sent = {line.name for line in types.block} | {scope.value("default_type", "text/plain")}
+    return "*" not in compressed and compressed.isdisjoint(sent)
 
 
-def _holds_large_files(context: Context, served: Served) -> bool:
-    """True if the files of a directory are known to be larger than stylesheets or scripts."""
+def _has_none(context: Context, served: Served) -> bool:
+    """True if a directory is known to have no files that gzip is used for.
+
+    It is empty, its files are shorter than ``gzip_min_length``, or larger than stylesheets and
+    scripts.
+    """
     dataset = covering(served.path, context.facts.datasets)
-    sizes = None if dataset is None else dataset.sizes
-    return sizes is not None and sizes.p50_bytes >= LARGE_FILE_BYTES
+    if dataset is None:
+        return False
+    if dataset.complete and dataset.files == 0:
+        return True
+    shortest = parse_bytes(served.scope.value("gzip_min_length", "20")) or 0
+    sizes = dataset.sizes
+    return sizes is not None and (sizes.p50_bytes >= LARGE_FILE_BYTES or sizes.max_bytes < shortest)
 
 
 def _gzip_types(scope: Scope) -> Directive | None:

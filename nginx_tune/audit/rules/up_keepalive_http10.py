@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.conf.answer_bodies import is_better_left
+from nginx_tune.conf.answer_bodies import (
+    UNBUFFERED,
+    is_better_left,
+    stays_at_1_0,
+    unrepeated,
+)
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.locations import is_for_monitors
 from nginx_tune.conf.upstreams import (
@@ -52,7 +57,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 continue
             if needs_version and isinstance(fault, MissingFacts):
                 continue
-            if is_for_monitors(passed.scope) or is_better_left(passed):
+            plain = _needs_plain(passed) if pool_is_unused else None
+            if is_for_monitors(passed.scope) or (plain is None and is_better_left(passed)):
                 continue
             reported.add(passed.place)
             if isinstance(fault, MissingFacts):
@@ -63,10 +69,29 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                     f'upstream "{name}" keeps idle connections, but requests from here never reuse '
                     f"one: {fault[0]}",
                     fault[1],
-                    fix=FIX_WITH_UPGRADE if passes_upgrade(passed) else "",
+                    fix=_fix(passed, plain),
                 )
     if needs_version:
         yield MissingFacts(("nginx.nginx_version",))
+
+
+def _needs_plain(passed: Pass) -> Directive | None:
+    """The line that alone speaks against HTTP/1.1 here: compressed answers would spoil it."""
+    is_apart = unrepeated(passed.scope, "proxy") is not None
+    if is_apart or passed.scope.value(UNBUFFERED) == "off":
+        return None
+    return stays_at_1_0(passed.scope)
+
+
+def _fix(passed: Pass, plain: Directive | None) -> str:
+    """The fix of a place; ``plain`` is the line for which answers must not come compressed."""
+    fix = FIX_WITH_UPGRADE if passes_upgrade(passed) else _FIX if plain is not None else ""
+    if plain is None:
+        return fix
+    return (
+        f'{fix} Set proxy_set_header Accept-Encoding ""; there too: over HTTP/1.1 the upstream may '
+        f"compress, and {plain} is for plain answers."
+    )
 
 
 def _has_pool(upstream: UpstreamBlock) -> bool:
@@ -120,6 +145,12 @@ def _closed(passed: Pass, header: Directive | None) -> tuple[str, list[Evidence]
     )
 
 
+_FIX = (
+    'Set proxy_http_version 1.1; and proxy_set_header Connection ""; where requests are passed '
+    "on, next to the other proxy_set_header lines of that block: a block with its own inherits "
+    "none from outside."
+)
+
 _CONF = """
 events {}
 http {
@@ -135,9 +166,7 @@ RULE = Rule(
     why="Before nginx 1.29.7 requests are passed on as HTTP/1.0 with Connection: close. The "
     "upstream closes the connection after each response, and the pool of idle connections stays "
     "empty.",
-    fix='Set proxy_http_version 1.1; and proxy_set_header Connection ""; where requests are passed '
-    "on, next to the other proxy_set_header lines of that block: a block with its own inherits "
-    "none from outside.",
+    fix=_FIX,
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx: src/http/modules/ngx_http_proxy_module.c, ngx_http_proxy_process_status_line",
@@ -149,9 +178,9 @@ RULE = Rule(
     "ordinary requests: an empty string instead keeps WebSockets working and connections alive. A "
     "location that passes on Upgrade is not reported if another one uses the pool, and one that is "
     "named as a health check or for metrics never is. Nor is one that is better left at HTTP/1.0: "
-    "with a body filter, a cache or a script that requests it as a subrequest, because an upstream "
-    'may compress over HTTP/1.1 (proxy_set_header Accept-Encoding ""; prevents that); with '
-    "proxy_request_buffering off; or where proxy_next_upstream lacks error.",
+    "with proxy_request_buffering off, or where proxy_next_upstream lacks error. With a body "
+    "filter, a cache or a script that requests it as a subrequest, it is reported if no location "
+    "uses the pool: the fix then keeps the upstream from compressing, as it may over HTTP/1.1.",
     by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % 'proxy_http_version 1.1; proxy_set_header Connection ""; ', linux()),

@@ -37,7 +37,7 @@ from nginx_tune.change.plan.process_needs import (
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import has_own_queues, listeners
-from nginx_tune.conf.served import sends_no_files
+from nginx_tune.conf.served import MODULES, sends_no_files
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import parse_bytes
 from nginx_tune.conf.workers import asked_pool
@@ -142,7 +142,8 @@ def _asks_http(decision: Decision) -> bool:
 
 
 def _compared(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision with only those settings that the configuration lacks."""
+    """The decision with only those settings and proposals that the configuration lacks."""
+    decision = _still_proposed(decision, current)
     undo = UNDO.get(decision.id)
     undone = undo(decision, current) if undo else []
     if undone:
@@ -159,13 +160,7 @@ def _compared(decision: Decision, current: CurrentTree) -> Decision:
     evidence: list[Evidence] = []
     verdict: DecisionVerdict = decision.verdict
     for wanted in decision.settings:
-        if wanted.directive == "listen":
-            stands, line = not listen_options(wanted, current.tree).lines, None
-        else:
-            apart = own_blocks(decision, wanted.directive)
-            found = current.lines(wanted, apart)
-            differing = [line for line in found if not holds(line, wanted)]
-            stands, line = not differing, differing[0] if differing else None
+        stands, line = _standing(wanted, decision, current)
         if not stands:
             apart = own_blocks(decision, wanted.directive)
             places = current.places(wanted, apart)
@@ -197,6 +192,41 @@ def _compared(decision: Decision, current: CurrentTree) -> Decision:
         evidence=[*decision.evidence, *evidence],
         risks=[*decision.risks, *_filtered(decision, current), *_left_alone(decision, current)],
     )
+
+
+def _standing(
+    wanted: Setting, decision: Decision, current: CurrentTree
+) -> tuple[bool, Directive | None]:
+    """True for a setting that stands in all its places, and otherwise a line that differs."""
+    if wanted.directive == "listen":
+        return not listen_options(wanted, current.tree).lines, None
+    found = current.lines(wanted, own_blocks(decision, wanted.directive))
+    differing = [line for line in found if not holds(line, wanted)]
+    return not differing, differing[0] if differing else None
+
+
+def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
+    """The decision without the proposals that stand already; nothing is open where all do."""
+    if not decision.proposed:
+        return decision
+    own_choice = current.caches or not current.may_cache
+    proposed = [_by_own_module(one, current.tree) for one in decision.proposed]
+    meant = replace(decision, settings=proposed)
+    meant = adapted(meant, current.tree, caches=own_choice)
+    left = [one for one in meant.settings if not _standing(one, meant, current)[0]]
+    if left or not meant.settings or decision.verdict != "not_enough_evidence":
+        return replace(decision, proposed=left if meant.settings else proposed)
+    lines = dict.fromkeys(" ".join([one.directive, *one.args]) for one in meant.settings)
+    summary = f"Unchanged: {', '.join(lines)} stands; whether it pays is not known."
+    return replace(decision, verdict="keep", proposed=[], summary=summary, flips_when=[])
+
+
+def _by_own_module(wanted: Setting, tree: ConfTree) -> Setting:
+    """A setting of caches in the words of the one module that caches here."""
+    modules = [one for one in MODULES if f"{one}_cache" in tree.names]
+    if len(modules) != 1 or not wanted.directive.startswith("proxy_cache"):
+        return wanted
+    return replace(wanted, directive=modules[0] + wanted.directive.removeprefix("proxy"))
 
 
 def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:

@@ -236,7 +236,9 @@ class CurrentTree:
             lacks_own = scope.effective(wanted.directive) is None
             return lacks_own and scope.server in self._to_speak_http2
         if not wanted.directive.startswith("proxy_"):
-            return True
+            module, is_cache, _ = wanted.directive.partition("_cache")
+            is_other_cache = bool(is_cache) and module in MODULES
+            return not is_other_cache or scope.value(f"{module}_cache", "off") != "off"
         if scope.own.block is None or scope.own.block.first("proxy_pass") is None:
             return False
         if wanted.directive in KEPT and (
