@@ -104,7 +104,7 @@ def command(
     output: str | None,
     **named: Any,
 ) -> ExitStatus:
-    """What to change in a configuration, as a diff of its own files with the reason of each line.
+    """What to change in a configuration: a diff of its own files, and the reason of each line.
 
     It has what recommend decides, and the safe fixes of audit that undo none of it. Nothing is
     written to the files. Lines that stand keep their places and comments; a decision whose
@@ -125,7 +125,7 @@ def command(
         plan = _tested(plan, held, named["nginx_binary"])
     if plan.headline:
         say(plan.headline)
-    if not ctx.obj["quiet"]:
+    if ctx.obj["verbose"]:
         say(plan.binding)
     old = {one.source.file: one.source.data for one in held.tree.parsed}
     if not runs_test:
@@ -133,7 +133,9 @@ def command(
     new = {one.path: one.content for one in plan.files}
     write_result(
         {
-            "diff": lambda: render_plan_diff(plan, old, link_targets(new, held.tree.maps)),
+            "diff": lambda: render_plan_diff(
+                plan, old, link_targets(new, held.tree.maps), verbose=ctx.obj["verbose"]
+            ),
             "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
             "crossplane": lambda: encode_payload(tree_with(held.tree, new)),

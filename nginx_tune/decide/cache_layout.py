@@ -40,6 +40,8 @@ _STARTS = (
     "loader is done, a second request for an object that is just being opened fetches it again"
 )
 """Source: ngx_cache_loader_ctx (60 s), ngx_http_file_cache_exists; scenario cache-disks."""
+NEW_CACHE_RISKS: Final = (FOREIGN_FILES, _WHOLE, _STARTS)
+"""Risks of caching at all, which a change of an existing cache does not bring."""
 _IN_PLACE_SINCE = (1, 7, 10)
 """``use_temp_path``."""
 UNSEEN_ROOM = "written in place, on an unknown disk"
@@ -103,9 +105,7 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
         flips_when=["the room on the disks changes", "the size of objects changes"],
         next_command=next(iter(hint for _, hint in not_known(s)), ""),
         risks=[
-            FOREIGN_FILES,
-            _WHOLE,
-            _STARTS,
+            *NEW_CACHE_RISKS,
             *filter(None, foreign),
             *(["adding a disk remaps most keys"] if several else []),
         ],

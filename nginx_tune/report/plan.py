@@ -1,4 +1,4 @@
-"""``plan`` for people: a diff with the reason of each line before it, or a page of Markdown.
+"""``plan`` for people: a diff and below it the reasons of its lines, or a page of Markdown.
 
 The diff is a unified one that ``patch -p1`` and ``git apply`` take.
 Source: POSIX diff -u; git-diff(1) for quoted names and for a missing line end.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from posixpath import dirname
 from typing import NamedTuple
 
 from nginx_tune.change.generate.plan_files import host_lines
@@ -37,32 +38,73 @@ _EFFECTS = {"refused": "A RELOAD IS REFUSED", "loses": "a reload loses", "needs"
 
 
 def render_plan_diff(
-    plan: Plan, old: Mapping[str, bytes], targets: Mapping[str, str] | None = None
+    plan: Plan,
+    old: Mapping[str, bytes],
+    targets: Mapping[str, str] | None = None,
+    *,
+    verbose: bool = False,
 ) -> bytes:
-    """The unified diff behind lines that ``patch`` and ``git apply`` pass over.
+    """The unified diff between comments that ``patch`` and ``git apply`` pass over.
 
-    ``old``: the bytes of each file as it is. ``targets``: the files behind names that are links,
-    which neither of them follows.
+    The answer and what speaks against a reload come first, the reasons last. ``old``: the bytes of
+    each file as it is. ``targets``: the files behind names that are links, which neither program
+    follows. ``verbose``: with the evidence, and why other decisions were not written.
     """
     count = count_changes(plan)
-    lines = [f"{_size(plan, count)}; nothing is written yet"] if count else []
-    for file in plan.files:
-        for hunk, risks in hunks_with_risks(file):
-            lines.append(f"{plain(file.path)}:{hunk.line}: {_hunk(hunk, _PLAIN)}")
-            lines += [f"  risk: {plain(one)}" for one in risks]
-    lines += [
+    head = [f"{_size(plan, count)}; nothing is written yet"] if count else []
+    head += [
         f"{_EFFECTS[one.effect]}: {_place(one, _PLAIN)}{plain(one.text)}" for one in plan.warnings
     ]
-    lines += [f"not written: {_refusal(one, _PLAIN)}" for one in plan.refusals]
-    lines += [f"the audit finds then: {_finding(one, _PLAIN)}" for one in plan.brings]
-    lines += [line for part in plan.host for line in _host_lines(part)]
-    lines += _said(plan.nginx_test, _PLAIN)
-    head = "".join(f"# {line}\n" for line in lines) + ("\n" if lines else "")
+    head += [f"the audit finds then: {_finding(one, _PLAIN)}" for one in plan.brings]
+    head += _said(plan.nginx_test, _PLAIN)
     named = targets or {}
     changes = (
         (named.get(file.path, file.path), old[file.path], file.content) for file in plan.files
     )
-    return head.encode(errors="backslashreplace") + render_diff(changes)
+    tail = [*_reasons(plan, verbose=verbose)]
+    tail += _refusals(plan.refusals, in_full=verbose or not plan.files)
+    tail += [line for part in plan.host for line in _host_lines(part)]
+    parts = [_comment(head), render_diff(changes), _comment(tail)]
+    return b"\n".join(filter(None, parts))
+
+
+def _comment(lines: Sequence[str]) -> bytes:
+    return "".join(f"# {line}\n" for line in lines).encode(errors="backslashreplace")
+
+
+def _reasons(plan: Plan, *, verbose: bool) -> Iterator[str]:
+    """Each reason with the places of its lines; a risk that several share stands at the first."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    risks: dict[tuple[str, str, str], list[str]] = {}
+    figures: dict[tuple[str, str, str], list[str]] = {}
+    reported: set[str] = set()
+    for file in plan.files:
+        for hunk in file.hunks:
+            key = (hunk.decision, hunk.confidence, hunk.reason)
+            places.setdefault(key, []).append(f"{_near(file.path, plan.conf_path)}:{hunk.line}")
+            risks.setdefault(key, []).extend(one for one in hunk.risks if one not in reported)
+            reported.update(hunk.risks)
+            figures.setdefault(key, []).extend(map(evidence_text, hunk.evidence))
+    for key, found in places.items():
+        decision, confidence, reason = key
+        said = f": {plain(reason)}" if reason else ""
+        where = ", ".join(dict.fromkeys(map(plain, found)))
+        yield f"{decision}, {confidence} confidence ({where}){said}"
+        yield from (f"  risk: {plain(one)}" for one in risks[key])
+        if verbose and figures[key]:
+            yield f"  evidence: {', '.join(dict.fromkeys(map(plain, figures[key])))}"
+
+
+def _near(path: str, conf_path: str) -> str:
+    """The path as the main file may name it."""
+    return path.removeprefix(f"{dirname(conf_path)}/")
+
+
+def _refusals(refusals: Sequence[Refusal], *, in_full: bool) -> list[str]:
+    if in_full or not refusals:
+        return [f"not written: {_refusal(one, _PLAIN)}" for one in refusals]
+    names = ", ".join(dict.fromkeys(plain(one.decision) for one in refusals))
+    return [f"not written: {names} (-v or -f md: why)"]
 
 
 def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
@@ -74,7 +116,7 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     for file in plan.files:
         parts.append(f"## {markdown_code(file.path)}\n")
         for hunk, risks in hunks_with_risks(file):
-            parts.append(f"- line {hunk.line}: {_hunk(hunk, _MARKDOWN)}")
+            parts.append(f"- line {hunk.line}: {_hunk(hunk)}")
             parts += [f"  - risk: {markdown_text(one)}" for one in risks]
         diff = render_diff([(file.path, old[file.path], file.content)])
         parts.append(f"\n{markdown_block(diff.decode(errors='backslashreplace'), 'diff')}")
@@ -181,19 +223,19 @@ def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
         yield hunk, new
 
 
-def _hunk(hunk: Hunk, form: _Form) -> str:
-    before, after = (form.code(hunk_text(one)) for one in (hunk.before, hunk.after))
+def _hunk(hunk: Hunk) -> str:
+    before, after = (markdown_code(hunk_text(one)) for one in (hunk.before, hunk.after))
     what = f"{before} → {after}" if hunk.before and hunk.after else f"+ {after}"
     if not hunk.after:
         what = f"- {before}"
-    figures = ", ".join(form.text(evidence_text(one)) for one in hunk.evidence[:_MOST_FIGURES])
-    said = "; ".join(filter(None, [form.text(hunk.reason), figures]))
+    figures = ", ".join(markdown_text(evidence_text(one)) for one in hunk.evidence[:_MOST_FIGURES])
+    said = "; ".join(filter(None, [markdown_text(hunk.reason), figures]))
     return f"{what}  ({hunk.decision}, {hunk.confidence}: {said})"
 
 
 def _refusal(one: Refusal, form: _Form) -> str:
-    setting = f"{form.code(one.setting)}: " if one.setting else ""
-    return f"{one.decision}: {setting}{_place(one, form)}{form.text(one.reason)}"
+    setting = f" ({form.code(one.setting.rstrip(';'))})" if one.setting else ""
+    return f"{one.decision}{setting}: {_place(one, form)}{form.text(one.reason)}"
 
 
 def _place(one: Finding | Refusal | ReloadWarning, form: _Form) -> str:

@@ -262,7 +262,7 @@ def _environment(environment: Environment) -> ScreenBlock:
         lines.append(Line(one_line(weaker_sandbox_text(environment.weaker_sandbox)), indent=2))
     lines += [Line(variants_text(environment.tls), indent=2)] if environment.tls else []
     lines += [
-        Line(f"not as configured: {one_line(one)}", "note", indent=2)
+        Line(f"note: {one_line(one)}", "note", indent=2)
         for one in environment.differences
     ]
     return lines

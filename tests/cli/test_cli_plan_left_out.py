@@ -45,10 +45,10 @@ class Planned:
     def conf(self) -> Path:
         return self._folder / "nginx.conf"
 
-    def __call__(self, text: str, *options: str) -> str:
+    def __call__(self, text: str, *options: str, verbose: str = "-v") -> str:
         self.conf.write_text(text)
         facts = ("--facts", self._folder / "facts.json", "--workload", self._folder / "load.json")
-        run = self._run_cli("plan", self.conf, *facts, *options)
+        run = self._run_cli("plan", verbose, self.conf, *facts, *options)
         assert run.returncode == 0, run.stderr
         return run.stdout
 
@@ -69,9 +69,11 @@ def planned(run_cli: RunCli, tmp_path: Path) -> Planned:
 def test_a_decision_that_a_line_speaks_against_is_named(planned: Planned) -> None:
     reason = f"http2: {planned.conf}:6 content_by_lua_block: Lua cannot make subrequests"
     diff = planned(TLS % "")
-    head = [line for line in diff.splitlines() if line.startswith("#")]
-    [at] = [n for n, line in enumerate(head) if line.startswith(f"# not written: {reason}")]
-    assert not [line for line in head[at:] if line.startswith(f"# {planned.conf}:")]
+    [at] = [n for n, line in enumerate(diff.splitlines()) if line.startswith(f"# not written: {reason}")]
+    assert not [line for line in diff.splitlines()[at:] if line.startswith(("# thread", "+", "-"))]
+    [short] = [line for line in planned(TLS % "", verbose="-q").splitlines() if "http2" in line]
+    assert short.startswith("# not written: ")
+    assert "Lua" not in short
     alone = planned(TLS % "", "--only", "http2")
     assert alone.startswith(f"# not written: {reason}")
     assert len(alone.strip().splitlines()) == 1

@@ -168,6 +168,11 @@ def test_the_diff_is_for_patch_and_reads_in_markdown(tmp_path: Path) -> None:
         ["patch", "-p1", "-d", "/", "-o", "-"], input=diff, capture_output=True, check=True
     )
     assert patched.stdout == changes.files[0].content
+    for patch in (diff, render_plan_diff(plan, old, verbose=True)):
+        taken = subprocess.run(
+            ["git", "apply", "--numstat", "-"], input=patch, capture_output=True, check=True
+        )
+        assert taken.stdout.endswith(b"nginx.conf\n")
     page = render_plan_markdown(plan, old)
     assert "```diff" in page
     assert all(hunk.after.split()[0] in page for hunk in changes.files[0].hunks)
@@ -352,7 +357,7 @@ def test_a_diff_with_risks_is_applied_by_patch(tmp_path: Path) -> None:
     diff = render_plan_diff(
         Plan(conf_path=tree.path, files=changes.files), {tree.path: RISKY.encode()}
     )
-    assert b"#   risk: " in diff
+    assert diff.index(b"+++ ") < diff.index(b"#   risk: ")
     subprocess.run(
         ["patch", "-s", f"-p{len(tmp_path.parts)}", "-d", tmp_path], input=diff, check=True
     )

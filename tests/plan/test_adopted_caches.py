@@ -10,6 +10,7 @@ from situations import GIBIBYTE, MEBIBYTE, host, load, nginx
 from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import kind_in, site_in
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.decide.cache_layout import NEW_CACHE_RISKS
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decision, Setting
@@ -139,6 +140,7 @@ def test_what_must_stay_free_is_a_small_share() -> None:
     )
     (line,) = [s for s in settings_of(held(conf, room=room)) if s.directive == "fastcgi_cache_path"]
     assert "min_free=20m" in line.args
+    assert not set(NEW_CACHE_RISKS) & set(held(conf, room=room)["cache-layout"].risks)
     full = msgspec.structs.replace(room, available_bytes=401 * MEBIBYTE)
     assert not [s for s in settings_of(held(conf, room=full)) if s.directive.endswith("cache_path")]
 

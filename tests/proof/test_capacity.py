@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.objective import (
     Bounds,
     SearchOutcome,
+    check_objectives,
     judge_run,
     next_rate,
     parse_objective,
@@ -101,6 +103,17 @@ def test_an_objective_that_slowness_meets_is_refused(text: str) -> None:
         parse_objective([text], ["a"])
     assert "from above: <" in refused.value.hint
     assert parse_objective(["a.requests_per_second >= 5"], ["a"]).texts
+
+
+@each_row("text", ["p99", "p99 < = 50ms", "a.p99 <= 5 bananas", "ratio(a.p99) <= 0.5", "no!"])
+def test_an_objective_that_cannot_be_read_gets_one_as_its_example(text: str) -> None:
+    for check in (lambda: parse_objective([text], ["a"]), lambda: check_objectives([text])):
+        with pytest.raises(UsageError) as caught:
+            check()
+        examples = re.findall(r"'([^']+)'", caught.value.hint or "")
+        assert parse_objective(examples, ["hot"]).texts == tuple(examples) != ()
+        column = re.search(r"column (\d+)", caught.value.message)
+        assert column is None or int(column[1]) <= len(text) + 1
 
 
 def test_a_run_that_fails_says_how() -> None:

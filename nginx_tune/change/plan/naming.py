@@ -35,7 +35,7 @@ from nginx_tune.conf.served import MODULES, zone_names
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.conf.workers import declared_pools
-from nginx_tune.decide.cache_layout import KEY_AMONG_OTHERS
+from nginx_tune.decide.cache_layout import KEY_AMONG_OTHERS, NEW_CACHE_RISKS
 from nginx_tune.decide.pool_sizes import ALL_THREADS
 from nginx_tune.documents.decisions import Decision, Setting
 
@@ -65,18 +65,20 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
     small: list[str] = []
-    mean = file_bytes(decision)
+    mean, existing = file_bytes(decision), caches_in(tree)
     is_chosen = any(s.directive == "proxy_cache" for s in settings)
     for one in settings:
         if why := _why_no_cache(one, tree, is_chosen=is_chosen):
             risks.append(f"no cache in {one.args[0]}: {why}")
         elif (own := _renamed(one, tree)) is not None:
-            line = caches_in(tree).get(one.args[0]) if one.directive == "proxy_cache_path" else None
+            line = existing.get(one.args[0]) if one.directive == "proxy_cache_path" else None
             if line is not None:
                 own, enlarged, beyond = with_own_words(own, line, mean)
                 small += [enlarged] if enlarged else []
                 risks += [beyond] if beyond else []
             left.append(own)
+    if all(one.args[0] in existing for one in left if one.directive == "proxy_cache_path"):
+        risks = [one for one in risks if one not in NEW_CACHE_RISKS]
     if small:
         summary = f"{'; '.join(small)}. {decision.summary}"
         decision = replace(decision, verdict="raise", summary=summary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import NamedTuple, TypedDict
 
 from nginx_tune.conf.locations import LocationMatcher
@@ -123,7 +124,7 @@ def find_extra_classes(
     own = _own_root(site, files, matchers) if surveys_both else None
     places = [
         _with_batches(_at_a_file(one, site, own), matchers) if surveys_both else one
-        for one in _places(site, files_of, surveys_both=surveys_both)
+        for one in _places(site, files_of, matchers, surveys_both=surveys_both)
     ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
     first, answers = _survey(
@@ -282,7 +283,7 @@ def _at_a_file(place: _Place, site: SitePair, own: _Root | None) -> _Place:
     )
     if url is None:
         return place
-    before, after = (one._replace(url=url) for one in place.requests)
+    before, after = (one._replace(url=url, is_made_up=False) for one in place.requests)
     return place._replace(
         requests=(before, before if place.requests[0] is place.requests[1] else after)
     )
@@ -358,10 +359,12 @@ def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Qu
     return {label_of(one): one for one in own_questions(site.entries[0], files).values()}
 
 
-def _places(site: SitePair, files_of: ListFiles, *, surveys_both: bool) -> list[_Place]:
+def _places(
+    site: SitePair, files_of: ListFiles, matchers: Sequence[LocationMatcher], *, surveys_both: bool
+) -> list[_Place]:
     pairs = [*site.requests, *site.looked_at]
     places = [
-        _Place(pair, _files_of(pair, files_of), number < len(site.requests), pair[0] is not pair[1])
+        _Place(pair, _files_of(pair, files_of, matchers), number < len(site.requests), pair[0] is not pair[1])
         for number, pair in enumerate(pairs)
     ]
     if surveys_both and site.trees[0] is not site.trees[1] and site.load.asks != "files":
@@ -371,14 +374,27 @@ def _places(site: SitePair, files_of: ListFiles, *, surveys_both: bool) -> list[
     return places
 
 
-def _files_of(pair: tuple[SiteRequest, SiteRequest], files_of: ListFiles) -> list[ServedFile]:
+def _files_of(
+    pair: tuple[SiteRequest, SiteRequest], files_of: ListFiles, matchers: Sequence[LocationMatcher]
+) -> list[ServedFile]:
     """The files of a pair: the baseline's, else the candidate's."""
-    for request in pair:
-        if request.root is not None and (found := files_of(request.root)[:MOST_FILES]):
-            return [
-                as_url(file, root=request.root, url_prefix=request.url_prefix) for file in found
-            ]
+    for request, matcher in zip(pair, matchers, strict=True):
+        if request.root is None:
+            continue
+        files = (
+            as_url(file, root=request.root, url_prefix=request.url_prefix)
+            for file in files_of(request.root)
+        )
+        taken = (file for file in files if not request.picks or _takes(request, matcher, file.url))
+        if found := list(islice(taken, MOST_FILES)):
+            return found
     return []
+
+
+def _takes(request: SiteRequest, matcher: LocationMatcher, url: str) -> bool:
+    """True if a URL of the request's server falls to its location."""
+    own = None if request.block is None else matcher.location_of(request.block, url)
+    return own is not None and location_text(own) == request.location
 
 
 class _MadeOf(TypedDict):
@@ -428,7 +444,7 @@ def _load_served(
     is_empty = own.root is not None and not place.files
     status, reason = is_loaded(answered, are_files=bool(place.files), is_empty=is_empty)
     if status is None:
-        found.refused[own.label] = f"{reason}{_of_no_files(own) if is_empty else ''}"
+        found.refused[own.label] = f"{reason}{_of_no_files(own) if is_empty else _of_made_up(own)}"
     else:
         _load(found, place, status, variants, site)
 
@@ -455,4 +471,11 @@ def _description(place: _Place) -> str:
 
 
 def _of_no_files(own: SiteRequest) -> str:
-    return "" if own.root is None else f", as {shown(own.root)} has no files to request"
+    if own.root is None:
+        return ""
+    taken = "that its pattern takes" if own.picks else "to request"
+    return f", as {shown(own.root)} has no files {taken}"
+
+
+def _of_made_up(own: SiteRequest) -> str:
+    return f" to {own.url}, a URL made up for its pattern" if own.is_made_up else ""

@@ -70,6 +70,10 @@ class SiteRequest(NamedTuple):
     """True if only the candidate has such a place."""
     is_below: bool = False
     """True if it stands for what lies below its location's URL."""
+    is_made_up: bool = False
+    """True if its URL was made up for the pattern of its location."""
+    picks: bool = False
+    """True if its location takes only some files of the root."""
 
     def of_host(self, host: str) -> SiteRequest:
         """The request by another host name."""
@@ -110,7 +114,9 @@ class CommonRequests(NamedTuple):
 
 def plan_requests(tree: ConfTree, entry: EntryPoint) -> SiteRequests:
     """One request for each server and location that answers by itself, but for the entry point."""
-    roots = {served.scope.own: served for served in served_paths(tree) if can_load(served)}
+    every = served_paths(tree)
+    roots = {served.scope.own: served for served in every if can_load(served)}
+    picked = {served.scope.own: served for served in every if _has_picked_files(served, entry)}
     matcher = LocationMatcher(tree)
     requests: list[SiteRequest] = []
     left_out: dict[str, str] = {}
@@ -136,7 +142,9 @@ def plan_requests(tree: ConfTree, entry: EntryPoint) -> SiteRequests:
         elif url is None:
             left_out[request.label] = "no URL is known that its pattern matches"
         else:
-            requests.append(_placed(request, roots.get(scope.own), target, url, names))
+            served = roots.get(scope.own) or picked.get(scope.own)
+            request = request._replace(is_made_up=uri_of(scope) is None and location != "")
+            requests.append(_placed(request, served, target, url, names))
     return SiteRequests(requests, left_out, at_entry, targets, matcher)
 
 
@@ -237,8 +245,21 @@ def _placed(
     names.add(name)
     if served is None:
         return request._replace(name=name, target=target, url=url)
+    if not can_load(served):
+        return request._replace(name=name, target=target, url=url, root=served.root, picks=True)
     return request._replace(
         name=name, target=target, url=url, root=served.path, url_prefix=url_prefix(served)
+    )
+
+
+def _has_picked_files(served: Served, entry: EntryPoint) -> bool:
+    """True for a location that takes some files of a root, which is not the first root."""
+    return (
+        served.via == "root"
+        and served.is_whole
+        and served.scope.own.name == "location"
+        and served.scope.own.args[0] in {"~", "~*", "^~"}
+        and not (entry.root is not None and is_below(served.root, entry.root))
     )
 
 
@@ -291,8 +312,14 @@ def _taken_by(scope: Scope, matcher: LocationMatcher) -> Iterator[str]:
 
 
 def _slug(label: str, taken: Iterable[str]) -> str:
-    """A name for a class: letters, digits and hyphens."""
-    base = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:_LONGEST_NAME] or "other"
+    """A name for a class: letters, digits and hyphens; a long one lacks its middle.
+
+    The locations of a server differ at the end.
+    """
+    base = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "other"
+    if len(base) > _LONGEST_NAME:
+        half = (_LONGEST_NAME - 2) // 2
+        base = f"{base[:half].rstrip('-')}--{base[-half:].lstrip('-')}"
     name, number = base, 2
     while name in taken:
         name, number = f"{base}-{number}", number + 1

@@ -18,7 +18,10 @@ from nginx_tune.conf.upstreams import Pass, is_loopback, is_unix, passes, upstre
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
+from nginx_tune.documents.scenario import ScenarioClass
+from nginx_tune.documents.units import bytes_text, plural
 from nginx_tune.experiment.operations import MadeEnvironment
+from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.lab.disk_models import describe_disk
 from nginx_tune.nginx.lab.operation import Outgoing, UpstreamProtocol
 from nginx_tune.nginx.lab.stub_server import BODY_BYTES, RESOLVED
@@ -192,7 +195,23 @@ def asked_notes(asked: Sequence[tuple[str, str, str]], left_out: Mapping[str, st
     if asked:
         places = [f"{name} ({label}: {what})" for name, label, what in asked]
         found.append(f"also loaded: {', '.join(places)}")
-    return found + [f"not loaded: {label}: {why}" for label, why in left_out.items()]
+    labels: dict[str, list[str]] = {}
+    for label, why in left_out.items():
+        labels.setdefault(why, []).append(label)
+    return found + [f"not loaded: {listed(places)}: {why}" for why, places in labels.items()]
+
+
+def file_notes(classes: Sequence[ScenarioClass], files: Sequence[ServedFile]) -> list[str]:
+    """A note on the files that the classes of the first root request."""
+    if not files:
+        return []
+    hot = f"{files[0].url} ({bytes_text(files[0].bytes)})"
+    each = {"hot": f"always {hot}", "random": f"one of {plural(len(files), 'file')}, at random"}
+    return [
+        f"{one.name} requests {each[one.source]}"
+        for one in classes
+        if one.source in each and not one.manifest
+    ]
 
 
 def listed(names: Collection[str]) -> str:

@@ -42,6 +42,7 @@ _NOT_OFFERED_FLAGS = ("not_sent", "stopped", "aborted", "interrupted")
 _LEADING_NAME = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*[<>=!]")
 """A metric without a class."""
 _ANY_CLASS = "request"
+_EXAMPLE = "for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
             variants, or bounds a metric from its worse side.
     """
     names = list(classes)
+    for text in texts:
+        _read_objective(text)
     full = [
         f"{name}.{text.strip()}" if _LEADING_NAME.match(text) else text
         for text in texts
@@ -78,14 +81,25 @@ def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
     return Objectives(tuple(text.strip() for text in texts), expressions)
 
 
-def _check_objective(text: str, classes: Sequence[str] | None) -> Expression:
-    check_expressions([text], classes)
-    expression = parse_expression(text)
+def _read_objective(text: str) -> Expression:
+    """The expression as it was written, with or without a class.
+
+    Errors: UsageError.
+    """
+    try:
+        expression = parse_expression(text)
+    except UsageError as error:
+        raise UsageError(error.message, hint=_EXAMPLE) from None
     if expression.source != "candidate":
         raise UsageError(
-            f"'{expression.text}' cannot be an objective of a single run",
-            hint="for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'",
+            f"'{expression.text}' cannot be an objective of a single run", hint=_EXAMPLE
         )
+    return expression
+
+
+def _check_objective(text: str, classes: Sequence[str] | None) -> Expression:
+    check_expressions([text], classes)
+    expression = _read_objective(text)
     is_less_better = find_metric(expression.name, classes).better_when == "lower"
     if is_less_better and expression.operator in (">", ">="):
         turned = expression.operator.replace(">", "<")
@@ -102,6 +116,7 @@ def check_objectives(texts: Iterable[str]) -> None:
     Errors: UsageError, as of ``parse_objective``.
     """
     for text in texts:
+        _read_objective(text)
         if not _LEADING_NAME.match(text):
             _check_objective(text, None)
             continue
@@ -119,6 +134,7 @@ def parse_allowed_seconds(text: str) -> float:
 
     Errors: UsageError for an expression that cannot be read or is not an upper bound on a time.
     """
+    _read_objective(text)
     full = f"{_ANY_CLASS}.{text.strip()}" if _LEADING_NAME.match(text) else text
     check_expressions([full], [_ANY_CLASS])
     expression = parse_expression(full)
@@ -126,7 +142,7 @@ def parse_allowed_seconds(text: str) -> float:
     if not upper or find_metric(expression.name).unit != "seconds" or not expression.limit:
         raise UsageError(
             f"'{text.strip()}' is not an upper bound on a time",
-            hint="for example 'p99 <= 50ms'",
+            hint=_EXAMPLE,
         )
     return expression.limit
 
