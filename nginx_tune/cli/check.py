@@ -20,12 +20,14 @@ from nginx_tune.cli.described import (
 from nginx_tune.cli.options import (
     host_options,
     kind_option,
+    map_option,
     nginx_options,
     nginx_version_option,
     prefix_option,
     tell_choice,
 )
 from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.tree import Maps
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import decide
 from nginx_tune.decide.situation import ALL_AS_DECIDED
@@ -62,6 +64,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 @host_options
 @nginx_version_option
 @prefix_option
+@map_option
 @nginx_options
 @output_options("console", "json")
 @click.pass_context
@@ -74,6 +77,7 @@ def command(
     facts_path: str | None,
     workload_path: str | None,
     prefix: str | None,
+    maps: Maps,
     nginx_binary: str | None,
     kind: Kind | None,
     described: DescribedHost | None,
@@ -95,6 +99,7 @@ def command(
         conf or conf_option,
         inputs,
         prefix=prefix,
+        maps=maps,
         nginx_binary=nginx_binary,
         nginx_version=nginx_version,
         options=typed_words(ctx),
@@ -128,6 +133,7 @@ def _look(
     inputs: GivenInputs,
     *,
     prefix: str | None,
+    maps: Maps,
     nginx_binary: str | None,
     nginx_version: str | None,
     options: list[str],
@@ -145,6 +151,7 @@ def _look(
             wants_live_facts=is_live,
             nginx_binary=nginx_binary,
             replaced={},
+            maps=maps,
             scans=False,
         )
     except NoNginxError:

@@ -100,8 +100,8 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
     """Say which includes of a tree that is not this host's were not read, or were read here."""
     if tree.maps is not None:
         lost = (one for one in tree.missing if posixpath.basename(one.path) not in STOCK_FILES)
-        text, names = "not here, and so not considered", [one.path for one in lost]
-        hint = "decide where it lies as its host has it"
+        text, names = "not found here, so not considered", [one.path for one in lost]
+        hint = "run it on that host, or give --map PREFIX=DIR"
     else:
         text, names = "read on this machine, and none where nothing matches", includes_away(tree)
         hint = "it is not the configuration of this host's nginx"

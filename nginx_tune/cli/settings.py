@@ -350,6 +350,7 @@ _JUDGED: Mapping[str, SettingRule] = {"require": preference, "primary": preferen
 
 ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
     "check": {
+        "map": map_below,
         "facts": input_below,
         "host": input_below,
         "workload": input_below,

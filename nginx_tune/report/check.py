@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -154,8 +155,10 @@ def _next(
     conf = f" {shlex.quote(conf_path)}"
     if findings.files_unparsed:
         return f"nginx-tune audit{conf}", "once nginx -t accepts it"
-    if findings.unread or any(one.severity == "error" for one in findings.findings):
+    if findings.unread:
         return f"nginx-tune audit{conf}", "see every finding, and what was not read"
+    if any(one.severity == "error" for one in findings.findings):
+        return f"nginx-tune audit{conf}", "see every finding with its fix"
     # Reads decide most: where they are open, nothing is planned before.
     of_reads = [one for one in switches if one.verdict == "measure" and one.decision in _OF_READS]
     if of_reads and (command := by_id[of_reads[0].decision].next_command):
@@ -187,7 +190,7 @@ def _unparsed(file: Unparsed) -> str:
 
 
 def _next_line(check: FirstLook) -> ScreenBlock:
-    return [Line(f"Next: {one_line(check.next_command)} ({check.next_reason})", "answer")]
+    return [Line(f"Next ({check.next_reason}): {one_line(check.next_command)}", "answer")]
 
 
 def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
@@ -244,8 +247,13 @@ def _findings(check: FirstLook) -> ScreenBlock:
     lines: list[Line | Table] = [Line(f"{one_line(check.conf_path)}: {said or 'no findings'}")]
     if check.files_not_read:
         lines.append(Line(f"{plural(check.files_not_read, 'file')} not read", "warning", indent=2))
+    beside = f"{posixpath.dirname(check.conf_path)}/"
     rows = [
-        (one.severity, f"{one_line(one.file)}:{one.line}", one_line(one.message))
+        (
+            one.severity,
+            f"{one_line(one.file.removeprefix(beside))}:{one.line}",
+            one_line(one.message),
+        )
         for one in check.findings
     ]
     return [*lines, *([Table(rows, indent=2, has_head=False)] if rows else [])]

@@ -99,10 +99,10 @@ def _unparsed(findings: Findings) -> str:
 
 def _missing(findings: Findings, width: int | None) -> str:
     taken = [one for one in findings.files_missing if one.accepted]
-    lines = [_named("not here, and so not judged", findings.unread, width)]
+    lines = [_named("not found here, so not audited", findings.unread, width)]
     if findings.unread:
         lines.append(_wrapped(f"  {unread_hint(findings)}", width))
-    lines.append(_named("not here, as is accepted", taken, width))
+    lines.append(_named("not found here, accepted by --accept-missing", taken, width))
     return "".join(lines)
 
 
@@ -117,8 +117,8 @@ def _named(head: str, includes: Sequence[MissingInclude], width: int | None) -> 
 def unread_hint(findings: Findings) -> str:
     """The way to have includes read that were not, as one line."""
     likely = " ".join(f"--map {shlex.quote(one)}" for one in findings.likely_maps)
-    found = f"likely: {likely}" if likely else "--map PREFIX=DIR says where they are here"
-    return one_line(f"{found}; --accept-missing GLOB takes what need not be here")
+    found = likely or "--map PREFIX=DIR"
+    return one_line(f"{found} reads them here; --accept-missing GLOB accepts that one is absent")
 
 
 def summary_text(findings: Findings) -> str:

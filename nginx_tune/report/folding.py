@@ -21,8 +21,12 @@ _GROUPS = ("scenario", "runs", "lab")
 """Commands whose next word belongs to their name."""
 _HELD = "\0"
 """A space at which no line ends; no text has it, since control characters are shown escaped."""
-_UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|[mµ]?s(?:/s)?|[KMGT]?i?B(?:/s)?)(?![\w-]))")
-"""Between a number and its unit, which stand on one line."""
+_UNIT = re.compile(
+    r"(?<=[0-9]) (?=(?:%|[mµ]?s(?:/s)?|[KMGT]?i?B(?:/s)?)(?![\w-]))"
+    r"|(?<=[0-9%sB]) (?=– [0-9])|(?<=[0-9%sB] –) (?=[0-9])"
+    r"|(?<=[0-9]) (?=× [a-z])|(?<=[0-9] ×) (?=[a-z])"
+)
+"""Between a number and its unit, and inside ``2 – 3`` and ``4 × hdd``, which stand on one line."""
 _GAP = re.compile(r"\S(\s{2,})(?=\S)")
 LEAST_CELL = 26
 """Columns that a last cell keeps beside the others; with less it goes below them."""

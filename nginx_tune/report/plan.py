@@ -61,9 +61,9 @@ def render_plan_diff(
     changes = (
         (named.get(file.path, file.path), old[file.path], file.content) for file in plan.files
     )
-    tail = [*_reasons(plan, verbose=verbose)]
-    tail += _refusals(plan.refusals, in_full=verbose or not plan.files)
-    tail += [line for part in plan.host for line in _host_lines(part)]
+    in_full = verbose or not plan.files
+    tail = [*_reasons(plan, verbose=verbose), *_refusals(plan.refusals, in_full=in_full)]
+    tail += [line for part in plan.host for line in _host_lines(part, in_full=in_full)]
     parts = [_comment(head), render_diff(changes), _comment(tail)]
     return b"\n".join(filter(None, parts))
 
@@ -168,9 +168,11 @@ def render_generated_markdown(
     return ("\n".join(parts).rstrip() + "\n").encode(errors="backslashreplace")
 
 
-def _host_lines(part: HostPart) -> list[str]:
+def _host_lines(part: HostPart, *, in_full: bool) -> list[str]:
     """Its settings, and how it is written and taken back by hand."""
     wanted = "; ".join(host_lines(part)).replace(" -> ", " → ")
+    if not in_full:
+        return [f"of the host: {plain(wanted)} (-f {part.kind} prints the file, -v says how)"]
     return [
         f"of the host: {plain(part.path)}: {plain(wanted)}",
         f"  {_written(part)}; {'; '.join(part.commands)}",

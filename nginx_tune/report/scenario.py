@@ -120,7 +120,7 @@ def render_scenario_markdown(scenario: Scenario) -> str:
             f"{scenario.pairs} rounds of {number_text(scenario.duration_seconds)} s a variant."
         ),
         "",
-        "## Arms",
+        "## Variants",
         "",
         *_table([("variant", "what runs"), *_variants(scenario)]),
         "## Load",
@@ -373,18 +373,16 @@ def _predictions(run: ScenarioRun) -> Screen:
     for decision in run.prediction.decisions:
         if decision.predicted or decision.verdict not in _SILENT:
             said = f"{decision.id}: {decision.verdict} – {one_line(decision.summary)}"
-            decided.append(Line(said, indent=2))
+            decided.append(Line(said, "note", indent=2))
         rest = [one for one in decision.predicted if (decision.id, one.metric) not in held]
         if rest:
             said = f"not measured: {'; '.join(map(_predicted, rest))}"
-            decided.append(Line(said, indent=4))
+            decided.append(Line(said, "note", indent=4))
     head = ("predicted", "expected (range)", "source's figure", "measured", "")
     rows = [head, *(_prediction_row(one) for one in shown)]
     table = [Table(rows, indent=2)] if shown else []
     heading = Line("predicted before the run", "heading")
-    if decided:
-        return [[heading, *decided], table]
-    return [[heading, *table]] if table else []
+    return [[heading, *table, *decided]] if table or decided else []
 
 
 def _predicted(one: Predicted) -> str:

@@ -8,7 +8,7 @@ printed already (``one_line``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from nginx_tune.report.text import align, markdown_table, markdown_text
@@ -64,8 +64,19 @@ def markdown(screen: Screen) -> str:
     return "\n".join("\n".join(map(_markdown, block)) for block in screen if block)
 
 
+def without_empty_columns(table: Table) -> Table:
+    """The table without the columns that have a name at most."""
+    if not table.has_head or len(table.rows) == 1:
+        return table
+    columns = list(zip(*table.rows, strict=True))
+    kept = [n for n, (_, *cells) in enumerate(columns) if not n or {*cells} - {"", "–"}]
+    rows = [[row[n] for n in kept] for row in table.rows]
+    return replace(table, rows=rows, right=[kept.index(n) for n in table.right if n in kept])
+
+
 def _plain(part: ScreenPart) -> str:
     if isinstance(part, Table):
+        part = without_empty_columns(part)
         return align(part.rows, right=part.right, indent=part.indent)
     return f"{' ' * part.indent}{part.text}\n"
 
@@ -74,6 +85,7 @@ def _markdown(part: ScreenPart) -> str:
     if isinstance(part, Table):
         if not part.rows:
             return ""
+        part = without_empty_columns(part)
         head = () if part.has_head else (("",) * len(part.rows[0]),)
         return markdown_table([*head, *part.rows], right=part.right)
     text = markdown_text(part.text)

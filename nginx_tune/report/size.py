@@ -42,7 +42,8 @@ def sizing_screen(sizing: Sizing) -> Screen:
     """The answer, the table, what each figure rests on, and the commands to go on with."""
     return [
         list(_answers(sizing)),
-        [_table(sizing), *_legend(sizing)],
+        [*_tables(sizing), *_legend(sizing)],
+        _boundaries(sizing),
         list(_beside(sizing)),
         [Table(_rests_on(sizing), has_head=False)],
         list(_next(sizing)),
@@ -110,36 +111,53 @@ def _name(sizing: Sizing, host: SizedHost) -> str:
     return f"{bytes_text(host.memory_bytes)} and {_disks(sizing.columns[host.disks])}{cost}"
 
 
-def _table(sizing: Sizing) -> Table:
-    """Memory down, disks across; below them the memory from which the asked rate is carried."""
-    head = ["memory", *map(_disks, sizing.columns)]
-    rows = [head]
+def _tables(sizing: Sizing) -> list[ScreenPart]:
+    """Memory down, disks across, without the disks for which no memory allows a prediction."""
     width = len(sizing.columns)
-    for start in range(0, len(sizing.hosts), width):
-        hosts = sizing.hosts[start : start + width]
-        mark = " (this host)" if any(host.is_this for host in hosts) else ""
-        rows.append([f"{bytes_text(hosts[0].memory_bytes)}{mark}", *map(_cell, hosts)])
-    if any(one.memory_bytes for one in sizing.boundaries):
-        asked = _rate(sizing.asked_per_second or 0.0)
-        rows.append([f"{asked} from", *map(_boundary, sizing.boundaries)])
-    return Table(rows)
+    rows = [sizing.hosts[start : start + width] for start in range(0, len(sizing.hosts), width)]
+    known = [n for n in range(width) if any(row[n].carried_per_second for row in rows)]
+    parts: list[ScreenPart] = []
+    if known:
+        table = [["memory", *(_disks(sizing.columns[n]) for n in known)]]
+        for row in rows:
+            mark = " (this host)" if any(host.is_this for host in row) else ""
+            name = f"{bytes_text(row[0].memory_bytes)}{mark}"
+            table.append([name, *(_cell(row[n]) for n in known)])
+        parts.append(Table(table))
+    unknown = [_disks(choice) for n, choice in enumerate(sizing.columns) if n not in known]
+    if unknown:
+        memory = "any memory" if len(rows) == 1 else "any of these memories"
+        said = f"No prediction, with {memory}, for {_listed(unknown)}: {_NO_PREDICTION}."
+        parts.append(Line(said, "note"))
+    return parts
+
+
+_NO_PREDICTION = "the range is wider than a factor of ten"
 
 
 def _cell(host: SizedHost) -> str:
     found = host.carried_per_second
-    parts = [_MARKS[host.verdict]]
     if found is None:
-        parts.append("beyond range")
-    elif found.high <= 0:
-        parts.append("0/s")
-    else:
-        parts.append(_range_text(found))
-    parts.append(_SHORT[host.binds])
+        return "no prediction"
+    mark, binds = _MARKS[host.verdict], _SHORT[host.binds]
+    parts = [f"{mark} {'0/s' if found.high <= 0 else _range_text(found)}".strip(), binds]
     if host.origin_per_second is not None:
         parts.append(f"origin {_rate(host.origin_per_second)}")
     if host.cost is not None:
         parts.append(f"for {number_text(host.cost)}")
-    return ", ".join(filter(None, parts))
+    return ", ".join(parts)
+
+
+def _boundaries(sizing: Sizing) -> ScreenBlock:
+    """The memory from which each choice of disks carries the asked rate."""
+    if not any(one.memory_bytes for one in sizing.boundaries):
+        return []
+    asked = _rate(sizing.asked_per_second or 0.0)
+    rows = [
+        (_disks(choice), _boundary(one))
+        for choice, one in zip(sizing.columns, sizing.boundaries, strict=True)
+    ]
+    return [Table([("disks", f"memory for {asked}"), *rows])]
 
 
 def _boundary(one: MemoryBoundary) -> str:
@@ -151,12 +169,10 @@ def _boundary(one: MemoryBoundary) -> str:
 
 
 def _legend(sizing: Sizing) -> list[ScreenPart]:
-    said = "Requests for files a second, [their range], and what binds."
+    said = "Requests for files a second [range], and what binds."
     if sizing.asked_per_second is not None:
         asked = _rate(sizing.asked_per_second)
         said += f" yes: all of the range carries {asked}; maybe: some of it; no: none."
-    if any(host.carried_per_second is None for host in sizing.hosts):
-        said += " beyond range: wider than a factor of ten, which is no prediction."
     return [Line(said, "note")]
 
 

@@ -133,6 +133,8 @@ def _gate_words(gates: list[GateResult]) -> str:
     return f"; {len(gates) - passed} of {len(gates)} gates failed"
 
 
+_MOST_ALIKE = 8
+"""Rows of metrics that do not differ; more of them are named without their figures."""
 _MOST_PAIRS = 100
 """The most that ``validate --pairs`` takes."""
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
@@ -261,10 +263,7 @@ def _environment(environment: Environment) -> ScreenBlock:
     if environment.weaker_sandbox:
         lines.append(Line(one_line(weaker_sandbox_text(environment.weaker_sandbox)), indent=2))
     lines += [Line(variants_text(environment.tls), indent=2)] if environment.tls else []
-    lines += [
-        Line(f"note: {one_line(one)}", "note", indent=2)
-        for one in environment.differences
-    ]
+    lines += [Line(f"note: {one_line(one)}", "note", indent=2) for one in environment.differences]
     return lines
 
 
@@ -275,18 +274,32 @@ def _metrics(verdict: Verdict) -> ScreenBlock:
     few = _too_few(verdict)
     idle = [one for one in verdict.metrics if _is_idle(one, verdict)]
     gates = " ".join(gate.expression for gate in verdict.gates)
-    folded = [
+    others = [
         one
         for one in verdict.metrics
         if one not in idle and one.name != verdict.primary_metric and one.name not in gates
-        if one.outcome == "inconclusive" and not few
     ]
-    rows = [one for one in verdict.metrics if one not in idle and one not in folded]
-    block: list[ScreenPart] = [*_table(rows, verdict, few)]
-    if folded:
-        names = ", ".join(one_line(one.name) for one in folded)
-        block.append(Line(f"no outcome: {names} (figures: -v)", indent=2))
-        block += _table(folded, verdict, few, is_detail=True)
+    unmeasured = [one for one in others if one.baseline is None and one.candidate is None]
+    alike = [one for one in others if one.outcome == "no_difference" and one.name != COST]
+    folded = {
+        "not measured": unmeasured,
+        "no outcome": [
+            one
+            for one in others
+            if one.outcome == "inconclusive" and not few and one not in unmeasured
+        ],
+        "no difference": alike if len(alike) > _MOST_ALIKE else [],
+    }
+    left_out = [*idle, *(one for found in folded.values() for one in found)]
+    block: list[ScreenPart] = [
+        *_table([one for one in verdict.metrics if one not in left_out], verdict, few)
+    ]
+    for what, found in folded.items():
+        if found:
+            names = ", ".join(one_line(one.name) for one in found)
+            more = "why" if what == "not measured" else "figures"
+            block.append(Line(f"{what}: {names} ({more}: -v)", indent=2))
+            block += _table(found, verdict, few, is_detail=True)
     if idle:
         names = ", ".join(one_line(one.name) for one in idle)
         block.append(Line(f"zero in both: {names}", "note", indent=2))

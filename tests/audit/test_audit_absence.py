@@ -97,12 +97,12 @@ def test_map_says_where_files_are_and_what_is_not_here_is_said(
 ) -> None:
     plain = run_cli("audit", "nginx/nginx.conf")
     assert plain.returncode == 4
-    assert "likely: --map /etc/nt=nginx;" in plain.stdout
+    assert "--map /etc/nt=nginx reads them here;" in plain.stdout
     run = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx")
     assert run.returncode == 4
     assert "nginx/conf.d/site.conf:1: error[cf-value-invalid]" in run.stdout
-    assert "not here, and so not judged: include nginx/gone.conf\n" in run.stdout
-    assert "not here, as is accepted: include nginx/mime.types" in run.stdout
+    assert "not found here, so not audited: include nginx/gone.conf\n" in run.stdout
+    assert "not found here, accepted by --accept-missing: include nginx/mime.types" in run.stdout
     accepted = ("--accept-missing", "/etc/nt/gone*")
     taken = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx", *accepted)
     assert taken.returncode == 1

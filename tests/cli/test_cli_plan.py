@@ -75,7 +75,7 @@ def test_a_checkout_is_not_completed_by_files_of_this_machine(
     recorded = run_cli("plan", conf, "--facts", FACTS)
     assert recorded.returncode == 0
     assert "multi_accept" not in recorded.stdout, "it stands in the file that /etc/nginx means"
-    assert f"includes not here, and so not considered: {machine}/*.conf (" in recorded.stderr
+    assert f"includes not found here, so not considered: {machine}/*.conf (" in recorded.stderr
     (machine / "a.conf").unlink()
     live = run_cli("plan", conf)
     named = "includes read on this machine, and none where nothing matches: /etc/nginx/conf.d/"

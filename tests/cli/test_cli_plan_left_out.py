@@ -68,9 +68,9 @@ def planned(run_cli: RunCli, tmp_path: Path) -> Planned:
 
 def test_a_decision_that_a_line_speaks_against_is_named(planned: Planned) -> None:
     reason = f"http2: {planned.conf}:6 content_by_lua_block: Lua cannot make subrequests"
-    diff = planned(TLS % "")
-    [at] = [n for n, line in enumerate(diff.splitlines()) if line.startswith(f"# not written: {reason}")]
-    assert not [line for line in diff.splitlines()[at:] if line.startswith(("# thread", "+", "-"))]
+    lines = planned(TLS % "").splitlines()
+    [at] = [n for n, line in enumerate(lines) if line.startswith(f"# not written: {reason}")]
+    assert not [line for line in lines[at:] if line.startswith(("# thread", "+", "-"))]
     [short] = [line for line in planned(TLS % "", verbose="-q").splitlines() if "http2" in line]
     assert short.startswith("# not written: ")
     assert "Lua" not in short

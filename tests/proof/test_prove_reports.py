@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,8 @@ from nginx_tune.documents.verdict import (
 from nginx_tune.measure.proof.comparison import COST
 from nginx_tune.report.quantities import value_text
 from nginx_tune.report.scenario import render_scenario_run
-from nginx_tune.report.verdict import render_verdict
+from nginx_tune.report.screen import plain_text
+from nginx_tune.report.verdict import render_verdict, verdict_screen
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -299,3 +301,17 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
 )
 def test_values_have_their_units(metric: str, value: float | None, text: str) -> None:
     assert value_text(metric, value) == text
+
+
+def test_rows_that_decide_nothing_are_named_without_their_figures() -> None:
+    alike = [
+        changed(RATE, name=f"c{n}.mean", ratio=1.0, low=0.9, high=1.1, outcome="no_difference")
+        for n in range(30)
+    ]
+    unmeasured = changed(RATE, name="hot.p99", baseline=None, candidate=None, ratio=None)
+    verdict = msgspec.structs.replace(BETTER, metrics=[RATE, CPU, *alike, unmeasured], gates=[])
+    shown = plain_text(verdict_screen(verdict), details=False)
+    rows = [line for line in shown.splitlines() if re.match(r"(c\d+|hot|server)\.", line)]
+    assert [row.split()[0] for row in rows] == [RATE.name, CPU.name]
+    assert all(one.name in shown for one in verdict.metrics)
+    assert len(render_verdict(verdict).splitlines()) > len(verdict.metrics)

@@ -54,7 +54,8 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_runs: Mak
             "foreign_cpu: others used 40 % of it: too much",
         ]
         runs[index] = msgspec.structs.replace(runs[index], variant="baseline", flags=flags)
-    runs[2] = msgspec.structs.replace(runs[2], variant="candidate")
+    flags = ["foreign_cpu: others used 50 % of it: too much"]
+    runs[2] = msgspec.structs.replace(runs[2], variant="candidate", flags=flags)
     verdict = judge(runs, primary_metric=RATE)
     assert verdict.environment.discarded_pairs == 0
     assert verdict.warnings == [
@@ -70,7 +71,10 @@ def test_flags_that_a_slow_server_raises_warn_and_discard_nothing(make_runs: Mak
             "baseline, not_steady of hot in 2 of 6 runs, first: "
             "went to 0.5× from its first to its last third: a longer warm-up"
         ),
-        ("baseline, foreign_cpu in 2 of 6 runs, first: others used 40 % of it: too much"),
+        (
+            "baseline, foreign_cpu in 2 of 6 runs (candidate: 1 of 6 runs), first: "
+            "others used 40 % of it: too much"
+        ),
     ]
 
 

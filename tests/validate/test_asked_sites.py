@@ -122,10 +122,9 @@ def test_a_text_that_is_refused_to_who_asks_is_no_class(asked: Asked) -> None:
     texts = dict(enumerate((*REFUSED, *ANSWERED)))
     locations = " ".join(f"location = /e{number} {{ {text} }}" for number, text in texts.items())
     found = asked(f"root TOP/www; {locations}")
-    said = notes(found, "not loaded")
     refused = [f"a.test = /e{number}" for number in range(len(REFUSED))]
-    assert len(said) == 1
-    assert said[0].startswith(f"not loaded: {', '.join(refused)}: answers 403 (it may come from deny")
+    (said,) = notes(found, "not loaded")
+    assert said.startswith(f"not loaded: {', '.join(refused)}: answers 403 (it may come from deny")
     assert found.get("lost", []) == []
 
 

@@ -364,7 +364,12 @@ def _places(
 ) -> list[_Place]:
     pairs = [*site.requests, *site.looked_at]
     places = [
-        _Place(pair, _files_of(pair, files_of, matchers), number < len(site.requests), pair[0] is not pair[1])
+        _Place(
+            pair,
+            _files_of(pair, files_of, matchers),
+            number < len(site.requests),
+            pair[0] is not pair[1],
+        )
         for number, pair in enumerate(pairs)
     ]
     if surveys_both and site.trees[0] is not site.trees[1] and site.load.asks != "files":

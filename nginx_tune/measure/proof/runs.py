@@ -173,17 +173,23 @@ def pair_runs(measurements: Sequence[Measurement]) -> PairedRuns:
 
 
 def flag_warnings(runs: PairedRuns) -> list[str]:
-    """Warnings of flags that discarded no run: one line per flag, class and variant."""
-    sentences: dict[str, list[str]] = {}
+    """Warnings of flags that discarded no run: one line per flag and class."""
+    sentences: dict[str, dict[str, list[str]]] = {}
     for pair in runs.pairs:
         for half in (pair.baseline, pair.candidate):
             for flag in half.flags:
                 subject, sentence = _split_flag(half, flag)
-                sentences.setdefault(f"{half.variant}, {subject}", []).append(sentence)
-    return [
-        f"{subject} in {len(texts)} of {len(runs.pairs)} runs, first: {texts[0]}"
-        for subject, texts in sentences.items()
-    ]
+                by_variant = sentences.setdefault(subject, {})
+                by_variant.setdefault(half.variant, []).append(sentence)
+    every = len(runs.pairs)
+    warnings = []
+    for subject, by_variant in sentences.items():
+        counts = [f"{len(texts)} of {every} runs" for texts in by_variant.values()]
+        first, *others = by_variant
+        said = f"{first}, {subject} in {counts[0]}"
+        said += "".join(f" ({one}: {count})" for one, count in zip(others, counts[1:], strict=True))
+        warnings.append(f"{said}, first: {by_variant[first][0]}")
+    return warnings
 
 
 def failure_warnings(runs: PairedRuns) -> list[str]:

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units
-from nginx_tune.report.screen import Line, Screen, Table, plain_text, without_details
+from nginx_tune.report.screen import (
+    Line,
+    Screen,
+    Table,
+    plain_text,
+    without_details,
+    without_empty_columns,
+)
 from nginx_tune.report.terminal.output import console_width
 from nginx_tune.report.text import ascii_text
 
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
 _JOINT = re.compile(r"\.(?=[a-z_0-9]+(?: \(primary\))?$)")
 """The point at which the name of a metric may be broken: before its last part."""
 _MARK = ".\1 "
+_NOTHING = "–"
+"""A cell without content: a column for it stands, a line for it would say nothing."""
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Notes are folded away from so many on: a line that says so would take the place of fewer."""
@@ -127,6 +136,7 @@ def _put(out: Console, text: str, style: str) -> None:
 def _print_table(out: Console, table: Table) -> None:
     if not table.rows:
         return
+    table = without_empty_columns(table)
     columns = list(zip(*table.rows, strict=True))
     gaps = table.indent + _GAP * (len(columns) - 1)
     natural = [max(map(len, column)) for column in columns]
@@ -244,12 +254,14 @@ def _print_stacked(out: Console, table: Table) -> None:
     are_short = max((len(cell) for row in rows for cell in row[1:]), default=0) <= _SHORT_CELL
     for row in rows:
         _print_line(out, Line(row[0], "heading", table.indent))
+        cells = [cell if cell != _NOTHING else "" for cell in row]
         if are_short:
-            named = [f"{name} {cell}" for name, cell in zip(head[1:], row[1:], strict=True) if cell]
+            pairs = zip(head[1:], cells[1:], strict=True)
+            named = [f"{name} {cell}".strip() for name, cell in pairs if cell]
             for text in fold(" · ".join(named), out.width - table.indent - 2, hang=0):
                 _put(out, " " * (table.indent + 2) + text, _style_of(row[-1]))
             continue
-        for number, cell in enumerate(row[1:], start=1):
+        for number, cell in enumerate(cells[1:], start=1):
             if cell:
                 name = f"{head[number]}: " if head[number] else ""
                 for text in fold(name + cell, out.width - table.indent - 2):
