@@ -74,25 +74,22 @@ def _comment(lines: Sequence[str]) -> bytes:
 
 def _reasons(plan: Plan, *, verbose: bool) -> Iterator[str]:
     """Each reason with the places of its lines; a risk that several share stands at the first."""
-    places: dict[tuple[str, str, str], list[str]] = {}
-    risks: dict[tuple[str, str, str], list[str]] = {}
-    figures: dict[tuple[str, str, str], list[str]] = {}
-    reported: set[str] = set()
+    groups: dict[tuple[str, str], list[tuple[str, Hunk]]] = {}
     for file in plan.files:
         for hunk in file.hunks:
-            key = (hunk.decision, hunk.confidence, hunk.reason)
-            places.setdefault(key, []).append(f"{_near(file.path, plan.conf_path)}:{hunk.line}")
-            risks.setdefault(key, []).extend(one for one in hunk.risks if one not in reported)
-            reported.update(hunk.risks)
-            figures.setdefault(key, []).extend(map(evidence_text, hunk.evidence))
-    for key, found in places.items():
-        decision, confidence, reason = key
+            place = f"{_near(file.path, plan.conf_path)}:{hunk.line}"
+            groups.setdefault((hunk.decision, hunk.reason), []).append((plain(place), hunk))
+    reported: set[str] = set()
+    for (decision, reason), found in groups.items():
+        where = ", ".join(dict.fromkeys(place for place, _ in found))
         said = f": {plain(reason)}" if reason else ""
-        where = ", ".join(dict.fromkeys(map(plain, found)))
-        yield f"{decision}, {confidence} confidence ({where}){said}"
-        yield from (f"  risk: {plain(one)}" for one in risks[key])
-        if verbose and figures[key]:
-            yield f"  evidence: {', '.join(dict.fromkeys(map(plain, figures[key])))}"
+        yield f"{decision}, {found[0][1].confidence} confidence ({where}){said}"
+        risks = dict.fromkeys(risk for _, hunk in found for risk in hunk.risks)
+        yield from (f"  risk: {plain(risk)}" for risk in risks if risk not in reported)
+        reported.update(risks)
+        figures = dict.fromkeys(evidence_text(one) for _, hunk in found for one in hunk.evidence)
+        if verbose and figures:
+            yield f"  evidence: {', '.join(map(plain, figures))}"
 
 
 def _near(path: str, conf_path: str) -> str:
