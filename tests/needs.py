@@ -158,6 +158,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "sshd": _programs("sshd", "ssh"),
     "systemd": _programs("systemd-analyze"),
     "bwrap": _programs("bwrap"),
+    "s3": lambda: all(map(find_spec, ("s3fs", "moto", "flask", "flask_cors"))),
     "duckdb": lambda: find_spec("duckdb") is not None,
     "kubernetes-validate": lambda: find_spec("kubernetes_validate") is not None,
     "axe": lambda: find_spec("axe_core_python") is not None,

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "nginx-tune learn /var/log/nginx/access.log* -f json -o workload.json",
         "nginx-tune learn access.log.gz -c /etc/nginx/nginx.conf --manifest requests.jsonl.gz",
         "nginx-tune learn edge7/access.log* --key-file learn.key --partial edge7.partial",
+        "nginx-tune learn 's3://logs/*.gz' --key-file learn.key --partials s3://results/nginx",
     ),
     "recommend": (
         "nginx-tune recommend --kind media -c /etc/nginx/nginx.conf",

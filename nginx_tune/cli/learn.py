@@ -12,9 +12,11 @@ from nginx_tune.cli.options import KINDS, Whole, prefix_option
 from nginx_tune.documents.learning import LearnPlan
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.host.paths import absolute_path
 from nginx_tune.observe.access_logs import LogFiles, read_logs
 from nginx_tune.observe.log_configuration import Places, choose_format
 from nginx_tune.observe.log_partials import pack_partial, partial_of, read_key
+from nginx_tune.observe.object_storage import find_logs, is_url
 from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file
 from nginx_tune.report.terminal.saying import progress_printer, say
 
@@ -56,6 +58,8 @@ _PLACES = 1 << 16
               help="Write what nginx-tune merge adds to the results of other logs.")  # fmt: skip
 @click.option("--key-file", metavar="FILE",
               help="Secret for the hashes, the same for all logs that are merged.")  # fmt: skip
+@click.option("--partials", "folder", metavar="DIR|URL",
+              help="Keep a partial result of each log there; read only logs without.")  # fmt: skip
 @click.option("--log-host", metavar="NAME",
               help="Host of the logs, where those of several hosts have one name.")  # fmt: skip
 @output_options("console", "json")
@@ -74,22 +78,27 @@ def command(
     with_query: bool,
     partial_path: str | None,
     key_file: str | None,
+    folder: str | None,
     log_host: str | None,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
     """The workload that access logs show: plain, gzip, zstd, bzip2 or xz, - for standard input.
 
+    A log may be a URL of object storage or a web server, with * for many ('s3://logs/2026/*.gz').
+
     Logs of several hosts lie side by side in time. Too many for one run: --partial for each part,
-    then nginx-tune merge, whose result is that of all logs at once.
+    then nginx-tune merge, whose result is that of all logs at once; or --partials, and a run that
+    was interrupted goes on.
 
     Neither client addresses nor query strings leave the tool; nor do paths, without --keep-paths.
     """
     if keep_paths and manifest_path is None:
         raise UsageError("--keep-paths says what goes into a manifest", hint="add --manifest FILE")
-    if partial_path is not None and key_file is None:
+    if (partial_path or folder) is not None and key_file is None:
+        option = "--partial" if folder is None else "--partials"
         raise UsageError(
-            "--partial needs --key-file: without a secret its hashes of paths could be guessed",
+            f"{option} needs --key-file: without a secret its hashes of paths could be guessed",
             hint="openssl rand -hex 32 > learn.key makes one, for all logs that belong together",
         )
     tree = places = None
@@ -113,12 +122,21 @@ def command(
     )
     if key_file is not None:
         plan = msgspec.structs.replace(plan, key=read_key(key_file))
-    files = LogFiles(logs, form, host=log_host, tell=say)
-    learnt = read_logs(files, plan, on_progress=progress_printer(ctx))
-    if places is not None:
-        learnt = learnt._replace(places=places.find(learnt.places))
-    for refused in learnt.refused:
-        say(f"left out {refused}")
+    found, on_progress = find_logs(logs), progress_printer(ctx)
+    if folder is not None:
+        from nginx_tune.observe.kept_partials import KeptLogs, LearnJob, learn_kept  # noqa: PLC0415
+
+        job = LearnJob(plan, places, log_host, folder if is_url(folder) else absolute_path(folder))
+        learnt, result = learn_kept(KeptLogs(job, found, tell=say, on_progress=on_progress))
+        partial = result.partial
+    else:
+        files = LogFiles(found, form, host=log_host, tell=say)
+        learnt = read_logs(files, plan, on_progress=on_progress)
+        if places is not None:
+            learnt = learnt._replace(places=places.find(learnt.places))
+        for refused in learnt.refused:
+            say(f"left out {refused}")
+        partial = partial_of(learnt, plan)
     if partial_path is not None:
-        write_file(Path(partial_path), pack_partial(partial_of(learnt, plan)), mode=PRIVATE)
+        write_file(Path(partial_path), pack_partial(partial), mode=PRIVATE)
     return write_learnt(learnt, plan, manifest_path, formats, output)

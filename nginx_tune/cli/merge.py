@@ -45,11 +45,13 @@ def command(
     are added count by count, so the quantiles are exact; rates are of the time in which all of
     them measured; each load host's flags are kept. What would count an arrival twice is refused.
 
-    Partial results of learn give the workload of all their logs, in any order and grouping.
+    Partial results of learn, files or URLs, give the workload of all their logs, in any order and
+    grouping.
     """
     from nginx_tune.observe.log_partials import is_partial  # noqa: PLC0415  # heavy imports
+    from nginx_tune.observe.object_storage import is_url  # noqa: PLC0415
 
-    if any(map(is_partial, files)):
+    if any(is_url(file) or is_partial(file) for file in files):
         if histograms:
             raise UsageError("--histogram is for measurements, these are partial results of learn")
         return _merge_partials(files, partial_path, manifest_path, formats, output)
@@ -94,12 +96,18 @@ def _merge_partials(
     output: str | None,
 ) -> ExitStatus:
     from nginx_tune.cli.learnt import PRIVATE, write_learnt  # noqa: PLC0415
-    from nginx_tune.observe.log_partials import merge_partials, pack_partial  # noqa: PLC0415
+    from nginx_tune.observe.log_partials import (  # noqa: PLC0415
+        merge_results,
+        pack_partial,
+        read_result,
+    )
+    from nginx_tune.observe.object_storage import find_logs  # noqa: PLC0415
 
     for form in formats:
         if form.partition("=")[0] not in {"console", "json"}:
             raise UsageError(f"-f {form} is for measurements, these are partial results of learn")
-    learnt, partial = merge_partials(files)
+    learnt, result = merge_results(read_result(found.name) for found in find_logs(files))
+    partial = result.partial
     if manifest_path is not None and not partial.plan.most_requests:
         raise UsageError(
             "the partial results hold no requests to replay",

@@ -37,6 +37,7 @@ from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.programs import start_program
 from nginx_tune.measure.load.probe import find_probe
 from nginx_tune.observe.access_log_repeats import Repeat, refuse_repeats
+from nginx_tune.observe.object_storage import StoredLog, is_url, open_object
 
 LONGEST_LINE_BYTES = 1 << 16
 """The most of a line that is read, as the executable has it (``probes/src/learn/mod.rs``)."""
@@ -82,7 +83,7 @@ class LogFiles:
 
     def __init__(
         self,
-        logs: Sequence[str],
+        found: Sequence[StoredLog],
         form: LineFormat,
         *,
         host: str | None = None,
@@ -91,20 +92,23 @@ class LogFiles:
         """``host`` is whose logs they are; ``tell`` is told of a pipe that nobody writes to."""
         self._host = host
         self._tell = tell
+        logs = [log.name for log in found]
         for log in logs:
-            if log != "-":
-                _check_readable(log)
+            if log != "-" and not is_url(log):
+                check_readable(log)
                 _check_foreign(log)
             if os.path.isdir(log):  # noqa: PTH112
                 raise UsageError(f"{log}: a directory", hint=f"name its files, {log}/*.log*")
-        if list(logs).count("-") > 1:
+        if logs.count("-") > 1:
             raise UsageError("standard input can be read once")
         _check_once(logs)
-        self.logs = _in_order(logs, form) if len(logs) > 1 and "-" not in logs else list(logs)
+        self.logs = _in_order(logs, form) if len(logs) > 1 and "-" not in logs else logs
         self.broken: list[str] = []
         """Logs that could not be read to their end, and why."""
-        plain = [os.stat(log) for log in self.logs if log != "-" and Path(log).is_file()]  # noqa: PTH116
-        self.total_bytes = sum(s.st_size for s in plain) if len(plain) == len(self.logs) else None
+        self.has_failed = False
+        """Whether it was the system that could not read one of them: its content may be whole."""
+        sizes = [log.size for log in found if log.size is not None]
+        self.total_bytes = sum(sizes) if len(sizes) == len(found) else None
         """The size of the files as they lie there, packed ones too; None with a pipe among them."""
         self.read_bytes = 0
         """The part of these that was read."""
@@ -127,6 +131,7 @@ class LogFiles:
                         yield LogFrame("B", block)
             except _unpacking_errors() as error:
                 reason = error.strerror if isinstance(error, OSError) else None
+                self.has_failed |= reason is not None
                 self.broken.append(f"{_name(log)}: {reason or error}")
             for one in repeats:
                 one.end()
@@ -144,7 +149,8 @@ class LogFiles:
         return found
 
 
-def _check_readable(log: str) -> None:
+def check_readable(log: str) -> None:
+    """Errors: UsageError for a path that this user cannot read."""
     try:
         os.stat(log)  # noqa: PTH116
     except OSError as error:
@@ -174,16 +180,17 @@ def _check_foreign(log: str) -> None:
 
 def _check_once(logs: Sequence[str]) -> None:
     """No file by two names: its requests would count twice, and all rates with them."""
-    seen: dict[tuple[int, int], str] = {}
+    seen: dict[str | tuple[int, int], str] = {}
     for log in logs:
-        if log == "-" or not Path(log).is_file():
+        if log == "-" or not (is_url(log) or Path(log).is_file()):
             continue
-        one = os.stat(log)  # noqa: PTH116
-        first = seen.get((one.st_dev, one.st_ino))
+        one = None if is_url(log) else os.stat(log)  # noqa: PTH116
+        identity = log if one is None else (one.st_dev, one.st_ino)
+        first = seen.get(identity)
         if first is not None:
             what = "is given twice" if first == log else f"is the file {first} too"
             raise UsageError(f"{log} {what}: its requests count once", hint="name each log once")
-        seen[one.st_dev, one.st_ino] = log
+        seen[identity] = log
 
 
 def _name(log: str) -> str:
@@ -222,6 +229,10 @@ def _opened(
             raise UsageError("standard input is closed")
         given = cast("BufferedReader", sys.stdin.buffer)
         yield _unpacked(given), given
+        return
+    if is_url(log):
+        with open_object(log) as given:
+            yield _unpacked(given), given
         return
     with open(log, "rb", opener=partial(_opener, tell=tell)) as file:
         yield _unpacked(file), file
@@ -305,7 +316,7 @@ def read_logs(
     Errors: UsageError when no line is in the format: then it is another format, or no log;
     MissingToolError when the executable is not built.
     """
-    reading = read_frames(_watched(files, on_progress), plan)
+    reading = read_frames(watched_frames(files, on_progress), plan)
     _refuse_twice(reading.logs, files.logs)
     learnt = learnt_of(reading, broken=files.broken, logs=files.logs)
     if not learnt.tally.counts.requests:
@@ -376,7 +387,8 @@ REASONS = {
 }
 
 
-def _watched(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[LogFrame]:
+def watched_frames(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[LogFrame]:
+    """The frames of logs, with a step of progress now and then."""
     done, told = 0, 0.0
     for frame in files.frames():
         yield frame

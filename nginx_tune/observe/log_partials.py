@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
 from nginx_tune import __version__
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.learning import LearnPlan, Partial
-from nginx_tune.documents.units import plural
 from nginx_tune.errors import UsageError
 from nginx_tune.observe.access_logs import ZSTD, Learnt, LogFrame, learnt_of, read_frames, zstd
+from nginx_tune.observe.object_storage import read_object
 
 _SHORTEST_KEY_BYTES = 16
 _KEY, _FINGERPRINT = b"nginx-tune key", b"nginx-tune print"
@@ -52,7 +55,7 @@ def partial_of(learnt: Learnt, plan: LearnPlan) -> Partial:
 
 def pack_partial(partial: Partial) -> bytes:
     """The bytes of its file: JSON, packed by zstd."""
-    packed: bytes = zstd().compress(msgspec.json.encode(partial, order="deterministic"))
+    packed: bytes = zstd().compress(msgspec.json.encode(partial, order="deterministic"), 1)
     return packed
 
 
@@ -84,66 +87,89 @@ def unpack_partial(data: bytes, source: str) -> Partial:
     return partial
 
 
-def merge_partials(files: Sequence[str]) -> tuple[Learnt, Partial]:
-    """The sum of partial results, as what was learnt and as another partial result.
+class PartialResult(NamedTuple):
+    """A partial result with the names that messages have for it."""
 
-    Errors: UsageError for files that do not add: of another plan, key or version, with a log that
+    name: str
+    """Of its file, or of the one log that it is of; empty for a sum in memory."""
+    partial: Partial
+    owners: Mapping[str, str] = MappingProxyType({})
+    """Names by the digest of their log; of a log that is not in it ``name``."""
+    broken: Sequence[str] = ()
+    """The names behind ``broken_logs``, if not ``name``."""
+
+
+class Merged(NamedTuple):
+    """The sum of partial results."""
+
+    learnt: Learnt
+    result: PartialResult
+
+
+def merge_results(results: Iterable[PartialResult]) -> Merged:
+    """The sum of partial results, one in memory at a time, as what was learnt and as another one.
+
+    Errors: UsageError for those that do not add: of another plan, key or version, with a log that
     was counted already, or broken.
     """
-    first = unpack_partial(_read(files[0]), files[0])
+    remaining = iter(results)
+    first = next(remaining)
+    plan, fingerprint = first.partial.plan, first.partial.key_fingerprint
     owners: dict[str, str] = {}
-    broken = 0
+    broken: list[str] = []
+    broken_logs = 0
 
     def frames() -> Iterator[LogFrame]:
-        nonlocal broken
-        for file in files:
-            partial = unpack_partial(_read(file), file)
-            _check(partial, file, first, files[0], owners)
-            broken += partial.broken_logs
-            places = msgspec.json.encode(partial.places)
-            whole = b'{"tally":%b,"places":%b}' % (bytes(partial.tally), places)
-            yield LogFrame("T", whole)
+        nonlocal broken_logs
+        for result in chain([first], remaining):
+            _check(result, first, owners)
+            if result.partial.broken_logs:
+                broken.extend(result.broken or [result.name])
+                broken_logs += result.partial.broken_logs
+            places = msgspec.json.encode(result.partial.places)
+            yield LogFrame("T", b'{"tally":%b,"places":%b}' % (bytes(result.partial.tally), places))
 
-    plan = first.plan
     reading = read_frames(frames(), msgspec.structs.replace(plan, key="0" * 32))
-    unread = [f"{plural(broken, 'log')} could not be read to the end"] if broken else []
+    unread = [f"{name}: a log in it could not be read to the end" for name in broken]
     learnt = learnt_of(reading, broken=unread)._replace(logs=sorted(owners))
-    return learnt, Partial(
+    partial = Partial(
         version=__version__,
         plan=plan,
-        key_fingerprint=first.key_fingerprint,
+        key_fingerprint=fingerprint,
         logs=learnt.logs,
-        broken_logs=broken,
+        broken_logs=broken_logs,
         tally=learnt.raw_tally,
         places=learnt.places,
     )
+    return Merged(learnt, PartialResult("", partial, owners, broken))
 
 
-def _read(file: str) -> bytes:
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: cannot read: {error.strerror}") from None
+def read_result(file: str) -> PartialResult:
+    """The partial result in a file or an object.
+
+    Errors: UsageError.
+    """
+    return PartialResult(file, unpack_partial(read_object(file), file))
 
 
-def _check(
-    partial: Partial, file: str, first: Partial, first_file: str, owners: dict[str, str]
-) -> None:
-    if partial.key_fingerprint != first.key_fingerprint:
+def _check(result: PartialResult, first: PartialResult, owners: dict[str, str]) -> None:
+    partial, file = result.partial, result.name
+    if partial.key_fingerprint != first.partial.key_fingerprint:
         raise UsageError(
-            f"{file} and {first_file} have hashes of different keys",
+            f"{file} and {first.name} have hashes of different keys",
             hint="learn all logs with one --key-file",
         )
     for name in LearnPlan.__struct_fields__:
-        if getattr(partial.plan, name) != getattr(first.plan, name):
+        if getattr(partial.plan, name) != getattr(first.partial.plan, name):
             raise UsageError(
-                f"{file} and {first_file} were learnt with another {name.replace('_', ' ')}",
+                f"{file} and {first.name} were learnt with another {name.replace('_', ' ')}",
                 hint="learn all logs with the same options and configuration",
             )
     for digest in partial.logs:
+        owner = result.owners.get(digest, file)
         if digest in owners:
             raise UsageError(
-                f"{file} and {owners[digest]} have a log in common: its requests count once",
+                f"{owner} and {owners[digest]} have a log in common: its requests count once",
                 hint="leave one of them out",
             )
-    owners.update(dict.fromkeys(partial.logs, file))
+        owners[digest] = owner

@@ -175,7 +175,7 @@ def test_a_log_that_broke_off_stays_broken(site: Site, run_cli: Any) -> None:
     assert site.learn(log, "--partial", part).returncode == 2
     run = run_cli("merge", part, "-f", "json")
     assert run.returncode == 2
-    assert "1 log could not be read to the end" in run.stderr
+    assert f"{part}: a log in it could not be read to the end" in run.stderr
     assert json.loads(run.stdout)["log"]["requests"] > 500
 
 

@@ -19,6 +19,7 @@ from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, 
 from nginx_tune.documents.progress import SHARE, Glance, Step, part_of
 from nginx_tune.observe.access_logs import LogFiles, read_logs
 from nginx_tune.observe.log_configuration import choose_format
+from nginx_tune.observe.object_storage import find_logs
 from nginx_tune.report.probing import run_step, share_step
 from nginx_tune.report.terminal.live_view import LiveView, left_text
 from nginx_tune.report.terminal.saying import clear_progress, echo_line, progress_printer
@@ -154,7 +155,7 @@ def test_logs_are_read_by_their_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     names = [str(plain), str(packed)]
     form = choose_format(None, None, names)
     told: list[str] = []
-    read_logs(LogFiles(names, form), LearnPlan(format=form), on_progress=told.append)
+    read_logs(LogFiles(find_logs(names), form), LearnPlan(format=form), on_progress=told.append)
     steps = [one for one in told if isinstance(one, Step)]
     done = [step.done for step in steps]
     whole = plain.stat().st_size + packed.stat().st_size
