@@ -118,6 +118,7 @@ lint-python: $(READY_DEV)
 	$(BIN)/mypy
 	$(BIN)/python tools/dead-code
 	$(BIN)/deptry --no-ansi .
+	$(BIN)/proselint check --config tools/proselint.json *.md docs/*.md docs/concepts/*.md share/man/man1/*.1
 
 lint-rust: $(READY_DEV)
 	@if cargo fmt --version >/dev/null 2>&1; then cd probes && cargo fmt --check; \

@@ -158,8 +158,8 @@ class _Asked(NamedTuple):
 @click.option(
     "--starts",
     type=click.Choice(["full", "cold"]),
-    help="What of a lab's data is in memory as a run starts: as much as it holds, as in the long "
-    "run (the default), or nothing, as after a boot.",
+    help="What of a lab's data is in memory as a run starts: as much as it holds, as after days "
+    "of service (the default), or nothing, as after a boot.",
 )
 @click.option(
     "--max-time",

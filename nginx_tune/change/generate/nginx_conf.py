@@ -163,12 +163,7 @@ def emit_decided(
         decisions.kind,
         forced=forced,
         headline=decisions.headline,
-        left_alone=[
-            line
-            for d in decisions.decisions
-            if d.id not in unwritten
-            for line in (_left_alone(d) if _needs_evidence(d) else _unmeasured(d))
-        ],
+        left_alone=_open_questions([d for d in decisions.decisions if d.id not in unwritten]),
         of_host=[
             line
             for part in (host_parts(decisions.decisions, provenance.facts) if provenance else ())
@@ -262,6 +257,23 @@ def _changes_nothing(decision: Decision) -> bool:
 def _needs_evidence(decision: Decision) -> bool:
     """True for a decision without enough evidence, or with proposed settings."""
     return bool(decision.proposed) or decision.verdict == "not_enough_evidence"
+
+
+def _open_questions(decisions: Sequence[Decision]) -> list[str]:
+    """A comment on each decision that needs evidence, with the command that brings it named once.
+
+    The size of a pool is no question of its own before there is a pool.
+    """
+    lines: list[str] = []
+    has_no_pool = any(one.id == "thread-pools" and _needs_evidence(one) for one in decisions)
+    for one in decisions:
+        if one.id == "thread-pool-size" and has_no_pool and not one.proposed:
+            continue
+        found = _left_alone(one) if _needs_evidence(one) else _unmeasured(one)
+        if lines and found and found[-1] == lines[-1]:
+            lines.pop()  # one command answers both
+        lines += found
+    return lines
 
 
 def _left_alone(decision: Decision) -> list[str]:
