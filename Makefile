@@ -5,7 +5,7 @@
 # make docs      the documentation as a site    make build     the wheel, in dist/
 # make advice    docs/copied-advice.md, measured anew as root
 # make sites     docs/sites.md: every command on every ordinary site, an hour at most, as root
-# make pictures  those of the docs, measured    make clean     remove what the others made
+# make pictures  those of the docs               make clean     remove what the others made
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv

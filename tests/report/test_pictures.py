@@ -13,6 +13,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.run import KeptRun
+from nginx_tune.report.page.render import embedded_documents
+from nginx_tune.report.verdict import verdict_sentence
+
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 SAYS = """\
@@ -56,7 +61,12 @@ def test_a_command_is_drawn_as_a_terminal_of_that_width_shows_it(
 
 def test_the_pictures_of_the_pages_are_of_the_command_that_makes_them(pictures: ModuleType) -> None:
     svg = (PICTURES / "terminal.svg").read_text()
-    assert "$ sudo " + " ".join(pictures.COMMAND) in rows(svg)
+    assert "$ " + " ".join(pictures.SHOWN) in rows(svg)
+    (kept,) = embedded_documents(pictures.PAGE.read_text(), source="validate.html")
+    run = decode(KeptRun, kept)
+    shown = " ".join(" ".join(rows(svg)).split())
+    assert run.summary.id[:10] in shown
+    assert verdict_sentence(run.result.verdict) in shown, "of the run that examples/reports has"
     assert (PICTURES / "report.png").stat().st_size <= pictures.MOST_BYTES
     for page, picture in (
         ("README.md", "docs/pictures/terminal.svg"),
