@@ -51,10 +51,10 @@ def test_a_change_is_kept_and_taken_back_later(make_site: Make) -> None:
     assert site.pid == pid
     assert not list(site.tree.rglob(".*"))
     journal, server = roll_back(LiveHost(), site.state, None)
-    assert (journal.id, server) == (applied.id, "reloaded")
+    assert (journal.id, server) == (applied.journal.id, "reloaded")
     assert site.ask() == "old\n"
     assert snapshot(site.tree) == before
-    assert roll_back(LiveHost(), site.state, applied.id)[1] == ""
+    assert roll_back(LiveHost(), site.state, applied.journal.id)[1] == ""
 
 
 ZONE = "limit_req_zone ${} zone=one:1m rate=100r/s;"
@@ -353,7 +353,7 @@ def test_a_change_leaves_few_requests_in_the_access_log_and_all_by_its_name(
     (site.root / "access.log").write_text("")
     applied = site.apply({"conf.d/site.conf": server % "b"})
     assert applied.outcome == "kept"
-    roll_back(LiveHost(), site.state, applied.id)
+    roll_back(LiveHost(), site.state, applied.journal.id)
     lines = (site.root / "access.log").read_text().splitlines()
     assert 0 < len(lines) <= 6, lines
     assert all(line.endswith('"nginx-tune"') for line in lines)

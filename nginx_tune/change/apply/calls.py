@@ -1,6 +1,7 @@
 """Every system call of ``apply`` that changes something, in one place.
 
-``after_call`` is told of each as it returns, so that a test can end the process behind every one.
+``after_call`` gets the name of each call as it returns, so that a test can end the process after
+every one. Every function raises OSError where the call fails.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 _NOREPLACE = 1
 _EXCHANGE = 2
@@ -20,50 +22,73 @@ _GETFLAGS = 0x80086601
 _SETFLAGS = 0x40086602
 """Source: renameat2(2), ioctl_iflags(2); the numbers of 64-bit Linux."""
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _nothing(_name: str) -> None:
-    """Nobody listens."""
+def _ignore(_name: str) -> None:
+    """The default of ``after_call``."""
 
 
-after_call: Callable[[str], None] = _nothing
+after_call: Callable[[str], None] = _ignore
+
+
+def _reported(call: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """A call of ``os`` that reports to ``after_call``."""
+
+    def run(*args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
+        result = call(*args, **keywords)
+        after_call(call.__name__)
+        return result
+
+    return run
+
+
+cut = _reported(os.ftruncate)
+flush = _reported(os.fsync)
+"""To the disk: a file's data and size, a directory's names."""
+own = _reported(os.fchown)
+permit = _reported(os.fchmod)
+set_attribute = _reported(os.setxattr)
+"""Extended attributes: access lists and security labels are some of them."""
+remove_attribute = _reported(os.removexattr)
+send_signal = _reported(signal.pidfd_send_signal)
+"""Signal the process of a pidfd, never another one that has got its number since."""
 
 
 def exchange(directory: int, one: str, other: str) -> None:
     """Swap two names of a directory in one step.
 
-    Errors: OSError; EINVAL where the file system cannot, ENOENT where one is not there.
+    Errors: OSError; EINVAL where the file system cannot do it, ENOENT where a name does not exist.
     """
     _rename(directory, one, other, _EXCHANGE)
 
 
 def rename_new(directory: int, one: str, other: str) -> None:
-    """Rename to a name that is free.
+    """Rename to a free name.
 
-    Errors: OSError; FileExistsError where it is not.
+    Errors: OSError; FileExistsError where the name is taken.
     """
     _rename(directory, one, other, _NOREPLACE)
 
 
 def rename_over(directory: int, one: str, other: str) -> None:
-    """Rename in the place of what bears the other name, in one step.
-
-    Errors: OSError.
-    """
+    """Replace the file of the other name in one step."""
     _rename(directory, one, other, 0)
 
 
 def _rename(directory: int, one: str, other: str, flags: int) -> None:
-    said = _libc.renameat2(directory, os.fsencode(one), directory, os.fsencode(other), flags)
-    if said < 0:
+    status = _libc.renameat2(directory, os.fsencode(one), directory, os.fsencode(other), flags)
+    if status < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), one, None, other)
     after_call("renameat2")
 
 
 def unlink(directory: int, name: str) -> None:
-    """Remove a name; one that is not there is fine."""
+    """Remove a name, if it exists."""
     try:
         os.unlink(name, dir_fd=directory)
     except FileNotFoundError:
@@ -83,9 +108,9 @@ def create(directory: int | None, name: str, mode: int = 0o600) -> int:
 
 
 def make_directory(path: Path, mode: int) -> None:
-    """One that is not there yet, with its name on the disk.
+    """Create a directory and flush its name to the disk.
 
-    Without that a power cut could take the journal away and leave what it is about.
+    Otherwise a power cut could take the journal away and leave the change it describes.
     Errors: OSError; FileExistsError where the name is taken.
     """
     path.mkdir(mode=mode)
@@ -97,55 +122,16 @@ def make_directory(path: Path, mode: int) -> None:
         os.close(descriptor)
 
 
-def cut(descriptor: int, size_bytes: int) -> None:
-    """Make a file end there."""
-    os.ftruncate(descriptor, size_bytes)
-    after_call("ftruncate")
-
-
 def write(descriptor: int, data: bytes) -> None:
-    """All bytes.
-
-    Errors: OSError.
-    """
+    """Write all bytes."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
         after_call("write")
 
 
-def flush(descriptor: int) -> None:
-    """To the disk (a file's data and size, a directory's names)."""
-    os.fsync(descriptor)
-    after_call("fsync")
-
-
-def own(descriptor: int, user: int, group: int) -> None:
-    """Give a file to a user and a group."""
-    os.fchown(descriptor, user, group)
-    after_call("fchown")
-
-
-def permit(descriptor: int, mode: int) -> None:
-    """The permission bits."""
-    os.fchmod(descriptor, mode)
-    after_call("fchmod")
-
-
-def set_attribute(descriptor: int, name: str, value: bytes) -> None:
-    """One extended attribute: access lists and security labels are some of them."""
-    os.setxattr(descriptor, name, value)
-    after_call("setxattr")
-
-
-def remove_attribute(descriptor: int, name: str) -> None:
-    """One extended attribute less."""
-    os.removexattr(descriptor, name)
-    after_call("removexattr")
-
-
 def set_times(descriptor: int, accessed_ns: int, modified_ns: int) -> None:
-    """The times at which it was read and written last."""
+    """Set the times of the last read and the last write."""
     os.utime(descriptor, ns=(accessed_ns, modified_ns))
     after_call("utimensat")
 
@@ -163,12 +149,6 @@ def inode_flags(descriptor: int) -> int:
 
 
 def set_inode_flags(descriptor: int, flags: int) -> None:
-    """Set them."""
+    """Set the flags of chattr(1)."""
     fcntl.ioctl(descriptor, _SETFLAGS, array.array("l", [flags]))
     after_call("ioctl")
-
-
-def send_signal(process: int, number: signal.Signals) -> None:
-    """Signal the process of a pidfd: never another one that has got its number since."""
-    signal.pidfd_send_signal(process, number)
-    after_call("pidfd_send_signal")

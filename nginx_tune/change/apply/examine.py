@@ -1,4 +1,4 @@
-"""Examination of a plan's files before anything is written: may they be changed at all."""
+"""Examination of a plan's files before anything is written, and the reasons to refuse one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ KEEP_IT_APART = (
     "keep it, root's own, in directories that only root may write, such as /etc/nginx, "
     "or give --trust"
 )
-"""Hint about a file, never about its directory: /tmp is everybody's and must stay so."""
+"""Hint for a file, never for its directory: /tmp is for everybody and must stay so."""
 
 
 class Proposed(NamedTuple):
@@ -54,10 +54,10 @@ class Proposed(NamedTuple):
     """Absolute, as the configuration names it."""
     content: bytes
     sha256_before: str | None
-    """Null for a file that is created."""
+    """None for a file that is created."""
     sha256_after: str
     mode: int = 0o644
-    """The mode of a file that is created; its owner is who owns the directory."""
+    """The mode of a file that is created; its owner is the owner of the directory."""
 
 
 class Examined(NamedTuple):
@@ -66,20 +66,20 @@ class Examined(NamedTuple):
     entry: Entry
     content: bytes
     original: bytes
-    """Empty for one that is created."""
+    """Empty for a file that is created."""
     attributes: Attributes
-    """The attributes that the new file is given."""
+    """The attributes of the new file."""
 
 
 class Permissions(NamedTuple):
-    """Risks that the operator has taken upon himself."""
+    """Risks that the operator accepts."""
 
     managed: bool = False
-    """Change files that something else writes too."""
+    """Change files that another program also writes."""
     trusted: bool = False
-    """Change, and have nginx test as root, files that others than root may write."""
+    """Change files that users other than root may write, and have nginx test them as root."""
     loses: bool = False
-    """Listen in fewer places than before."""
+    """Listen at fewer addresses than before."""
 
 
 def examine(
@@ -91,8 +91,8 @@ def examine(
 ) -> list[Examined]:
     """Every file of a plan, links resolved.
 
-    ``reads`` are the SHA-256 of the files of the configuration that the plan read.
-    Errors: RefusedError with the first reason why not.
+    ``reads`` maps the files of the configuration that the plan read to their SHA-256.
+    Errors: RefusedError with the first reason not to change them.
     """
     if not proposed:
         raise RefusedError("the plan changes nothing")
@@ -101,22 +101,23 @@ def examine(
             "already applied: every file holds the new bytes", hint="nginx-tune history"
         )
     tree = posixpath.dirname(os.path.realpath(conf_path))
-    mounts = {mount.mount_point for mount in parse_mountinfo(_mountinfo())}
+    mountinfo = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    mounts = {mount.mount_point for mount in parse_mountinfo(mountinfo)}
     found = [_examine_one(one, tree, mounts, permissions) for one in proposed]
     paths = [one.entry.path for one in found]
     if len(set(paths)) != len(paths):
         raise RefusedError("two names of the plan lead to one file", hint="make it again")
     for path, sha256 in reads.items():
         real = os.path.realpath(path)
-        if real not in paths:
-            _check_read(real, sha256)
+        if real not in paths and ((now := _found(real)) is None or now.sha256 != sha256):
+            raise _changed_since(real)
     if not permissions.trusted:
         check_trust([conf_path, *paths, *map(os.path.realpath, reads)])
     return found
 
 
 def _is_applied(one: Proposed) -> bool:
-    """True if a file that is to be changed is so already."""
+    """True if a file already holds the new bytes."""
     if one.sha256_before == one.sha256_after or not posixpath.isabs(one.path) or "\0" in one.path:
         return False
     try:
@@ -126,20 +127,14 @@ def _is_applied(one: Proposed) -> bool:
     return now is not None and now.sha256 == one.sha256_after
 
 
-def _mountinfo() -> str:
-    return Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-
-
-def _check_read(path: str, sha256: str) -> None:
-    now = _found(path)
-    if now is None or now.sha256 != sha256:
-        raise RefusedError(
-            f"{path}: changed since the plan was made", hint="make the plan again: nginx-tune plan"
-        )
+def _changed_since(path: str) -> RefusedError:
+    return RefusedError(
+        f"{path}: changed since the plan was made", hint="make the plan again: nginx-tune plan"
+    )
 
 
 def check_trust(paths: Iterable[str]) -> None:
-    """As root, nginx loads what these files name: who may write them is root.
+    """Check that root alone may write these files, since root's nginx loads what they name.
 
     Errors: RefusedError.
     """
@@ -148,7 +143,7 @@ def check_trust(paths: Iterable[str]) -> None:
 
 
 def why_not_tried(paths: Iterable[str]) -> str:
-    """The file because of which root tries nothing, since others may write it; empty for none."""
+    """The first file that others may write, and how, so that root tries nothing; empty if none."""
     if not acts_as_root():
         return ""
     for path in dict.fromkeys(paths):
@@ -187,9 +182,7 @@ def _examine_one(one: Proposed, tree: str, mounts: set[str], permissions: Permis
     if found is None:
         raise RefusedError(f"{real}: is not there any more", hint="make the plan again")
     if found.sha256 != one.sha256_before:
-        raise RefusedError(
-            f"{real}: changed since the plan was made", hint="make the plan again: nginx-tune plan"
-        )
+        raise _changed_since(real)
     if found.sha256 == one.sha256_after:
         raise RefusedError(f"{real}: the plan does not change it")
     _check_file(real, found, permissions)
@@ -209,12 +202,12 @@ def _entry(one: Proposed, real: str, beside: str, attributes: Attributes | None)
 
 
 def _check_link(written: str, real: str, tree: str) -> None:
-    """A link inside the tree may be followed, one out of it leads to somebody else's file."""
+    """Refuse a link out of the tree, which leads to a file of another program."""
     if _KUBERNETES in real.split("/"):
         raise RefusedError(
             f"{written}: a volume of Kubernetes", hint="change the ConfigMap it comes from"
         )
-    # Links above the tree (/etc itself) do not count, so compare from there.
+    # Links above the tree (/etc itself) do not count: compare below them.
     lexical = posixpath.join(os.path.realpath(posixpath.dirname(written)),
                              posixpath.basename(written))  # fmt: skip
     was_inside = is_inside(lexical, tree) or is_inside(written, tree)
@@ -269,7 +262,7 @@ def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None
 
 
 def manager_of(content: bytes) -> str:
-    """The program that says that it writes a file too; empty for none."""
+    """The program that also writes a file, by its own comment there; empty if none."""
     head = content[:_HEAD_BYTES]
     comments = b"\n".join(line for line in head.splitlines() if line.lstrip().startswith(b"#"))
     for name, mark in _MANAGERS.items():
@@ -279,7 +272,7 @@ def manager_of(content: bytes) -> str:
 
 
 def _for_new(real: str, mode: int) -> Attributes:
-    """A new file belongs to who owns the directory, as if he had made it."""
+    """The attributes of a new file: it belongs to the owner of its directory."""
     try:
         status = Path(posixpath.dirname(real)).stat()
     except OSError as error:

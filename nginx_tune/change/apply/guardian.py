@@ -1,8 +1,8 @@
 """The process that takes a change back unless it is confirmed: it outlives the session.
 
-Told to end (SIGTERM) it takes the change back first. Its clock is the machine's since its start
-(CLOCK_BOOTTIME), which nobody sets; after a restart of the machine the next start of nginx-tune
-takes an unconfirmed change back.
+On SIGTERM it takes the change back before it ends. Its clock (CLOCK_BOOTTIME) counts from the start
+of the machine and cannot be set. After a restart of the machine, the next start of nginx-tune takes
+an unconfirmed change back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -36,9 +36,9 @@ _SYSTEMD = Path("/run/systemd/system")
 
 
 def hand_over(state: State, journal: Journal, seconds: float) -> str:
-    """Start the process that waits, and go; until when it waits, in UTC.
+    """Start the process that waits for the confirmation; its deadline in UTC.
 
-    Errors: OSError, RefusedError when it does not start.
+    Errors: OSError, RefusedError if it does not start.
     """
     until = boot_seconds() + seconds
     shown = datetime.now(timezone.utc) + timedelta(seconds=seconds)
@@ -49,7 +49,7 @@ def hand_over(state: State, journal: Journal, seconds: float) -> str:
 
 
 def _start(command: list[str], journal: Journal) -> Process:
-    """Start it out of reach of what ends a session: systemd ends a session's whole cgroup."""
+    """Start it outside the session's cgroup, which systemd ends with the session."""
     if _SYSTEMD.is_dir() and os.geteuid() == 0:
         command = ["systemd-run", "--quiet", "--collect", f"--unit=nginx-tune-{journal.id}",
                    "--", *command]  # fmt: skip
@@ -67,7 +67,7 @@ def _start(command: list[str], journal: Journal) -> Process:
         with suppress(OSError, ValueError):
             guardian = process_of(int((journal.directory / _READY).read_text()))
             if guardian is not None:
-                started.returncode = 0  # nobody waits for it: it lives on
+                started.returncode = 0  # it lives on: subprocess must not warn
                 return guardian
         if started.poll():  # systemd-run itself ends well at once
             break
@@ -78,9 +78,9 @@ def _start(command: list[str], journal: Journal) -> Process:
 
 
 def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
-    """Keep a change that waits; one that is kept already is fine.
+    """Keep a change that waits, or has been kept already.
 
-    Errors: RefusedError when it was taken back meanwhile, or did not wait.
+    Errors: RefusedError if it was taken back meanwhile, or did not wait.
     """
     with state.locked(patience_seconds=_PATIENCE_SECONDS):
         journal = state.find(name)
@@ -113,28 +113,28 @@ def guard(
     state: State,
     journal: Journal,
     until_boot_seconds: float,
-    is_told_to_end: Callable[[], bool] = lambda: False,
+    must_end: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Wait, and take the change back at the end of the time, or when who began it has died.
+    """Wait, and take the change back at its deadline, or if the process that began it has died.
 
-    Told to end, as at the shutdown of the machine, it takes the change back at once: nobody else
-    would before the next start of nginx-tune.
+    Before it has to end, as at the shutdown of the machine, it takes the change back at once:
+    otherwise the change would stay until the next start of nginx-tune.
     """
     with journal.held():
         (journal.directory / _READY).write_text(str(os.getpid()))
-        why = _await_end(journal, until_boot_seconds, is_told_to_end)
+        why = _await_end(journal, until_boot_seconds, must_end)
         if not why:
             return
-        with _alone(state):
+        # Without its directory the lock cannot be held by anyone, and files are put back.
+        is_kept = state.path.is_dir()
+        with state.locked(patience_seconds=_PATIENCE_SECONDS) if is_kept else nullcontext():
             story = journal.read()
             if story.phase == "awaiting" or (not story.is_finished and is_abandoned(story)):
                 undo(LiveHost(), journal, why)
 
 
-def _await_end(
-    journal: Journal, until_boot_seconds: float, is_told_to_end: Callable[[], bool]
-) -> str:
-    """The reason to take it back here; empty once somebody else has ended it."""
+def _await_end(journal: Journal, until_boot_seconds: float, must_end: Callable[[], bool]) -> str:
+    """The reason to take the change back; empty once another process has ended it."""
     while True:
         story = journal.read()
         if story.is_finished or story.phase == "stuck":
@@ -142,30 +142,23 @@ def _await_end(
         is_orphan = story.phase != "awaiting" and is_abandoned(story)
         if is_orphan or boot_seconds() >= until_boot_seconds:
             return "it was not confirmed in time"
-        # Before it waits, apply itself is at work on it, and hears of its own end.
-        if story.phase == "awaiting" and is_told_to_end():
+        # Before that phase, apply itself is at work on the change and handles its own signals.
+        if story.phase == "awaiting" and must_end():
             return "it was not confirmed before the process that waits was told to end"
         time.sleep(_POLL_SECONDS)
 
 
-def _alone(state: State) -> AbstractContextManager[None]:
-    """The lock; where its directory is gone nobody else can hold one, and files are put back."""
-    return (
-        state.locked(patience_seconds=_PATIENCE_SECONDS) if state.path.is_dir() else nullcontext()
-    )
-
-
 def main(arguments: list[str]) -> int:
-    """The detached process: state directory, change, deadline."""
+    """The detached process; its arguments are the state directory, the change, the deadline."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
     state = State(Path(arguments[0]))
     journal = Journal(state.journals / arguments[1])
     try:
-        guard(state, journal, float(arguments[2]), lambda: bool(told))
-    except NginxTuneError as error:  # it stands in the journal
+        guard(state, journal, float(arguments[2]), lambda: bool(signals))
+    except NginxTuneError as error:  # the journal has its message
         return int(error.status)
     return 0
 

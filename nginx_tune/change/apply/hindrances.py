@@ -1,25 +1,20 @@
-"""Reasons for a change not to begin, all looked at before any file is changed.
+"""Reasons to refuse a change, all checked before any file is changed.
 
-An earlier change is unfinished, or somebody else may reload nginx meanwhile.
-
-The files on the disk are not those that nginx runs: a reload would bring in all the others. nginx
-does not tell which files it has read. So it goes by the last change of each (``ctime``, which
-nobody can set; a copy that keeps its times, a rename and a link all show there) and of the
-directories that patterns look into. ``apply`` itself moves both without a reload, as it takes a
-change back or removes the old file of one that is kept: so it writes down what nginx has read.
-
-Somebody else could have written what the target's own test would read or load: ``nginx -T`` runs
-the constructors of modules while it reads.
-
-The change has nginx write over a file, or give it to another user. A reload writes its number into
-whatever ``pid`` names, and nginx removes that as it ends. The directories of caches and of
-temporary files are given to the workers' user by every start, every reload, and by root's
-``nginx -t`` alone. Where an include takes either, the next reload reads it as configuration. No
-rollback could undo that. A ``lock_file`` is harmless: with atomic operations nginx never opens it
-(ngx_shmtx_create()).
-
-A cache that the change adds lies in a directory with files of somebody else: nginx's cache loader
-deletes every file there that is no entry of its cache, and no rollback could bring them back.
+- An earlier change is unfinished, or a package manager may reload nginx meanwhile.
+- The files on the disk are not those that nginx runs: a reload would bring in all other edits too.
+  nginx does not report which files it has read, so the last change of each file counts (``ctime``,
+  which cannot be set; a copy that keeps its times, a rename and a link all show there), and of each
+  directory that a pattern matches in. ``apply`` itself changes both without a reload when it takes
+  a change back or removes an old file, so it records what nginx has read.
+- Other users could have written what ``nginx -T`` reads or loads: it runs constructors of modules.
+- The change makes nginx overwrite a file or give it to another user. A reload writes its process
+  number into the file that ``pid`` names, and nginx removes that file as it ends. Every start,
+  every reload and root's ``nginx -t`` give the directories of caches and temporary files to the
+  workers' user. If an include matches either, the next reload reads it as configuration. No
+  rollback could undo that. A ``lock_file`` is harmless: with atomic operations nginx never opens it
+  (ngx_shmtx_create()).
+- A cache that the change adds lies in a directory with other files: nginx's cache loader deletes
+  every file there that is no entry of its cache, and no rollback could bring it back.
 
 Source: ngx_create_pidfile(), ngx_delete_pidfile(), ngx_create_paths(),
         ngx_http_file_cache_manage_file().
@@ -45,7 +40,7 @@ import msgspec
 
 from nginx_tune.change.apply import calls
 from nginx_tune.change.apply.examine import check_trust
-from nginx_tune.change.apply.journal import State
+from nginx_tune.change.apply.journal import State, opened
 from nginx_tune.change.apply.model_journal import RefusedError
 from nginx_tune.change.apply.target import (
     FollowedFiles,
@@ -71,12 +66,12 @@ _PACKAGE_LOCKS = {
     "dpkg": "/var/lib/dpkg/lock-frontend",
     "certbot": "/etc/letsencrypt/.certbot.lock",
 }
-"""Locks of those who may reload nginx amid a change."""
+"""Locks of programs that may reload nginx during a change."""
 _LOCK_SHAPE = "hhqqi4x"
 
 
 def check_unfinished(state: State) -> None:
-    """Errors: RefusedError when an earlier change has not ended."""
+    """Errors: RefusedError if an earlier change has not ended."""
     for journal in unfinished(state):
         story = journal.read()
         if story.phase == "damaged":
@@ -95,9 +90,9 @@ def check_unfinished(state: State) -> None:
 
 
 def check_ended(state: State) -> None:
-    """The same for whoever only looks: what a dead process left is not taken back then.
+    """The same for a dry run, which takes nothing back.
 
-    Errors: UndecidedError where that comes first, RefusedError.
+    Errors: UndecidedError for a change to be taken back first, RefusedError.
     """
     for journal in unfinished(state):
         story = journal.read()
@@ -110,7 +105,7 @@ def check_ended(state: State) -> None:
 
 
 def check_package_managers() -> None:
-    """Refuse while one is at work: its scripts reload nginx, amid a change a mixture of files.
+    """Refuse while one is at work: its scripts may reload nginx while half of the files are new.
 
     Errors: RefusedError.
     """
@@ -132,14 +127,14 @@ def check_package_managers() -> None:
 
 
 def refuse_foreign_code(host: Host, subject: ManagedNginx) -> None:
-    """As root: every file, every directory of includes and every module is root's alone.
+    """Check, as root, that root alone may write all files, directories of includes and modules.
 
-    Errors: RefusedError that names the first that is not.
+    Errors: RefusedError that names the first that others may write.
     """
     reading = read_files(host, subject.conf_path, prefix=subject.prefix)
-    # Source: ngx_load_module; a module may stand in the main context alone.
-    modules = (line.value for line in reading.tree.main.all("load_module") if line.args)
-    check_trust([*reading.places, *(posixpath.join(subject.prefix, one) for one in modules)])
+    # Source: ngx_load_module; it is allowed in the main context only.
+    lines = (line for line in reading.tree.main.all("load_module") if line.args)
+    check_trust([*reading.places, *(posixpath.join(subject.prefix, line.value) for line in lines)])
 
 
 _LOADED = "loaded"
@@ -149,11 +144,11 @@ _MOST_LINKS = 40
 _MOST_NAMED = 3
 _CHANGED = "changed (by chmod or chattr, at least)"
 _SLACK_SECONDS = 0.1
-"""Starts are told in hundredths of a second, and a file's times by the kernel's last tick."""
+"""Start times have hundredths of a second; a file's times have the kernel's last tick."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that nginx has read, and the generation of workers that has read nothing since."""
+    """The files that a generation of workers has read."""
 
     master: Process
     workers: list[Process]
@@ -165,13 +160,14 @@ def check_loaded(
 ) -> frozenset[Process]:
     """Check that a reload now would change nothing.
 
-    The workers to ``remember`` for it, since the next change finds directories that this one
-    changed; none where that is known. Errors: RefusedError that names what was changed since.
+    Shape:  the workers to ``remember``, since the next change finds directories that this one
+            changed; empty if they are recorded already.
+    Errors: RefusedError that names what was changed since.
     """
     serving = generations(host, master).serving
     if _is_known(state, master, serving, reading):
         return frozenset()
-    # The oldest: one that died and came again has read nothing anew.
+    # The oldest worker: one that replaced a dead worker has read nothing.
     loaded = min(map(_started, serving), default=0.0) + _SLACK_SECONDS
     for path in reading.files:
         _check_place(path, loaded, _CHANGED)
@@ -183,33 +179,29 @@ def check_loaded(
 def remember(
     state: State, master: Process, workers: Collection[Process], reading: FollowedFiles
 ) -> None:
-    """Write down that these workers run what was read; if it cannot be, times are gone by."""
-    told = Loaded(
+    """Record that these workers run what was read; if that fails, file times are used."""
+    loaded = Loaded(
         master=master,
-        workers=sorted(workers, key=lambda one: one.pid),
+        workers=sorted(workers, key=lambda worker: worker.pid),
         digest=_digest(reading),
     )
-    with contextlib.suppress(OSError):
-        directory = os.open(state.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with contextlib.suppress(OSError), opened(state.path) as directory:
+        calls.unlink(directory, _UNFINISHED)
+        descriptor = calls.create(directory, _UNFINISHED)
         try:
-            calls.unlink(directory, _UNFINISHED)
-            descriptor = calls.create(directory, _UNFINISHED)
-            try:
-                calls.write(descriptor, msgspec.json.encode(told))
-            finally:
-                os.close(descriptor)
-            # A kill in between must leave the older one, by which a directory is not misjudged.
-            calls.rename_over(directory, _UNFINISHED, _LOADED)
+            calls.write(descriptor, msgspec.json.encode(loaded))
         finally:
-            os.close(directory)
+            os.close(descriptor)
+        # A kill in between must leave the older record, which misjudges no directory.
+        calls.rename_over(directory, _UNFINISHED, _LOADED)
 
 
 def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
-    """Check that nginx goes on listening wherever its master does, whatever the old files said.
+    """Check that nginx would keep every socket of its master, whatever the old files contain.
 
     Errors: RefusedError that names the addresses that are lost.
     """
-    if not after.tree.complete:  # a line that is not read here may hold them
+    if not after.tree.complete:  # a file that could not be read may have them
         return
     lost = unheard(places_of(host, master, []), after.tree)
     if lost:
@@ -221,30 +213,30 @@ def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
 
 
 def refuse_taken_ports(master: Process, before: FollowedFiles, after: FollowedFiles) -> list[str]:
-    """Check that no other program holds a port that is new; returns what could not be seen.
+    """Check that no other program holds a new port; notes on what could not be checked.
 
-    ``nginx -t`` is content with that, and the reload tries for seconds before it fails.
-    Errors: RefusedError that names the line and who holds the port.
+    ``nginx -t`` accepts such a port, and the reload tries for seconds before it fails.
+    Errors: RefusedError that names the line and the holder of the port.
     """
-    looked = taken_here(before.tree, after.tree, [master.pid])
-    for one in looked.refusals:
-        raise RefusedError(f"{one.place()}{one.text}", hint=one.remedy)
-    return looked.notes
+    taken = taken_here(before.tree, after.tree, [master.pid])
+    for refusal in taken.refusals:
+        raise RefusedError(f"{refusal.place()}{refusal.text}", hint=refusal.remedy)
+    return taken.notes
 
 
 def _is_known(
     state: State, master: Process, serving: frozenset[Process], reading: FollowedFiles
 ) -> bool:
-    """True if what these workers run was written down, and is what lies there, byte for byte."""
+    """True if the record of these workers equals the files on the disk, byte for byte."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(state.path / _LOADED, flags), "rb") as file:
-            told = msgspec.json.decode(file.read(_MOST_BYTES), type=Loaded)
+            loaded = msgspec.json.decode(file.read(_MOST_BYTES), type=Loaded)
     except (OSError, msgspec.MsgspecError):
         return False
-    # A reload leaves no worker of before among those that serve.
-    is_same = told.master == master and not serving.isdisjoint(told.workers)
-    return is_same and told.digest == _digest(reading)
+    # After a reload, no earlier worker serves.
+    is_same = loaded.master == master and not serving.isdisjoint(loaded.workers)
+    return is_same and loaded.digest == _digest(reading)
 
 
 def _digest(reading: FollowedFiles) -> str:
@@ -271,7 +263,7 @@ def _check_place(path: str, loaded: float, what: str) -> None:
 
 
 def _steps(path: str) -> Iterator[Path]:
-    """Every link on the way to a place, and at last the place itself.
+    """Every link on the way to a place, then the place itself.
 
     Source: path_resolution(7).
     """
@@ -296,18 +288,18 @@ def _steps(path: str) -> Iterator[Path]:
 
 
 def _there(path: str) -> str:
-    """A directory, or what is left of the way to it: one that was there may have been removed."""
+    """A directory, or the nearest one above it that exists: it may have been removed since."""
     while path not in ("", "/") and not Path(path).is_dir():
         path = posixpath.dirname(path)
     return path or "/"
 
 
 def _started(process: Process) -> float:
-    """The start of a process, by the wall clock that files have their times from.
+    """The start of a process by the wall clock, as in times of files.
 
     Source: proc_pid_stat(5), the 22nd field, counts from the start of the machine.
     """
-    # Interrupted between the two clocks it would come out too early.
+    # An interruption between the two clocks makes the difference too small.
     booted = max(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) for _ in range(5))
     return booted + process.start_ticks / os.sysconf("SC_CLK_TCK")
 
@@ -321,33 +313,33 @@ _MOST_PID_BYTES = 64
 
 
 class _Place(NamedTuple):
-    """A file or directory that nginx makes, or takes for its own."""
+    """A file or directory that nginx creates or gives to its user."""
 
     path: str
-    said: str
-    """The line that says so, for people."""
+    line: str
+    """File, line number and text of the directive."""
 
 
 def refuse_taken_places(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> None:
-    """Look at what nginx would make by the new configuration, and not by the old one.
+    """Check the files and directories that nginx would create by the new configuration alone.
 
-    Errors: RefusedError that names the line and what it would do.
+    Errors: RefusedError that names the line and its effect.
     """
     _check_pid_file(before, after, subject)
-    known = {one.path for one in _places(before, subject)}
+    known = {place.path for place in _places(before, subject)}
     for place in _places(after, subject):
         if place.path not in known:
-            _refuse_included(place.path, place.said, after)
-    if os.geteuid() == 0:  # nobody else can give files away
+            _refuse_included(place.path, place.line, after)
+    if os.geteuid() == 0:  # others cannot give files away
         _check_owners(before, after, subject)
 
 
-def _refuse_included(path: str, said: str, after: ConfTree) -> None:
-    """Errors: RefusedError for what nginx makes where it looks for its configuration."""
+def _refuse_included(path: str, line: str, after: ConfTree) -> None:
+    """Errors: RefusedError for a path that an include would match."""
     for name in after.asked:
         if is_asked(path, name):
             raise RefusedError(
-                f"{said}: the configuration includes {name}, so the next reload would read what "
+                f"{line}: the configuration includes {name}, so the next reload would read what "
                 "nginx makes there, and fail",
                 hint="name a place that nothing includes",
             )
@@ -358,26 +350,26 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
     if new == old:
         return
     lines = after.main.all("pid")
-    said = f"{lines[-1].file}:{lines[-1].line}: pid {lines[-1].value}" if lines else f"pid {new}"
+    line = f"{lines[-1].file}:{lines[-1].line}: pid {lines[-1].value}" if lines else f"pid {new}"
     if os.path.realpath(new) == os.path.realpath(old):
         raise RefusedError(
-            f"{said}: is the same file as {old}: at a reload nginx writes the new one and removes "
+            f"{line}: is the same file as {old}: at a reload nginx writes the new one and removes "
             "the old one, so none is left",
             hint="leave pid as it is until nginx is started anew",
         )
-    _refuse_included(new, said, after)
+    _refuse_included(new, line, after)
     if not _is_free(new, subject):
         raise RefusedError(
-            f"{said}: nginx would write its number over that file, and remove it as it ends",
+            f"{line}: nginx would write its number over that file, and remove it as it ends",
             hint="name a file that is not there yet",
         )
 
 
 def _is_free(path: str, subject: ManagedNginx) -> bool:
-    """True if nothing is lost: no file, or one of ours that is empty or names no living process.
+    """True if nothing is lost: no file, or our own that is empty or names no living process.
 
-    ``nginx -t`` leaves an empty one where there was none. A link is written through, and removed
-    itself; by another name of the file (a hard link) somebody else reads it.
+    ``nginx -t`` leaves an empty file where none existed. nginx would write through a link and
+    remove the link. A file with a second name (a hard link) may have other readers.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -404,17 +396,17 @@ def _is_free(path: str, subject: ManagedNginx) -> bool:
 
 def _check_owners(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> None:
     user, name = _user(after, subject)
-    if user is None:  # nginx -t says so
+    if user is None:  # nginx -t rejects it
         return
     was, _ = _user(before, subject)
-    known = {one.path for one in _places(before, subject)}
+    known = {place.path for place in _places(before, subject)}
     for place in _places(after, subject):
         if place.path in known and user == was:
             continue
         try:
             status = Path(place.path).stat()
         except OSError:
-            continue  # nginx makes it, or says that it cannot
+            continue  # nginx creates it, or rejects it
         if status.st_uid == user and status.st_mode & stat.S_IRWXU == stat.S_IRWXU:
             continue
         if place.path in known:
@@ -424,16 +416,16 @@ def _check_owners(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> N
                 hint="change user by hand, with a restart",
             )
         raise RefusedError(
-            f"{place.said}: nginx would make {name} the owner of what is there, with every right, "
+            f"{place.line}: nginx would make {name} the owner of what is there, with every right, "
             "and no rollback gives it back",
             hint=f"name a directory that is not there yet, or one that is {name}'s already (u+rwx)",
         )
 
 
 def _user(tree: ConfTree, subject: ManagedNginx) -> tuple[int | None, str]:
-    """Number and name of the workers' user.
+    """Number and name of the workers' user; None for a number that is not known.
 
-    Source: ngx_core_module_init_conf(): the build's ``--user``, which is nobody by default.
+    Source: ngx_core_module_init_conf(): the build's ``--user``, by default ``nobody``.
     """
     command = subject.test_command
     given = _GIVEN_USER.search(command[-1]) if "-g" in command else None
@@ -450,9 +442,9 @@ def _places(tree: ConfTree, subject: ManagedNginx) -> Iterator[_Place]:
     """The directories of all caches and for all temporary files, links resolved."""
     for line in tree.main.walk():
         if line.name in _NAMES and line.args and (path := tree.full_path(line.value)) is not None:
-            said = f"{line.file}:{line.line}: {line.name} {line.value}"
-            yield _Place(os.path.realpath(path), said)
-    blocks = [one.block for one in http_blocks(tree) if one.block is not None]
+            text = f"{line.file}:{line.line}: {line.name} {line.value}"
+            yield _Place(os.path.realpath(path), text)
+    blocks = [line.block for line in http_blocks(tree) if line.block is not None]
     for name in _TEMPORARY if blocks else ():
         if not any(block.all(f"{name}_temp_path") for block in blocks):
             option = f"--http-{name.replace('_', '-')}-temp-path="
@@ -463,12 +455,11 @@ def _places(tree: ConfTree, subject: ManagedNginx) -> Iterator[_Place]:
 
 
 _ENTRY = re.compile(r"[0-9a-f]{32}(?:\.[0-9]{10})?")
-"""MD5 of the key, and such a file while it is written (ngx_http_file_cache_name, ngx_create_temp_
-file)."""
+"""A finished or unfinished entry: ngx_http_file_cache_name(), ngx_create_temp_file()."""
 
 
 def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
-    """Look into the directory of every cache that is there after the change and not before.
+    """Check the directory of every cache that the change adds.
 
     Errors: RefusedError that names the line and the first file that nginx would delete.
     """
@@ -483,11 +474,10 @@ def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
 
 
 def foreign_file(directory: str) -> str:
-    """The first file below that has no name of a cache's file; empty for none.
+    """The first file below a directory that is not named like a cache entry; empty if none.
 
-    Directories are harmless by themselves: the loader goes through them and leaves them. It
-    follows links, so one is a foreign file whatever it leads to. What cannot be read is foreign.
-    Source: ngx_walk_tree().
+    The loader leaves directories alone. It follows links, so every link counts as a foreign file,
+    and so does a directory that cannot be read. Source: ngx_walk_tree().
     """
     left = [directory]
     while left:
@@ -509,7 +499,7 @@ def foreign_file(directory: str) -> str:
 def _caches(tree: ConfTree) -> dict[str, Directive]:
     """The directories of all caches, links resolved, with their lines."""
     return {
-        os.path.realpath(path): one.place
-        for one in caches(tree)
-        if (path := tree.full_path(one.directory)) is not None
+        os.path.realpath(path): cache.place
+        for cache in caches(tree)
+        if (path := tree.full_path(cache.directory)) is not None
     }

@@ -33,9 +33,9 @@ _STATES: dict[JournalPhase, ChangeState] = {
 
 
 def read_history(state: State) -> History:
-    """Every change of which something was begun, the newest first.
+    """Every change that was begun, the newest first.
 
-    Errors: RefusedError when others could have written the journals.
+    Errors: RefusedError if other users could have written the journals.
     """
     state.check()
     found = [describe_change(journal) for journal in reversed(state.all())]
@@ -43,7 +43,7 @@ def read_history(state: State) -> History:
 
 
 def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord | None:
-    """One change; null when nothing of it was begun."""
+    """One change; None if it was never begun."""
     story = journal.read()
     begin = story.begin
     if story.phase == "damaged":
@@ -56,6 +56,7 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
     if state == "awaiting" and (late := _why_late(story)):
         state, reason = "unfinished", late
     waits = story.deadline if state == "awaiting" else None
+    last = story.records[-1]
     return ChangeRecord(
         id=journal.id,
         state=state,
@@ -63,8 +64,8 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
         conf_path=begin.target.conf_path,
         files=_files(begin.entries),
         reason=reason,
-        server=_server(story),
-        stuck_paths=_stuck(story),
+        server=last.server if isinstance(last, Undone) else "",
+        stuck_paths=last.paths if isinstance(last, Stuck) else [],
         confirm_until="" if waits is None else waits.until,
         new_workers=None if answered is None else len(answered.workers),
         workers_seen=None if answered is None else answered.seen,
@@ -75,7 +76,7 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
 
 
 def describe_ahead(ahead: Ahead) -> ChangeRecord:
-    """A change that was only looked at."""
+    """A change that was checked and not made."""
     return ChangeRecord(
         id="",
         state="dry_run",
@@ -99,7 +100,7 @@ def _files(entries: Sequence[Entry]) -> list[ChangedFile]:
 
 
 def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
-    """A change told by its name, and by its first record where that is whole."""
+    """A change known by its id, and by its first record if that is intact."""
     begun = datetime.strptime(journal.id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     return ChangeRecord(
         id=journal.id,
@@ -113,7 +114,7 @@ def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
 
 
 def _why_late(story: Story) -> str:
-    """The delay of a change that waited: its time is over, and nobody is there to take it back."""
+    """The reason why an unconfirmed change is overdue: the process that waited has died."""
     waits, begin = story.deadline, story.begin
     if waits is None or begin is None or not is_abandoned(story):
         return ""
@@ -133,13 +134,3 @@ def _next_step(journal: Journal, story: Story, state: ChangeState) -> str:
     if is_abandoned(story):
         return f"its process has died; take it back: {journal.recovery}"
     return f"process {story.owner.pid if story.owner else '?'} is at work on it"
-
-
-def _server(story: Story) -> str:
-    last = story.records[-1]
-    return last.server if isinstance(last, Undone) else ""
-
-
-def _stuck(story: Story) -> list[str]:
-    last = story.records[-1]
-    return last.paths if isinstance(last, Stuck) else []

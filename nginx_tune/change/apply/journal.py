@@ -1,7 +1,7 @@
-"""The state directory: one change at a time, and what is needed to take each one back.
+"""The state directory: a lock, and for every change what is needed to take it back.
 
-``lock`` is held while files are changed. A change has a directory of its own with its journal and
-the bytes of every file that it replaces, all on the disk before the first file is touched.
+``lock`` is held while files are changed. Every change has a directory with its journal and the
+bytes of every file that it replaces, all on the disk before the first file is changed.
 """
 
 from __future__ import annotations
@@ -46,19 +46,18 @@ _MOST_BYTES = 64 << 20
 
 
 def boot_id() -> str:
-    """The identity of this start of the machine."""
+    """The id of this start of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def boot_seconds() -> float:
-    """Since the machine started, asleep or not: nobody sets this clock."""
+    """Seconds since the machine started, suspended or not; this clock cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def this_process() -> Process:
-    """This one."""
-    found = process_of(os.getpid())
-    return found or Process(pid=os.getpid(), start_ticks=0)
+    """The process that runs this."""
+    return process_of(os.getpid()) or Process(pid=os.getpid(), start_ticks=0)
 
 
 class Journal:
@@ -71,12 +70,12 @@ class Journal:
         self._known: Story | None = None
 
     def command(self, verb: str, *options: str) -> str:
-        """The command about this change: with its state directory, where that is not the usual."""
+        """A command on this change, with its state directory if that is not the default."""
         return self._typed(verb, self.id, *options)
 
     @property
     def recovery(self) -> str:
-        """The command that has every unfinished change taken back."""
+        """The command that takes every unfinished change back."""
         return self._typed("rollback", "--recover")
 
     def _typed(self, *words: str) -> str:
@@ -93,9 +92,9 @@ class Journal:
         return f"{self.command('rollback')}, or to end it with the files as they are: {leave}"
 
     def read(self) -> Story:
-        """The story of it; a change of which nothing was written is empty.
+        """Its records; empty if nothing was written.
 
-        Whoever holds it also knows what stood there before it was removed or emptied.
+        A journal that is held still has its last known records after it was removed or emptied.
         """
         try:
             descriptor = self._open(_JOURNAL)
@@ -115,22 +114,22 @@ class Journal:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Inside, its file is held open: it can be read and ended though its name is gone.
+        """Hold its file open, so that it can be read and ended even if its name is gone.
 
-        A state directory that is removed, renamed or unmounted amid a change would otherwise make
-        that change one of which nothing was begun, and leave its new files in force.
+        Otherwise a state directory that is removed, renamed or unmounted during a change would make
+        the change look as if it had never begun, and leave its new files in force.
         """
         self._held = os.open(self.directory / _JOURNAL, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             self.read()
             yield
         finally:
-            self.read()  # what it came to, for whoever tells of it
+            self.read()  # keep its end for the report
             os.close(self._held)
             self._held = None
 
     def _open(self, name: str) -> int:
-        """A file of the change, which nobody else can have written.
+        """A file of the change; refused if other users could have written it.
 
         Errors: FileNotFoundError, RefusedError.
         """
@@ -151,11 +150,11 @@ class Journal:
         return descriptor
 
     def append(self, record: AnyRecord) -> None:
-        """Write one record to the disk; what was not written whole before is cut off.
+        """Write one record to the disk, after the last complete one.
 
-        What leads on must be found by the next process, so it fails where the name is gone; what
-        tells of the way back is then written to the file that is held.
-        Errors: OSError; EIO where what stood there is gone.
+        A record of a step forward must be found by the next process, so it fails if the name is
+        gone. A record of a rollback is then written to the file that is held.
+        Errors: OSError; EIO if the journal was emptied.
         """
         descriptor = self._open_to_append(record)
         try:
@@ -180,11 +179,11 @@ class Journal:
             return os.dup(self._held)
 
     def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
-        """Store what is needed to take it back, then the first record: the journal begins whole.
+        """Store the original files, then the first record: the journal begins complete.
 
-        Errors: OSError, RefusedError; nothing of the tree has been touched.
+        Errors: OSError, RefusedError; no file of nginx has been changed.
         """
-        encode_record(record)  # before anything is stored: what it cannot name is refused
+        encode_record(record)  # refuse a path that it cannot name before anything is stored
         with opened(self.directory) as directory:
             for number, entry in enumerate(record.entries):
                 if entry.kind == "edit":
@@ -196,7 +195,7 @@ class Journal:
             calls.flush(parent)
 
     def check_whole(self) -> None:
-        """Errors: StuckError where what was written whole once is so no more."""
+        """Errors: StuckError for a damaged journal."""
         if self.read().phase == "damaged":
             raise StuckError(
                 f"{self.directory / _JOURNAL}: damaged: what became of change {self.id}, and what "
@@ -206,7 +205,7 @@ class Journal:
 
     @property
     def way_out_of_damage(self) -> str:
-        """The way out when the journal is damaged."""
+        """The advice for a damaged journal."""
         return (
             f"restore it from a copy, or compare nginx's files with those that were replaced "
             f"({self.directory}/original-*), then remove {self.directory}"
@@ -215,7 +214,7 @@ class Journal:
     def original(self, entry: Entry) -> bytes:
         """The bytes of a file before the change.
 
-        Errors: StuckError when they are not as they were stored.
+        Errors: StuckError if the stored bytes are damaged.
         """
         begin = self.read().begin
         entries = [] if begin is None else begin.entries
@@ -235,14 +234,14 @@ class State:
         self.journals = path / "changes"
 
     def prepare(self) -> None:
-        """Make it, for its owner alone.
+        """Create it, for its owner alone.
 
-        Errors: RefusedError when it cannot be made, or others could change it.
+        Errors: RefusedError if it cannot be created, or others could change it.
         """
         if self.path.exists():
             self.check()
         try:
-            # One that is there keeps its mode: it may be a directory of something else.
+            # An existing directory keeps its mode: it may have other uses.
             make_missing(self.path)
             make_missing(self.journals)
         except OSError as error:
@@ -250,7 +249,7 @@ class State:
         self.check()
 
     def check(self) -> None:
-        """Errors: RefusedError when others could change what is kept here."""
+        """Errors: RefusedError if others could change its contents."""
         with contextlib.suppress(OSError):
             is_roots = self.path.stat().st_uid == 0 and os.geteuid() != 0
             if is_roots and not os.access(
@@ -274,16 +273,16 @@ class State:
 
     @contextlib.contextmanager
     def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
-        """Alone at work on this host's files.
+        """Hold the lock on this host's files.
 
-        Errors: RefusedError that names who holds it, or when others could change what is kept,
-                or nothing can be kept; UsageError where no change was ever made.
+        Errors: RefusedError that names the holder, or if others could change the directory, or
+                it cannot be written; UsageError if no change was ever made.
         """
         self.check()
         descriptor = self._open_lock()
         try:
             self._wait(descriptor, time.monotonic() + patience_seconds)
-            # Who holds it is only told: a full disk must not keep a change from being taken back.
+            # The number is for messages only: a full disk must not prevent a rollback.
             with contextlib.suppress(OSError):
                 calls.cut(descriptor, 0)
                 calls.write(descriptor, str(os.getpid()).encode())
@@ -293,9 +292,9 @@ class State:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Inside, nobody changes this host's files; nothing is written for it, nor made.
+        """Keep other changes away without writing anything.
 
-        Errors: RefusedError that names who is at work, or when others could change what is kept.
+        Errors: RefusedError that names the holder, or if others could change the directory.
         """
         self.check()
         try:
@@ -318,7 +317,7 @@ class State:
         except FileNotFoundError:
             raise UsageError(f"{self.path}: no change was made here") from None
         except OSError as error:
-            if error.errno == errno.EROFS:  # files can be put back though nothing is written here
+            if error.errno == errno.EROFS:  # files can still be put back
                 with contextlib.suppress(OSError):
                     return os.open(path, os.O_RDONLY | flags)
             raise RefusedError(f"{path}: {error.strerror}") from None
@@ -347,13 +346,13 @@ class State:
         return [Journal(self.journals / name) for name in names if _ID.fullmatch(name)]
 
     def find(self, name: str | None) -> Journal:
-        """A change by its id or the beginning of it; without one the last that was begun.
+        """A change by its id or a prefix of it; by default the last that was begun.
 
-        Errors: UsageError when there is none, or several; StuckError when its journal is damaged.
+        Errors: UsageError for none or several, StuckError if its journal is damaged.
         """
-        found = [one for one in self.all() if one.read().phase != "empty"]
+        found = [journal for journal in self.all() if journal.read().phase != "empty"]
         if name is not None:
-            found = [one for one in found if one.id.startswith(name)]
+            found = [journal for journal in found if journal.id.startswith(name)]
             if len(found) > 1:
                 raise UsageError(f"{name}: {len(found)} changes begin so", hint="give more of it")
         if not found:
@@ -365,12 +364,13 @@ class State:
         return found[-1]
 
     def new(self) -> Journal:
-        """A directory for a change, whose name comes after those of all earlier ones.
+        """A directory for a change; its name sorts after those of all earlier ones.
 
-        The caller holds the lock. Errors: RefusedError when it cannot be made.
+        The caller holds the lock. Errors: RefusedError if it cannot be created.
         """
         earlier = self.all()
-        directory = self.journals / next_id(_now(), earlier[-1].id if earlier else "")
+        now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        directory = self.journals / next_id(now, earlier[-1].id if earlier else "")
         try:
             calls.make_directory(directory, 0o700)
         except OSError as error:
@@ -382,14 +382,10 @@ def _story_of(descriptor: int) -> Story:
     return read_story(os.pread(descriptor, _MOST_BYTES, 0))
 
 
-def _now() -> str:
-    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-
-
 def next_id(now: str, last: str) -> str:
-    """An id that sorts behind the last, in the same second and where the clock was set back too.
+    """An id that sorts after the last, even in the same second or after the clock was set back.
 
-    What is taken back without a name is the last change, so that their order must hold.
+    Rollback takes back the last change by default, so the order must hold.
     """
     time, _, number = last.partition("-")
     if now > time:
@@ -398,7 +394,7 @@ def next_id(now: str, last: str) -> str:
 
 
 def fault(status: os.stat_result) -> str:
-    """The way in which somebody else could have changed what is kept; empty for none."""
+    """The way in which another user could have changed a file; empty if none could."""
     is_foreign = status.st_uid != os.geteuid()
     if is_foreign or stat.S_ISLNK(status.st_mode):
         return "another user's" if is_foreign else "a link"
@@ -406,14 +402,14 @@ def fault(status: os.stat_result) -> str:
 
 
 def make_missing(path: Path, mode: int = 0o700) -> None:
-    """A directory and those above it, where they are not there yet.
+    """Create a directory and those above it, if they are missing.
 
     Errors: OSError.
     """
     if path.is_dir():
         return
     make_missing(path.parent, 0o777)
-    with contextlib.suppress(FileExistsError):  # somebody else was quicker
+    with contextlib.suppress(FileExistsError):  # another process was faster
         calls.make_directory(path, mode)
 
 
@@ -428,7 +424,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def store(directory: int, name: str, content: bytes) -> None:
-    """A new file, whole and on the disk; its name comes there with its directory.
+    """Write a new file to the disk; its name gets there with a flush of its directory.
 
     Errors: OSError.
     """

@@ -1,4 +1,4 @@
-"""Records of a change's journal, the story that they amount to, and endings of a change; pure."""
+"""Records of a change's journal, the state that they describe, and errors of a change; pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a file is besides its bytes."""
+    """Attributes of a file that its replacement must have too."""
 
     mode: int
     user: int
@@ -29,9 +29,9 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     accessed_ns: int
     modified_ns: int
     extended: dict[str, bytes] = {}
-    """Extended attributes by name: access lists, security labels, capabilities, the user's."""
+    """Extended attributes by name: access lists, security labels, capabilities, user attributes."""
     inode_flags: int = 0
-    """Those of chattr(1) that can be set on a new file."""
+    """The flags of chattr(1) that can be set on a new file."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,13 +42,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     sha256_before: str | None
     sha256_after: str
     beside: str
-    """The hidden name in the same directory: the new file comes from it, the old one goes to it."""
+    """A hidden name in the same directory, which the new file and the old file exchange."""
     attributes: Attributes | None = None
-    """The attributes of the file before; null for one that is created."""
+    """The attributes before the change; None for a file that is created."""
 
 
 class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A small file that a failed reload may take away, such as the pid file."""
+    """A small file that a failed reload may remove, such as the pid file."""
 
     path: str
     content: bytes
@@ -58,28 +58,28 @@ class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetNginx(msgspec.Struct, frozen=True, kw_only=True):
-    """The nginx that the change is for, as it was before: a rollback parses no configuration."""
+    """The nginx of the change, as it was before: a rollback parses no configuration."""
 
     conf_path: str
     master: Process | None = None
     workers: list[Process] = []
     reload_command: list[str] = []
-    """Instead of the signal."""
+    """The command to run instead of the signal."""
     error_logs: list[str] = []
     pid_file: LeftFile | None = None
     sockets: list[str] = []
-    """Socket files that it listened at."""
+    """Its listening Unix sockets."""
     addresses: list[Address] = []
     silent: list[AcceptingSocket] = []
     """Listeners that did not answer."""
 
 
 class Begin(Record, frozen=True, kw_only=True):
-    """Nothing has been changed yet; what is needed to take it back is on the disk."""
+    """The start: nothing is changed yet, and all that a rollback needs is on the disk."""
 
     id: str
     at: str
-    """UTC, for people: nothing is decided by it."""
+    """UTC, for display only."""
     boot_id: str
     owner: Process
     target: TargetNginx
@@ -87,26 +87,26 @@ class Begin(Record, frozen=True, kw_only=True):
 
 
 class Swapping(Record, frozen=True, kw_only=True):
-    """The files are being exchanged: each is the old one or the new one."""
+    """The exchange of the files: each is the old one or the new one."""
 
 
 class Tested(Record, frozen=True, kw_only=True):
-    """The target's own test accepts the new files."""
+    """The new files, accepted by the target's own test."""
 
     error_logs: list[str] = []
-    """Those that the new configuration names."""
+    """The error logs of the new configuration."""
     new_sockets: list[str] = []
-    """Socket files that only the new configuration names."""
+    """Unix sockets of the new configuration alone."""
     new_pid_path: str | None = None
-    """The new path, where it is another."""
+    """The path of the pid file, if it changes."""
 
 
 class Reloading(Record, frozen=True, kw_only=True):
-    """nginx is about to be told."""
+    """The moment before nginx is told to reload."""
 
 
 class Answered(Record, frozen=True, kw_only=True):
-    """A new generation was seen to answer."""
+    """A new worker generation that was seen to answer."""
 
     workers: list[int]
     seen: int
@@ -114,30 +114,30 @@ class Answered(Record, frozen=True, kw_only=True):
 
 
 class Awaiting(Record, frozen=True, kw_only=True):
-    """It is undone unless it is confirmed."""
+    """The wait for a confirmation; without one the change is undone."""
 
     guardian: Process
     until: str
-    """UTC, for people."""
+    """UTC, for display only."""
     until_boot_seconds: float
-    """By the clock that no one sets (CLOCK_BOOTTIME)."""
+    """By CLOCK_BOOTTIME, which cannot be set."""
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """The new files stay."""
+    """The end: the new files stay."""
 
     confirmed: bool = False
 
 
 class Undoing(Record, frozen=True, kw_only=True):
-    """From here on it is taken back, whoever does it."""
+    """The start of the rollback, which any process may finish."""
 
     reason: str
     owner: Process
 
 
 class Undone(Record, frozen=True, kw_only=True):
-    """Every file is the old one, and the server, if it runs, was seen to serve it."""
+    """The end: every file is the old one, and the server, if it runs, was seen to serve it."""
 
     reason: str
     server: str
@@ -145,14 +145,14 @@ class Undone(Record, frozen=True, kw_only=True):
 
 
 class Stuck(Record, frozen=True, kw_only=True):
-    """It could neither be kept nor taken back."""
+    """A change that could neither be kept nor taken back."""
 
     reason: str
     paths: list[str] = []
 
 
 class Left(Record, frozen=True, kw_only=True):
-    """The operator has the files as they are; this change is over."""
+    """The end of a stuck change, by the operator: the files stay as they are."""
 
 
 AnyRecord = (
@@ -186,61 +186,55 @@ FINISHED: frozenset[JournalPhase] = frozenset({"kept", "undone", "left", "empty"
 def encode_record(record: AnyRecord) -> bytes:
     """The line of a record.
 
-    A reason quotes what nginx and the system say, names and bytes that are no UTF-8 among it:
-    those stand as escapes, for nothing may keep a change from being taken back. A path must be
-    found again by its name. Errors: RefusedError for one that is no UTF-8, as JSON is.
+    A reason quotes messages of nginx and the system, which may not be UTF-8. Such bytes are
+    escaped, since nothing may prevent a rollback. Paths are not escaped: they must be found again.
+    Errors: RefusedError for a path that is not UTF-8.
     """
-    try:
-        text = _ENCODER.encode(record)
-    except UnicodeEncodeError:
-        text = _encode_escaped(record)
-    return b"%08x %s\n" % (zlib.crc32(text), text)
-
-
-def _encode_escaped(record: AnyRecord) -> bytes:
     if isinstance(record, Undoing | Undone | Stuck):
         record = msgspec.structs.replace(record, reason=as_utf8(record.reason))
     try:
-        return _ENCODER.encode(record)
+        text = _ENCODER.encode(record)
     except UnicodeEncodeError as error:
         raise RefusedError(
             f"{as_utf8(error.object)}: no UTF-8, so the journal of a change cannot name it",
             hint="rename it, or change the files by hand",
         ) from None
+    return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 class Story(NamedTuple):
-    """The story that the records of one journal amount to."""
+    """The records of one journal and the phase that they lead to."""
 
     begin: Begin | None
     phase: JournalPhase
     records: list[AnyRecord]
     whole_bytes: int
-    """Length of what was read; what follows was not written whole."""
+    """Length of the complete records; the rest was not written completely."""
 
     @property
     def is_finished(self) -> bool:
-        """True if nothing is left to be done."""
+        """True if the change has ended."""
         return self.phase in FINISHED
 
     @property
-    def was_told(self) -> bool:
-        """True if nginx may have read the new files by our doing."""
+    def may_be_loaded(self) -> bool:
+        """True if nginx may have read the new files by our reload."""
         return any(isinstance(record, Reloading) for record in self.records)
 
     @property
     def tested(self) -> Tested:
-        """The target's words on the new files."""
-        return next((one for one in self.records if isinstance(one, Tested)), Tested())
+        """The result of the target's test of the new files."""
+        return next((record for record in self.records if isinstance(record, Tested)), Tested())
 
     @property
     def answered(self) -> set[int]:
-        """The new workers that were seen, by their process numbers."""
-        return {pid for one in self.records if isinstance(one, Answered) for pid in one.workers}
+        """The process numbers of the new workers that were seen to answer."""
+        answers = (record for record in self.records if isinstance(record, Answered))
+        return {pid for answer in answers for pid in answer.workers}
 
     @property
     def owner(self) -> Process | None:
-        """The process that is at work on it, if it lives."""
+        """The process at work on the change, which may have died."""
         for record in reversed(self.records):
             if isinstance(record, Awaiting):
                 return record.guardian
@@ -250,13 +244,13 @@ class Story(NamedTuple):
 
     @property
     def deadline(self) -> Awaiting | None:
-        """Until when it waits to be confirmed."""
+        """The wait for a confirmation; None if it never waited."""
         found = [record for record in self.records if isinstance(record, Awaiting)]
         return found[-1] if found else None
 
     @property
     def reason(self) -> str:
-        """The reason why it was taken back or is stuck."""
+        """The reason for its rollback, or why it is stuck; empty otherwise."""
         for record in reversed(self.records):
             if isinstance(record, Undoing | Undone | Stuck) and record.reason:
                 return record.reason
@@ -264,23 +258,23 @@ class Story(NamedTuple):
 
 
 def read_story(data: bytes | None) -> Story:
-    """The records up to the first line that is not whole; null where there is no journal.
+    """The records up to the first incomplete line; ``data`` is None without a journal.
 
-    A last line that is not whole was being written as the power went, and announced nothing yet.
-    Elsewhere it is damage: the first line is whole before the journal has its name, and what is
-    not whole is cut off before more is written.
+    A power cut leaves an incomplete last line, which announced nothing yet. Elsewhere it is damage:
+    the first line is complete before the journal gets its name, and an incomplete line is cut off
+    before more is written.
     """
     if data is None:
         return Story(None, "empty", [], 0)
-    records = list(_records(data))
-    size = sum(len(line) for line, _ in records)
-    told = [record for _, record in records]
-    begin = told[0] if told and isinstance(told[0], Begin) else None
+    lines = list(_records(data))
+    size = sum(len(line) for line, _ in lines)
+    records = [record for _, record in lines]
+    begin = records[0] if records and isinstance(records[0], Begin) else None
     if begin is None:
         return Story(None, "damaged", [], 0)
     if any(True for line in data[size:].splitlines(keepends=True) for _ in _records(line)):
-        return Story(begin, "damaged", told, size)
-    return Story(begin, _PHASES[type(told[-1])], told, size)
+        return Story(begin, "damaged", records, size)
+    return Story(begin, _PHASES[type(records[-1])], records, size)
 
 
 def _records(data: bytes) -> Iterable[tuple[bytes, AnyRecord]]:
@@ -295,19 +289,19 @@ def _records(data: bytes) -> Iterable[tuple[bytes, AnyRecord]]:
 
 
 class RefusedError(NginxTuneError):
-    """Not begun: nothing was changed."""
+    """A change that was not begun: nothing was changed."""
 
     status = ExitStatus.USAGE
 
 
 class RejectedError(RefusedError):
-    """The target's ``nginx -t`` rejects what is there, or what would be there."""
+    """A rejection by the target's ``nginx -t``, of the old files or the new ones."""
 
     status = ExitStatus.CONFIGURATION
 
 
 class StuckError(NginxTuneError):
-    """It could neither be kept nor taken back."""
+    """A change that could neither be kept nor taken back."""
 
     status = ExitStatus.STUCK
 
@@ -317,17 +311,17 @@ class StuckError(NginxTuneError):
 
 
 class ForeignError(StuckError):
-    """Somebody else has written to files of the change since."""
+    """Files of the change that another program has written to since."""
 
 
 def disk_words(error: OSError) -> str:
-    """The fault of a file, after its name where that is known."""
+    """The message of an error, after the name of its file if that is known."""
     words = error.strerror or str(error)
     return f"{error.filename}: {words}" if error.filename else words
 
 
 def reason_of(error: BaseException) -> str:
-    """The reason to take a change back, in words for its journal."""
+    """The reason for a rollback, as text for the journal."""
     if isinstance(error, NginxTuneError):
         return error.message
     if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""One change from the lock to the end: kept, waiting to be confirmed, or taken back."""
+"""One change from the lock to its end: kept, waiting for a confirmation, or taken back."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from nginx_tune.errors import NginxTuneError, UsageError
 from nginx_tune.host.door import Host
 from nginx_tune.nginx.overwriting import refuse_in_tree
 from nginx_tune.nginx.reload.address import AcceptingSocket
-from nginx_tune.nginx.reload.generation import Readiness, ask_before, await_workers, see_answers
+from nginx_tune.nginx.reload.generation import ask_before, await_workers, see_answers
 from nginx_tune.nginx.reload.logs import Logs
 from nginx_tune.nginx.reload.workers import OldServeError, Process, ReloadError
 
@@ -69,7 +69,7 @@ ApplyOutcome = Literal["kept", "awaiting", "rolled_back"]
 
 
 class ApplyOptions(NamedTuple):
-    """Wishes of the operator."""
+    """The operator's choices."""
 
     conf_path: str | None = None
     prefix: str | None = None
@@ -83,7 +83,7 @@ class ApplyOptions(NamedTuple):
     canaries: Sequence[str] = ()
     permissions: Permissions = Permissions()
     results: Sequence[str] = ()
-    """Files that what was done is written to: none that nginx reads."""
+    """Files for the report, none of which nginx reads."""
 
 
 class Applied(NamedTuple):
@@ -92,24 +92,19 @@ class Applied(NamedTuple):
     journal: Journal
     outcome: ApplyOutcome
     reason: str
-    """The reason why it was taken back; empty otherwise."""
+    """The reason for the rollback; empty otherwise."""
     notes: list[str]
     confirm_until: str = ""
 
-    @property
-    def id(self) -> str:
-        """The change's own."""
-        return self.journal.id
-
 
 class Onlooker(NamedTuple):
-    """A caller that is told of a change, and may refuse it before the first file is changed."""
+    """Callbacks of a caller, which may refuse a change before the first file is changed."""
 
     say: Callable[[str], None] = lambda _: None
     show: Callable[[Sequence[Examined]], None] = lambda _: None
-    """Trees of the files as they are and as they will be."""
+    """Gets the old and new contents of the files."""
     judge: Callable[[ConfTree, ConfTree], None] = lambda _old, _new: None
-    """Trees of the configuration as it is and as it will be."""
+    """Gets the old and new trees of the configuration; may raise RefusedError."""
 
 
 NOBODY = Onlooker()
@@ -132,19 +127,19 @@ def look_at_change(
     *,
     onlooker: Onlooker = NOBODY,
 ) -> Ahead:
-    """All that is checked of a change before it is made; nothing is written.
+    """A dry run: all checks of a change; nothing is written.
 
-    Errors: those of ``apply_change`` before anything is changed; UndecidedError where that would
-            first take back a change that was not finished.
+    Errors: those of ``apply_change`` before anything is changed; UndecidedError if an unfinished
+            change would have to be taken back first.
     """
     _check_canaries(wish)
     with state.unchanged():
         check_ended(state)
         check_package_managers()
         change = _Change(host, state, wish, onlooker)
-        looked = change.look(proposed, reads)
-        entries = [one.entry for one in looked.found]
-        return Ahead(looked.subject.conf_path, entries, change.steps(looked.subject))
+        checked = change.check(proposed, reads)
+        entries = [file.entry for file in checked.files]
+        return Ahead(checked.subject.conf_path, entries, change.steps(checked.subject))
 
 
 def apply_change(
@@ -156,10 +151,10 @@ def apply_change(
     *,
     onlooker: Onlooker = NOBODY,
 ) -> Applied:
-    """Change the files, reload, look whether it serves, and keep it or put every byte back.
+    """Change the files, reload, check that nginx serves, and keep it or put every byte back.
 
-    Errors: RefusedError before anything is changed (RejectedError when the target's own test
-            rejects the old files or the new ones), StuckError when it cannot be taken back.
+    Errors: RefusedError before anything is changed (RejectedError if the target's own test
+            rejects the old files or the new ones), StuckError if it cannot be taken back.
             KeyboardInterrupt after it was taken back.
     """
     _check_canaries(wish)
@@ -182,18 +177,16 @@ def _check_canaries(wish: ApplyOptions) -> None:
         )
 
 
-class _Looked(NamedTuple):
-    """Findings before the first file is changed."""
+class _Checked(NamedTuple):
+    """Results of the checks before the first file is changed."""
 
     subject: ManagedNginx
-    found: list[Examined]
+    files: list[Examined]
     before: EffectiveConf
     canaries: list[Canary]
 
 
 class _Change:
-    """One change."""
-
     def __init__(self, host: Host, state: State, wish: ApplyOptions, onlooker: Onlooker) -> None:
         self._host = host
         self._state = state
@@ -204,16 +197,17 @@ class _Change:
         self._unread: frozenset[Process] = frozenset()
 
     def run(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> Applied:
-        """From the first look to the end."""
-        subject, found, before, canaries = self.look(proposed, reads)
+        """Check the change, make it and end it."""
+        checked = self.check(proposed, reads)
+        subject, before = checked.subject, checked.before
         if subject.master is not None and self._unread:
             remember(self._state, subject.master, self._unread, before.reading)
-        journal = self._begin(subject, before, found)
+        journal = self._begin(subject, before, checked.files)
         with journal.held():
-            return self._change(journal, subject, before, found, canaries)
+            return self._change(journal, checked)
 
-    def look(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> _Looked:
-        """All that can be told while nothing is written.
+    def check(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> _Checked:
+        """All checks that need no write.
 
         Errors: RefusedError.
         """
@@ -226,50 +220,41 @@ class _Change:
             prefix=wish.prefix,
             needs_master=wish.reloads,
         )
-        found = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
+        files = examine(proposed, reads, conf_path=subject.conf_path, permissions=wish.permissions)
         if subject.master is not None and not wish.reload_command:
             refuse_unless_heard(subject.master)
-        before = self._read_before(subject, found)
+        before = self._read_before(subject, files)
         refuse_in_tree(wish.results, before.files, before.asked)
-        self._look_ahead(subject, before, found)
+        self._check_after(subject, before, files)
         canaries = [] if subject.master is None else ask_canaries(subject.master, wish.canaries)
-        self._onlooker.show(found)
-        return _Looked(subject, found, before, list(canaries))
+        self._onlooker.show(files)
+        return _Checked(subject, files, before, list(canaries))
 
     def steps(self, subject: ManagedNginx) -> list[str]:
-        """Steps after the exchange of the files, which a dry run leaves out."""
+        """Steps that a dry run leaves out."""
         wish = self._wish
-        told = "would not be told (--no-reload)"
-        if subject.master is not None:
+        steps = ["nginx -t was not asked about the new files, which are not in place"]
+        if subject.master is None:
+            steps.append("nginx would not be told (--no-reload)")
+        else:
             how = shlex.join(wish.reload_command) or "SIGHUP"
-            told = f"process {subject.master.pid} would be told to reload ({how})"
-        found = [
-            "nginx -t was not asked about the new files, which are not in place",
-            f"nginx {told}",
-        ]
-        if subject.master is not None:
+            steps.append(f"nginx process {subject.master.pid} would be told to reload ({how})")
             asked = f", with {plural(len(wish.canaries), 'canary')}" if wish.canaries else ""
-            found.append(f"it would be watched for {wish.watch_seconds:g} s{asked}")
+            steps.append(f"it would be watched for {wish.watch_seconds:g} s{asked}")
         if wish.confirm_seconds:
-            found.append(
+            steps.append(
                 f"it would be taken back {wish.confirm_seconds:g} s later unless confirmed"
             )
-        return [*self._notes, *found]
+        return [*self._notes, *steps]
 
-    def _change(
-        self,
-        journal: Journal,
-        subject: ManagedNginx,
-        before: EffectiveConf,
-        found: Sequence[Examined],
-        canaries: Sequence[Canary],
-    ) -> Applied:
+    def _change(self, journal: Journal, checked: _Checked) -> Applied:
+        files = checked.files
         try:
-            self._swap(journal, found)
-            after = self._test(journal, subject, before, found)
-            if subject.master is not None:
-                self._reload(journal, subject.master, before, after, canaries)
-            self._check_still(found)
+            self._swap(journal, files)
+            after = self._test(journal, checked)
+            if (master := checked.subject.master) is not None:
+                self._reload(journal, master, checked, after)
+            self._check_still(files)
         except ReloadError as error:
             return self._taken_back(journal, error.message)
         except OSError as error:  # a disk that filled up or became read-only meanwhile
@@ -278,7 +263,7 @@ class _Change:
             self._taken_back(journal, reason_of(error))
             raise
         try:
-            return self._end(journal, found)
+            return self._end(journal, files)
         except KeyboardInterrupt:
             phase = journal.read().phase
             if phase == "kept":  # it came too late
@@ -287,8 +272,8 @@ class _Change:
                 self._taken_back(journal, "interrupted")
             raise
 
-    def _read_before(self, subject: ManagedNginx, found: Sequence[Examined]) -> EffectiveConf:
-        """The old files as the target reads them: if it rejects them there is no way back."""
+    def _read_before(self, subject: ManagedNginx, files: Sequence[Examined]) -> EffectiveConf:
+        """The old files as the target reads them; if it rejects them, no rollback is possible."""
         self._refuse_foreign_code(subject)
         try:
             before = read_as_target(self._host, subject)
@@ -303,28 +288,27 @@ class _Change:
         if subject.master is not None:
             self._unread = check_loaded(self._host, self._state, subject.master, before.reading)
         loaded = {os.path.realpath(path) for path in before.files}
-        for one in found:
-            if one.entry.kind == "edit" and one.entry.path not in loaded:
-                if self._wish.pid is not None:
-                    raise RefusedError(
-                        f"process {self._wish.pid} reads {subject.conf_path}, the change is of "
-                        f"{one.entry.path}",
-                        hint="name the master that reads it, or leave --pid out",
-                    )
+        for path in (file.entry.path for file in files if file.entry.kind == "edit"):
+            if path in loaded:
+                continue
+            if self._wish.pid is not None:
                 raise RefusedError(
-                    f"{one.entry.path}: {subject.conf_path} does not include it",
-                    hint="name the configuration with -c",
+                    f"process {self._wish.pid} reads {subject.conf_path}, the change is of {path}",
+                    hint="name the master that reads it, or leave --pid out",
                 )
+            raise RefusedError(
+                f"{path}: {subject.conf_path} does not include it",
+                hint="name the configuration with -c",
+            )
         return before
 
-    def _look_ahead(
-        self, subject: ManagedNginx, before: EffectiveConf, found: Sequence[Examined]
+    def _check_after(
+        self, subject: ManagedNginx, before: EffectiveConf, files: Sequence[Examined]
     ) -> None:
-        """Refuse what nobody could take back, before the first file is changed."""
-        contents = {one.entry.path: one.content for one in found}
+        """Refuse an effect of the new files that no rollback could undo."""
+        contents = {file.entry.path: file.content for file in files}
         after = read_files(self._host, subject.conf_path, prefix=subject.prefix, contents=contents)
-        # A new file may not be there for a moment where nothing of nginx's lies, such as where
-        # cron looks.
+        # A new file must not exist even for a moment outside nginx's tree (where cron looks, say).
         check_included(contents, after.files)
         refuse_foreign_files(before.reading.tree, after.tree)
         refuse_taken_places(before.reading.tree, after.tree, subject)
@@ -337,7 +321,7 @@ class _Change:
             refuse_foreign_code(self._host, subject)
 
     def _begin(
-        self, subject: ManagedNginx, before: EffectiveConf, found: Sequence[Examined]
+        self, subject: ManagedNginx, before: EffectiveConf, files: Sequence[Examined]
     ) -> Journal:
         workers: frozenset[Process] = frozenset()
         silent: frozenset[AcceptingSocket] = frozenset()
@@ -347,7 +331,7 @@ class _Change:
         journal = self._state.new()
         record = Begin(
             id=journal.id,
-            at=_now(),
+            at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             boot_id=boot_id(),
             owner=this_process(),
             target=describe_target(
@@ -357,41 +341,37 @@ class _Change:
                 silent=silent,
                 reload_command=self._wish.reload_command,
             ),
-            entries=[one.entry for one in found],
+            entries=[file.entry for file in files],
         )
         try:
-            journal.begin(record, {one.entry.path: one.original for one in found})
+            journal.begin(record, {file.entry.path: file.original for file in files})
         except OSError as error:
             raise RefusedError(
                 f"{journal.directory}: cannot keep a journal: {error.strerror}"
             ) from None
         return journal
 
-    def _swap(self, journal: Journal, found: Sequence[Examined]) -> None:
-        for one in found:
+    def _swap(self, journal: Journal, files: Sequence[Examined]) -> None:
+        for file in files:
             try:
-                stage(one.entry, one.content, one.attributes)
+                stage(file.entry, file.content, file.attributes)
             except OSError as error:
                 words = error.strerror or str(error)
-                raise RefusedError(f"{one.entry.path}: cannot write beside it: {words}") from None
-        # From here on the files may be new: a rollback must look whether somebody told nginx.
+                raise RefusedError(f"{file.entry.path}: cannot write beside it: {words}") from None
+        # From here on the files may be new: a rollback must check whether nginx was reloaded.
         journal.append(Swapping())
-        swap_in([one.entry for one in found])
-        self._say(f"{plural(len(found), 'file')} changed")
+        swap_in([file.entry for file in files])
+        self._say(f"{plural(len(files), 'file')} changed")
 
-    def _test(
-        self,
-        journal: Journal,
-        subject: ManagedNginx,
-        before: EffectiveConf,
-        found: Sequence[Examined],
-    ) -> EffectiveConf:
+    def _test(self, journal: Journal, checked: _Checked) -> EffectiveConf:
+        subject, before = checked.subject, checked.before
         self._refuse_foreign_code(subject)
         after = read_as_target(self._host, subject)
-        check_included([one.entry.path for one in found], after.files)
+        entries = [file.entry for file in checked.files]
+        check_included([entry.path for entry in entries], after.files)
         loaded = {os.path.realpath(path) for path in after.files}
-        for one in found:
-            hidden = posixpath.join(posixpath.dirname(one.entry.path), one.entry.beside)
+        for entry in entries:
+            hidden = posixpath.join(posixpath.dirname(entry.path), entry.beside)
             if hidden in loaded:
                 raise RefusedError(
                     f"{hidden}: an include takes hidden files too, so the old one is read as well"
@@ -404,19 +384,13 @@ class _Change:
         return after
 
     def _reload(
-        self,
-        journal: Journal,
-        master: Process,
-        before: EffectiveConf,
-        after: EffectiveConf,
-        canaries: Sequence[Canary],
+        self, journal: Journal, master: Process, checked: _Checked, after: EffectiveConf
     ) -> None:
-        story = journal.read()
-        target = None if story.begin is None else story.begin.target
-        silent = frozenset(target.silent) if target else frozenset()
+        begin = journal.read().begin
+        silent = frozenset() if begin is None else frozenset(begin.target.silent)
         now = generations(self._host, master)
         old = now.serving | now.leaving
-        logs = Logs([*before.error_logs, *after.error_logs], only_own=True)
+        logs = Logs([*checked.before.error_logs, *after.error_logs], only_own=True)
         try:
             journal.append(Reloading())
             tell(self._host, master, self._wish.reload_command)
@@ -430,7 +404,13 @@ class _Change:
             remember(self._state, master, workers, after.reading)
             seen = see_answers(self._host, master, workers, after.addresses, silent)
             self._notes += seen.notes
-            journal.append(_answered(seen))
+            journal.append(
+                Answered(
+                    workers=sorted(worker.pid for worker in seen.workers),
+                    seen=seen.seen,
+                    listeners=len(seen.places),
+                )
+            )
             self._say(
                 f"{plural(len(workers), 'new worker')}, {seen.seen} seen to answer "
                 f"on {plural(len(seen.places), 'listener')}"
@@ -441,22 +421,22 @@ class _Change:
                 old,
                 workers,
                 logs,
-                canaries=canaries,
+                canaries=checked.canaries,
                 seconds=self._wish.watch_seconds,
             )
         finally:
-            self._notes += [f"logged before the change too: {one}" for one in logs.seen_before]
+            self._notes += [f"logged before the change too: {line}" for line in logs.seen_before]
             logs.close()
 
-    def _check_still(self, found: Sequence[Examined]) -> None:
-        for one in found:
-            state = look(one.entry)
+    def _check_still(self, files: Sequence[Examined]) -> None:
+        for file in files:
+            state = look(file.entry)
             if state != "new":
                 why = "somebody else put the old file back" if state == "old" else state
-                raise ReloadError(f"{one.entry.path}: {why} meanwhile")
+                raise ReloadError(f"{file.entry.path}: {why} meanwhile")
 
     def _taken_back(self, journal: Journal, reason: str) -> Applied:
-        """Whatever comes meanwhile, it is ended and told.
+        """Take the change back and report it, whatever signals come.
 
         Errors: StuckError; KeyboardInterrupt after it was taken back.
         """
@@ -465,14 +445,13 @@ class _Change:
                 self._say(f"taking it back: {reason}")
                 server = undo_served(self._host, journal, reason)
                 self._say(f"every file is as it was; nginx was {server}")
-        except KeyboardInterrupt:  # at its very beginning, or it waited until the end
+        except KeyboardInterrupt:  # just before the signals were blocked, or as they were released
             if not journal.read().is_finished:
                 undo_served(self._host, journal, reason)
             raise
         return Applied(journal, "rolled_back", reason, self._notes)
 
-    def _end(self, journal: Journal, found: Sequence[Examined]) -> Applied:
-        entries = [one.entry for one in found]
+    def _end(self, journal: Journal, files: Sequence[Examined]) -> Applied:
         if self._wish.confirm_seconds > 0:
             try:
                 until = hand_over(self._state, journal, self._wish.confirm_seconds)
@@ -483,17 +462,6 @@ class _Change:
             journal.append(Kept())
         except OSError as error:
             return self._taken_back(journal, f"the journal cannot be written: {disk_words(error)}")
-        self._notes += [f"{path}: {why}" for path, why in clear(entries).items()]
+        left = clear([file.entry for file in files])
+        self._notes += [f"{path}: {why}" for path, why in left.items()]
         return Applied(journal, "kept", "", self._notes)
-
-
-def _answered(seen: Readiness) -> Answered:
-    return Answered(
-        workers=sorted(one.pid for one in seen.workers),
-        seen=seen.seen,
-        listeners=len(seen.places),
-    )
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

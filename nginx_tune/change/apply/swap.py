@@ -1,9 +1,9 @@
-"""Old files for new ones and back: each by an exchange of names that is looked at afterwards.
+"""The exchange of old files for new ones and back, each checked afterwards.
 
-The new file is made beside the old one under a hidden name, which no ``*`` of an include matches,
-with the old one's owner, mode and attributes. The exchange leaves the old file itself, with all
-that it is, under that name until the change is kept. What comes out of an exchange is compared with
-what was expected, so that nobody's bytes are lost who wrote at that moment (compare and swap).
+The new file is written beside the old one under a hidden name, which no ``*`` of an include
+matches, with the old one's owner, mode and attributes. The exchange of the names keeps the old file
+itself, under the hidden name, until the change is kept. The file that comes out of an exchange is
+compared with the expected one, so that no concurrent write is lost (compare and swap).
 Source: renameat2(2), glob(7).
 """
 
@@ -15,21 +15,23 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from nginx_tune.change.apply import calls
+from nginx_tune.change.apply.journal import opened
 from nginx_tune.change.apply.model_journal import Attributes, Entry, ForeignError, RefusedError
 from nginx_tune.host.door import MOST_BYTES
 
 _UNFINISHED = ".part"
-"""Behind the hidden name while the file is written: what has the name itself is whole."""
+"""Suffix of the hidden name while the file is written: a file without it is complete."""
 Original = Callable[[Entry], bytes]
-"""The stored bytes of a file that was changed."""
+"""Reads the stored bytes of a file that was changed."""
 
 
 class RegularFile(NamedTuple):
-    """A regular file as it is."""
+    """Contents and attributes of a regular file."""
 
     sha256: str
     content: bytes
@@ -39,9 +41,9 @@ class RegularFile(NamedTuple):
 
 
 def read_found(directory: int, name: str) -> RegularFile | None:
-    """A file of a directory; null when there is none.
+    """A file of a directory; None if it does not exist.
 
-    Errors: OSError; ELOOP for a link, and ValueError for what is no regular file or too large.
+    Errors: OSError, with ELOOP for a link; ValueError if it is no regular file or too large.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -52,7 +54,7 @@ def read_found(directory: int, name: str) -> RegularFile | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("no regular file")
-        # Before the bytes: reading them can change when it was read last.
+        # Before the bytes: to read them can change the time of the last read.
         attributes = read_attributes(descriptor)
         content = file.read(MOST_BYTES + 1) or b""
         while len(content) < status.st_size and (more := file.read(MOST_BYTES)):
@@ -63,19 +65,13 @@ def read_found(directory: int, name: str) -> RegularFile | None:
         return RegularFile(digest, content, attributes, status.st_nlink, status.st_ino)
 
 
-@contextlib.contextmanager
-def opened_directory(path: str) -> Iterator[int]:
-    """The directory of a file."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    descriptor = os.open(posixpath.dirname(path), flags)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def opened_directory(path: str) -> contextlib.AbstractContextManager[int]:
+    """A descriptor of the directory of a file."""
+    return opened(Path(path).parent)
 
 
 def stage(entry: Entry, content: bytes, attributes: Attributes) -> None:
-    """Make the new file beside the old one, whole and on the disk.
+    """Write the new file to the disk, beside the old one.
 
     Errors: OSError, such as for a full or read-only file system.
     """
@@ -99,9 +95,9 @@ def _make(
 
 
 def swap_in(entries: Sequence[Entry]) -> None:
-    """Put every staged file in its place; files that are new first.
+    """Put every staged file in its place, created files first.
 
-    Errors: RefusedError when one has changed since; then all are the old ones again.
+    Errors: RefusedError if one has changed since; then all are the old ones again.
     """
     done: list[Entry] = []
     try:
@@ -118,7 +114,7 @@ def swap_in(entries: Sequence[Entry]) -> None:
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """New files before those that may include them: a reload between them sees the old tree."""
+    """Created files before those that may include them: a reload in between sees the old tree."""
     return sorted(entries, key=lambda entry: entry.kind != "create")
 
 
@@ -140,7 +136,7 @@ def _swap_one(directory: int, entry: Entry) -> None:
 def _unlike(
     directory: int, name: str, sha256: str | None, attributes: Attributes | None = None
 ) -> str:
-    """In what a file is not as expected; empty when in nothing."""
+    """The difference of a file from the expected one; empty if none."""
     try:
         found = read_found(directory, name)
     except (OSError, ValueError) as error:
@@ -153,16 +149,16 @@ def _unlike(
 
 
 def _exchange_back(directory: int, entry: Entry, ours: str | None) -> None:
-    """Undo an exchange that took out somebody else's file, and theirs is the newest that stays."""
+    """Undo an exchange that took out another program's file; its newest file stays in place."""
     name = posixpath.basename(entry.path)
     calls.exchange(directory, entry.beside, name)
     if _unlike(directory, entry.beside, ours):
-        # Somebody wrote a third time meanwhile: the last one came out here, so it goes in again.
+        # Another write came in between: that file came out here, so it goes in again.
         calls.exchange(directory, entry.beside, name)
 
 
 def look(entry: Entry) -> str:
-    """Tell whether a place holds the ``old`` file or the ``new`` one, or what is wrong with it."""
+    """The state of a path: ``old`` or ``new`` for our two files, or what is wrong with it."""
     try:
         with opened_directory(entry.path) as directory:
             found = read_found(directory, posixpath.basename(entry.path))
@@ -176,9 +172,9 @@ def look(entry: Entry) -> str:
 
 
 def _state(entry: Entry) -> str:
-    """As ``look``; but a file whose new one still lies beside was never exchanged.
+    """As ``look``, but ``old`` for any file while the new one still lies beside it.
 
-    Whatever stands there is not of this change, so it is left like an old one.
+    It was never exchanged then, so its bytes are not of this change and stay.
     """
     state = look(entry)
     if state in ("old", "new"):
@@ -190,16 +186,16 @@ def _state(entry: Entry) -> str:
 
 
 def foreign(entries: Sequence[Entry]) -> dict[str, str]:
-    """The files that are neither old nor new, and why."""
+    """The paths that hold neither the old file nor the new one, and why."""
     states = {entry.path: _state(entry) for entry in entries}
     return {path: state for path, state in states.items() if state not in ("old", "new")}
 
 
 def put_back(entries: Sequence[Entry], original: Original | None = None) -> None:
-    """Make every file the old one; those that are already are left as they are.
+    """Put every old file back, unless it is in place already.
 
-    ``original`` is asked where the old file itself is no more.
-    Errors: ForeignError with the files that somebody else has written to; none is changed then.
+    ``original`` gives its bytes if the old file itself is gone.
+    Errors: ForeignError with the files that another program has written to; none is changed then.
     """
     wrong = foreign(entries)
     if wrong:
@@ -218,20 +214,23 @@ def put_back(entries: Sequence[Entry], original: Original | None = None) -> None
 
 
 def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
-    told = "; ".join(f"{path}: {why}" for path, why in wrong.items())
+    reasons = "; ".join(f"{path}: {why}" for path, why in wrong.items())
     return ForeignError(
-        f"not put back, nothing of others is overwritten: {told}",
+        f"not put back, nothing of others is overwritten: {reasons}",
         paths=list(wrong),
         hint="put these files right by hand and roll back again",
     )
 
 
 def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tuple[str, bool]:
-    """Put one file back: what hinders it, and whether the new file was moved."""
+    """Put one file back.
+
+    Shape: what prevents it, or an empty string, and whether the new file was moved.
+    """
     name = posixpath.basename(entry.path)
     state = _state(entry)
     if state == "old" and _holds_foreign(directory, entry):
-        # Taken out by an exchange whose process died before it could look: it goes in again.
+        # The process of the exchange died before its check: the file goes in again.
         _move_in(directory, entry)
         return "somebody else wrote to it", False
     if state != "new":
@@ -257,7 +256,7 @@ def _move_in(directory: int, entry: Entry) -> None:
 
 
 def _holds_foreign(directory: int, entry: Entry) -> bool:
-    """True if the file that lies beside is neither the old one nor the new one."""
+    """True if the file beside it is neither the old one nor the new one."""
     if not _is_there(directory, entry.beside):
         return False
     ours = (entry.sha256_before, entry.sha256_after)
@@ -273,7 +272,7 @@ def _is_there(directory: int, name: str) -> bool:
 
 
 def _redo(done: Sequence[Entry]) -> None:
-    """Give the new files back their places: one of them cannot be put back, so none is."""
+    """Put the new files in place again: one of them cannot be put back, so none is."""
     for entry in reversed(done):
         with opened_directory(entry.path) as directory:
             with contextlib.suppress(FileExistsError):
@@ -282,11 +281,10 @@ def _redo(done: Sequence[Entry]) -> None:
 
 
 def clear(entries: Sequence[Entry]) -> dict[str, str]:
-    """Remove what lies beside; what somebody wrote into after it was replaced is kept and named.
+    """Remove the hidden files, except one that another program has written to since.
 
-    No change fails by it: the next recovery clears what could not be removed.
-
-    Shape: paths that are left, and why.
+    A file that cannot be removed does not fail the change: the next recovery tries again.
+    Shape: the paths that are left, and why.
     """
     left = {}
     for entry in entries:
@@ -314,7 +312,7 @@ APPEND_ONLY = 0x20
 _SETTABLE = 0x8040CC
 """COMPR 4, SYNC 8, NODUMP 40, NOATIME 80, JOURNAL_DATA 4000, NOCOW 800000.
 
-Source: include/uapi/linux/fs.h. Others (extents, inline data) are the file system's own affair.
+The file system itself sets the others (extents, inline data). Source: include/uapi/linux/fs.h.
 """
 _MODE_BITS = 0o7777
 
@@ -337,9 +335,10 @@ def read_attributes(descriptor: int) -> Attributes:
 
 
 def put_attributes(descriptor: int, wanted: Attributes, *, with_times: bool) -> None:
-    """Make an open file like another one; owner first, since that takes bits and labels away.
+    """Give an open file the attributes of another.
 
-    Errors: OSError when one cannot be set, or does not stand as set.
+    The owner comes first, since a change of owner clears mode bits and labels.
+    Errors: OSError if an attribute cannot be set, or differs afterwards.
     """
     calls.own(descriptor, wanted.user, wanted.group)
     calls.permit(descriptor, wanted.mode)
@@ -359,7 +358,7 @@ def put_attributes(descriptor: int, wanted: Attributes, *, with_times: bool) -> 
 
 
 def differing(one: Attributes, other: Attributes, *, with_times: bool) -> str:
-    """The attributes that differ between two files; the time of the last read does not count."""
+    """The names of the attributes that differ, except the time of the last read."""
     pairs = {
         "owner": (one.user, other.user),
         "group": (one.group, other.group),

@@ -1,7 +1,7 @@
-"""The nginx that a change is for: its processes, their reload, the files that it reads, its logs.
+"""The nginx of a change: its processes, their reload, the files that it reads, its logs.
 
-Includes are followed here, from the main file on. The output of ``nginx -T`` is not believed by
-itself, since any file may hold a line that looks like the head of another one.
+Includes are followed here, from the main file on. The output of ``nginx -T`` alone is not
+trustworthy: a file may have a line that looks like the heading of another file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MOST_NAMED = 3
 
 
 class ManagedNginx(NamedTuple):
-    """The nginx to be changed, its program and its configuration."""
+    """The nginx of a change, its program and its configuration."""
 
     master: Process | None
     build: VersionOutput
@@ -67,17 +67,17 @@ class EffectiveConf(NamedTuple):
     """A configuration as the target itself reads it."""
 
     files: list[str]
-    """Files that our includes reach and the target has printed: only these may be changed."""
+    """Files that both the includes reach and the target has printed: only these may be changed."""
     reading: FollowedFiles
-    """All that our includes reach."""
+    """All files that the includes reach."""
     addresses: list[Address]
     error_logs: list[str]
     pid_path: str
     sockets: list[str]
     quic_addresses: list[Address]
-    """Addresses of HTTP/3: nobody can be seen to answer there."""
+    """Addresses of HTTP/3, where answers cannot be observed."""
     asked: tuple[str, ...] = ()
-    """The names in its includes, patterns as they are."""
+    """The names and patterns of its includes."""
 
 
 def find_subject(
@@ -89,11 +89,11 @@ def find_subject(
     prefix: str | None,
     needs_master: bool,
 ) -> ManagedNginx:
-    """The running nginx that reads a configuration; a named one with what it reads itself.
+    """The running nginx that reads a configuration; for a ``pid``, with that master's own one.
 
-    Without ``needs_master`` nothing is told to it, but it is tested as that nginx was started.
-    Errors: RefusedError when there is none, when it lives in a container, when it is amid a
-            binary upgrade or has no workers of its own.
+    Without ``needs_master`` nginx is not reloaded, and a test uses its start options if it runs.
+    Errors: RefusedError if there is none, or it runs in a container, is in a binary upgrade or
+            has no workers of its own.
     """
     masters = find_host_masters(host, pid=pid)
     master: Master | None = None
@@ -130,16 +130,16 @@ def _chosen(
 ) -> Master:
     if pid is None and path is not None:
         real = os.path.realpath(path)
-        masters = [one for one in masters if _may_read(host, one, real)]
-    for one in masters:
-        if one.pid == pid:
-            _check_files(host, one)
+        masters = [master for master in masters if _reads(host, master, real)]
+    for master in masters:
+        if master.pid == pid:
+            _check_files(host, master)
     choice = choose_nginx(host, masters, binary=binary, pid=pid, to_run=True)
     if choice.master is None:
-        refused = next(
-            (f": {one.binary or f'process {one.pid}'}: {one.reason}" for one in choice.candidates),
-            "",
-        )
+        refused = ""
+        if choice.candidates:
+            first = choice.candidates[0]
+            refused = f": {first.binary or f'process {first.pid}'}: {first.reason}"
         raise RefusedError(
             f"no running nginx reads this configuration{refused}",
             hint="name its master with --pid, or give --no-reload to change files alone",
@@ -150,27 +150,27 @@ def _chosen(
 def _reader(
     host: Host, masters: Sequence[Master], binary: str | None, pid: int | None, path: str | None
 ) -> Master | None:
-    """The running nginx that reads the files, whose start says what relative names stand on."""
+    """The running nginx that reads the files: its start options give the base of relative names."""
     if pid is None:
         real = None if path is None else os.path.realpath(path)
         masters = [
-            one
-            for one in masters
-            if real and same_mounts(host, one.pid) is True and _may_read(host, one, real)
+            master
+            for master in masters
+            if real and same_mounts(host, master.pid) is True and _reads(host, master, real)
         ]
     if not masters and pid is None:
         return None
     return choose_nginx(host, masters, binary=binary, pid=pid, to_run=True).master
 
 
-def _may_read(host: Host, master: Master, real_path: str) -> bool:
-    """True if a master reads a file as its main one."""
+def _reads(host: Host, master: Master, real_path: str) -> bool:
+    """True if a file is the main configuration file of a master."""
     own = _own_conf(host, master)
     return own is not None and os.path.realpath(own) == real_path
 
 
 def _own_conf(host: Host, master: Master) -> str | None:
-    """The main file that a master reads; null when that cannot be seen."""
+    """The main configuration file of a master; None if it cannot be determined."""
     options = parse_start_options(master.arguments)
     if options.conf_path is None:
         if isinstance(master.binary, Missing) or same_mounts(host, master.pid) is not True:
@@ -184,14 +184,14 @@ def _own_conf(host: Host, master: Master) -> str | None:
 
 
 def find_master(host: Host, conf_path: str) -> Process | None:
-    """The one running master that reads a configuration; null when there is none, or several."""
+    """The one running master that reads a configuration; None for none or several."""
     real = os.path.realpath(conf_path)
-    found = [one.pid for one in find_host_masters(host) if _may_read(host, one, real)]
-    return process_of(found[0]) if len(found) == 1 else None
+    pids = [master.pid for master in find_host_masters(host) if _reads(host, master, real)]
+    return process_of(pids[0]) if len(pids) == 1 else None
 
 
 def _check_files(host: Host, master: Master) -> None:
-    """Errors: RefusedError for one that sees other files behind the same paths."""
+    """Errors: RefusedError for a master that sees other files at the same paths."""
     same = same_mounts(host, master.pid)
     if isinstance(same, Missing):
         raise RefusedError(
@@ -212,9 +212,9 @@ def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None
             f"nginx (process {master.pid}) has no worker of its own: its reload cannot be seen",
             hint="start it with master_process on",
         )
-    relatives = [one.pid for one in masters if _parent(host, one.pid) == master.pid]
+    relatives = [other.pid for other in masters if _parent(host, other.pid) == master.pid]
     parent = _parent(host, master.pid)
-    relatives += [one.pid for one in masters if one.pid == parent]
+    relatives += [other.pid for other in masters if other.pid == parent]
     if relatives:
         raise RefusedError(
             f"nginx is amid a binary upgrade: masters {master.pid} and {relatives[0]} both run",
@@ -229,63 +229,59 @@ def _parent(host: Host, pid: int) -> int | None:
 
 
 def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
-    """The configuration as ``nginx -T`` accepts it.
+    """The configuration that the target's ``nginx -T`` accepts, with the bytes on the disk.
 
-    The bytes are those of the disk, by our own reading of the includes: in what is printed, a
-    comment of one file can pass for the head of another.
-    Errors: RejectedError with the target's message.
+    Errors: RejectedError with its message if it rejects them, UndecidedError if it cannot run.
     """
+    command = subject.test_command
     try:
-        text = run_test(host, subject.test_command)
-    except ReloadError as error:
-        raise RejectedError(error.message) from None
+        result = host.run(list(command), timeout_seconds=_COMMAND_SECONDS)
+    except HostReadError as error:
+        raise UndecidedError(f"{command[0]}: cannot run nginx: {error.reason}") from None
+    if result.status != 0:
+        lines = [line for line in result.stderr.splitlines() if line.strip()] or ["no message"]
+        worst = next((line for line in lines if "[emerg]" in line), lines[0])
+        raise RejectedError(worst.removeprefix("nginx: ").strip())
     reading = read_files(host, subject.conf_path, prefix=subject.prefix)
     tree = reading.tree
-    found = listeners(tree)
+    sockets = listeners(tree)
     return EffectiveConf(
-        files=printed(text.encode(errors="surrogateescape"), reading.files),
+        files=printed(result.stdout.encode(errors="surrogateescape"), reading.files),
         reading=reading,
-        addresses=addresses_of(one for one in found if not one.is_quic),
-        quic_addresses=addresses_of(one for one in found if one.is_quic),
+        addresses=addresses_of(listener for listener in sockets if not listener.is_quic),
+        quic_addresses=addresses_of(listener for listener in sockets if listener.is_quic),
         error_logs=_logs(tree, subject),
         pid_path=pid_path(tree, subject),
-        sockets=[one.socket.host for one in found if one.is_unix],
+        sockets=[listener.socket.host for listener in sockets if listener.is_unix],
         asked=tree.asked,
     )
 
 
 def _logs(tree: ConfTree, subject: ManagedNginx) -> list[str]:
     found = error_logs(tree, subject.build.error_log_path)
-    if subject.master is not None:  # whatever it says, this is where the master writes
-        target = attempt(_standard_error, subject.master.pid)
-        found += [target] if isinstance(target, str) else []
+    if subject.master is not None:
+        # The file that its main log goes to, whatever the directives are. Source:
+        # ngx_log_redirect_stderr.
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/{subject.master.pid}/fd/2"))  # noqa: PTH115
     return [path for path in found if path != "/dev/stderr"]
 
 
-def _standard_error(pid: int) -> str:
-    """The file that nginx has put its main log into (ngx_log_redirect_stderr)."""
-    try:
-        return os.readlink(f"/proc/{pid}/fd/2")  # noqa: PTH115
-    except OSError:
-        return ""
-
-
 def pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
-    """The path at which a configuration has nginx keep its number."""
+    """The path of the pid file by a configuration."""
     lines = tree.main.all("pid")
     name = lines[-1].value if lines else subject.build.pid_path
     return tree.full_path(name) or name
 
 
 def check_listens(before: EffectiveConf, after: EffectiveConf) -> None:
-    """A configuration without a server is a valid one, and serves nobody.
+    """Check that no address is lost: ``nginx -t`` accepts a configuration without a server.
 
     Errors: RefusedError that names the addresses that are lost.
     """
     lost = lost_addresses(before.addresses, after.addresses)
-    lost += [
-        f"{one} (HTTP/3)" for one in lost_addresses(before.quic_addresses, after.quic_addresses)
-    ]
+    lost_quic = lost_addresses(before.quic_addresses, after.quic_addresses)
+    lost += [f"{address} (HTTP/3)" for address in lost_quic]
     if lost:
         more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
         raise RefusedError(
@@ -302,11 +298,11 @@ def describe_target(
     silent: Collection[AcceptingSocket],
     reload_command: Sequence[str],
 ) -> TargetNginx:
-    """All that a rollback must know, without reading any configuration again."""
+    """All that a rollback needs, so that it reads no configuration."""
     return TargetNginx(
         conf_path=subject.conf_path,
         master=subject.master,
-        workers=sorted(workers, key=lambda one: one.pid),
+        workers=sorted(workers, key=lambda worker: worker.pid),
         reload_command=list(reload_command),
         error_logs=before.error_logs,
         pid_file=_left_file(before.pid_path),
@@ -317,7 +313,7 @@ def describe_target(
 
 
 def describe_test(before: EffectiveConf, after: EffectiveConf) -> Tested:
-    """The parts of the new configuration that the old one had not."""
+    """The error logs of the new configuration, and its new sockets and pid file."""
     return Tested(
         error_logs=after.error_logs,
         new_sockets=sorted(set(after.sockets) - set(before.sockets)),
@@ -351,19 +347,19 @@ def _left_file(path: str) -> LeftFile | None:
 
 
 class FollowedFiles(NamedTuple):
-    """A configuration as it lies on the disk."""
+    """The files of a configuration on the disk."""
 
     tree: ConfTree
     files: dict[str, bytes]
-    """The bytes of every file that could be read, by the name that the include gives it."""
+    """The bytes of every file that could be read, by its name in the include."""
     directories: list[str]
-    """Directories in which a pattern of an include was looked for."""
+    """Directories that a pattern of an include was matched in."""
     places: list[str]
-    """All of these, and files that are not there."""
+    """Both, and files that do not exist."""
 
 
 class _Reader:
-    """A host's files with those of a change in their places, and which of them were asked for."""
+    """A host's files, with those of a change in place, and a record of those that were read."""
 
     def __init__(self, host: Host, contents: Mapping[str, bytes]) -> None:
         self._host = host
@@ -384,16 +380,17 @@ class _Reader:
         """Names in a directory, new ones too."""
         self.places[path] = self.directories[path] = None
         real = os.path.realpath(path)
-        new = {posixpath.basename(one) for one in self._contents if posixpath.dirname(one) == real}
-        return [*new, *(one for one in self._host.list_dir(path) if one not in new)]
+        paths = map(posixpath.split, self._contents)
+        new = {name for directory, name in paths if directory == real}
+        return [*new, *(name for name in self._host.list_dir(path) if name not in new)]
 
 
 def read_files(
     host: Host, conf_path: str, *, prefix: str, contents: Mapping[str, bytes] | None = None
 ) -> FollowedFiles:
-    """The files that the includes reach; ``contents`` stand in the place of what is there.
+    """The files that the includes reach; ``contents`` replace those on the disk.
 
-    ``contents`` are by path with every link resolved. Errors: none, as of ``read_tree``.
+    ``contents`` has paths with every link resolved. Errors: none, as of ``read_tree``.
     """
     reader = _Reader(host, contents or {})
     tree = read_tree(conf_path, reader, prefix=prefix)
@@ -401,7 +398,7 @@ def read_files(
 
 
 def check_included(changed: Iterable[str], files: Iterable[str]) -> None:
-    """Nothing is written that the includes of the new configuration do not reach.
+    """Check that the includes of the new configuration reach every changed file.
 
     ``changed`` are paths with every link resolved. Errors: RefusedError.
     """
@@ -414,30 +411,24 @@ def check_included(changed: Iterable[str], files: Iterable[str]) -> None:
 _COMMAND_SECONDS = 60.0
 
 
-def master_at(host: Host, process: Process) -> Master | None:
-    """The master process as it is now; null when it is gone."""
-    if not lives(process):
-        return None
-    return next((one for one in find_masters(host) if one.pid == process.pid), None)
-
-
 def generations(host: Host, process: Process) -> Generations:
-    """The workers of a master now.
+    """The current workers of a master.
 
-    Errors: ReloadError when the master is gone.
+    Errors: ReloadError if the master has ended.
     """
-    master = master_at(host, process)
+    masters = find_masters(host) if lives(process) else []
+    master = next((master for master in masters if master.pid == process.pid), None)
     if master is None:
         raise ReloadError(f"the nginx master process {process.pid} has ended")
     return Generations(_processes(master.workers), _processes(master.leaving))
 
 
 def _processes(pids: Sequence[int]) -> frozenset[Process]:
-    return frozenset(one for pid in pids if (one := process_of(pid)) is not None)
+    return frozenset(process for pid in pids if (process := process_of(pid)) is not None)
 
 
 def refuse_unless_heard(process: Process) -> None:
-    """Errors: RefusedError when this user may not signal the master (CAP_KILL)."""
+    """Errors: RefusedError if this user may not signal the master (CAP_KILL)."""
     try:
         os.kill(process.pid, 0)
     except PermissionError:
@@ -450,25 +441,25 @@ def refuse_unless_heard(process: Process) -> None:
 
 
 def tell(host: Host, process: Process, command: Sequence[str]) -> None:
-    """Have nginx read its files: by SIGHUP to this very master, or by a command.
+    """Reload nginx by SIGHUP to this very master, or by a command.
 
     Errors: ReloadError.
     """
     if command:
         try:
-            said = host.run(list(command), timeout_seconds=_COMMAND_SECONDS)
+            result = host.run(list(command), timeout_seconds=_COMMAND_SECONDS)
         except HostReadError as error:
             raise ReloadError(error.message) from None
-        if said.status != 0:
-            text = (said.stderr.strip() or "no message").splitlines()[-1]
-            raise ReloadError(f"{shlex.join(command)}: status {said.status}: {text}")
+        if result.status != 0:
+            text = (result.stderr.strip() or "no message").splitlines()[-1]
+            raise ReloadError(f"{shlex.join(command)}: status {result.status}: {text}")
         return
     try:
         held = os.pidfd_open(process.pid)
     except OSError as error:
         raise ReloadError(f"process {process.pid}: {error.strerror}") from None
     try:
-        # The descriptor is of one process; that it is the right one is asked after it is held.
+        # A descriptor stays with one process: check that it is the right one while it is held.
         if not lives(process):
             raise ReloadError(f"the nginx master process {process.pid} has ended")
         calls.send_signal(held, signal.SIGHUP)
@@ -479,31 +470,15 @@ def tell(host: Host, process: Process, command: Sequence[str]) -> None:
 
 
 def unheard(command: Sequence[str], error: OldServeError) -> ReloadError:
-    """The fault where a command ended well and nothing came of it."""
+    """The error of a reload after which the old workers serve on."""
     if not command:
         return error
     return ReloadError(f"{shlex.join(command)}: ended well, but did not reload: {error.message}")
 
 
-def run_test(host: Host, command: Sequence[str]) -> str:
-    """The output of ``nginx -T`` on the files as they are; the target's own judgement.
-
-    Errors: ReloadError with its message when it rejects them, UndecidedError when it cannot run.
-    """
-    try:
-        said = host.run(list(command), timeout_seconds=_COMMAND_SECONDS)
-    except HostReadError as error:
-        raise UndecidedError(f"{command[0]}: cannot run nginx: {error.reason}") from None
-    if said.status != 0:
-        lines = [line for line in said.stderr.splitlines() if line.strip()] or ["no message"]
-        worst = next((line for line in lines if "[emerg]" in line), lines[0])
-        raise ReloadError(worst.removeprefix("nginx: ").strip())
-    return said.stdout
-
-
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Inside, the signals that end a command wait: what is being put back is put back."""
+    """Block the signals that end a command, so that a rollback is finished first."""
     numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:

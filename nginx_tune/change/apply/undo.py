@@ -1,7 +1,7 @@
-"""Taking a change back: files, then the server, whatever state either is in.
+"""The rollback of a change: first the files, then the server, whatever state either is in.
 
-It reads no configuration: what it needs stands in the journal. Run again it ends in the same state.
-Later changes of the same files are to be taken back before an earlier one is.
+It reads no configuration: the journal has all that it needs. A second run ends in the same state.
+Later changes of the same files must be taken back before an earlier one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ from nginx_tune.change.apply.swap import clear, foreign, look, opened_directory,
 from nginx_tune.change.apply.target import find_master, generations, tell, uninterrupted
 from nginx_tune.errors import NginxTuneError
 from nginx_tune.host.door import Host
-from nginx_tune.nginx.processes import (
-    find_orphans,
-)
+from nginx_tune.nginx.processes import find_orphans
 from nginx_tune.nginx.reload.generation import await_workers, see_answers
 from nginx_tune.nginx.reload.logs import Logs
 from nginx_tune.nginx.reload.workers import (
@@ -50,11 +48,11 @@ from nginx_tune.nginx.reload.workers import (
 )
 
 RELOAD_SECONDS = 20.0
-"""Ports that are held are tried for 2.5 s, names are looked up before the workers start."""
+"""nginx tries ports that are in use for 2.5 s and resolves names before the workers start."""
 PATIENCE_SECONDS = 30.0
-"""The longest wait for another process that is at work."""
+"""The longest wait for another process that holds the lock."""
 QUIET_SECONDS = 3.0
-"""A reload that was begun would show by then: ports that are held are tried for 2.5 s."""
+"""A reload that has begun shows by then: nginx tries ports that are in use for 2.5 s."""
 _POLL_SECONDS = 0.1
 RELOADED = "reloaded"
 NOT_TOLD = "not told"
@@ -62,10 +60,10 @@ NOT_RUNNING = "not running"
 
 
 def undo_served(host: Host, journal: Journal, reason: str) -> str:
-    """As ``undo``, for a change that a running nginx was to get.
+    """As ``undo``, for a change of a running nginx.
 
-    Errors: StuckError also where that nginx has ended meanwhile: the change is taken back, but
-            nobody was seen to serve.
+    Errors: StuckError also if that nginx has ended meanwhile: the change is taken back, but
+            nothing serves.
     """
     server = undo(host, journal, reason)
     if server == NOT_RUNNING:
@@ -76,11 +74,11 @@ def undo_served(host: Host, journal: Journal, reason: str) -> str:
 
 
 def undo(host: Host, journal: Journal, reason: str) -> str:
-    """Put back every file and have the server serve them; what the server did.
+    """Put back every file and have the server serve them; the reaction of the server.
 
-    The caller holds the lock. Signals wait until it is done.
-    Errors: StuckError when somebody else wrote to the files, the old configuration does not
-            serve either, or workers whose master has ended may serve the new one.
+    The caller holds the lock. Signals are blocked meanwhile.
+    Errors: StuckError if another program wrote to the files, the old configuration does not serve
+            either, or workers whose master has ended may serve the new one.
     """
     story = journal.read()
     if story.begin is None:
@@ -88,7 +86,7 @@ def undo(host: Host, journal: Journal, reason: str) -> str:
     if story.phase == "undone":
         return NOT_TOLD
     with uninterrupted():
-        # A full disk must not keep the files from being put back: that needs no room.
+        # A full disk must not prevent the rollback of the files, which needs no space.
         with contextlib.suppress(OSError):
             journal.append(Undoing(reason=reason, owner=this_process()))
         try:
@@ -115,12 +113,11 @@ def _why_not(error: OSError | NginxTuneError, begin: Begin) -> str:
     if isinstance(error, NginxTuneError):
         return error.message
     new = [entry.path for entry in begin.entries if look(entry) == "new"]
-    told = f"; still the new ones: {', '.join(new)}" if new else ""
-    return f"{error.strerror or error}{told}"
+    return f"{error.strerror or error}" + (f"; still the new ones: {', '.join(new)}" if new else "")
 
 
 def _serve_again(host: Host, story: Story, begin: Begin) -> str:
-    """Have the server read the old files, if it may have read the new ones."""
+    """Reload the server if it may have read the new files; its reaction."""
     if not any(isinstance(record, Swapping) for record in story.records):
         return NOT_TOLD
     target = begin.target
@@ -131,8 +128,8 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
         _check_orphans(host, story, begin, target.master)
         return NOT_RUNNING
     before = generations(host, master)
-    if not story.was_told and before.serving == frozenset(target.workers):
-        return NOT_TOLD  # nobody has told it since, a package manager neither
+    if not story.may_be_loaded and before.serving == frozenset(target.workers):
+        return NOT_TOLD  # nothing has reloaded it since, a package manager included
     _remove_stale_sockets(story, target)
     logs = Logs([*target.error_logs, *story.tested.error_logs], only_own=True)
     try:
@@ -162,18 +159,18 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
         raise StuckError(f"the old files are back, but {error.message}") from None
     finally:
         logs.close()
-    _remove_stale_sockets(story, target)  # a reload that was still trying has ended by now
+    _remove_stale_sockets(story, target)  # a reload that was still trying its ports has ended
     _restore_pid_file(story, target.pid_file, master)
     return RELOADED
 
 
 def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> None:
-    """Errors: StuckError where workers without a master may serve the new configuration."""
+    """Errors: StuckError for workers without a master that may serve the new configuration."""
     if begin.boot_id != boot_id():
         return
-    known = {one.pid for one in begin.target.workers} | story.answered
-    left = orphans(host, master, known)
-    if left and (story.was_told or not {one.pid for one in begin.target.workers}.issuperset(left)):
+    old = {worker.pid for worker in begin.target.workers}
+    left = orphans(host, master, old | story.answered)
+    if left and (story.may_be_loaded or not old.issuperset(left)):
         numbers = " ".join(map(str, left))
         raise StuckError(
             f"the old files are back, but the nginx master process {master.pid} has ended without "
@@ -183,9 +180,9 @@ def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> N
 
 
 def _told(host: Host, master: Process, target: TargetNginx) -> bool:
-    """Have nginx read the old files; false where the command fails and never told it of others.
+    """Reload nginx; false if the reload command fails and has not loaded the new files either.
 
-    The workers are then those of before the change, and stay it: they read no other files.
+    The workers from before the change then stay and serve the old files.
     Errors: ReloadError.
     """
     try:
@@ -204,10 +201,10 @@ def _told(host: Host, master: Process, target: TargetNginx) -> bool:
 
 
 def _is_untouched(host: Host, master: Process, target: TargetNginx, before: Generations) -> bool:
-    """True if a reload command reloaded nothing, neither then nor now.
+    """True if the reload command reloaded nothing, neither in the change nor in the rollback.
 
-    The workers of before the change then serve what they have read: the old configuration.
-    Errors: ReloadError when they do not answer.
+    The workers from before the change then serve the old configuration.
+    Errors: ReloadError if they do not answer.
     """
     old = frozenset(target.workers)
     if not target.reload_command or is_to_reload(master):
@@ -219,9 +216,9 @@ def _is_untouched(host: Host, master: Process, target: TargetNginx, before: Gene
 
 
 def _remove_stale_sockets(story: Story, target: TargetNginx) -> None:
-    """A socket file that a refused reload made stays, and every later reload fails at it.
+    """Remove the sockets that a failed reload created, since every later reload fails at them.
 
-    Source: ngx_init_cycle (``failed:`` closes what it opened and unlinks nothing).
+    Source: ngx_init_cycle (``failed:`` closes its sockets and unlinks nothing).
     """
     for path in set(story.tested.new_sockets) - set(target.sockets):
         with contextlib.suppress(OSError), opened_directory(path) as directory:
@@ -238,7 +235,7 @@ def _is_dead(path: str) -> bool:
 
 
 def _restore_pid_file(story: Story, left: LeftFile | None, master: Process) -> None:
-    """A refused reload with another ``pid`` takes the old file away and leaves the new one.
+    """Restore the pid file: a failed reload with another ``pid`` removes it, and leaves a new one.
 
     Source: ngx_init_cycle, ngx_create_pidfile and ngx_delete_pidfile of the old cycle.
     """
@@ -247,7 +244,8 @@ def _restore_pid_file(story: Story, left: LeftFile | None, master: Process) -> N
     if new is not None and left is not None and new != left.path:
         with contextlib.suppress(OSError):
             if Path(new).read_bytes().strip() in (b"", number):
-                _unlink(new)
+                with opened_directory(new) as directory:
+                    calls.unlink(directory, posixpath.basename(new))
     if left is None or left.content.strip() != number or Path(left.path).exists():
         return
     with contextlib.suppress(OSError), opened_directory(left.path) as directory:
@@ -260,43 +258,32 @@ def _restore_pid_file(story: Story, left: LeftFile | None, master: Process) -> N
             os.close(descriptor)
 
 
-def _unlink(path: str) -> None:
-    with contextlib.suppress(OSError), opened_directory(path) as directory:
-        calls.unlink(directory, posixpath.basename(path))
-
-
 class Recovered(NamedTuple):
-    """A change that was left unfinished."""
+    """An unfinished change that was taken back."""
 
     journal: Journal
     server: str
 
 
 def unfinished(state: State) -> list[Journal]:
-    """Changes that nobody has ended, oldest first."""
-    return [one for one in state.all() if not one.read().is_finished]
+    """Changes that have not ended, oldest first."""
+    return [journal for journal in state.all() if not journal.read().is_finished]
 
 
 def is_abandoned(story: Story) -> bool:
-    """True if the process that would end a change is no more."""
+    """True if the process that would end a change has died."""
     begin = story.begin
     return begin is not None and (begin.boot_id != boot_id() or not lives(story.owner))
 
 
-def _foreign(story: Story) -> bool:
-    """True if it is stuck by something that somebody else wrote."""
-    last = story.records[-1]
-    return isinstance(last, Stuck) and bool(last.paths)
-
-
 def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]:
-    """Take back every change whose process is gone, the newest first. The caller holds the lock.
+    """Take back every change whose process has died, newest first. The caller holds the lock.
 
-    What a finished change could no longer remove, before power was cut or on a disk that was
-    read-only, is removed now. ``again`` also tries those that are stuck, if not by the bytes of
-    others: the disk may be writable by now.
+    Files that a finished change could not remove, after a power cut or on a read-only disk, are
+    removed now. ``again`` also tries stuck changes, since the disk may be writable now, but not
+    those with files that another program wrote to.
 
-    Errors: StuckError for one that cannot be taken back.
+    Errors: StuckError for a change that cannot be taken back.
     """
     done = []
     for journal in reversed(state.all()):
@@ -305,20 +292,21 @@ def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]
             continue
         if story.is_finished and story.begin is not None:
             clear(story.begin.entries)
-        elif is_abandoned(story) and (story.phase != "stuck" or (again and not _foreign(story))):
-            done.append(Recovered(journal, undo(host, journal, "it was not finished")))
+        elif is_abandoned(story):
+            last = story.records[-1]
+            if not isinstance(last, Stuck) or (again and not last.paths):
+                done.append(Recovered(journal, undo(host, journal, "it was not finished")))
     return done
 
 
 def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]:
-    """Take a change back, kept or not; without a name the last one that was made.
+    """Take a change back, kept or not; by default the last one.
 
-    Done again it changes nothing: the change before that one is named to be taken back too.
+    A second call changes nothing; to go further back, name the change.
 
-    Shape:  the change and what the server did; empty when it had been taken back before.
-    Errors: UsageError when there is none, RefusedError while another process is at work or
-            where a later change of ours is to be taken back before, StuckError when it cannot
-            be taken back.
+    Shape:  the change and the reaction of the server; empty if it was taken back before.
+    Errors: UsageError for no such change, RefusedError while another process holds the lock or
+            if a later change must be taken back first, StuckError if it cannot be taken back.
     """
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
@@ -331,7 +319,7 @@ def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]
 def leave(state: State, name: str | None) -> Journal:
     """End a change that is stuck, with the files as they are.
 
-    Errors: UsageError when there is none, RefusedError for one that is not stuck.
+    Errors: UsageError for no such change, RefusedError for one that is not stuck.
     """
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
@@ -344,9 +332,9 @@ def leave(state: State, name: str | None) -> Journal:
 
 
 def recover_all(host: Host, state: State) -> list[Recovered]:
-    """Take back what was left unfinished, as at the start of the machine.
+    """Take back every unfinished change, as at the start of the machine.
 
-    Errors: StuckError, also for a journal that is damaged, once the others are ended.
+    Errors: StuckError, also for a damaged journal, once the others have ended.
     """
     state.check()
     if not state.journals.is_dir():
@@ -359,11 +347,10 @@ def recover_all(host: Host, state: State) -> list[Recovered]:
 
 
 def check_later(state: State, journal: Journal) -> None:
-    """Tell whether a later change of ours hinders a rollback; nothing is written.
+    """Check that no later change prevents a rollback; nothing is written.
 
-    Nobody else's doing: neither is the earlier change stuck by it, nor is anything to be put right
-    by hand. The newest is named, since each may stand on the one before.
-    Errors: RefusedError that names it.
+    The earlier change is not stuck then, and no file needs repair by hand.
+    Errors: RefusedError that names the newest such change, since each may build on the last.
     """
     begin = journal.read().begin
     wrong = foreign([] if begin is None else begin.entries)
@@ -384,9 +371,9 @@ def check_later(state: State, journal: Journal) -> None:
 
 
 def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
-    """The workers that a master left behind as it was killed: of its session, or known to be its.
+    """Workers of a killed master: known ones, or those of its session.
 
-    Source: src/os/unix/ngx_daemon.c: a master that is a daemon leads a session of its own.
+    Source: src/os/unix/ngx_daemon.c: a daemon master leads a session of its own.
     """
     found = []
     for pid in find_orphans(host):
@@ -397,14 +384,14 @@ def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
 
 
 def is_to_reload(process: Process) -> bool:
-    """True if a SIGHUP waits for a master that is busy, perhaps with an earlier reload.
+    """True if a SIGHUP is pending for a master that is busy, perhaps with an earlier reload.
 
-    It hears signals only between two of them. Source: ngx_master_process_cycle (sigsuspend);
-    proc_pid_status(5), SigPnd and ShdPnd: bit N-1 stands for signal N.
+    Source: ngx_master_process_cycle (sigsuspend); proc_pid_status(5), SigPnd and ShdPnd: bit N-1
+    stands for signal N.
     """
     try:
         lines = Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines()
     except OSError:
         return False
-    pending = [line.split()[1] for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
-    return any(int(one, 16) & 1 << signal.SIGHUP - 1 for one in pending)
+    masks = [line.split()[1] for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(mask, 16) & 1 << signal.SIGHUP - 1 for mask in masks)

@@ -1,8 +1,8 @@
-"""The watch over a change: error logs, workers, and canaries, URLs that the operator names.
+"""The watch over a change: error logs, workers, and canaries, which are URLs of the operator.
 
-Canaries are asked before a change, and again and again behind it. Each question has one deadline
-for all of it, names and handshake and body: an answer that comes by drips is none. A timeout of a
-socket would be one of each read, and none of looking a name up.
+Canaries are requested before a change, and repeatedly after it. Each request has one deadline for
+name lookup, handshake and body together, so an answer that trickles fails. The timeout of a socket
+would apply to each read apart, and not to the lookup.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nginx_tune.nginx.reload.workers import Generations, Process, ReloadError, l
 
 _POLL_SECONDS = 0.25
 _GLANCE_SECONDS = 0.02
-"""A small part of the 100 ms for which workers of both generations serve in a reload."""
+"""A small part of the 100 ms in which workers of both generations serve in a reload."""
 
 
 def watch(
@@ -44,9 +44,9 @@ def watch(
     canaries: Sequence[Canary],
     seconds: float,
 ) -> None:
-    """Look on for a while, and for one answer more where a canary is in doubt then.
+    """Watch for a time, and for one more answer of every canary that is in doubt at its end.
 
-    Errors: ReloadError with what went wrong.
+    Errors: ReloadError with the fault.
     """
     until = time.monotonic() + seconds
     with _glanced_at(_Lasting(workers)) as lasting:
@@ -57,22 +57,22 @@ def watch(
             if wrong:
                 raise ReloadError("; ".join(wrong[:3]))
             lasting.check(now)
-            asked = [one for one in canaries if one.is_in_doubt or not is_over]
+            asked = [canary for canary in canaries if canary.is_in_doubt or not is_over]
             if not lasting.is_in_doubt:
                 ask_together(asked, master, until=until)
-                if is_over and not any(one.is_in_doubt for one in canaries):
+                if is_over and not any(canary.is_in_doubt for canary in canaries):
                     return
             left = until - time.monotonic()
             time.sleep(min(_POLL_SECONDS, left) if left > 0 else _POLL_SECONDS)
 
 
 class _Lasting:
-    """The watch that workers last, by the kernel's word: no log need be believed (``ClientText``).
+    """The check that no worker dies, from the kernel: logs may contain text of clients.
 
-    A worker that ends is replaced at once, as all of them are when somebody reloads. But the
-    workers of a reload start while those before them live, the replacement of one that has ended
-    starts behind its end. Source: ngx_master_process_cycle() sleeps for 100 ms between the start of
-    the new ones and the word to the old ones; ngx_reap_children().
+    nginx replaces a dead worker at once, and all workers in a reload. The workers of a reload start
+    while the old ones live; a replacement starts after the death. Source: ngx_reap_children();
+    ngx_master_process_cycle() sleeps 100 ms between the start of the new workers and the signal to
+    the old ones.
     """
 
     def __init__(self, workers: frozenset[Process]) -> None:
@@ -81,25 +81,27 @@ class _Lasting:
         self._alive_ticks = 0
         """The last moment at which all of them are known to have lived."""
         self.is_in_doubt = False
-        """True if some had gone at the last look, and it was not seen why."""
+        """True if some were missing at the last check for an unknown reason."""
 
     def glance(self) -> None:
-        """See whether all of them live; this alone may be done beside what else is asked here."""
-        workers, ticks = self._workers, _ticks()
-        # A moment of earlier workers may be written behind this: it is only too long ago.
+        """Note the time if all of them live; the only method that is safe in another thread."""
+        workers = self._workers
+        # Now, as the kernel gives start times. Source: proc_pid_stat(5), starttime.
+        ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+        # A race with ``check`` can only store an earlier moment.
         if all(map(lives, workers)) and workers is self._workers:
             self._alive_ticks = ticks
 
     def check(self, now: Generations) -> None:
-        """Look at them once more.
+        """Compare them with the workers that live now.
 
-        Errors: ReloadError that names one that has ended, at the second look: what replaces it may
-                not be seen to be a worker at the first.
+        Errors: ReloadError that names a worker that has ended, at the second check: its replacement
+                may not be recognisable as a worker at the first.
         """
         gone = self._workers - now.serving
         fresh = now.serving - self._known
         is_reloaded = bool(gone & now.leaving) or any(
-            one.start_ticks < self._alive_ticks for one in fresh
+            worker.start_ticks < self._alive_ticks for worker in fresh
         )
         if not gone:
             self.is_in_doubt = False
@@ -107,20 +109,21 @@ class _Lasting:
             self._workers, self._known = fresh, self._known | fresh
             self.is_in_doubt = False
         elif self.is_in_doubt or not now.serving:
-            raise ReloadError(f"worker {min(one.pid for one in gone)} has ended")
+            raise ReloadError(f"worker {min(worker.pid for worker in gone)} has ended")
         else:
             self.is_in_doubt = True
 
 
 @contextlib.contextmanager
 def _glanced_at(lasting: _Lasting) -> Iterator[_Lasting]:
-    """Glance all the while, also while a canary is waited for."""
+    """Glance repeatedly, in a thread, also while a canary is waited for."""
     is_over = threading.Event()
 
     def glance() -> None:
-        lasting.glance()
-        while not is_over.wait(_GLANCE_SECONDS):
+        while True:
             lasting.glance()
+            if is_over.wait(_GLANCE_SECONDS):
+                return
 
     thread = threading.Thread(target=glance, daemon=True)
     thread.start()
@@ -131,30 +134,25 @@ def _glanced_at(lasting: _Lasting) -> Iterator[_Lasting]:
         thread.join()
 
 
-def _ticks() -> int:
-    """Now, as the kernel tells when a process started. Source: proc_pid_stat(5), starttime."""
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
-
-
 ANSWER_SECONDS = 10.0
 _MOST_BODY_BYTES = 1 << 20
-"""Enough of an answer to know that it comes."""
+"""Enough of an answer to show that it comes."""
 _REQUESTS_BEFORE = 5
 _FAILURES = 2
-"""In a row: one request may meet an old worker's end."""
+"""Failures in a row: one request may meet the end of an old worker."""
 _GOOD = range(200, 400)
 _SLOWER_RATIO = 3.0
 _SLOWER_SECONDS = 0.2
 _LAST = 9
-"""Answers whose median counts."""
+"""The number of answers in the median."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class _Answer(NamedTuple):
     status: int
-    """0 for none."""
+    """0 without an answer."""
     seconds: float
-    """Until the whole answer, or as much of it as is read."""
+    """Time to the end of the answer, or of the part that is read."""
     is_late: bool = False
 
     @property
@@ -168,31 +166,31 @@ class _Answer(NamedTuple):
 
 
 class Canary:
-    """A URL of this nginx that is asked again and again, and how it answered before."""
+    """A URL of this nginx that is requested repeatedly, and its answers before the change."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self.url = url
         self._seconds = seconds
         """The slowest of a few answers before the change."""
         self._bad: list[_Answer] = []
-        """The last ones, in a row."""
+        """The last answers, if bad."""
         self._times: list[float] = []
 
     @property
     def is_in_doubt(self) -> bool:
-        """True if it is still to be asked, or its last answer was bad and must be seen again."""
+        """True before the first answer, or if the last answer was bad and needs a second one."""
         return bool(self._bad) or not self._times
 
     def ask(self, master: Process, *, by: float) -> None:
-        """Ask once more; the answer is to be there by a moment of the monotonic clock.
+        """Send one request; ``by`` is its deadline by the monotonic clock.
 
-        Errors: ReloadError when it is late, bad twice, or slower than it was.
+        Errors: ReloadError for a late answer, a second bad one, or slower ones than before.
         """
         left = min(ANSWER_SECONDS, max(0.0, by - time.monotonic()))
         answer = in_network_of(master.pid, partial(_ask, self.url, left))
         self._bad = [] if answer.is_good else [*self._bad, answer]
         if answer.is_late or len(self._bad) >= _FAILURES:
-            how = dict.fromkeys(str(one) for one in self._bad)
+            how = dict.fromkeys(map(str, self._bad))
             raise ReloadError(f"{self.url} {', then '.join(how)}")
         self._times.append(answer.seconds)
         if len(self._times) < _LAST:
@@ -205,21 +203,21 @@ class Canary:
 
 
 def ask_together(canaries: Sequence[Canary], master: Process, *, until: float) -> None:
-    """Ask each once more, at the same time: slow ones do not add up.
+    """Request all canaries at once, so that slow ones do not add up.
 
-    ``until`` is the end of the watch: one question may end behind it, a second one may not.
-    Errors: as those of asking one.
+    ``until`` is the end of the watch; an answer may come up to ``ANSWER_SECONDS`` later.
+    Errors: those of ``Canary.ask``.
     """
     if not canaries:
         return
     by = until + ANSWER_SECONDS
     with ThreadPoolExecutor(max_workers=len(canaries)) as threads:
-        for asked in [threads.submit(one.ask, master, by=by) for one in canaries]:
+        for asked in [threads.submit(canary.ask, master, by=by) for canary in canaries]:
             asked.result()
 
 
 def check_url(url: str) -> None:
-    """Errors: UsageError for what is no URL of HTTP."""
+    """Errors: UsageError for anything but an HTTP URL."""
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in _DEFAULT_PORTS and parts.hostname and (parts.port or 1) > 0
@@ -235,9 +233,9 @@ def check_url(url: str) -> None:
 
 
 def ask_canaries(master: Process, urls: Sequence[str]) -> list[Canary]:
-    """The answers of all canaries as things are.
+    """All canaries, with their answers before the change.
 
-    Errors: UsageError at the first bad answer: such a one could not tell anything.
+    Errors: UsageError at the first bad answer: such a canary would prove nothing.
     """
     found = []
     for url in urls:
@@ -263,15 +261,15 @@ def _ask(url: str, seconds: float) -> _Answer:
 
 
 class _Question:
-    """One question, in a thread of its own, which nobody need wait for.
+    """One request, in a thread that need not be joined.
 
-    A thread has the network namespace of the one that starts it.
+    A thread has the network namespace of the thread that starts it.
     """
 
     def __init__(self, parts: SplitResult, seconds: float) -> None:
         self.status = 0
         self.is_late = False
-        """The socket's own clock said so: on a busy host it may before who waits is woken."""
+        """True if the socket timed out, which may come before the waiting thread wakes."""
         self.done = threading.Event()
         self._parts = parts
         self._seconds = seconds
@@ -281,7 +279,7 @@ class _Question:
         threading.Thread(target=self._run, daemon=True).start()
 
     def cut(self) -> None:
-        """End the connection, whatever is being read, or as soon as there is one."""
+        """End the connection at once, or as soon as it is made."""
         with self._lock:
             self._is_cut = True
             if self._plain is not None:
@@ -289,7 +287,7 @@ class _Question:
                     self._plain.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> None:
-        # ValueError: of a host's name that cannot be encoded, or of a length that is none.
+        # ValueError: a host name that cannot be encoded, or an invalid length.
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             try:
                 self.status = self._ask()
@@ -298,7 +296,7 @@ class _Question:
         self.done.set()
 
     def _ask(self) -> int:
-        """Status of a whole answer.
+        """The status of a complete answer.
 
         Errors: OSError, HTTPException, ValueError.
         """
@@ -306,19 +304,19 @@ class _Question:
         port = parts.port or _DEFAULT_PORTS[parts.scheme]
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection = http.client.HTTPConnection(parts.hostname or "", port)
-        connection.default_port = _DEFAULT_PORTS[parts.scheme]  # else it stands in Host
+        connection.default_port = _DEFAULT_PORTS[parts.scheme]  # so that Host leaves it out
         with self._spoken_to(port) as spoken, contextlib.closing(connection):
             connection.sock = spoken
             connection.request("GET", target, headers={"User-Agent": "nginx-tune"})
             answer = connection.getresponse()
-            said = answer.read(_MOST_BODY_BYTES)
-            if len(said) < _MOST_BODY_BYTES and answer.length:
-                raise http.client.IncompleteRead(said, answer.length)
+            body = answer.read(_MOST_BODY_BYTES)
+            if len(body) < _MOST_BODY_BYTES and answer.length:
+                raise http.client.IncompleteRead(body, answer.length)
             return answer.status
 
     @contextlib.contextmanager
     def _spoken_to(self, port: int) -> Iterator[socket.socket]:
-        """A connection, in TLS if that is asked for, which can be cut."""
+        """A connection that can be cut, with TLS for https."""
         address = (self._parts.hostname or "", port)
         with socket.create_connection(address, timeout=self._seconds) as plain:
             with self._lock:
@@ -329,15 +327,15 @@ class _Question:
                 yield from self._in_protocol(plain)
             finally:
                 with self._lock:
-                    self._plain = None  # its number may be another file's from here on
+                    self._plain = None  # its number may be reused from here on
 
     def _in_protocol(self, plain: socket.socket) -> Iterator[socket.socket]:
         if self._parts.scheme != "https":
             yield plain
             return
         context = ssl.create_default_context()
-        context.check_hostname = False  # it is the host's own server: asked is whether it answers
+        context.check_hostname = False  # the test is whether the host's own server answers
         context.verify_mode = ssl.CERT_NONE
-        # A descriptor of its own: the plain one is what is cut.
+        # A duplicate descriptor: ``cut`` needs the plain one.
         with context.wrap_socket(plain.dup(), server_hostname=self._parts.hostname) as wrapped:
             yield wrapped
