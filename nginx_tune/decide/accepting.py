@@ -14,10 +14,10 @@ from nginx_tune.decide.answer import (
     version_evidence,
 )
 from nginx_tune.decide.model.waiting import (
-    own_queue_wait,
     shared_queue_wait,
     stall_wait_own,
     stall_wait_shared,
+    waiting_seconds,
 )
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
@@ -305,7 +305,7 @@ def _waits(s: Situation, rate: float, connections: float, plan: PoolPlan) -> lis
     utilisation = min(0.99, rate * service / s.workers)
     blocked, _ = _blocked(s, plan)
     hold = s.prediction.hold_seconds if s.prediction else 0.0
-    own = own_queue_wait(utilisation, service, spread)
+    own = waiting_seconds(utilisation, service, spread)
     shared = shared_queue_wait(s.workers, utilisation, service, spread)
     first = min(1.0, connections / rate)
     own = shared + (own - shared) * first

@@ -24,7 +24,6 @@ from nginx_tune.decide.model.blocking import (
 from nginx_tune.decide.model.inputs import (
     BlockingInputs,
     hit_range,
-    miss_ratio,
     room_range,
     time_factors,
     turn_factors,
@@ -82,10 +81,10 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         cases.append(predict(replace(i, disk=replace(i.disk, stalls=None))))
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
     if i.rate_per_second is not None and i.disk.stalls is None and not measured(s):
-        blocked.append(min(p.blocked_ratio, apart_ratio(i, i.rate_per_second * miss_ratio(i))))
+        blocked.append(min(p.blocked_ratio, apart_ratio(i, i.rate_per_second * i.miss_ratio)))
     wait = [p.wait_off_seconds, *([] if measured(s) else [c.wait_off_seconds for c in cases])]
     less, more = _blocked_factors(s, i)
-    beside = _OTHER_WAITS + (_LEFT_MEMORY if miss_ratio(i) <= 0 else 0.0)
+    beside = _OTHER_WAITS + (_LEFT_MEMORY if i.miss_ratio <= 0 else 0.0)
     stood = Predicted(
         metric="server.loop_blocked_ratio without pools",
         low=_rounded(min(1.0, min(blocked) + sure) * less),
@@ -142,7 +141,7 @@ def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
     left it when its turn comes.
     Source: drawn-6151-016, hits of 0.12 for 0.47; drawn-4201-024, none for 0.24.
     """
-    return i.rate_per_second is not None and p.closed_loop and miss_ratio(i) > 0
+    return i.rate_per_second is not None and p.closed_loop and i.miss_ratio > 0
 
 
 def is_overrun(s: Situation, i: BlockingInputs) -> bool:
@@ -158,7 +157,7 @@ def _nearly_fills(i: BlockingInputs) -> bool:
     Source: drawn-7717-001, data of 84 % of the memory: in two of eight blocks 1 and 2 MB were read
             from a disk of 80 ms, and loops stood 0.16 and 0.31 of the time.
     """
-    return miss_ratio(i) <= 0 and i.objects * i.footprint_bytes > _SURE_ROOM * i.page_cache_bytes
+    return i.miss_ratio <= 0 and i.objects * i.footprint_bytes > _SURE_ROOM * i.page_cache_bytes
 
 
 def measured(s: Situation) -> bool:
@@ -228,7 +227,7 @@ def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
         return False
     if not all(case.closed_loop for case in cases):
         return True
-    busy_loops = i.workers * apart_ratio(i, i.rate_per_second * miss_ratio(i))
+    busy_loops = i.workers * apart_ratio(i, i.rate_per_second * i.miss_ratio)
     return busy_loops < min(i.workers, i.disk.heads_for(i.hold_bytes))
 
 

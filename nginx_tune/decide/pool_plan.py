@@ -28,7 +28,7 @@ from nginx_tune.decide.model.blocking import (
     predict,
     predict_measured,
 )
-from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
+from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.pool import (
     DEFAULT_THREADS,
     MAX_THREADS_ALL_WORKERS,
@@ -249,7 +249,7 @@ def judge_pools(s: Situation) -> PoolJudgement:
         if predict_measured(s.blocking_inputs, blocked).pools_pay:
             return PoolJudgement("enable", share)
         return PoolJudgement("disable", f"{share}, which costs less than offloading every read")
-    if miss_ratio(s.blocking_inputs) <= 0 and s.dataset_is_lower_bound:
+    if s.blocking_inputs.miss_ratio <= 0 and s.dataset_is_lower_bound:
         return PoolJudgement(
             "not_enough_evidence", "the scan of the data did not finish in its time"
         )
@@ -259,13 +259,13 @@ def judge_pools(s: Situation) -> PoolJudgement:
 def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgement:
     """The judgement by the model, for data of known size."""
     cache, data = s.page_cache.text, s.dataset_bytes.text
-    if p.turns_are_felt and p.can_offload:
+    if p.turns_are_felt:
         waits = turns_text(p)
         why = f"large responses are read and sent in one turn, and {waits} behind them"
         return _unless_assumed(s, PoolJudgement("enable", why))
-    if miss_ratio(i) <= 0:
+    if i.miss_ratio <= 0:
         return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
-    if s.network_filesystem is not None and p.can_offload:
+    if s.network_filesystem is not None:
         why = f"{data} of data, {cache} of page cache: misses are read from {s.network_filesystem}"
         return _of_known_build(
             s,
@@ -349,7 +349,7 @@ def pools_lose_less(s: Situation) -> bool:
             within 10 % or 0.3 ms of the best, and 163 without this rule.
     """
     i, p = s.blocking_inputs, s.prediction
-    if i is None or p is None or not p.can_offload or not disks_decide(s):
+    if i is None or p is None or not disks_decide(s):
         return False
     demand = (s.dataset_bytes, s.exponent, s.concurrency if s.rate.value is None else s.rate)
     if any(quantity.provenance == "assumed" for quantity in demand):

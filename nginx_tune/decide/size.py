@@ -261,10 +261,9 @@ class HostSizes:
             return None
         found = {}
         for end, server in here.items():
-            ways = (True, False) if server.inputs.can_offload else (False,)
             times = [
                 answers.seconds(goal.statistic, hits=goal.hits)
-                for pools in ways
+                for pools in (True, False)
                 if (answers := replace(server, pools=pools).answers_at(rate)) is not None
             ]
             if not times or not math.isfinite(min(times)):
@@ -368,7 +367,7 @@ class HostSizes:
         ]
         goal = request.goal
         this = self.server(self.columns[0], self.memory_bytes)
-        pooled = replace(this, pools=True).carries(goal) if self.inputs.can_offload else 0.0
+        pooled = replace(this, pools=True).carries(goal)
         alone = replace(this, pools=False).carries(goal)
         needs = this.bounds
         rate = asked.value

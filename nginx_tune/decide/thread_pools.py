@@ -450,7 +450,7 @@ def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
     if i.clients_keep_pace or measured(s):
         return []
     fast = predict(replace(i, clients_keep_pace=True))
-    if not fast.turns_are_felt or not fast.can_offload or predict(i).pools_pay:
+    if not fast.turns_are_felt or predict(i).pools_pay:
         return []
     change = "pools pay where clients take large responses as fast as nginx sends"
     return [f"concurrency.clients_keep_pace: {change}; {turns_text(fast)} behind them"]

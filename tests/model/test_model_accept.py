@@ -10,10 +10,10 @@ from simulation import gamma, mean
 
 from nginx_tune.decide.model.waiting import (
     erlang_c,
-    own_queue_wait,
     shared_queue_wait,
     stall_wait_own,
     stall_wait_shared,
+    waiting_seconds,
 )
 
 
@@ -41,7 +41,7 @@ def test_both_queues_wait_as_simulated(utilisation: float) -> None:
     assert shared_queue_wait(4, utilisation, 1.0, 1.0) == pytest.approx(
         simulate(4, utilisation, shared=True), rel=0.15, abs=0.005
     )
-    assert own_queue_wait(utilisation, 1.0, 1.0) == pytest.approx(
+    assert waiting_seconds(utilisation, 1.0, 1.0) == pytest.approx(
         simulate(4, utilisation, shared=False), rel=0.12
     )
 
@@ -50,7 +50,7 @@ def test_queues_of_their_own_always_wait_longer() -> None:
     """B4: one queue for all tills against one queue for each."""
     for utilisation in (0.1, 0.5, 0.9):
         shared = shared_queue_wait(4, utilisation, 1.0, 1.0)
-        assert own_queue_wait(utilisation, 1.0, 1.0) > shared
+        assert waiting_seconds(utilisation, 1.0, 1.0) > shared
 
 
 def test_erlang_c_at_its_ends() -> None:

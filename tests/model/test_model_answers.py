@@ -118,7 +118,6 @@ def drawn(rng: random.Random) -> BlockingInputs:
         clients_keep_pace=rng.random() < 0.3,
         encrypts=rng.random() < 0.3,
         sizes=rng.choice([(), (SizeGroup(0.9, 0.2), SizeGroup(0.1, 8.2))]),
-        can_offload=rng.random() < 0.7,
     )
 
 
@@ -144,8 +143,7 @@ MORE: dict[str, Callable[[BlockingInputs], BlockingInputs]] = {
 
 def ways(i: BlockingInputs) -> Iterator[Server]:
     """The ways in which a host may be run."""
-    if i.can_offload:
-        yield Server(i, pools=True)
+    yield Server(i, pools=True)
     for workers in {i.workers, *(1 << n for n in range(i.workers.bit_length()))}:
         yield Server(replace(i, workers=workers), pools=False)
 
@@ -159,7 +157,7 @@ def seconds_at(i: BlockingInputs, rate: float, statistic: Statistic) -> float:
 def test_loops_do_not_count_on_a_slow_link() -> None:
     """The kernel reads ahead of what it takes; counted on, a faster link would block loops more."""
     i = inputs(object_bytes=440_000.0, disk=TYPICAL["nvme"], window_bytes=131072.0,
-               turn_bytes=262144.0, read_bytes=32768.0, can_offload=False)  # fmt: skip
+               turn_bytes=262144.0, read_bytes=32768.0)  # fmt: skip
     found = [
         Server(replace(i, link_bytes_per_second=link), pools=False).answers_at(500.0)
         for link in (0.5e9, 2.5e9)

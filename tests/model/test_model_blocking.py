@@ -10,7 +10,7 @@ from tiers import dice, draws
 from nginx_tune.decide.model.blocking import cpu_ratio, lost_windows, predict
 from nginx_tune.decide.model.cache import zipf_classes
 from nginx_tune.decide.model.disk import TYPICAL, ModelDisk, disks_together
-from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
+from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.reads import SizeGroup, mean_pieces, size_groups
 from nginx_tune.decide.model.waiting import waiting_seconds
 from nginx_tune.documents.facts import SizeBucket
@@ -237,9 +237,9 @@ def test_a_link_that_is_not_full_holds_the_loop_for_first_reads_alone_too() -> N
     """drawn-4201-000: 5.3 MB over 200 Mbit/s, used to 93 %, of which one in eight is cold."""
     cold = replace(SLOW_LINK, object_bytes=5.29e6, dataset_bytes=100 * 5.29e6, concurrency=None)
     nearly = replace(cold, cold_concurrency=None, page_cache_bytes=515e6, rate_per_second=4.4)
-    assert 0.1 < miss_ratio(nearly) < 0.15
+    assert 0.1 < nearly.miss_ratio < 0.15
     p = predict(nearly)
-    misses = 4.4 * miss_ratio(nearly)
+    misses = 4.4 * nearly.miss_ratio
     # The disk has other files of these clients to read meanwhile, a twelfth of the time.
     first = misses * nearly.disk.read_seconds(nearly.disk_read_bytes)
     assert first < p.blocked_ratio < 1.3 * first

@@ -16,7 +16,6 @@ from nginx_tune.decide.model.inputs import (
     BlockingInputs,
     counted_requests,
     hit_range,
-    miss_ratio,
     time_factors,
     turn_factors,
     usable_objects,
@@ -144,7 +143,7 @@ def test_hits_are_counted_over_as_many_requests_as_come(rate: float | None) -> N
     """Nine in ten counts of a cache that hits as often as the model says are in its range."""
     i = replace(inputs(64, 0.0, 1.0, ()), rate_per_second=rate)
     low, high = hit_range(i)
-    hits, counted = 1 - miss_ratio(i), round(counted_requests(i))
+    hits, counted = 1 - i.miss_ratio, round(counted_requests(i))
     chance = random.Random(5)
     seen = [sum(chance.random() < hits for _ in range(counted)) / counted for _ in range(400)]
     assert sum(low <= one <= high for one in seen) >= 0.9 * len(seen)

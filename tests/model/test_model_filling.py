@@ -8,7 +8,7 @@ from rows import each_row
 
 from nginx_tune.decide.model.cache import objects_asked, zipf_classes
 from nginx_tune.decide.model.disk import ModelDisk
-from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, miss_ratio, since_empty
+from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, since_empty
 
 FILES = 1088
 EMPTY = BlockingInputs(
@@ -28,12 +28,12 @@ EMPTY = BlockingInputs(
 
 
 def test_data_that_would_fit_is_not_there_while_clients_wait_for_it() -> None:
-    assert miss_ratio(EMPTY) == 0.0
+    assert EMPTY.miss_ratio == 0.0
     filling = since_empty(EMPTY)
     # Of 2 s one read takes 20.3 ms: 99 files of 1088 are there.
-    assert miss_ratio(filling) == pytest.approx(1 - 99 / FILES, abs=0.01)
+    assert filling.miss_ratio == pytest.approx(1 - 99 / FILES, abs=0.01)
     later = since_empty(replace(EMPTY, since_seconds=10.0))
-    assert miss_ratio(later) < miss_ratio(filling)
+    assert later.miss_ratio < filling.miss_ratio
     assert since_empty(replace(EMPTY, since_seconds=1e4)).asked.requests is None
 
 

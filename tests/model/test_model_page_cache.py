@@ -12,7 +12,7 @@ from tiers import draws
 
 from nginx_tune.decide.model.cache import hit_ratio_after, page_cache_hit_ratio, zipf_classes
 from nginx_tune.decide.model.disk import TYPICAL
-from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, hit_range, miss_ratio
+from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, hit_range
 
 PAGE = 4096
 DRAWN = draws(20, 40)
@@ -103,8 +103,8 @@ def test_a_measured_cell_that_had_not_learnt_yet() -> None:
         page_cache_bytes=0.5155 * 2600 * 200e3,
     )
     even = replace(i, classes=zipf_classes(2600.0, 0.0))
-    assert 1 - miss_ratio(even) == pytest.approx(0.464, abs=0.002)
-    assert 1 - miss_ratio(i) == pytest.approx(0.92, abs=0.01)
+    assert 1 - even.miss_ratio == pytest.approx(0.464, abs=0.002)
+    assert 1 - i.miss_ratio == pytest.approx(0.92, abs=0.01)
     short = replace(i, asked=CacheAge(1000.0, began_full=True))
     low, high = hit_range(short)
     assert low < 0.862 < high
@@ -112,8 +112,8 @@ def test_a_measured_cell_that_had_not_learnt_yet() -> None:
 
 def test_what_is_asked_for_once_is_never_there() -> None:
     i = replace(drawn(1)[0], asked=CacheAge(once=True))
-    assert miss_ratio(i) == 1.0
-    assert miss_ratio(replace(i, page_cache_bytes=2 * i.dataset_bytes)) == 0.0
+    assert i.miss_ratio == 1.0
+    assert replace(i, page_cache_bytes=2 * i.dataset_bytes).miss_ratio == 0.0
 
 
 def test_names_that_are_charged_elsewhere_leave_more_room() -> None:
@@ -127,5 +127,5 @@ def test_names_that_are_charged_elsewhere_leave_more_room() -> None:
     )
     low, high = hit_range(i)
     assert low < 0.368 < high
-    assert 1 - miss_ratio(i) == pytest.approx(0.368, rel=0.02)
-    assert 1 - miss_ratio(replace(i, names_take_memory=True)) < 0.3
+    assert 1 - i.miss_ratio == pytest.approx(0.368, rel=0.02)
+    assert 1 - replace(i, names_take_memory=True).miss_ratio < 0.3

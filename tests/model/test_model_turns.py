@@ -153,7 +153,6 @@ def test_large_answers_over_tls_pay_for_pools_though_memory_has_them_all() -> No
         {"rate_per_second": 100_000.0},  # no CPU to spare for handing over
         {"rate_per_second": None},
         {"object_bytes": 30e3},
-        {"can_offload": False},
     ],
 )
 def test_pools_do_not_pay_where_no_turn_is_felt(changed: dict[str, float]) -> None:

@@ -1,18 +1,17 @@
-"""Times of whole answers at a rate of requests, and the resource that takes most of them.
+"""Times of whole answers at a request rate, and the resource that takes most of them.
 
-An answer waits for CPU, a miss of the page cache for the disks, and all of them for the link. Each
-is a queue of its own, fed at the stated rate, and an answer's time is the sum of what it takes and
-waits in each. Without thread pools a miss holds its loop, and everybody on that loop waits
-(``blocking``); with them it waits for the disks alone.
+Answers wait for CPU and the link, and misses of the page cache also for the disks. Each is a queue
+fed at the stated rate, and an answer's time is the sum of its service and waiting times in all of
+them. Without thread pools a miss holds its loop, and all others on that loop wait (``blocking``);
+with pools it waits for the disks alone.
 
-A wait is nothing for those who find the resource free, and exponential for the others. Times add up
-by their means and variances; beyond its mean a sum of both falls off exponentially.
+A wait is 0 if the resource is free, and exponential otherwise. Means and variances of the parts add
+up; beyond its mean, a sum falls off exponentially.
 
-More of a resource never makes an answer slower here. Two effects that would are left out, which
-makes the answer slower than it may be: a slow link hides reads from the loop, since the kernel
-reads ahead of it, and a second loop without pools moves the head of a hard disk to and fro. So
-loops are taken at their worst link, and at the best number of them. The law is of a stated rate:
-clients that wait for their answers ask for more the faster they are answered.
+More of a resource never makes an answer slower here. Two effects that would are left out: a slow
+link hides reads from the loop, since the kernel reads ahead, and a second loop without pools moves
+the head of a hard disk back and forth. The rate is open: clients that wait for their answers would
+request more, the faster the answers.
 
 Source: Allen and Cunneen's M/G/k for a disk with so many heads, Pollaczek-Khinchine for a worker,
         processor sharing for the link (Kleinrock, Queueing Systems 2, 1976, 4.4); held against a
@@ -47,13 +46,13 @@ percentile 2 ms, both as measured (``blocking``)."""
 _BEYOND_MEAN = math.exp(-1)
 """Share of exponential times beyond their mean."""
 _SELDOM = 1e-9
-"""Share of the reads that wait, below which none does: squares of it would be nothing."""
+"""Share of the reads that wait, below which it counts as 0: its square would underflow."""
 _PRECISE = 1e-4
-"""Of a time, as a share of it."""
+"""Relative precision of a time."""
 _KEEPS_UP = 0.95
-"""Share of its time that a resource may be busy, for answers that do not wait without end."""
+"""Utilisation of a resource at which queues still end."""
 _LEAST_SHARE = 1e-6
-"""Of what the resources bear: a goal that is missed there is missed at any rate."""
+"""Share of the greatest rate: a goal that is missed at so low a rate is missed at any."""
 _PRECISION = 1.004
 """Ratio to which a rate is found."""
 Statistic = Literal["mean", "p50", "p90", "p99", "p999"]
@@ -67,11 +66,11 @@ class AnswerPart(NamedTuple):
     seconds: float
     variance: float = 0.0
     waits_ratio: float = 0.0
-    """Share of the answers that find the resource taken."""
+    """Share of the answers that find the resource busy."""
     wait_seconds: float = 0.0
     """Mean wait of all answers."""
     visits: float = 1.0
-    """Times that an answer may wait; ratio and mean above are of one."""
+    """Waits of one answer; the ratio and the mean above are of one visit."""
 
     @property
     def waited_seconds(self) -> float:
@@ -80,29 +79,29 @@ class AnswerPart(NamedTuple):
 
     @property
     def mean_seconds(self) -> float:
-        """Mean time with its waits."""
+        """Mean time, waits included."""
         return self.seconds + self.waited_seconds
 
     @property
     def wait_variance(self) -> float:
-        """Variance of the waits of all visits; those of one who waits are exponential."""
+        """Variance of the waits of all visits, each exponential if it is not 0."""
         if self.waits_ratio <= 0:
             return 0.0
         return self.visits * self.wait_seconds**2 * (2 / self.waits_ratio - 1)
 
 
 class AnswerKind(NamedTuple):
-    """Answers of one size, all from memory or none."""
+    """Answers of one size, all from memory or all from a disk."""
 
     share: float
     is_hit: bool
     steps: Sequence[AnswerPart]
     reads: AnswerPart | None = None
-    """The reads that it takes or, without thread pools, waits for."""
+    """Its own reads or, without thread pools, the reads that it waits for."""
 
     @property
     def every_step(self) -> Sequence[AnswerPart]:
-        """All of them."""
+        """The steps and the reads."""
         return self.steps if self.reads is None else (*self.steps, self.reads)
 
     @property
@@ -111,9 +110,9 @@ class AnswerKind(NamedTuple):
         return BUSY_HOST_SECONDS + sum(step.mean_seconds for step in self.every_step)
 
     def longer_than(self, seconds: float) -> float:
-        """Share of them that takes longer.
+        """Share of the answers that take longer, mixed from those that wait for reads and others.
 
-        Of those that wait for reads, and of the others: few may wait, and for long.
+        Few may wait, and for long.
         """
         least = sum(step.seconds for step in self.every_step)
         if seconds < least:
@@ -137,9 +136,9 @@ class AnswerKind(NamedTuple):
 
 
 def _beyond(seconds: float, least: float, mean: float, variance: float) -> float:
-    """Share beyond a time: below the mean evenly spread from the least, above it exponential.
+    """Share beyond a time: uniform between the least and the mean, exponential above it.
 
-    It grows with the least, the mean and the variance, so that nothing is quicker for more of them.
+    It grows with the least, the mean and the variance, so that none of them speeds an answer up.
     """
     if math.isinf(mean):
         return 1.0
@@ -154,10 +153,10 @@ class Answers:
 
     kinds: Sequence[AnswerKind]
     uses: dict[AnswerResource, float]
-    """Share of its time that each resource is busy."""
+    """Utilisation of each resource."""
 
     def seconds(self, statistic: Statistic, *, hits: bool = False) -> float:
-        """A mean or a quantile of their times; ``hits``: of those alone that memory answers."""
+        """A mean or quantile of their times; with ``hits``, of answers from memory alone."""
         kinds = self._of(hits=hits)
         if statistic == "mean":
             whole = sum(kind.share for kind in kinds)
@@ -165,7 +164,7 @@ class Answers:
         low, high = 0.0, 1e-3
         while not self._holds(kinds, _BEYOND[statistic], high):
             low, high = high, 4 * high
-            if high > 1e9:  # noqa: PLR2004  # thirty years: they wait for ever
+            if high > 1e9:  # noqa: PLR2004  # thirty years: no bound
                 return math.inf
         while high - low > _PRECISE * high:
             middle = (low + high) / 2
@@ -176,15 +175,15 @@ class Answers:
         return high
 
     def meet(self, goal: AnswerGoal) -> bool:
-        """True if they keep within the goal."""
+        """True if they meet the goal."""
         if goal.statistic == "mean":
             return self.seconds("mean", hits=goal.hits) <= goal.seconds
         return self._holds(self._of(hits=goal.hits), _BEYOND[goal.statistic], goal.seconds)
 
     def binding(self, goal: AnswerGoal | None) -> AnswerResource:
-        """The resource that takes most of the time of those that most often miss the goal.
+        """The resource that takes most time of the answers that miss the goal most often.
 
-        The busiest one without a goal.
+        Without a goal, the busiest resource.
         """
         if goal is None:
             return max(self.uses, key=lambda name: self.uses[name])
@@ -210,30 +209,30 @@ class AnswerGoal(NamedTuple):
     statistic: Statistic
     seconds: float
     hits: bool = False
-    """True if it is of answers alone that memory gives."""
+    """True if it is for answers from memory alone."""
 
 
 class _ReadDisk(NamedTuple):
-    """A disk, or equal ones, with the share of the reads that goes to all of them."""
+    """A disk, or equal disks, with their share of the reads."""
 
     disk: ModelDisk
     share: float
     each: float
-    """The share that goes to one."""
+    """The share of one disk."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A host that serves files, with what one request asks of each resource."""
+    """A host that serves files, and the demand of one request for each resource."""
 
     inputs: BlockingInputs
-    """Their rate and their clients at once are not looked at."""
+    """The inputs, without use of their rate and concurrency."""
     pools: bool
     """True if thread pools read."""
     cpu_seconds: float | None = None
-    """CPU of one request where somebody measured it."""
+    """CPU of one request, if measured."""
     sent_ratio: float = 1.0
-    """Bytes sent over the sizes of what is asked for."""
+    """Bytes sent over the sizes of the requested files."""
 
     @cached_property
     def _sizes(self) -> Sequence[SizeGroup]:
@@ -241,7 +240,7 @@ class Server:
 
     @cached_property
     def _disks(self) -> Sequence[_ReadDisk]:
-        """The disks, equal ones together."""
+        """The disks, with equal ones together."""
         found: dict[tuple[float, ModelDisk], int] = {}
         for share, disk in self.inputs.disk.parts or ((1.0, self.inputs.disk),):
             key = share, replace(disk, name="", parts=())
@@ -250,7 +249,7 @@ class Server:
 
     @cached_property
     def request_cpu_seconds(self) -> float:
-        """CPU of one request for a file, with those beside it that read none."""
+        """CPU of one request for a file, and of the requests beside it that read none."""
         i = self.inputs
         others = i.others_per_second / (i.rate_per_second or math.inf) * REQUEST_CPU_SECONDS
         if self.cpu_seconds is not None:
@@ -262,18 +261,23 @@ class Server:
 
     @cached_property
     def bounds(self) -> dict[AnswerResource, float]:
-        """Requests a second that each resource bears when it does nothing else."""
+        """Requests a second at which each resource is fully busy."""
         i = self.inputs
         found: dict[AnswerResource, float] = {"cpu": i.workers / self.request_cpu_seconds}
         if i.link_bytes_per_second is not None:
             found["link"] = i.link_bytes_per_second / (i.object_bytes * self.sent_ratio)
         reads = i.miss_ratio * i.disk_reads_per_miss
         if reads > 0:
-            found["disks"] = min(
-                one.disk.reads_per_second(i.disk_read_bytes) / (one.each * reads)
-                for one in self._disks
-            )
+            found["disks"] = self._slowest_per_second / reads
         return found
+
+    @cached_property
+    def _slowest_per_second(self) -> float:
+        """Reads a second of all disks when the slowest for its share is fully busy."""
+        return min(
+            read.disk.reads_per_second(self.inputs.disk_read_bytes) / read.each
+            for read in self._disks
+        )
 
     @property
     def most_per_second(self) -> float:
@@ -281,9 +285,9 @@ class Server:
         return min(self.bounds.values())
 
     def carries(self, goal: AnswerGoal | None, *, over: float = 0.0) -> float:
-        """The highest rate within the goal, in requests a second; 0 for none, or below ``over``.
+        """The highest rate that meets the goal, in requests a second; 0 if none from ``over`` up.
 
-        Without a goal the rate that every resource keeps up with.
+        Without a goal, the rate at which every resource keeps up.
         """
 
         def holds(rate: float) -> bool:
@@ -309,9 +313,9 @@ class Server:
         return low
 
     def binding_at(self, per_second: float, goal: AnswerGoal | None) -> AnswerResource:
-        """The resource that keeps the host from more than a rate that it carries, or from any.
+        """The resource that bounds the rate: a full one, else the one that takes most time.
 
-        The one that is full, or else the one that takes most of the answers' time.
+        ``per_second`` is the rate that the host carries, or 0 if none.
         """
         near_nothing = _LEAST_SHARE * self.most_per_second
         answers = self.answers_at(per_second or near_nothing)
@@ -321,7 +325,7 @@ class Server:
         return answers.binding(None if is_full else goal)
 
     def answers_at(self, per_second: float) -> Answers | None:
-        """The answers at that rate; None where some resource does not keep up with it."""
+        """The answers at a rate; None if a resource cannot keep up."""
         uses: dict[AnswerResource, float] = {
             name: per_second / bound for name, bound in self.bounds.items()
         }
@@ -349,7 +353,7 @@ class Server:
 
     @cached_property
     def _without_clients(self) -> BlockingInputs:
-        """The inputs with nothing that slows clients down, or holds their number."""
+        """The inputs with clients of unlimited speed and number."""
         return replace(
             self.inputs,
             concurrency=None,
@@ -367,8 +371,8 @@ class Server:
     ) -> Sequence[AnswerKind]:
         """Answers by size, from memory and from each disk.
 
-        ``turns``: the wait behind large answers; ``loops``: one visit of a loop that reads, and the
-        time for which a read holds it.
+        ``turns`` is the wait behind large answers, ``loops`` one visit to a loop that reads, with
+        the time of one read.
         """
         i, miss = self.inputs, self.inputs.miss_ratio
         stretch = self._without_clients.hold_bytes
@@ -383,7 +387,7 @@ class Server:
             for read in self._disks if miss > 0 else ():
                 reads = self._reading(size, read, uses["disks"])
                 share, steps = group.share * miss * read.share, common
-                if loops:  # reads of several loops meet at their disk as those of threads do
+                if loops:  # reads of several loops queue at their disk as those of threads do
                     steps = [*common, reads._replace(seconds=0.0, variance=0.0)]
                     reads = loops._replace(
                         seconds=visits * loops.seconds,
@@ -399,11 +403,8 @@ class Server:
         pieces = max(1.0, size / max(i.read_bytes, i.window_bytes))
         each_bytes = size / pieces
         speed = disk.reads_per_second(i.disk_read_bytes)
-        slowest = min(
-            one.disk.reads_per_second(i.disk_read_bytes) / one.each for one in self._disks
-        )
-        use = busiest * slowest * read.each / speed
-        # A read goes on where the last one of its file ended, unless another came in between.
+        use = busiest * self._slowest_per_second * read.each / speed
+        # A read continues where the last one of its file ended, unless another came in between.
         positions = 1 + (pieces - 1) * use
         seconds = positions * disk.latency_seconds + size / disk.bytes_per_second
         spread = disk.spread * disk.read_seconds(each_bytes)
@@ -425,7 +426,7 @@ class Server:
         return steps
 
     def _cpu(self, size: float, uses: dict[AnswerResource, float]) -> AnswerPart:
-        """The worker's own time; a long answer gives way to others after each pass."""
+        """The worker's own time; a long answer lets others run after each pass."""
         over_mean = send_seconds(self.inputs, (size - self.inputs.object_bytes) * self.sent_ratio)
         own = max(REQUEST_CPU_SECONDS, self.request_cpu_seconds + over_mean)
         one_pass = min(
@@ -439,25 +440,14 @@ class Server:
 def best_server(
     server: Server, goal: AnswerGoal | None, *, over: float = 0.0
 ) -> tuple[Server, float]:
-    """The host with thread pools, or without and fewer workers, and what it carries.
+    """The host without thread pools if it carries as much, else with them, and its rate.
 
-    A rate in requests a second; 0 for less than ``over``. Pools stay off where nginx cannot
-    offload, and where as much is carried without.
+    The rate is in requests a second; 0 for less than ``over``.
     """
-    i = server.inputs
-    best, most = replace(server, pools=False), 0.0
-    counts = {i.workers}
-    if i.can_offload:
-        best = replace(server, pools=True)
-        most = best.carries(goal, over=over)
-        if i.miss_ratio > 0 and most >= _KEEPS_UP / _PRECISION * best.most_per_second:
-            return best, most  # disks or link are full, whoever reads
-    elif i.miss_ratio > 0:
-        counts |= {1 << n for n in range(i.workers.bit_length())}
-    found = most if i.can_offload else 0.0
-    for workers in sorted(counts, reverse=True):
-        off = replace(server, pools=False, inputs=replace(i, workers=workers))
-        without = off.carries(goal, over=max(over, found))
-        if without > found or (best.pools and 0 < without >= found):
-            best, found = off, without
-    return best, found
+    pooled = replace(server, pools=True)
+    most = pooled.carries(goal, over=over)
+    if server.inputs.miss_ratio > 0 and most >= _KEEPS_UP / _PRECISION * pooled.most_per_second:
+        return pooled, most  # disks or link are full, with pools and without
+    alone = replace(server, pools=False)
+    without = alone.carries(goal, over=max(over, most))
+    return (alone, without) if 0 < without >= most else (pooled, most)

@@ -1,16 +1,16 @@
-"""The cost of cold reads on the event loop to everybody else, and the cost of offloading them.
+"""The cost of cold reads on the event loop to other requests, and the cost of offloading them.
 
-A worker is one loop. Without thread pools a page-cache miss holds the loop for one read, so
+A worker is one loop. Without thread pools a page-cache miss holds the loop for one read:
 
-- when the request rate is known and the loop keeps up, the victims wait as in an M/G/1 queue
-  whose service times are the cold reads; loops share the disks' heads (``open_reads``);
-- when clients wait for their answers (a closed loop of N transfers), the loop is blocked nearly
-  always: one turn serves every active transfer one chunk, so a turn lasts as long as all cold
-  chunks in it, and a hot file of k chunks needs k turns.
+- At a known request rate with which the loop keeps up, other requests wait as in an M/G/1 queue
+  whose service times are the cold reads; loops share the disks' heads (``open_reads``).
+- If clients wait for their answers (a closed loop of N transfers), the loop is blocked nearly
+  always: one turn serves one chunk of every active transfer, so it lasts as long as all cold chunks
+  in it, and a hot file of k chunks needs k turns.
 
-With thread pools the loop only hands over, at a price per read, and hot requests proceed at
-memory speed as long as some thread is free for them (``pool``). What the server can send is then
-bounded by disks, link or memory (``find_ceiling``).
+With thread pools the loop only hands reads over, at a cost per read, and hot requests proceed at
+memory speed as long as a thread is free for them (``pool``). Disks, link or memory then bound what
+the server can send (``find_ceiling``).
 
 Calibration (nginx 1.22.1, one worker, measured by hand): hot mean 0.9-1.0 s without pools
 where 20 cold transfers share a disk of 80 MB/s and 400 reads/s; 18-20 µs of CPU for a 1-KB
@@ -23,7 +23,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from nginx_tune.decide.model.inputs import BlockingInputs, miss_ratio
+from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.pool import CACHE_SHARE_FOR_COLD
 from nginx_tune.decide.model.reads import Pieces, mean_pieces, piece_sizes
 from nginx_tune.decide.model.sending import (
@@ -36,7 +36,7 @@ from nginx_tune.decide.model.sending import (
 from nginx_tune.decide.model.waiting import LoopWait, loop_wait, peak_under_way
 
 OFFLOAD_SECONDS = 18e-6
-"""Handing one read to a thread and taking it back, as measured with 1-KB requests."""
+"""The hand-over of one read to a thread and back, as measured with 1-KB requests."""
 REQUEST_CPU_SECONDS = 19e-6
 """CPU of one small static request, as measured."""
 DISK_READ_CPU_SECONDS = 37e-6
@@ -49,8 +49,8 @@ SCHEDULING_TAIL_SECONDS = 2e-3
 BUSY_HOST_SECONDS = 0.3e-3
 """Mean of any answer on a busy host whose loops never block. Measured: 0.26-0.46 ms."""
 MARGIN = 3.5
-"""Pools pay when blocking costs others this many times the CPU that offloading costs: a response
-waits for more than CPU at each hand-over, since a thread has to wake up, and then the loop.
+"""Pools pay if blocking costs others so many times the CPU of offloading: at each hand-over, a
+response waits for more than CPU, since a thread has to wake up, and then the loop.
 Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
 read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
 ENCRYPTED_MARGIN = 4.5
@@ -65,35 +65,34 @@ class Prediction:
 
     hit_ratio: float
     reads_per_request: float
-    """Times that one cold object holds a loop without pools."""
+    """Holds of the loop by one cold object, without pools."""
     tasks_per_request: float
     hold_seconds: float
-    """Time one cold read holds the loop, disk contention included."""
+    """Time for which one cold read holds the loop, disk contention included."""
     blocked_ratio: float
-    """Share of the time in which a loop without pools stands in a disk read."""
+    """Share of the time that a loop without pools spends in disk reads."""
     wait_off_seconds: float
     """Mean wait of one event behind cold reads, without pools."""
     turn_wait_seconds: float
-    """The same behind large answers that are sent in one turn, beyond what their reads take."""
+    """Mean wait behind large answers that are sent in one turn, without their reads."""
     turn_p99_seconds: float
-    """Time that one in a hundred waits behind such turns, their reads included."""
+    """99th percentile of the wait behind such turns, with their reads."""
     hot_off_seconds: float
     """Mean time of one memory-resident request, without pools."""
     hot_on_seconds: float
     cold_ratio: float
     """Cold bytes per second with pools over without."""
     cold_lost_ratio: float
-    """Share of the cold bytes a second with pools that is left where windows are lost which a loop
-    that has not accepted all of them yet does not lose."""
+    """Share of the cold bytes a second with pools that remains after evicted read-ahead windows,
+    over the share without pools."""
     cold_transfers: float
-    """Transfers that miss the page cache at once, whole server, with pools on."""
+    """Concurrent transfers that miss the page cache, of all workers, with pools."""
     cold_peak: float
-    """The same at its peak: more in less than a thousandth of the time."""
+    """Their peak, exceeded in less than a thousandth of the time."""
     closed_loop: bool
-    """Clients wait for their answers, so faster answers are more requests."""
+    """True if clients wait for their answers, so that faster answers bring more requests."""
     others_per_request: float = 0.0
     """Requests that read no file, for each that does."""
-    can_offload: bool = True
     limit_seconds: float | None = None
     limit_share: float | None = None
     only_quantity: bool = False
@@ -102,21 +101,24 @@ class Prediction:
 
     @property
     def gain(self) -> float:
-        """The wait of one response behind cold reads over the price of offloading its reads."""
+        """The wait of one response behind cold reads over the cost of offloading its reads."""
         waits = self.wait_off_seconds * self.reads_per_request
         return waits / (OFFLOAD_SECONDS * self.tasks_per_request)
 
     @property
     def pools_pay(self) -> bool:
-        """True if offloading costs clearly less than blocking, or ends what others feel."""
-        felt = self.turns_are_felt or self.reads_are_felt or self.is_late
-        return self.can_offload and (self.gain > self.margin or felt)
+        """True if offloading costs clearly less than blocking, or ends long waits of others."""
+        return self.gain > self.margin or self._others_feel
+
+    @property
+    def _others_feel(self) -> bool:
+        return self.turns_are_felt or self.reads_are_felt or self.is_late
 
     @property
     def is_late(self) -> bool:
-        """True if more answers from memory than an objective allows take longer behind cold reads.
+        """True if cold reads make more answers from memory late than an objective allows.
 
-        As many find a loop that stands in a read as it does so, one read or two after each other.
+        A blocked loop delays its share of them, for one read or two in a row.
         """
         limit = self.limit_seconds
         if limit is None:
@@ -127,9 +129,9 @@ class Prediction:
 
     @property
     def turns_are_felt(self) -> bool:
-        """True if others wait longer behind large answers than their own take otherwise.
+        """True if others wait for longer behind large answers than their own take otherwise.
 
-        On average, or those who wait longest.
+        The mean wait counts, and the longest ones.
         """
         return not self.only_quantity and (
             self.turn_wait_seconds > BUSY_HOST_SECONDS
@@ -140,7 +142,7 @@ class Prediction:
     def reads_are_felt(self) -> bool:
         """True if requests that read no file wait for longer behind cold reads than they take.
 
-        And they are so many that what all of them wait is more than what offloading costs.
+        Their waits together must also exceed the cost of offloading.
         """
         others = self.wait_off_seconds * self.others_per_request
         weighed = self.gain + others / (OFFLOAD_SECONDS * self.tasks_per_request)
@@ -152,14 +154,13 @@ class Prediction:
 
     @property
     def only_others(self) -> bool:
-        """True if others alone make pools pay, not the answers that read files."""
-        felt = self.turns_are_felt or self.reads_are_felt or self.is_late
-        return felt and self.gain <= self.margin
+        """True if pools pay for others alone, not for answers that read files."""
+        return self._others_feel and self.gain <= self.margin
 
 
 def predict(i: BlockingInputs) -> Prediction:
-    """The model's answer for these inputs."""
-    miss = miss_ratio(i)
+    """The model's prediction for these inputs."""
+    miss = i.miss_ratio
     reads = i.holds_per_miss
     read_bytes = i.hold_bytes
     hold = i.disk.read_seconds(read_bytes)
@@ -186,7 +187,7 @@ def predict(i: BlockingInputs) -> Prediction:
         blocked, wait = _open_wait(i, utilisation, open_hold, missing)
         if in_flight:
             wait = min(wait, turn)
-    elif saturates and not in_flight:  # more and more pile up, however many there are
+    elif saturates and not in_flight:  # the queue grows without bound
         hold_seen, blocked = closed_hold, 1.0
         full = max(closed_hold, i.workers / i.disk.reads_per_second(read_bytes))
         wait = _open_wait(i, _SATURATED, full, missing).mean_seconds
@@ -216,7 +217,6 @@ def predict(i: BlockingInputs) -> Prediction:
         cold_peak=_cold_peak(i, miss, transfers),
         closed_loop=waits_for_answers or not open_loop,
         others_per_request=i.others_per_second / (i.rate_per_second or math.inf),
-        can_offload=i.can_offload,
         limit_seconds=i.limit_seconds,
         limit_share=i.limit_share,
         only_quantity=i.only_quantity,
@@ -225,9 +225,9 @@ def predict(i: BlockingInputs) -> Prediction:
 
 
 def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) -> LoopWait:
-    """Waits where requests come by themselves.
+    """Waits at an open request rate.
 
-    A loop runs into a stall with the first read of a cold object; those that follow wait with it.
+    The first read of a cold object meets a stall; the object's other reads wait with it.
     """
     arrivals = (i.rate_per_second or 0.0) * miss / i.workers
     usual = i.disk.read_seconds(i.hold_bytes)
@@ -243,7 +243,7 @@ def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) 
 
 
 def _holds_found(i: BlockingInputs) -> Pieces:
-    """The pieces that hold the loop as others come by: a large file is long on it, and seldom.
+    """The pieces that hold the loop, weighted by their time: a large file holds it long and seldom.
 
     Source: drawn-4201-028, where files of 2.4 MB were a seventh of those of 7 to 180 KB: answers
     from memory waited 0.5 ms behind them, an eighth of that by the mean size.
@@ -257,10 +257,10 @@ def _holds_found(i: BlockingInputs) -> Pieces:
 
 
 def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
-    """The answer where the share of blocked time was measured on the running server.
+    """The prediction from the share of blocked time as measured on the running server.
 
-    The measured share stands in the place of rate, popularity and cache; the time of one read is
-    still the disk's.
+    The measured share replaces rate, popularity and cache; the time of one read is still the
+    disk's.
     """
     base = predict(i)
     hold = i.disk.read_seconds(i.hold_bytes)
@@ -288,10 +288,10 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
 
 
 def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) -> float:
-    """Transfers that miss the page cache at once, whole server, once pools let them overlap.
+    """Concurrent transfers that miss the page cache, of all workers, when pools let them overlap.
 
-    By Little's law from the rate while the disk keeps up; otherwise clients wait for the disk
-    and nearly every transfer in flight is a cold one.
+    By Little's law from the rate if the disk keeps up; otherwise clients wait for the disk, and
+    nearly every transfer in flight is a cold one.
     """
     if miss <= 0:
         return 0.0
@@ -311,10 +311,10 @@ def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) ->
 
 
 def _cold_peak(i: BlockingInputs, miss: float, transfers: float) -> float:
-    """Peak of the cold transfers that a known rate brings once pools let them overlap.
+    """Peak of the cold transfers at a known rate when pools let them overlap.
 
-    Overlapping reads take turns at a head, a window of the read-ahead each, and every turn
-    positions it anew. Where the disk does not bear that, only the clients bound what piles up.
+    Overlapping reads take turns at a head, a read-ahead window each, and every turn positions it
+    again. If the disk cannot keep up with that, only the clients bound the queue.
     """
     if i.cold_concurrency is not None or i.rate_per_second is None or miss <= 0:
         return transfers
@@ -337,12 +337,12 @@ def _cold_per_turn(i: BlockingInputs, miss: float) -> float:
 
 
 def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
-    """Transfers that a loop without pools has accepted, where all clients came at once.
+    """Transfers that a loop without pools has accepted after all clients arrived at once.
 
-    It accepts one connection in a turn (``multi_accept`` is off), and a turn takes as long as the
-    reads of those that are there: n of them are there after ``hold`` times n^2 / 2.
-    Source: ngx_event_accept(); thread-pools-cold-heavy, where 100 clients came at once and files
-            were sent in 0.8 s, not in five, to those that were accepted.
+    It accepts one connection a turn (``multi_accept`` is off), and a turn takes as long as the
+    reads of the accepted ones: it has n of them after ``hold`` times n^2 / 2.
+    Source: ngx_event_accept(); thread-pools-cold-heavy, where 100 clients arrived at once and the
+            accepted ones got files in 0.8 s, not in five.
     """
     if i.since_seconds is None or miss <= 0 or hold <= 0:
         return math.inf
@@ -350,10 +350,10 @@ def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
 
 
 def lost_windows(i: BlockingInputs, transfers: float) -> float:
-    """Share of what is read ahead that is pushed out before it is sent, and is read again.
+    """Share of the read-ahead that is evicted before it is sent, and is read again.
 
-    Each transfer has a read under way and one ahead of it; what was read once has about half of the
-    page cache. Transfers take turns, so that from the edge on all of it is lost.
+    Each transfer has a read under way and one ahead of it; pages that were read once have about
+    half of the page cache. Transfers take turns, so past the limit all of it is lost.
     Source: thread-pools-cold-heavy: of 84 MB/s read 42 were sent with 100 transfers in 192 MiB, 84
             with 20 (thread-pools); the kernel counted as many pages read for a second time.
     """
@@ -363,7 +363,7 @@ def lost_windows(i: BlockingInputs, transfers: float) -> float:
 
 
 def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
-    """Time of a hot request when all of them share the memory bandwidth and the link."""
+    """Time of a hot request if all of them share the memory bandwidth and the link."""
     hot = max(0.0, (i.concurrency or 0.0) - cold)
     shared = i.workers * MEMORY_BYTES_PER_SECOND
     if i.way_bytes_per_second is not None:
@@ -372,7 +372,7 @@ def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
 
 
 def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
-    """Reads the disk has at once with pools over without: blocking allows one a worker."""
+    """Concurrent disk reads with pools over without: blocking allows one a worker."""
     heads = i.disk.heads_for(i.disk_read_bytes)
     without = min(float(i.workers), heads, max(1.0, transfers))
     with_pools = min(max(transfers, 1.0), heads)
@@ -398,20 +398,19 @@ def cpu_ratio(
 
 
 _MOST_FILES = 128
-"""Files under way at once that are reckoned with, at least."""
+"""The least number of concurrent files in the sum."""
 _NEGLIGIBLE = 1e-9
 
 
 def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float]:
-    """Time that one cold read holds its loop, and the share of time that each loop stands in them.
+    """Time for which one cold read holds its loop, and the share of time that loops are blocked.
 
-    The first read of a file positions the disk; those that follow go on where it stands, unless
-    something else was read in between. A loop turns to another of its transfers after what it reads
-    on end (``longest_hold_bytes``). Another loop comes in after each turn of the read-ahead, of
-    which a long read takes several: a head that serves two loops goes to and fro between their
-    files, both take longer, and so more of them overlap. The number of files under way is a
-    birth-death process; each is on some loop (``_spread``) and some head by chance. Loops are all
-    blocked where it grows without end. Stalls of the disk are left out.
+    The first read of a file positions the disk; later ones continue there, unless something else
+    was read in between. A loop turns to another transfer after ``longest_hold_bytes``. Another loop
+    comes in after each turn of the read-ahead, of which a long read takes several: a head that
+    serves two loops moves back and forth between their files, both take longer, and so more files
+    overlap. Their number is a birth-death process; each is on a random loop (``_spread``) and a
+    random head. If it grows without bound, all loops are blocked. Stalls are left out.
 
     Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
             tests/model/test_model_simulated.py.
@@ -448,10 +447,10 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
 
 
 def apart_ratio(i: BlockingInputs, files_per_second: float) -> float:
-    """Share of time that each loop stands in cold reads while no two files are under way at once.
+    """Share of time that each loop is blocked while no two files overlap.
 
-    So it is until two of them meet, and where going to and fro between them takes so long that more
-    come than leave, it is never so again. Which of both some seconds are is chance.
+    After two have met, the movement between them may take so long that more files arrive than
+    leave, and they always overlap. Which state a measurement of some seconds sees is chance.
     Source: drawn-6151-009, files of 9 MB over TLS from one disk to two loops: 0.13 in each of four
             blocks, 0.97 in the long run.
     """
@@ -460,12 +459,13 @@ def apart_ratio(i: BlockingInputs, files_per_second: float) -> float:
 
 
 def _spread(files: int, loops: int) -> tuple[float, float, float]:
-    """The spread of so many files under way over the loops, each on that of its connection.
+    """The distribution of concurrent files over the loops, each on the loop of its connection.
 
-    The mean number of loops that have any, the chance that a file has its loop to itself, and the
-    chance that another one is elsewhere. Workers that share a listen queue do not share it evenly:
-    the kernel wakes first who came last to wait, and a kept connection stays where it is (B2, B3).
-    Who gets how much cannot be known beforehand, so every division counts as much as any other.
+    Shape: the mean number of loops with a file, the chance that a file has its loop to itself, and
+    the chance that another file is on another loop.
+
+    Workers do not share a listen queue evenly: the kernel wakes the last waiter first, and a kept
+    connection stays with its worker (B2, B3). Every division counts as equally likely.
 
     Source: Bose-Einstein statistics, Feller, An Introduction to Probability Theory 1 (1968), II.5
             and V.2 (Polya's urn).
@@ -479,11 +479,11 @@ def _spread(files: int, loops: int) -> tuple[float, float, float]:
 
 
 BOUND_BY_DISKS = "the disks"
-"""The name of that ceiling."""
+"""The name of the ceiling of the disks."""
 
 
 class Ceiling(NamedTuple):
-    """The lowest bound."""
+    """The lowest bound of what the server sends."""
 
     name: str
     bytes_per_second: float
@@ -492,9 +492,9 @@ class Ceiling(NamedTuple):
 def find_ceiling(i: BlockingInputs, p: Prediction) -> Ceiling:
     """The bound that is met first.
 
-    Where hot clients are apart from cold ones they wait for no disk, and fill the link or the
-    memory's bandwidth (A6: 9.5 of 10 Gbit/s, of which the disks gave little). Otherwise
-    hits and misses come in the ratio that clients ask for, and the disks bound both.
+    Hot clients that are apart from cold ones wait for no disk, and fill the link or the memory
+    bandwidth (A6: 9.5 of 10 Gbit/s, little of it from the disks). Otherwise hits and misses come in
+    the ratio of the requests, and the disks bound both.
     """
     send = Ceiling("copying from memory", i.workers * MEMORY_BYTES_PER_SECOND)
     if i.link_bytes_per_second is not None and i.link_bytes_per_second < send.bytes_per_second:

@@ -1,12 +1,12 @@
-"""Requests that the page cache answers: Che's approximation of an LRU cache, and Linux's.
+"""Hit ratios of the page cache: Che's approximation of an LRU cache, and Linux's two lists.
 
-Objects are put into classes of equal popularity, because a dataset has millions of objects and
-the tail of a Zipf law is flat: exact ranks at the head, geometric groups behind. Every class has
-one unknown in common, the characteristic time: how long an object that is not asked for stays.
+Objects are grouped into classes of equal popularity, because a dataset has millions of objects and
+the tail of a Zipf law is flat: exact ranks at the head, geometric groups after it. All classes
+share one unknown, the characteristic time: how long an object stays without a request.
 
-With all files in one page cache, a large one that is asked for once pushes out many small ones.
-Past it (``directio``) small files have the memory to themselves, and each request for a large one
-is read from the disk, however popular, a buffer at a time instead of a window of the read-ahead.
+With all files in one page cache, one request for a large file evicts many small ones. With
+``directio`` small files have the memory to themselves, and each request for a large one is read
+from the disk, however popular, a buffer at a time instead of a read-ahead window.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import NamedTuple
 from nginx_tune.decide.model.disk import ModelDisk
 
 FITS_RATIO = 0.9
-"""Data up to this share of the page cache counts as fitting: some of it holds metadata, logs
-and buffers, and reclaim starts before the limit."""
+"""Data up to this share of the page cache counts as fitting: the rest has metadata, logs and
+buffers, and reclaim starts before the limit."""
 PAGE_BYTES = 4096
 HALF_PAGE_BYTES = PAGE_BYTES / 2
-"""Bytes that a file's last page leaves free where sizes are many."""
+"""Mean unused bytes of a file's last page, for many sizes."""
 NAME_BYTES = 1128.0 + 192.0
 """Inode and directory entry of a file. Source: slabinfo of Linux 6.18, ext4_inode_cache and
 dentry; other file systems' inodes are about as large."""
@@ -33,11 +33,11 @@ _STEPS = 100
 """Most steps of Newton's method; near a full cache each adds a mean time between requests."""
 _PRECISE = 1e-12
 _TWO_LISTS = 0.25
-"""Share of the way from an LRU list to a cache that holds what is most popular."""
+"""Share of the way from an LRU list to a cache of the most popular objects."""
 
 
 class PopularityClass(NamedTuple):
-    """Objects that are asked for equally often."""
+    """Objects that are requested equally often."""
 
     objects: float
     probability_each: float
@@ -76,7 +76,7 @@ def curve_classes(
 ) -> tuple[PopularityClass, ...]:
     """Classes from a measured curve of (share of requests, bytes of the most popular objects).
 
-    What the curve does not cover is asked for as if it were uniform.
+    Objects beyond the curve count as equally popular.
     """
     points = sorted((bytes_, share) for share, bytes_ in curve)
     if not points or points[-1][0] < dataset_bytes:
@@ -99,15 +99,15 @@ def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> 
     """Share of requests that an LRU cache of ``capacity_objects`` answers, 0 to 1.
 
     Source: Che, Tung, Wang, Hierarchical Web Caching Systems, JSAC 20(7), 2002: an object is
-    there when it was asked for within the characteristic time T, and T is where the expected
-    number of objects that are there equals the capacity.
+    resident if it was requested within the characteristic time T, and T is such that the expected
+    number of resident objects equals the capacity.
     """
     objects = sum(c.objects for c in classes)
     if capacity_objects >= objects:
         return 1.0
     if capacity_objects <= 0:
         return 0.0
-    if len(classes) == 1:  # whatever is there is asked for as often as anything else
+    if len(classes) == 1:  # resident objects are requested as often as others
         return capacity_objects / objects
     time = _characteristic_time(classes, capacity_objects)
     return sum(c.objects * c.probability_each * _asked_within(c, time) for c in classes)
@@ -116,9 +116,9 @@ def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> 
 def page_cache_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
     """Share of requests that Linux's page cache of that size answers, in the long run.
 
-    It keeps what was asked for twice apart from what was asked for once, which is read and gone,
-    so it is better than an LRU list and worse than a cache that knows what is popular: a fourth
-    of the way, over exponents from 0 to 1.3 and all sizes.
+    It keeps objects that were requested twice apart from the others, so it is better than an LRU
+    list and worse than a cache of the most popular objects: a fourth of the way, over exponents
+    from 0 to 1.3 and all sizes.
     Source: tests/model/test_model_page_cache.py, a simulation of Linux's two lists.
     """
     lru = hit_ratio(classes, capacity_objects)
@@ -134,11 +134,11 @@ def hit_ratio_after(
     *,
     began_full: bool,
 ) -> float:
-    """Share of hits after so many requests to a cache that was empty, or full at random.
+    """Share of hits after so many requests to a cache that was empty, or full of random objects.
 
-    Until as many objects were asked for as it holds, none of them has left; of the others those
-    are still there that were there at first and had not to make room.
-    Source: as ``hit_ratio``; the characteristic time has not come yet.
+    Until as many objects were requested as it holds, none of them is evicted; others are still
+    resident if they were at first and have not been evicted.
+    Source: as ``hit_ratio``, before the characteristic time.
     """
     objects = sum(c.objects for c in classes)
     if capacity_objects >= objects and began_full:
@@ -160,12 +160,12 @@ def missed_shares(
     *,
     began_full: bool,
 ) -> list[float]:
-    """Share of all requests to each group of classes that a shared LRU cache does not answer.
+    """Misses of each group of classes in a shared LRU cache, as shares of all requests.
 
-    ``requests`` and ``began_full`` are as for ``hit_ratio_after``; None: the long run.
+    ``requests`` and ``began_full`` are as for ``hit_ratio_after``; None for the long run.
     Shape: one for each group; their sum is the share of misses.
     """
-    classes = tuple(one for group in groups for one in group)
+    classes = tuple(class_ for group in groups for class_ in group)
     objects = sum(c.objects for c in classes)
     if capacity_objects >= objects and (requests is None or began_full):
         return [0.0] * len(groups)
@@ -183,9 +183,9 @@ def missed_shares(
 
 
 def believed_ratio(classes: tuple[PopularityClass, ...], requests: float) -> float:
-    """Share of requests for what was looked at no longer ago than so many requests of all.
+    """Share of requests for objects that were checked within so many requests of all.
 
-    The first request after that time looks again, and those until the next time believe it.
+    The first request after that time checks the object again; later ones rely on it.
     """
     return sum(
         c.objects * c.probability_each * (asked / (1 + asked))
@@ -195,12 +195,12 @@ def believed_ratio(classes: tuple[PopularityClass, ...], requests: float) -> flo
 
 
 def objects_asked(classes: tuple[PopularityClass, ...], requests: float) -> float:
-    """Objects of which so many requests ask for one at least."""
+    """The expected number of different objects in so many requests."""
     return sum(c.objects * _asked_within(c, requests) for c in classes)
 
 
 def _best_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """The hit ratio of a cache that holds the most popular objects."""
+    """The hit ratio of a cache of the most popular objects."""
     hits, room = 0.0, max(0.0, capacity_objects)
     for objects, probability in _by_popularity(classes):
         if objects >= room:
@@ -216,9 +216,9 @@ def _by_popularity(classes: tuple[PopularityClass, ...]) -> list[PopularityClass
 
 
 def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """Chance that two requests are for one object, which an LRU cache of that size does not hold.
+    """Chance that two requests are for the same object, and it is not in an LRU cache of that size.
 
-    Source: as ``hit_ratio``; a request misses when its object was not asked for within T.
+    Source: as ``hit_ratio``; a request misses if its object was not requested within T.
     """
     objects = sum(c.objects for c in classes)
     if capacity_objects >= objects:
@@ -230,10 +230,9 @@ def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) 
 
 
 def miss_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """Chance that two requests which an LRU cache of that size does not answer are for one object.
+    """Chance that two misses of an LRU cache of that size are for the same object.
 
-    One over it is the number of objects over which misses are spread.
-    Source: as ``cold_overlap``.
+    Its inverse is the number of objects over which misses are spread. Source: as ``cold_overlap``.
     """
     objects = sum(c.objects for c in classes)
     if capacity_objects >= objects:
@@ -248,10 +247,10 @@ def miss_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) 
 
 @lru_cache(maxsize=1024)
 def _characteristic_time(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """The time within which as many objects are asked for as the cache holds.
+    """The time, in requests, within which as many objects are requested as the cache holds.
 
-    That number is a concave function of the time and never above it, so that Newton's method,
-    begun at the capacity, comes from below and never passes the answer.
+    That number is a concave function of the time and never above it, so Newton's method from the
+    capacity approaches the root from below.
     """
     time = capacity_objects
     for _ in range(_STEPS):
@@ -278,16 +277,16 @@ class FileGroup(NamedTuple):
 
     files: float
     bytes: float
-    """Bytes of all of them."""
+    """Bytes of all files together."""
 
     @property
     def mean_bytes(self) -> float:
-        """Mean size of one."""
+        """Mean size of a file."""
         return self.bytes / self.files
 
 
 class DirectInputs(NamedTuple):
-    """Files below and above the threshold, asked for alike, and what they are read from."""
+    """Files below and above the threshold, with one popularity, and their disk."""
 
     small: FileGroup
     large: FileGroup
@@ -296,36 +295,34 @@ class DirectInputs(NamedTuple):
     page_cache_bytes: float
     disk: ModelDisk
     turn_bytes: float
-    """Bytes that the disk is asked for together by the read-ahead."""
+    """Bytes that the disk reads together by the read-ahead."""
     buffer_bytes: float
-    """One direct read."""
+    """Bytes of one direct read."""
 
 
 class DirectForecast(NamedTuple):
-    """Both ways to read."""
+    """Hits and disk time, with and without direct reads of large files."""
 
     hit_ratio: float
     """Hit ratio of any file, all in one page cache."""
     small_hit_ratio: float
-    """Hit ratio of small files when they have it to themselves."""
+    """Hit ratio of small files that have the page cache to themselves."""
     disk_seconds: float
-    """Time that the disk works for one request, on average, all in one page cache."""
+    """Mean time of the disk for one request, with all files in one page cache."""
     direct_disk_seconds: float
 
     @property
     def disk_ratio(self) -> float:
-        """The disk's work with direct reads over without."""
+        """The disk's time with direct reads over without."""
         return self.direct_disk_seconds / self.disk_seconds if self.disk_seconds > 0 else math.inf
 
 
 def forecast_direct(i: DirectInputs) -> DirectForecast:
-    """Hits and work of the disk, both ways.
+    """Hits and time of the disk, both ways.
 
-    Reads of several requests overlap, so a read positions the disk anew after each window, or
-    buffer. Popularity does not depend on the size, so one hit ratio goes for all that share a
-    cache, and files of one mean size can stand for them.
-    Source: Che's approximation (as above) for objects of mean size: the characteristic time
-            is where the expected bytes that are there equal the capacity.
+    Reads of several requests overlap, so the disk positions again after each window or buffer.
+    Popularity does not depend on the size, so one hit ratio applies to all files that share a
+    cache, and objects of mean size represent them in Che's approximation (as above).
     """
     files = i.small.files + i.large.files
     share = i.large.files / files

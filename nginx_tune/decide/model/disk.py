@@ -1,4 +1,4 @@
-"""The cost of one cold read: from a measured curve, or typical for the class of disk."""
+"""The cost of one cold read, by a measured curve or the class of disk."""
 
 from __future__ import annotations
 
@@ -21,37 +21,34 @@ class ModelDisk:
     """A disk, or several that share the reads, as the model sees it."""
 
     latency_seconds: float
-    """Mean time to the first byte of one random read, nothing else going on."""
+    """Mean time to the first byte of one random read on the idle disk."""
     bytes_per_second: float
     """Sequential bandwidth of one head or channel."""
     heads: float
-    """Reads that make progress at once: 1 for a hard disk, the parallel channels of flash."""
+    """Reads that progress at once: 1 for a hard disk, the parallel channels of flash."""
     spread: float
     """Coefficient of variation of the read time."""
     name: str = ""
     provenance: Provenance = "assumed"
     most_bytes_per_second: float = math.inf
-    """The bound of all heads together: a bus, a product, or what was bought of a volume."""
+    """The bound of all heads together: of a bus, a product, or a volume's provisioned figure."""
     most_reads_per_second: float = math.inf
-    """The same in reads of any size."""
+    """The bound of all heads together, in reads of any size."""
     is_provisioned: bool = False
     """True if those two bounds are a volume's provisioned figures, which are known."""
     stalls: Stalls | None = None
-    """Times at which nothing moves, where they were measured; they are part of the means above and
-    of ``spread``, as reads one after the other meet them."""
+    """Measured stalls, which are part of the means above and of ``spread``, as consecutive reads
+    meet them."""
     parts: tuple[tuple[float, ModelDisk], ...] = ()
     """The disks of several together, each with its share of the reads."""
 
     @property
     def spread_moving(self) -> float:
-        """Coefficient of variation of the read time outside of stalls."""
+        """Coefficient of variation of the read time outside stalls."""
         return self.spread if self.stalls is None else self.stalls.spread_between
 
     def spread_of(self, read_bytes: float, *, moving: bool = False) -> float:
-        """Coefficient of variation of the time of such a read, whichever of the disks it goes to.
-
-        ``moving``: outside of stalls.
-        """
+        """Coefficient of variation of a read's time over all disks; ``moving``: outside stalls."""
         if not self.parts:
             return self.spread_moving if moving else self.spread
         moving = moving and self.stalls is not None
@@ -62,7 +59,7 @@ class ModelDisk:
 
     @property
     def moving_latency_seconds(self) -> float:
-        """Mean time to the first byte outside of stalls."""
+        """Mean time to the first byte outside stalls."""
         if self.stalls is None:
             return self.latency_seconds
         if self.parts:
@@ -70,7 +67,7 @@ class ModelDisk:
         return self.latency_seconds * (1.0 - self.stalls.ratio)
 
     def spread_between_disks(self, read_bytes: float) -> float:
-        """Coefficient of variation of the disks' mean times of such a read; 0 for one disk."""
+        """Coefficient of variation of the mean read times of the disks; 0 for one disk."""
         return _spread_over(
             (share, disk.read_seconds(read_bytes), 0.0) for share, disk in self.parts
         )
@@ -80,29 +77,29 @@ class ModelDisk:
         return self.latency_seconds + read_bytes / self.bytes_per_second
 
     def reads_per_second(self, read_bytes: float) -> float:
-        """Cold reads of that size that the disk can finish in a second."""
+        """Most cold reads of a size that the disk finishes a second."""
         reads = self.heads / self.read_seconds(read_bytes)
         return min(reads, self.bound_of(read_bytes))
 
     def bound_of(self, read_bytes: float, reads: float = 1.0) -> float:
-        """Most objects a second of so many bytes, each in so many reads, however many at once."""
+        """Most objects a second of a size, each in so many reads, at any concurrency."""
         by_bytes = self.most_bytes_per_second / max(read_bytes, 1.0)
         return min(by_bytes, self.most_reads_per_second / reads)
 
     def heads_for(self, read_bytes: float) -> float:
-        """Reads of that size that make progress at once: fewer than heads where a bound is met."""
+        """Reads of a size that progress at once: fewer than heads if a bound is met."""
         return self.reads_per_second(read_bytes) * self.read_seconds(read_bytes)
 
     @property
     def plausible_factors(self) -> tuple[float, float]:
-        """How many times slower an unmeasured disk of its class may be: at best, and at worst."""
+        """Factors of time of the fastest and the slowest unmeasured disk of its class."""
         return (1 / 2 if self.heads == max(1, len(self.parts)) else 1 / _OFF, _OFF)
 
     def scaled(self, factor: float) -> ModelDisk:
-        """The disk so many times slower: each read, its bytes and all bounds that are not known."""
+        """The disk with times ``factor`` times as long and bounds as low, unless provisioned."""
         if self.parts:
             shares = [share for share, _ in self.parts]
-            return disks_together([one.scaled(factor) for _, one in self.parts], shares)
+            return disks_together([disk.scaled(factor) for _, disk in self.parts], shares)
         bounds = 1.0 if self.is_provisioned else factor
         return replace(
             self,
@@ -115,16 +112,16 @@ class ModelDisk:
 
 
 _OFF = 3.0
-"""Assumed: factor by which disks of a class differ from the typical one, in latency and bandwidth;
-no hard disk starts in a third of the time."""
+"""Assumed: factor between the typical disk of a class and others, in latency and bandwidth; no hard
+disk starts a read in a third of the time."""
 _OF_A_STREAM = math.log(2) / math.log(_OFF)
-"""Assumed: where starts of one head differ by three times, its streams differ by two."""
+"""Assumed: if the latency of one head differs by a factor of three, its bandwidth does by two."""
 
 
 def _spread_over(reads: Iterable[tuple[float, float, float]]) -> float:
-    """Coefficient of variation of times that are mixed: share, mean and variation of each kind.
+    """Coefficient of variation of a mixture of times: share, mean and variation of each kind.
 
-    A few reads of a slow disk among many of a fast one are nearly all of it.
+    A few reads of a slow disk among many of a fast one make nearly all of it.
     Source: E[S^2] of a mixture is the sum of the shares times m^2 (1 + cv^2).
     """
     mean = square = 0.0
@@ -143,7 +140,7 @@ def _typical(
     spread: float,
     most: tuple[float, float] = (math.inf, math.inf),
 ) -> ModelDisk:
-    """A row; ``most`` is megabytes a second and reads a second of all heads together."""
+    """A row of the table; ``most`` is megabytes and reads a second of all heads together."""
     return ModelDisk(
         latency_milliseconds * MILLISECOND,
         megabytes_per_second * MEGABYTE,
@@ -165,31 +162,31 @@ TYPICAL: dict[DiskClass, ModelDisk] = {
     "memory": _typical("memory", 1e-3, 5000, heads=64, spread=0.1),
     "unknown": _typical("unknown", 1, 150, heads=4, spread=3, most=(550, 98_000)),
 }
-"""Class-typical disks: positioning time and bandwidth of 7200-rpm drives, data-sheet latency of
-SATA and NVMe flash, one data-centre round trip; of a card what its class promises (SD Application
+"""Typical disks by class: positioning time and bandwidth of 7200-rpm drives, data-sheet latency of
+SATA and NVMe flash, one data-centre round trip; for a card the figures of its class (SD Application
 Performance A1: 1500 random reads a second, one command at a time; UHS-I). The spread of flash
-stands for its rare stalls (the sources, C2: under 100 µs on average, outliers up to a second).
+covers its rare stalls (the sources, C2: under 100 µs on average, outliers up to a second).
 
 Bounds: SATA of 6 Gbit/s, 8b/10b coded, carries 600 MB/s, and Samsung's data sheet of the PM893 has
 550 MB/s and 98,000 reads; PCIe 3.0 x4 carries 3.9 GB/s, and the data sheet of the PM983 has 3.2
 and 540,000; a volume of unknown type has the baseline of gp3 (Amazon EBS User Guide), a virtual
-disk that of pd-balanced (Google Cloud, Persistent Disk performance), since nobody promises more of
-what is made by default. A hard disk has one head."""
+disk that of pd-balanced (Google Cloud, Persistent Disk performance): the defaults of both clouds. A
+hard disk has one head."""
 
 NETWORK_FILES = _typical("network files", 1, 125, heads=64, spread=3)
-"""A file system of the network: a round trip and a server's read; one connection of 1 Gbit/s,
-unless the link is known; as many requests under way as an NFSv4.1 session has slots (Linux
+"""A network file system: a round trip and a server's read; one connection of 1 Gbit/s, unless the
+link is known; as many concurrent requests as an NFSv4.1 session has slots (Linux
 fs/nfs/nfs4session.h, NFS4_DEF_SLOT_TABLE_SIZE)."""
 
 
 def network_files(name: str, link_bytes_per_second: float | None) -> ModelDisk:
-    """A file system of the network over that link; the link's speed bounds it."""
+    """A network file system, bounded by the speed of its link."""
     way = link_bytes_per_second or NETWORK_FILES.bytes_per_second
     return replace(NETWORK_FILES, name=name, bytes_per_second=way, most_bytes_per_second=way)
 
 
 def _typical_of(disk: Disk) -> ModelDisk:
-    """The typical disk of its class, or the volume that it is."""
+    """The typical disk of a class, or the known volume."""
     typical = replace(TYPICAL[disk.class_], name=disk.name or TYPICAL[disk.class_].name)
     bounds = volume_bounds(disk)
     if bounds is None or disk.class_ not in ("network", "virtual", "unknown"):
@@ -199,7 +196,7 @@ def _typical_of(disk: Disk) -> ModelDisk:
         typical,
         latency_seconds=latency,
         bytes_per_second=min(size, _STREAM_BYTES_PER_SECOND),
-        # As many at once as bring what was bought.
+        # As many at once as reach the provisioned rate.
         heads=max(TYPICAL["network"].heads, math.ceil(reads * latency) if reads < math.inf else 0),
         most_bytes_per_second=size,
         most_reads_per_second=reads,
@@ -208,13 +205,13 @@ def _typical_of(disk: Disk) -> ModelDisk:
 
 
 _STREAM_BYTES_PER_SECOND = 250 * MEGABYTE
-"""Assumed: bandwidth of one read after the other of a volume that has much more for all of them."""
+"""Assumed: bandwidth of consecutive reads of a volume with a much greater bound for all reads."""
 _CONTRADICTION = 0.3
-"""Share of a read's time by which a stream's bandwidth may miss the measured read."""
+"""Share of a read's time by which a stream's bandwidth may contradict the measured read."""
 
 
 def disk_model(disk: Disk) -> ModelDisk:
-    """The disk from its measured curve where there is one, else typical for its class."""
+    """The model of a disk, by its measured curve or else by its class."""
     typical = TYPICAL[disk.class_]
     curve = disk.curve
     points = _by_depth(curve.points) if curve else []
@@ -230,7 +227,7 @@ def disk_model(disk: Disk) -> ModelDisk:
     return ModelDisk(
         latency_seconds=latency,
         bytes_per_second=bandwidth,
-        # The mean of the plateau: the best of several noisy points is the luckiest.
+        # The mean of the plateau: the best of several noisy points is too high.
         heads=max(1.0, (curve.plateau_reads_per_second or best) / single),
         spread=_spread(points[0], typical.spread),
         stalls=_stalls(points[0]),
@@ -244,21 +241,21 @@ _STEPS = 50
 _SURVIVE_P50, _SURVIVE_P99, _SURVIVE_P999 = 0.5, 0.01, 0.001
 
 _STANDS_OUT = 10.0
-"""A longest read of more than so many times the 99.9th percentile belongs to no tail of the reads'
-own times: something else held it up."""
+"""A longest read beyond so many times the 99.9th percentile is not in the tail of the reads' own
+times: something else delayed it."""
 _LEAST_STALL_SECONDS = 0.05
-"""Assumed: what is shorter holds up one read on its channel, and others pass it (a retry, a pause
-of one die). What stops a whole disk is longer (the sources, C2: up to a second)."""
+"""Assumed: a shorter delay is of one read on its channel, and others pass it (a retry, a pause of
+one die). A stall of a whole disk is longer (the sources, C2: up to a second)."""
 _LEAST_STALLED = 1e-3
-"""Less of the time in stalls is within what a probe can tell."""
+"""The least share of time in stalls that a probe can detect."""
 
 
 def _spread(point: CurvePoint, typical: float) -> float:
     """Coefficient of variation of a read's time, from the quantiles of a measured depth.
 
-    What the mean has more than the quantiles, rare stalls added: reads as long as the longest.
-    Without the quantile that only thousands of reads give, nobody has seen what is rare, and the
-    class's spread stands.
+    The excess of the mean over the quantiles counts as reads as long as the longest. Without the
+    99.9th percentile, which needs thousands of reads, rare reads were not seen, and the spread of
+    the class applies.
     """
     moments = _quantile_moments(point)
     if moments is None:
@@ -270,10 +267,10 @@ def _spread(point: CurvePoint, typical: float) -> float:
 
 
 def _stalls(point: CurvePoint) -> Stalls | None:
-    """The disk's stalls, from reads one after the other; None where none stands out.
+    """The disk's stalls, from consecutive reads; None if none stands out.
 
-    Of such reads each stall meets one, and their mean is above what the quantiles explain by the
-    share of the time that is spent in stalls.
+    Each stall delays one of those reads, so the excess of their mean over the quantiles is the
+    share of the time in stalls.
     """
     moments = _quantile_moments(point)
     if moments is None or point.depth != 1 or point.p999_seconds is None:
@@ -288,7 +285,7 @@ def _stalls(point: CurvePoint) -> Stalls | None:
 
 
 def _held_up(point: CurvePoint, mean_seconds: float) -> tuple[float, float]:
-    """Share of the reads that took as long as the longest, and how long that is."""
+    """Share of the reads that took as long as the longest, and its time."""
     longest = point.max_seconds or 0.0
     if longest <= (point.p999_seconds or 0.0):
         return 0.0, 0.0
@@ -299,10 +296,10 @@ def _held_up(point: CurvePoint, mean_seconds: float) -> tuple[float, float]:
 
 
 def _quantile_moments(point: CurvePoint) -> tuple[float, float] | None:
-    """Mean of a read's time and of its square, as far as the quantiles tell; None without them.
+    """Mean of a read's time and of its square by the quantiles; None without them.
 
-    Between two quantiles, and past the last, times are taken to fall off exponentially; below
-    the median they mirror what is above.
+    Between two quantiles and above the last, times fall off exponentially; below the median they
+    mirror those above it.
     """
     p50, p99, p999 = point.p50_seconds, point.p99_seconds, point.p999_seconds
     if p50 is None or p99 is None or p999 is None or not 0 < p50 <= p99 <= p999:
@@ -333,7 +330,7 @@ def _falling(
 
 
 def disk_models(disks: Sequence[Disk], shared: Sequence[SharedCurve]) -> list[ModelDisk]:
-    """A model for each disk; one for several that were measured as one."""
+    """A model for each disk, or for several that were measured together."""
     left = {disk.name: disk for disk in disks}
     models = []
     for part in shared:
@@ -357,11 +354,11 @@ def _read_seconds(point: CurvePoint) -> float:
 def _latency_and_bandwidth(
     curve: Curve, read_seconds: float, bandwidth: float
 ) -> tuple[float, float]:
-    """The parts of one read's time: one for its start, one for its bytes.
+    """The latency of one read, and the bandwidth for its bytes.
 
-    Reads of 4 KiB, where they were measured at the same depth, are next to all start. Without
-    them the bytes take what they take in a stream. Where a stream contradicts the reads (some
-    virtual disks serve one slower than scattered reads) the reads are right.
+    Reads of 4 KiB at the same depth, if measured, are nearly all latency. Without them, the bytes
+    take their time in a stream. If a stream contradicts the reads (some virtual disks serve one
+    slower than scattered reads), the reads take precedence.
     """
     small = _by_depth(curve.small_reads.points) if curve.small_reads else []
     first = _by_depth(curve.points)[0]
@@ -378,10 +375,10 @@ _LEAST_SURE: tuple[Provenance, ...] = ("assumed", "declared", "learnt", "measure
 
 
 def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> ModelDisk:
-    """Several disks that share the reads: as slow as the mean, as parallel as all.
+    """Several disks that share the reads: as slow as their mean, as parallel as all.
 
-    They are known as well as the one that is known least. ``shares`` are those of the reads, in
-    proportion; evenly without.
+    Their provenance is the least certain one. ``shares`` are in proportion to the reads; by default
+    all are equal.
     """
     if not disks:
         return TYPICAL["unknown"]
@@ -396,7 +393,7 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
         if len(disks) == 1
         else _spread_over((p, d.latency_seconds, d.spread) for p, d in shared),
         name="+".join(d.name for d in disks),
-        # Where the shares differ, the disk that is asked for most meets its bound first.
+        # With different shares, the disk with most reads meets its bound first.
         most_bytes_per_second=min(_over(d.most_bytes_per_second, p) for p, d in shared),
         most_reads_per_second=min(_over(d.most_reads_per_second, p) for p, d in shared),
         is_provisioned=all(d.is_provisioned for d in disks),
@@ -407,7 +404,7 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
 
 
 def _stream_of(shared: Sequence[tuple[float, ModelDisk]]) -> float:
-    """The mean of the time that a byte takes, to which a slow disk adds most; exact of equals."""
+    """The bandwidth by the mean time of a byte; exact for equal disks."""
     first = shared[0][1].bytes_per_second
     if all(disk.bytes_per_second == first for _, disk in shared):
         return first
@@ -419,13 +416,13 @@ def _over(bound: float, share: float) -> float:
 
 
 def _stalls_together(each: Sequence[tuple[float, Stalls]]) -> Stalls | None:
-    """The stalls of several disks, each met by the reads of its own disk alone."""
-    ratio = sum(one.ratio for _, one in each)
+    """The stalls of several disks, each of which delays reads of its own disk only."""
+    ratio = sum(stalls.ratio for _, stalls in each)
     if not each or not ratio:
         return None
     return Stalls(
         ratio=min(1.0, ratio),
-        seconds=max(one.seconds for _, one in each),
-        spread_between=max(one.spread_between for _, one in each),
-        share=sum(share * one.ratio for share, one in each) / ratio,
+        seconds=max(stalls.seconds for _, stalls in each),
+        spread_between=max(stalls.spread_between for _, stalls in each),
+        share=sum(share * stalls.ratio for share, stalls in each) / ratio,
     )

@@ -1,14 +1,13 @@
-"""The inputs of the model of blocking, and how much of the requests memory answers by them.
+"""The inputs of the model of blocking, and the share of requests that memory answers by them.
 
-A page cache that was empty is filled by clients that wait for their answers: nobody can count their
-requests beforehand, since they ask as fast as they are answered, and that is as fast as what they
-ask for is read (``since_empty``).
+Clients that wait for their answers fill an empty page cache. The number of their requests is not
+known beforehand: they request as fast as they are answered, which is as fast as the files are read
+(``since_empty``).
 
-The time in cold reads may be far from its mean where few files and few misses make it. The mean is
-of the long run, and of any files that are popular. What is measured is one run's misses, and one
-order of the files: with a handful of large ones among many small, most of the time is theirs,
-whether the popular ones are among them or not is chance, and so is how many of their reads fall
-into some seconds (``time_factors``).
+The time in cold reads may be far from its mean if few files and few misses make it. The mean is of
+the long run, over any order of popularity. A measurement is of one run's misses, and one order:
+with a few large files among many small ones, most of the time is theirs, and chance decides whether
+they are popular and how many of their reads fall into some seconds (``time_factors``).
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.reads import SizeGroup, mean_pieces
 
 _LESS_ROOM = 0.9
-"""Page cache that files really get, over what is reckoned with: other users of it come and go."""
+"""Least page cache for files over the expected: other users of it come and go."""
 COUNTED = 200
-"""Requests that a measurement counts, or so: blocks of some seconds come to 70 to 1000."""
+"""Typical number of requests in a measurement: runs of some seconds have 70 to 1000."""
 _COUNTED_SECONDS = 10.0
-"""Assumed: time for which a measurement counts requests, in all of its blocks, at least."""
+"""Assumed: least time of all runs of a measurement together."""
 _LEAST_COUNTED = 20.0
-"""Assumed: who measures fewer goes on for longer."""
+"""Assumed: with fewer requests, a measurement goes on for longer."""
 QUANTILE = 1.645
-"""Standard deviations of a normal distribution: one in twenty is further to either side."""
+"""Standard deviations of a normal distribution: one value in twenty is beyond it on each side."""
 
 
 class CacheAge(NamedTuple):
-    """The age of a page cache, in requests for what is asked for now."""
+    """The age of a page cache, in requests of the present load."""
 
     requests: float | None = None
-    """Since it was empty, or full of files at random; None for the long run."""
+    """Requests since it was empty, or full of random files; None for the long run."""
     began_full: bool = False
     once: bool = False
-    """True if no file is asked for again before all have been."""
+    """True if no file is requested again before all others have been."""
 
 
 LONG_SINCE = CacheAge()
@@ -59,7 +58,7 @@ LONG_SINCE = CacheAge()
 
 @dataclass(frozen=True)
 class BlockingInputs:
-    """Everything the model needs; plain numbers, so that one can be moved for a break-even."""
+    """All inputs of the model, as plain numbers, so that each can be varied for a break-even."""
 
     workers: int
     page_cache_bytes: float
@@ -71,61 +70,59 @@ class BlockingInputs:
     read_bytes: float
     """Bytes of one read by nginx: a sendfile chunk, or a buffer where sendfile cannot be used."""
     window_bytes: float = 0.0
-    """Bytes that one read from the disk brings, where that is more: the read-ahead."""
+    """Bytes of one read from the disk, if more: the read-ahead."""
     turn_bytes: float = 0.0
-    """Bytes after which the disk may turn to another loop's file, however long nginx's read is;
-    0: as many as one read brings."""
+    """Bytes after which the disk may turn to another loop's file, however long nginx's read is; 0
+    for the size of one read."""
     goes_on_bytes: float = 0.0
-    """Bytes that a loop without pools reads on end, where that is more than one read."""
+    """Bytes that a loop without pools reads in a row, if more than one read."""
     sendfile_bytes: float = 0.0
-    """Bytes of a file that one ``sendfile()`` may send to a client that takes them at once; 0 where
-    bodies go another way, or as one read."""
+    """Most bytes of one ``sendfile()`` to a fast client; 0 if bodies are not sent that way, or one
+    read is the bound."""
     rate_per_second: float | None = None
     others_per_second: float = 0.0
     """Requests that read no file, beside these."""
     concurrency: float | None = None
-    """Transfers in flight at the busy time, whole server."""
+    """Transfers in flight at the busy time, of all workers."""
     since_seconds: float | None = None
-    """For how long clients have been coming, where all came at once; None for long."""
+    """Time since all clients arrived at once; None for the long run."""
     cold_concurrency: float | None = None
-    """Those of them that miss the page cache, where somebody knows."""
+    """Transfers in flight that miss the page cache, if known."""
     cold_by_popularity: bool = False
-    """True if those ask by the popularity: all of them may miss at once, and some hit."""
+    """True if those request by popularity: some hit, and all may miss at once."""
     think_seconds: float = 0.0
     """Pause of a client that waits for its answer before its next request."""
     link_bytes_per_second: float | None = None
     client_bytes_per_second: float | None = None
-    """Most that one client takes."""
+    """Greatest speed of one client."""
     clients_keep_pace: bool = False
-    """True if clients take an answer as fast as it is sent, however large."""
+    """True if clients receive an answer as fast as it is sent, however large."""
     encrypts: bool = False
     """True if the worker encrypts bodies itself."""
     sizes: tuple[SizeGroup, ...] = ()
     """Sizes of the objects about their mean; empty for one size."""
     page_waste_bytes: float = HALF_PAGE_BYTES
-    """Bytes that the last page of a file leaves free, on average."""
+    """Unused bytes of a file's last page, on average."""
     names_take_memory: bool = True
     """True if inodes and directory entries share the page cache's limit."""
     directories: float | None = None
-    """That the files lie in, where somebody counted them."""
+    """Directories with the files, if counted."""
     asked: CacheAge = LONG_SINCE
     limit_seconds: float | None = None
-    """Most that an answer may take, where an objective says so."""
+    """Bound of an objective on the time of an answer."""
     limit_share: float | None = None
-    """Share of the answers that may take longer; None where it is their mean that may not."""
+    """Share of the answers that may take longer; None if the bound is on their mean."""
     only_quantity: bool = False
-    """True if an objective asks for bytes or requests a second, and none for a time."""
-    can_offload: bool = True
-    """True if a pool takes reads off the loop; not with kernel TLS (ngx_ssl_sendfile())."""
+    """True if the objectives are on bytes or requests a second only, not on times."""
 
     @cached_property
     def objects(self) -> float:
-        """Files that can be asked for."""
+        """The number of files."""
         return sum(c.objects for c in self.classes)
 
     @property
     def way_bytes_per_second(self) -> float | None:
-        """Most that link and slow clients take together; None where nothing is known of it."""
+        """Capacity of the link and of slow clients together; None if not known."""
         ways = [] if self.link_bytes_per_second is None else [self.link_bytes_per_second]
         if self.client_bytes_per_second is not None and self.concurrency:
             ways.append(self.client_bytes_per_second * self.concurrency)
@@ -137,7 +134,7 @@ class BlockingInputs:
 
     @property
     def _stretch(self) -> float:
-        """Bytes that hold the loop on end: more than a window while the client keeps pace."""
+        """Bytes that hold the loop in a row: more than a window if the client is fast enough."""
         way = self.way_bytes_per_second
         if way is not None and way < self.disk.bytes_per_second:
             return self._window
@@ -151,12 +148,12 @@ class BlockingInputs:
 
     @property
     def hold_bytes(self) -> float:
-        """Bytes for which one cold read holds a loop without pools, on average."""
+        """Mean bytes for which one cold read holds a loop without pools."""
         return self.object_bytes / self.holds_per_miss
 
     @cached_property
     def holds_per_miss(self) -> float:
-        """Times that one cold object holds the loop."""
+        """Holds of the loop by one cold object."""
         return mean_pieces(self.object_bytes, self.sizes, self._stretch)
 
     @property
@@ -166,7 +163,7 @@ class BlockingInputs:
 
     @cached_property
     def disk_reads_per_miss(self) -> float:
-        """Reads from the disk for one cold object, offloaded or each waited for by itself."""
+        """Reads from the disk for one cold object, offloaded or on the loop."""
         return mean_pieces(self.object_bytes, self.sizes, self._window)
 
     @cached_property
@@ -177,28 +174,23 @@ class BlockingInputs:
 
     @cached_property
     def tasks_per_request(self) -> float:
-        """Reads by nginx, each one task when offloaded."""
+        """Reads by nginx, each of which is one task if offloaded."""
         return mean_pieces(self.object_bytes, self.sizes, self.read_bytes)
 
     @property
     def footprint_bytes(self) -> float:
-        """Memory that one object takes when it is there."""
+        """Memory of one resident object."""
         names = NAME_BYTES if self.names_take_memory else 0.0
         return self.dataset_bytes / self.objects + self.page_waste_bytes + names
 
     @cached_property
     def miss_ratio(self) -> float:
-        """Share of requests that find their object outside the page cache."""
+        """Share of requests whose object is not in the page cache."""
         return max(0.0, 1.0 - _hits(self, usable_objects(self)))
 
 
-def miss_ratio(i: BlockingInputs) -> float:
-    """Share of requests that find their object outside the page cache."""
-    return i.miss_ratio
-
-
 def resident_objects(i: BlockingInputs) -> float:
-    """Objects that the page cache holds now: as many as it can, or as were asked for yet."""
+    """Objects in the page cache now: as many as fit, or were requested so far."""
     most = min(i.objects, usable_objects(i))
     if i.asked.requests is None or i.asked.began_full:
         return most
@@ -206,14 +198,14 @@ def resident_objects(i: BlockingInputs) -> float:
 
 
 def usable_objects(i: BlockingInputs) -> float:
-    """Objects that the page cache has room for, in objects of mean size."""
+    """Objects of mean size for which the page cache has space."""
     return FITS_RATIO * i.page_cache_bytes / i.footprint_bytes
 
 
 def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
-    """The inputs with the least and the most room that files may come to have in memory.
+    """The inputs with the least and the greatest page cache that files may get.
 
-    A tenth less than reckoned with, or all of the limit and nothing else in it.
+    The least is a tenth below the expected, the greatest is the whole limit for files alone.
     """
     all_of_it = i.footprint_bytes * i.objects / i.dataset_bytes / FITS_RATIO
     return (
@@ -223,11 +215,10 @@ def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
 
 
 def hit_range(i: BlockingInputs) -> tuple[float, float]:
-    """The least and the greatest share of hits that the page cache may come to.
+    """The least and the greatest plausible share of hits.
 
-    From a plain LRU list with the least room to Linux's lists with the most; less and more what so
-    many requests as an experiment counts may be off by chance, which of the files are the popular
-    ones among them.
+    They are those of a plain LRU list in the least space and of Linux's lists in the greatest, and
+    the sampling error of a measurement beyond each.
     """
     less, more = room_range(i)
     room = usable_objects(less)
@@ -243,10 +234,10 @@ def hit_range(i: BlockingInputs) -> tuple[float, float]:
 
 
 def counted_requests(i: BlockingInputs) -> float:
-    """Requests for files that a measurement counts, by what comes in some seconds.
+    """Requests for files in a measurement of some seconds.
 
-    Source: drawn-7717-009, where one file of 11 MB was asked for in two seconds: eight requests
-            in all blocks without pools, of which memory answered 0.60 where 0.48 were foretold.
+    Source: drawn-7717-009, with one request for a file of 11 MB in two seconds: eight requests
+            in all runs without pools, of which memory answered 0.60, predicted 0.48.
     """
     if i.rate_per_second is None:
         return COUNTED
@@ -254,7 +245,7 @@ def counted_requests(i: BlockingInputs) -> float:
 
 
 def _hits(i: BlockingInputs, objects: float) -> float:
-    if i.asked.once:  # an empty cache holds none of them when it is asked for
+    if i.asked.once:  # no file is in a cache that was empty
         empty = i.asked.requests is not None and not i.asked.began_full
         return float(objects >= i.objects and not empty)
     if i.asked.requests is None:
@@ -263,24 +254,24 @@ def _hits(i: BlockingInputs, objects: float) -> float:
 
 
 def _chance(share: float, counted: float) -> float:
-    """Distance of a share counted over so many requests from the true one, in one case of twenty.
+    """Sampling error of a share over so many requests, exceeded in one case of twenty.
 
-    One request at least. However many are counted, the popular files among them stay the same.
+    One request at least: more requests do not change which files are popular.
     """
     return QUANTILE * math.sqrt(max(0.0, share * (1 - share)) / counted) + 1 / counted
 
 
 _BISECTIONS = 60
 _ALL = 0.999
-"""Share of the objects from which all count as asked for: the last ones take for ever."""
+"""Share of the objects from which all count as requested: the last ones take for ever."""
 
 
 def since_empty(i: BlockingInputs) -> BlockingInputs:
-    """The inputs with the requests that were made of a page cache which was empty at first.
+    """The inputs with the number of requests since the page cache was empty.
 
-    Each read from the disk brings an object that nobody had asked for; requests are as many as ask
-    for so many objects. The same inputs where clients do not wait, where nobody knows since when
-    they come, and where all was asked for by now.
+    Each read from the disk brings in an object for the first time; requests are as many as ask for
+    so many objects. The inputs stay the same if clients do not wait, the time since they arrived is
+    not known, or all objects have been requested.
     """
     if i.since_seconds is None or i.rate_per_second is not None or i.asked.requests is not None:
         return i
@@ -291,7 +282,7 @@ def since_empty(i: BlockingInputs) -> BlockingInputs:
 
 
 def _objects_per_second(i: BlockingInputs) -> float:
-    """Objects that loops without pools read, one at a time each, and the clients take."""
+    """Objects that loops without pools read, one at a time each, and the clients receive."""
     each = i.holds_per_miss * i.disk.read_seconds(i.hold_bytes)
     read = min(float(i.workers), i.disk.heads_for(i.hold_bytes)) / each
     way = i.way_bytes_per_second
@@ -299,7 +290,7 @@ def _objects_per_second(i: BlockingInputs) -> float:
 
 
 def _requests_for(i: BlockingInputs, objects: float) -> float:
-    """The requests that ask for so many objects, some of them more than once."""
+    """The expected number of requests until so many different objects were requested."""
     low = high = objects
     while objects_asked(i.classes, high) < objects:
         low, high = high, 2 * high
@@ -315,17 +306,16 @@ def _requests_for(i: BlockingInputs, objects: float) -> float:
 def time_factors(i: BlockingInputs) -> tuple[float, float]:
     """Bounds of the time in cold reads over its mean: one in twenty is below, one above.
 
-    Misses come by themselves, so their times add up to a compound Poisson sum, of which those of a
-    slow disk may be few and most of the time; which file is how large has nothing to do with how
-    popular it is, so the mean time of a miss is that of a sample of as many files as misses are
-    spread over. Both variances add up, and a sum of positive parts is about a gamma variable of
-    that mean and variance.
+    Misses are independent, so their times are a compound Poisson sum, in which few reads of a slow
+    disk may be most of the time. Size and popularity of a file are independent, so the mean time of
+    a miss is that of a sample of as many files as misses are spread over. The variances add up, and
+    a sum of positive parts is about a gamma variable of that mean and variance.
 
     Source: Feller, An Introduction to Probability Theory 2 (1971), VI.4 (compound Poisson);
             Wilson and Hilferty, The Distribution of Chi-Square, PNAS 17 (1931); held against
             drawn files and misses in tests/model/test_model_chance.py.
     """
-    miss = miss_ratio(i)
+    miss = i.miss_ratio
     if miss <= 0:
         return 1.0, 1.0
     counted = counted_requests(i)
@@ -340,7 +330,7 @@ def time_factors(i: BlockingInputs) -> tuple[float, float]:
 def turn_factors(i: BlockingInputs) -> tuple[float, float]:
     """Bounds of the wait behind answers sent in one turn over its mean, as ``time_factors``.
 
-    Who comes by finds a turn as often as it is long, and waits half of it: by the square of a
+    An event meets a turn in proportion to its length, and waits half of it: by the square of a
     file's size, so that the few largest make nearly all of the wait, popular or not.
     Source: drawn-5309-036, one file in eight of 47 MB among small ones: small answers took 0.32 to
             0.89 ms in four blocks, where the mean of all orders of the files says 1.0.
@@ -363,7 +353,7 @@ def _factors(variance: float) -> tuple[float, float]:
 
 
 def _times_squared_over_mean(i: BlockingInputs) -> float:
-    """Squared coefficient of variation of the time in which one file is read."""
+    """Squared coefficient of variation of the time of reading one file."""
     if not i.sizes:
         return 0.0
     mean = square = 0.0
@@ -377,6 +367,6 @@ def _times_squared_over_mean(i: BlockingInputs) -> float:
 
 
 def _gamma_factor(variance: float, deviations: float) -> float:
-    """Quantile of a gamma variable of mean 1; 0 where most of it is next to nothing."""
+    """Quantile of a gamma variable of mean 1 (Wilson and Hilferty); 0 for a large variance."""
     ninth = variance / 9
     return max(0.0, 1 - ninth + deviations * math.sqrt(ninth)) ** 3

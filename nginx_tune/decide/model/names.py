@@ -1,9 +1,9 @@
-"""The cost of opening a file to the loop, which no thread pool takes off it.
+"""The cost of opening a file on the loop, which no thread pool takes over.
 
-A name that the kernel remembers costs some microseconds. One that it has forgotten is looked up on
-the disk: its inode at least, which lies in a block with others, so that a block stays in memory as
-long as any of them is asked for. A directory of few files is forgotten with them: its inode and its
-entries come on top, where a scan counted the directories.
+A name in the kernel's cache costs some microseconds. Another one is looked up on the disk: at least
+its inode, in a block with others, so that a block stays in memory while any of them is requested. A
+directory of few files leaves memory with them: its inode and entries are read too, if a scan
+counted the directories.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from nginx_tune.decide.model.blocking import REQUEST_CPU_SECONDS
 from nginx_tune.decide.model.cache import cold_overlap
 from nginx_tune.decide.model.inputs import (
     BlockingInputs,
-    miss_ratio,
     resident_objects,
     usable_objects,
 )
@@ -21,39 +20,39 @@ from nginx_tune.decide.model.sending import MEMORY_BYTES_PER_SECOND
 OPEN_SECONDS = 5e-6
 """open(), fstat() and close() of a known name. Measured: 3,000 names in 13 ms."""
 RECHECK_SECONDS = 3e-6
-"""stat() of a file that is held open, whose name stays in memory. Measured: 0.64 of open(),
-fstat() and close() (50,000 calls each, kernel 6.18)."""
+"""stat() of an open file, whose name stays in memory. Measured: 0.64 of open(), fstat() and
+close() (50,000 calls each, kernel 6.18)."""
 INODES_IN_BLOCK = 16
 """Inodes of 256 bytes in 4 KiB. Source: mke2fs.conf(5), inode_size."""
 MANY_FILES = 100_000
-"""From here on inodes and directories of data that memory does not hold are no more sure to stay
-in it, whatever the model of one tree says: the audit's io-open-blocking asks from here, too."""
+"""From here on, inodes and directories may leave memory if the data does not fit, whatever the
+model of one tree gives. The same bound as in the audit's io-open-blocking."""
 FORGOTTEN_RATIO = 0.05
-"""Share of the requests whose name is read from the disk, from which that counts by itself: an
-open() waits through the disk's rare stalls as well, and no pool takes it off the loop."""
+"""Share of the requests with names read from the disk that counts by itself: an open() also waits
+through the disk's rare stalls, and no pool takes it over."""
 _BLOCK_BYTES = 4096
 
 
 def open_seconds(i: BlockingInputs | None) -> float:
-    """Mean time of one open(); of a known name where nothing is known of data and memory."""
+    """Mean time of one open(); that of a cached name if data and memory are not known."""
     if i is None:
         return OPEN_SECONDS
     return OPEN_SECONDS + name_reads(i) * i.disk.read_seconds(_BLOCK_BYTES)
 
 
 def cold_name_ratio(i: BlockingInputs) -> float:
-    """Share of requests whose file's inode has to be read from the disk.
+    """Share of requests for which an inode is read from the disk.
 
     The file itself has left memory (an inode with cached pages stays), and so have the others of
-    its block, which are neighbours by chance: each is there as likely as the cache is large.
+    its block, each with a chance by the size of the cache.
     """
     return _forgotten(i, INODES_IN_BLOCK)
 
 
 def name_reads(i: BlockingInputs) -> float:
-    """Blocks that the disk reads for the name of one request, on average.
+    """Mean number of blocks that the disk reads for the name of one request.
 
-    The file's inode, and of a directory whose files have all left memory its inode and its entries.
+    They are the file's inode, and inode and entries of a directory without files in memory.
     Source: Linux fs/namei.c, walk_component(); scenario cold-open, where ext4 read 3.1 blocks of
             8 ms each for a name (25 to 27 ms), every second file in a directory of its own.
     """
@@ -64,7 +63,7 @@ def name_reads(i: BlockingInputs) -> float:
 
 
 def least_name_reads(i: BlockingInputs) -> float:
-    """The same where the disk's inodes have all been read with others: entries alone.
+    """The same if read-ahead has brought in all inodes: entries alone.
 
     Source: ext4's inode_readahead_blks, 32 blocks at once; with blocks of 4 KiB scenario cold-open
             waited 10 ms for a name (1.3 reads), with blocks of 1 KiB 25 ms.
@@ -75,24 +74,24 @@ def least_name_reads(i: BlockingInputs) -> float:
 
 
 def _forgotten(i: BlockingInputs, together: float) -> float:
-    """Share of requests for a file that left memory, and so did all that are kept with it."""
-    if not i.names_take_memory:  # somebody else has looked all of them up
+    """Share of requests for a file that left memory with all ``together`` in its block."""
+    if not i.names_take_memory:  # all names are in memory
         return 0.0
     resident = min(1.0, resident_objects(i) / i.objects)
-    return miss_ratio(i) * float((1 - resident) ** max(0.0, together - 1))
+    return i.miss_ratio * float((1 - resident) ** max(0.0, together - 1))
 
 
 def forgets_names(i: BlockingInputs | None, files: float) -> bool:
-    """True if names have to be expected to be read from the disk again and again."""
-    if i is None or miss_ratio(i) <= 0:
+    """True if names are likely to be read from the disk repeatedly."""
+    if i is None or i.miss_ratio <= 0:
         return False
     return files >= MANY_FILES or cold_name_ratio(i) >= FORGOTTEN_RATIO
 
 
 def open_blocked_ratio(i: BlockingInputs, reads: float | None = None) -> float:
-    """Share of time that a loop stands in open(), with pools or without, at a known rate.
+    """Share of time that a loop spends in open(), with or without pools, at a known rate.
 
-    ``reads`` are those of one name, where they are others than expected.
+    ``reads`` overrides ``name_reads``.
     """
     each = name_reads(i) if reads is None else reads
     opens = (i.rate_per_second or 0.0) / i.workers * each
@@ -100,11 +99,11 @@ def open_blocked_ratio(i: BlockingInputs, reads: float | None = None) -> float:
 
 
 def shared_descriptor_seconds(i: BlockingInputs | None, transfers: float) -> float:
-    """Mean time that a request loses where transfers of one cold file share a descriptor.
+    """Mean time that a request loses if transfers of one cold file share a descriptor.
 
-    The kernel keeps one record of read-ahead for each descriptor. Readers at different places of
-    the file overwrite it, the window beyond the one that is read is then not asked for, and the
-    disk positions once more for each turn but the first.
+    The kernel keeps one read-ahead state for each descriptor. Readers at different places of the
+    file overwrite it, so the next window is not read ahead, and the disk positions once more for
+    each turn but the first.
     Source: Linux mm/readahead.c, struct file_ra_state in struct file; ngx_open_cached_file()
             gives one descriptor to all requests of a worker.
     """

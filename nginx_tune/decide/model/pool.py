@@ -1,14 +1,14 @@
-"""Threads that a worker's pool needs, and what one slow disk does to the readers of the others.
+"""Threads for a worker's pool, and the effect of one slow disk on the readers of the others.
 
 Every file read of a location with ``aio threads`` is queued, page-cache hits too
-(ngx_linux_sendfile_thread(), ngx_thread_read()), and the queue is first in, first out. With as many
-cold transfers as threads each hot read waits for a disk read, and what the pool had gained is gone:
-40 cold transfers on 32 threads left the hot file at 5.3 requests a second, where 20 on 32 gave a
-thousand. So a worker needs more threads than it has cold transfers at once - or, where that is too
-many, a pool apart for the locations that are hot.
+(ngx_linux_sendfile_thread(), ngx_thread_read()), first in, first out. With as many cold transfers
+as threads, each hot read waits for a disk read, and the gain of the pool is lost: 40 cold transfers
+on 32 threads left the hot file at 5.3 requests a second, 20 on 32 gave a thousand. So a worker
+needs more threads than concurrent cold transfers or, if that is too many, a separate pool for the
+hot locations.
 
-Such a pool does not know disks: reads of a slow one come to occupy its threads, and reads of the
-healthy ones wait for a thread. With a pool for each disk they meet only their own disk (the
+A pool does not distinguish disks: reads of a slow one gradually occupy its threads, and reads of
+the others wait for a thread. With a pool for each disk they wait for their own disk only (the
 sources, A16).
 
 Source of the latter: asymptotic bounds of closed queueing networks (Denning and Buzen, The
@@ -30,31 +30,31 @@ DEFAULT_QUEUE = 65536
 PER_DISK_THREADS = 16
 """Source: row A16 of the sources."""
 MAX_THREADS = 128
-"""Per pool and worker: past it thread switching and page-cache churn cost more than waiting
+"""Per pool and worker: above it, thread switching and page-cache churn cost more than waiting
 (seen with one worker: 160 threads served 2.5 requests a second where no pool served 4)."""
 MAX_THREADS_ALL_WORKERS = 2048
 """Each has an 8-MiB virtual stack and counts against the cgroup's pids.max."""
 CACHE_SHARE_FOR_COLD = 0.5
-"""Share of the page cache that the windows of running cold reads may take before they push out
-the hot files they should not delay."""
+"""Share of the page cache for the windows of running cold reads, above which they evict the hot
+files that they should not delay."""
 SMALLEST_POOL = 4
 SMALLEST_DISK_POOL = 2
-"""Threads of a disk's own pool: all workers together read it with many times as many."""
+"""Threads of a disk's own pool: all workers together have many times as many for it."""
 THREADS_PER_KNEE = 16
-"""Threads of all workers for each read that the disks do at once, past which the audit asks for a
+"""Threads of all workers for each concurrent read of the disks, above which the audit asks for a
 reason. The source did well with 512 threads on four disks (the sources, A6, A16)."""
 _STEP = 16
 
 
 @dataclass(frozen=True)
 class PoolLoad:
-    """The load that the pool of one worker has to carry."""
+    """The load of the pool of one worker."""
 
     cold_transfers: float
-    """Peak number at once, whole server."""
+    """Peak of concurrent transfers, of all workers."""
     workers: int
     window_bytes: float
-    """Page cache that one running cold read fills: its chunk or the disk's read-ahead."""
+    """Page cache of one running cold read: its chunk or the disk's read-ahead."""
     page_cache_bytes: float
 
 
@@ -71,7 +71,7 @@ class PoolSize:
 
     @property
     def fits(self) -> bool:
-        """One pool can be large enough."""
+        """True if one pool can be large enough."""
         return self.needed <= self.limit
 
     @property
@@ -81,9 +81,9 @@ class PoolSize:
 
 
 def peak_per_worker(transfers: float, workers: int) -> float:
-    """Transfers that the unluckiest of the workers has when connections spread by chance.
+    """Transfers of the busiest worker when connections spread by chance.
 
-    Mean and two standard deviations of the binomial spread; with one worker, all of them.
+    Mean and two standard deviations of the binomial distribution; with one worker, all of them.
     """
     mean = transfers / workers
     return min(transfers, mean + 2 * math.sqrt(mean * (1 - 1 / workers)))
@@ -92,13 +92,13 @@ def peak_per_worker(transfers: float, workers: int) -> float:
 def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS, pools: int = 1) -> PoolSize:
     """Threads for a pool that hot and cold reads share; every worker has so many ``pools``.
 
-    Shape: ``smallest`` (the limit, where that is lower), or steps of 16 above it, with a quarter
-           more than the cold peak so that hot reads find a thread.
+    Shape: ``smallest`` (or the limit, if lower), or steps of 16 above it, with a quarter more than
+           the cold peak so that hot reads find a thread.
     """
     cold = peak_per_worker(load.cold_transfers, load.workers)
     with_room = cold + max(4.0, cold / 4)
     limit, reason = _limit(load, pools)
-    # The usual size is no need: where fewer threads help, fewer are enough for few transfers.
+    # The usual size is no need: if the limit is lower, fewer are enough for few transfers.
     usual = min(smallest, limit)
     needed = max(smallest, _STEP * math.ceil(with_room / _STEP)) if with_room > usual else usual
     return PoolSize(needed=needed, limit=limit, limit_reason=reason, cold_per_worker=cold)
@@ -112,11 +112,11 @@ def _limit(load: PoolLoad, pools: int) -> tuple[int, str]:
             f"{MAX_THREADS_ALL_WORKERS} over all workers",
         ),
     ]
-    # On average half of a window has been sent already, and its pages may go.
+    # On average half of a window has been sent already, and its pages may be evicted.
     window = load.window_bytes / 2
     by_cache = CACHE_SHARE_FOR_COLD * load.page_cache_bytes / window / load.workers
     if peak_per_worker(load.cold_transfers, load.workers) > by_cache:
-        # Threads that never run a cold read take no page cache: the limit is on cold reads.
+        # Threads without a cold read use no page cache: the limit is on cold reads.
         reason = "more cold reads at once would push the hot files out of the page cache"
         bounds.append((int(min(by_cache, MAX_THREADS)), reason))
     limit, reason = min(bounds)
@@ -124,17 +124,17 @@ def _limit(load: PoolLoad, pools: int) -> tuple[int, str]:
 
 
 def size_cold_pool(size: PoolSize, disk_heads: float, workers: int) -> int:
-    """Threads of a pool that only cold locations use: enough to keep the disk busy.
+    """Threads of a pool for cold locations only: enough to keep the disk busy.
 
     Little's law at the disk: reads in progress per worker, doubled so that the elevator and the
-    drive's own queue have something to choose from.
+    drive's own queue have a choice.
     """
     busy = math.ceil(2 * disk_heads / workers)
     return max(SMALLEST_POOL, min(size.limit, max(busy, PER_DISK_THREADS)))
 
 
 def size_hot_pool(hot_transfers: float, workers: int) -> int:
-    """Threads of a pool that only hot locations use; its reads do not wait for a disk."""
+    """Threads of a pool for hot locations only, whose reads do not wait for a disk."""
     wanted = math.ceil(peak_per_worker(hot_transfers, workers) / 4)
     return max(SMALLEST_POOL, min(DEFAULT_THREADS, wanted))
 
@@ -143,21 +143,21 @@ _BISECTIONS = 60
 
 
 class DiskReaders(NamedTuple):
-    """One disk and those who read from it, each asking again when answered."""
+    """One disk and its readers, each of which reads again when answered."""
 
     readers: float
     read_seconds: float
-    """One read on the idle disk."""
+    """Time of one read on the idle disk."""
     reads_per_second: float
-    """Most that the disk finishes."""
+    """Greatest rate of the disk."""
 
     def rate(self, wait_seconds: float) -> float:
-        """Reads a second when each waits that long for a thread first."""
+        """Reads a second if each first waits that long for a thread."""
         return min(self.reads_per_second, self.readers / (wait_seconds + self.read_seconds))
 
 
 def responses_apart(disks: Sequence[DiskReaders]) -> list[float]:
-    """Mean response of each disk's readers, when every disk has threads enough of its own."""
+    """Mean response of each disk's readers, if every disk has enough threads of its own."""
     return [disk.readers / disk.rate(0.0) for disk in disks]
 
 

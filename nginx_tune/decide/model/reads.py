@@ -1,11 +1,10 @@
-"""Reads of a file's body: their size by protocol, who makes them, and how many one file takes.
+"""Reads of a file's body: their size by protocol, and their number for one file.
 
-Sendfile needs cleartext (or kernel TLS) and a body that no filter touches; anything else is read
-through buffers into nginx's memory. Either way one read is one system call on the loop, or one
-task of a pool.
+Sendfile needs cleartext and a body that no filter changes; anything else is read through buffers
+into nginx's memory. Either way, one read is one system call on the loop, or one task of a pool.
 
 Source: ngx_output_chain_as_is() in src/core/ngx_output_chain.c, ngx_linux_sendfile_chain(),
-        ngx_http_v2_send_chain(), ngx_ssl_sendfile().
+        ngx_http_v2_send_chain().
 """
 
 from __future__ import annotations
@@ -19,21 +18,20 @@ from nginx_tune.documents.facts import SizeBucket
 CHUNK_BYTES = 512 << 10
 """``sendfile_max_chunk`` of the source's baseline (A3)."""
 SENDFILE_CHUNK_BYTES = 2 << 20
-"""``sendfile_max_chunk`` as nginx has it from 1.21.4 on, and a call of ``sendfile()`` at most: a
-client that takes all at once has it read as much from the disk on end. Older ones have no bound."""
+"""nginx's default of ``sendfile_max_chunk`` from 1.21.4 on, the most bytes that one ``sendfile()``
+to a fast client reads from the disk in a row. Older versions have no bound."""
 BUFFER_BYTES = 32 << 10
-"""``output_buffers 2 32k``, where sendfile cannot be used (ngx_output_chain_as_is())."""
+"""``output_buffers 2 32k``, without sendfile (ngx_output_chain_as_is())."""
 SOCKET_BYTES = 4 << 20
-"""Bytes that a client's socket takes at once when it is empty. Read through buffers, a file is read
-and sent until the socket takes no more: each pass carries the two buffers alone, so that no
-``sendfile_max_chunk`` ends it. Source: ngx_output_chain(), ngx_http_write_filter(); the kernel's
-default of net.ipv4.tcp_wmem."""
+"""Bytes that an empty socket of a client takes at once. Through buffers, a file is read and sent
+until the socket is full: each pass has the two buffers only, so no ``sendfile_max_chunk`` ends it.
+Source: ngx_output_chain(), ngx_http_write_filter(); the kernel's default of net.ipv4.tcp_wmem."""
 HTTP2_FRAME_BYTES = 8 << 10
 """``http2_chunk_size``: cleartext HTTP/2 sends a file by the frame (ngx_http_v2_send_chain())."""
 USUAL_READ_AHEAD_BYTES = 128 << 10
 """``read_ahead_kb`` of most devices (block/blk-settings.c)."""
 
-PathName = Literal["sendfile", "buffers", "http2_frames", "ktls"]
+PathName = Literal["sendfile", "buffers", "http2_frames"]
 
 
 class ReadPath(NamedTuple):
@@ -41,20 +39,15 @@ class ReadPath(NamedTuple):
 
     name: PathName
     task_bytes: int
-    """Bytes of one read: one system call, or one task of a pool."""
-    can_offload: bool
-    """True if ``aio threads`` takes it off the loop."""
+    """Bytes of one read, which is one system call, or one task of a pool. Measured: 245 reads for
+    8 MB over TLS, 977 over HTTP/2."""
     goes_on_bytes: int = 0
-    """Bytes that a loop without pools reads on end, before it turns to others; 0: one read."""
-
-    def tasks(self, object_bytes: float) -> int:
-        """Reads that one response takes; measured: 245 for 8 MB over TLS, 977 over HTTP/2."""
-        return max(1, math.ceil(object_bytes / self.task_bytes))
+    """Bytes that a loop without pools reads in a row before it turns to others; 0 for one read."""
 
     def window_bytes(self, read_ahead_bytes: int) -> int:
-        """Bytes that the disk is asked for at once: small reads find what was read ahead.
+        """Bytes of one request to the disk: small reads find what was read ahead.
 
-        Bounded by a chunk: a longer read-ahead runs beside the sending and is not waited for.
+        A chunk is the bound: a longer read-ahead runs beside the sending and is not waited for.
         Source: Linux mm/readahead.c, page_cache_sync_ra().
         """
         ahead = read_ahead_bytes or USUAL_READ_AHEAD_BYTES
@@ -62,27 +55,21 @@ class ReadPath(NamedTuple):
 
 
 def read_path(
-    *, tls: bool, http_version: str, gzip: bool = False, ktls: bool = False, sendfile: bool = True
+    *, tls: bool, http_version: str, gzip: bool = False, sendfile: bool = True
 ) -> ReadPath:
-    """The path of a body.
-
-    Kernel TLS sends from the loop whatever ``aio`` says, and gzip or HTTP/3
-    need the bytes in memory, with or without it.
-    """
-    if gzip or not sendfile or http_version == "3" or (tls and not ktls):
-        return ReadPath("buffers", BUFFER_BYTES, can_offload=True, goes_on_bytes=SOCKET_BYTES)
-    if tls:
-        return ReadPath("ktls", CHUNK_BYTES, can_offload=False)
+    """The path of a body, without kernel TLS."""
+    if gzip or not sendfile or http_version == "3" or tls:
+        return ReadPath("buffers", BUFFER_BYTES, goes_on_bytes=SOCKET_BYTES)
     if http_version == "2":
-        return ReadPath("http2_frames", HTTP2_FRAME_BYTES, can_offload=True)
-    return ReadPath("sendfile", CHUNK_BYTES, can_offload=True)
+        return ReadPath("http2_frames", HTTP2_FRAME_BYTES)
+    return ReadPath("sendfile", CHUNK_BYTES)
 
 
 def turn_bytes(read_ahead_bytes: int) -> int:
-    """Bytes of one file that the disk is asked for together, before others come in between.
+    """Bytes of one file that the disk reads together, before others come in between.
 
-    While a window is read the next one is in the queue behind it already: whoever reads on touches
-    its first page, which asks for the one after.
+    While a window is read, the next one is in the queue already: a read of its first page requests
+    the one after it.
     Source: Linux mm/readahead.c, page_cache_async_ra() and the PG_readahead mark.
     """
     return 2 * (read_ahead_bytes or USUAL_READ_AHEAD_BYTES)
@@ -102,11 +89,11 @@ class Pieces(NamedTuple):
 
     mean_bytes: float
     spread: float
-    """Coefficient of variation of the time that one takes."""
+    """Coefficient of variation of the time of one piece."""
 
 
 def size_groups(buckets: Sequence[SizeBucket]) -> tuple[SizeGroup, ...]:
-    """The sizes of a scan, relative to their mean; empty where all are of one size."""
+    """The sizes of a scan, relative to their mean; empty if all are of one size."""
     found = [b for b in buckets if b.files > 0 and b.bytes > 0]
     files, total = sum(b.files for b in found), sum(b.bytes for b in found)
     if len(found) <= 1:
@@ -116,10 +103,10 @@ def size_groups(buckets: Sequence[SizeBucket]) -> tuple[SizeGroup, ...]:
 
 
 def mean_pieces(object_bytes: float, groups: Sequence[SizeGroup], piece_bytes: float) -> float:
-    """Pieces in which a file is read, on average over the files; none has less than one.
+    """Mean number of pieces of a file, at least one.
 
-    Small files take a piece each, however small, so that files of several sizes take more pieces
-    than as many of their mean size. Sizes vary about a group's mean, so there are no steps.
+    A small file is one piece, however small, so files of several sizes have more pieces than as
+    many of their mean size. Sizes vary about a group's mean, so the number need not be whole.
     """
     if not groups:
         return max(1.0, object_bytes / piece_bytes)
@@ -133,10 +120,10 @@ def piece_sizes(
     *,
     latency_bytes: float,
 ) -> Pieces:
-    """The pieces in which files are read, as those that come by find them.
+    """The pieces of files, weighted by their time.
 
-    ``latency_bytes`` is what the disk would have read in the time that it takes to the first byte.
-    Few large files among small ones are few pieces, and most of the time.
+    ``latency_bytes`` is the latency as bytes at the disk's bandwidth. A few large files among small
+    ones are few pieces, and most of the time.
     """
     counted = squares = total = 0.0
     for group in groups or (SizeGroup(1.0, 1.0),):

@@ -1,15 +1,14 @@
-"""Waits behind answers on their way to the clients: large ones from memory, and slow ways.
+"""Waits behind answers on their way to the clients: large ones from memory, and slow links.
 
-Read through buffers, a file is read and sent until the socket takes no more (``SOCKET_BYTES``).
-Who takes it as fast as it comes, on the server's own network, takes all of it in one turn of the
-loop: no ``sendfile_max_chunk`` ends it, since each pass carries the two buffers alone. A task of a
-pool does: the loop turns to others after every buffer. With ``sendfile`` the chunk ends a pass.
+Through buffers, a file is read and sent until the socket is full (``SOCKET_BYTES``). A client on
+the server's own network that receives as fast as nginx sends gets all of it in one turn of the
+loop: no ``sendfile_max_chunk`` ends it, since each pass has the two buffers only. A task of a pool
+ends the turn after every buffer, and the chunk of ``sendfile`` ends a pass.
 
-Where the way to the clients is slow (a link that all share, or clients that take little), a loop
-reads as fast as clients take, however many there are. And, whether the way is full or not, it
-hardly waits for what it reads: the kernel has asked for a file's next window when the loop comes to
-it, and the disk has all the time that the clients take for the window before. Only the first read
-of a file, which nobody asked for beforehand, holds the loop, in a queue with those that run ahead.
+If the way to the clients is slow (a shared link, or slow clients), a loop reads as fast as they
+receive, however many they are. Whether the way is full or not, it hardly waits for reads: the
+kernel has read a file's next window ahead, for which the disk had the time of the window before.
+Only the first read of a file holds the loop, in a queue with the read-ahead of others.
 
 Source: ngx_output_chain(), ngx_http_write_filter(); a cell drawn at random, files of 20 MB among
         small ones over TLS, all in memory: small answers took 1.1 to 1.8 ms, 0.4 ms with pools.
@@ -24,26 +23,26 @@ from nginx_tune.decide.model.reads import SizeGroup
 from nginx_tune.decide.model.waiting import one_in_a_hundred
 
 MEMORY_BYTES_PER_SECOND = 3e9
-"""Cached bytes that one worker gets into sockets: 913-1081 x 4 MiB/s measured, less a
-margin, since there the pool threads used a second core."""
+"""Cached bytes a second that one worker sends: 913-1081 x 4 MiB/s measured, less a margin, since
+the pool threads used a second core there."""
 ENCRYPTED_BYTES_PER_SECOND = 1.2e9
 """The same over TLS, AES-256-GCM with AES-NI: 2 ms of CPU for 2.6 MB, nginx 1.22.1."""
 _CACHED_PASS_BYTES = 512 << 10
 _CACHED_PASS_BYTES_PER_SECOND = 5e9
 _LONG_PASS_BYTES_PER_SECOND = 2.5e9
-"""A pass of up to so many bytes is still in a core's cache when the client's side copies it.
-Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with 1m and 2m."""
+"""Speed of a pass beyond ``_CACHED_PASS_BYTES``, which has left the core's cache before the client
+copies it. Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with 1m and 2m."""
 _PASSES = 2.0
-"""Passes of threads that an event waits for between waking up and having a CPU. Source:
+"""Passes of threads between the wake-up of an event's loop and its CPU time. Source:
 drawn-6151-020, all four chunks."""
 _CROWD = 8.0
-"""Transfers for each worker, and so for each CPU that workers are for, that leave none free."""
+"""Transfers for each worker, and so for each of their CPUs, that leave no CPU free."""
 _BEARABLE = 0.7
-"""Share of its time that a loop may send, the price of pools included: beyond it CPU is what is
-short, and pools take more of it."""
+"""Share of its time that a loop may send, the cost of pools included: beyond it CPU is short, and
+pools use more of it."""
 
 _FULL = 0.99
-"""Share of a link that is all of it, whichever way its bytes were reckoned."""
+"""Share of a link that counts as full, however its bytes were counted."""
 
 
 def send_seconds(i: BlockingInputs, size_bytes: float) -> float:
@@ -62,13 +61,12 @@ NO_TURNS = TurnWait(0.0, 0.0)
 
 
 def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
-    """Waits of one event behind answers that are sent in one turn; 0 where nobody knows.
+    """Waits of one event behind answers that are sent in one turn; 0 if not known.
 
-    The mean is that of sending alone and of what it adds to reads of the same turn, whose own is
-    counted elsewhere; the tail is of whole turns. ``offload_seconds``: what a pool would take of
-    the loop for one answer.
+    The mean is of the sending, without the reads of the same turn, which count elsewhere; the tail
+    is of whole turns. ``offload_seconds`` is the loop's time for offloading one answer.
     Source: Pollaczek-Khinchine, W = lambda * E[S^2] / (2 * (1 - rho)), where S = send + read: the
-            square of the first and the product; who comes by finds a turn of S with lambda * S,
+            square of the first and the product; an event meets a turn of S with lambda * S,
             and waits for its rest. drawn-7717-014, -031, drawn-5309-005: the 99th percentile of
             small answers was 5.6, 5.5 and 4.6 ms, with pools 2.2, 0.5 and 0.6.
     """
@@ -96,10 +94,7 @@ def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
 
 
 def _sockets_fill(i: BlockingInputs, requests_per_second: float) -> bool:
-    """True if the way to the clients is full, or slower than one loop sends.
-
-    A turn then ends as on any other way, when the socket takes no more.
-    """
+    """True if the way to the clients is full or slower than one loop, so that sockets end turns."""
     way = i.way_bytes_per_second
     if way is None:
         return False
@@ -116,9 +111,8 @@ def _send_and_read_seconds(i: BlockingInputs, size_bytes: float) -> tuple[float,
 def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event behind files in memory that leave by ``sendfile()``.
 
-    A transfer gives way after ``chunk_bytes`` and comes round again: an event waits for a pass of
-    each transfer that is under way. 0 where clients are slower than the loop, whose sockets are
-    full, or where nobody knows.
+    A transfer lets others run after ``chunk_bytes``: an event waits for a pass of each transfer
+    under way. 0 if clients are slower than the loop, so that sockets are full, or if not known.
     Source: drawn-5309-039, 64 transfers of 9 MB among small ones on one worker: small answers took
             18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; 4 transfers 1.3 ms, 0.8,
             0.5 and 0.2. With a rate Pollaczek-Khinchine, of passes.
@@ -145,11 +139,11 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
 
 
 def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
-    """Mean wait of one event for a CPU that threads use, which send files out of memory.
+    """Mean wait of one event for a CPU on which threads send files from memory.
 
-    A loop hands a chunk to a thread and is free; but the thread sends it without a pause, and who
-    wakes up waits for two such passes or so. 0 where clients or the way to them are slower, or too
-    few to leave no CPU free, or where nobody knows.
+    A loop hands a chunk to a thread and is free; but the thread sends it without a pause, and a
+    woken loop waits for about two such passes. 0 if clients or the way to them are slower, if a
+    CPU is free, or if not known.
     Source: drawn-6151-020, 32 transfers of up to 27 MB on two CPUs, of which memory held nine in
             ten: small answers took 2.2 ms with 2m, 1.1 with 1m, 0.6 with 512k and 0.26 with 128k,
             for as many bytes a second.
@@ -162,7 +156,7 @@ def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     if way is not None and way < i.workers * _LONG_PASS_BYTES_PER_SECOND:
         return 0.0
     sizes = [group.over_mean * i.object_bytes for group in i.sizes] or [i.object_bytes]
-    # Threads that take turns push each other's bytes out of a core's cache, however short a pass.
+    # Threads in turn evict each other's bytes from a core's cache, however short a pass.
     return _PASSES * min(chunk_bytes, max(sizes)) / _LONG_PASS_BYTES_PER_SECOND
 
 
@@ -171,18 +165,10 @@ def _pass_seconds(size_bytes: float) -> float:
     return size_bytes / (_CACHED_PASS_BYTES_PER_SECOND if fits else _LONG_PASS_BYTES_PER_SECOND)
 
 
-class FirstReads(NamedTuple):
-    """Loops that wait for the first read of a file alone."""
-
-    hold_seconds: float
-    utilisation: float
-    """Share of time that each loop stands in them."""
-
-
 def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
-    """Requests a second where the way to the clients bounds them; None where something else does.
+    """Requests a second if the way to the clients bounds them; None if something else does.
 
-    ``loop_seconds`` is what a request takes on a loop without pools whose clients wait for
+    ``loop_seconds`` is the time of a request on a loop without pools whose clients wait for
     answers.
     """
     way = i.way_bytes_per_second
@@ -197,11 +183,10 @@ def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
 
 
 def asked_of_way(i: BlockingInputs) -> float | None:
-    """The demand of requests that come by themselves over what the way carries; above 1 too much.
+    """The demand of an open request rate over the capacity of the way to the clients.
 
-    More and more of them are then under way, until clients give up or connections run out: there
-    is no state that a loop or the page cache comes to. None where requests wait for answers, or
-    nothing is known of the way.
+    Above 1 requests pile up until clients give up or connections run out: neither a loop nor the
+    page cache has a steady state. None if requests wait for answers, or the way is not known.
     Source: drawn-8842-034, a link of 200 Mbit/s asked for a third more than it carries: memory
             answered 0.43 of the requests for 0.53 to 0.68, and loops stood 0.25 of the time for
             0.03 to 0.07.
@@ -214,14 +199,14 @@ def asked_of_way(i: BlockingInputs) -> float | None:
 
 def first_reads(
     i: BlockingInputs, requests_per_second: float, missing: float, *, is_bound: bool
-) -> FirstReads | None:
-    """The reads that hold loops where clients take so little that the read-ahead keeps before them.
+) -> tuple[float, float] | None:
+    """The time of one read and the share of time in reads, if only first reads hold loops.
 
-    ``is_bound``: whether the way is what bounds the requests. It needs not be: a link that is used
-    now and then still takes each file more slowly than the disk gives it.
+    Clients are then so slow that the read-ahead stays ahead of them. ``is_bound`` is true if the
+    way to them bounds the requests; a link that is not full may still be slower than the disk.
 
-    None where the read-ahead does not keep before: the disk then takes longer for a window than
-    the clients. It goes on where it stands, unless it has read something else in between.
+    None if the read-ahead does not stay ahead, since the disk takes longer for a window than the
+    clients. It continues where it stands, unless it has read something else in between.
     Source: Linux mm/readahead.c, page_cache_async_ra(): the window after this one is asked for
             when this one's first pages are touched; the queue as in M/M/1. Measured: 20-MB files
             over 200 Mbit/s from a hard disk, loops stood 4.7 % of the time; 45-MB files over such
@@ -240,16 +225,16 @@ def first_reads(
     next_seconds = ahead_bytes / i.disk.bytes_per_second + busy * i.disk.latency_seconds
     if next_seconds / (1 - busy) > ahead_bytes / taken:
         return None
-    return FirstReads(hold, min(1.0, misses * hold / i.workers))
+    return hold, min(1.0, misses * hold / i.workers)
 
 
 def _taken_bytes_per_second(
     i: BlockingInputs, requests_per_second: float, *, is_bound: bool
 ) -> float | None:
-    """Bytes a second that the way takes of one file; None where nothing is known of it.
+    """Bytes a second of one file on the way to its client; None if not known.
 
-    A way that bounds is shared by all clients. One that does not by those that are under way:
-    by processor sharing rho / (1 - rho), and one of them at least.
+    All clients share a way that bounds them. Another one is shared by the transfers under way: by
+    processor sharing rho / (1 - rho), and at least one.
     """
     way = i.way_bytes_per_second
     if is_bound and way is not None:

@@ -1,7 +1,7 @@
-"""The volumes of clouds: what each gives, as provisioned for it or as its cloud documents.
+"""The performance of cloud volumes, as provisioned or as their cloud documents it.
 
-A host cannot tell the type of a volume, nor what was bought for it: its operator declares that
-(``inspect --volume``). Some models tell the cloud; the type is then what it makes by default.
+A host cannot see the type of a volume or its provisioned figures: its operator declares them
+(``inspect --volume``). Some model names show the cloud; its default type is assumed then.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ _MEGABYTE = 1e6
 _MEBIBYTE = 1 << 20
 _GIBIBYTE = 1 << 30
 _LEAST_BYTES = 4096.0
-"""A second, of whatever is declared: one read."""
+"""The least bytes a second of a declaration: one read."""
 
 
 class VolumeType(NamedTuple):
-    """The documented performance of a cloud's type of volume that has no figures of its own."""
+    """The documented performance of a type of volume without provisioned figures."""
 
     reads: float
-    """Reads a second of any volume, and ``reads_each`` more for a GiB, up to ``most_reads``."""
+    """Reads a second of any volume; each GiB adds ``reads_each``, up to ``most_reads``."""
     mebibytes: float
-    """MiB a second, the same way."""
+    """MiB a second, likewise."""
     reads_each: float = 0.0
     mebibytes_each: float = 0.0
     most_reads: float = math.inf
     most_mebibytes: float = math.inf
     latency_seconds: float = 1 * _MILLISECOND
     least: tuple[float, float] = (1.0, 1.0)
-    """Reads and MiB a second of the smallest."""
+    """Reads and MiB a second of the smallest volume."""
 
     def of_size(self, size_bytes: float | None) -> tuple[float, float]:
-        """Reads and bytes a second of a volume of that size; of a small one where nobody knows."""
+        """Reads and bytes a second of a volume by its size; None counts as the smallest."""
         gibibytes = (size_bytes or 0.0) / _GIBIBYTE
         reads = min(self.most_reads, self.reads + self.reads_each * gibibytes)
         mebibytes = min(self.most_mebibytes, self.mebibytes + self.mebibytes_each * gibibytes)
@@ -51,8 +51,8 @@ VOLUME_TYPES: dict[str, VolumeType] = {
     "io2": VolumeType(3_000, 125, latency_seconds=_HALF),
     "st1": VolumeType(0, 0, 0.0390625, 0.0390625, 500, 500, _SLOW),
     "sc1": VolumeType(0, 0, 0.01171875, 0.01171875, 250, 192, _SLOW),
-    # Google Cloud, "Performance limits of Persistent Disk" (a GiB's share, and most of an instance)
-    # and "About Hyperdisk Balanced": what a volume has at no extra charge.
+    # Google Cloud, "Performance limits of Persistent Disk" (for each GiB, and the most of an
+    # instance) and "About Hyperdisk Balanced": the performance at no extra charge.
     "pd-standard": VolumeType(0, 0, 0.75, 0.12, 7_500, 1_200, _SLOW),
     "pd-balanced": VolumeType(3_000, 140, 6, 0.28, 80_000, 1_200),
     "pd-ssd": VolumeType(6_000, 240, 30, 0.48, 100_000, 1_200),
@@ -60,21 +60,21 @@ VOLUME_TYPES: dict[str, VolumeType] = {
     # Microsoft Learn, "Azure managed disk types": 3,000 IOPS and 125 MB/s of any size.
     "premium-v2": VolumeType(3_000, 119, latency_seconds=_HALF),
 }
-"""Volumes by the name that their cloud gives them. io1 and io2 have what was bought: without that
-what the console of EC2 proposes."""
+"""Volumes by the names of their clouds. io1 and io2 have provisioned figures; without them, the
+default of the EC2 console."""
 
 
 class SizeSteps(NamedTuple):
-    """The documented performance of a cloud's type of volume that is sold in sizes."""
+    """The documented performance of a type of volume that is sold in sizes."""
 
     rows: tuple[tuple[int, float, float], ...]
-    """Most GiB, reads and megabytes a second."""
+    """Most GiB, reads a second, megabytes a second."""
     latency_seconds: float = 1 * _MILLISECOND
 
     def of_size(self, size_bytes: float | None) -> tuple[float, float]:
-        """Reads and bytes a second of a volume of that size; of the smallest where nobody knows."""
+        """Reads and bytes a second of a volume by its size; None counts as the smallest."""
         gibibytes = (size_bytes or 0.0) / _GIBIBYTE
-        row = next((one for one in self.rows if gibibytes <= one[0]), self.rows[-1])
+        row = next((row for row in self.rows if gibibytes <= row[0]), self.rows[-1])
         return row[1], row[2] * _MEGABYTE
 
 
@@ -96,7 +96,7 @@ SOLD_IN_SIZES: dict[str, SizeSteps] = {
 }  # fmt: skip
 
 VOLUME_NAMES = (*VOLUME_TYPES, *SOLD_IN_SIZES)
-"""Every type of volume that is known here."""
+"""Every known type of volume."""
 
 _SOLD_AS: tuple[tuple[str, str], ...] = (
     ("Amazon Elastic Block Store", "gp3"),
@@ -105,13 +105,13 @@ _SOLD_AS: tuple[tuple[str, str], ...] = (
     ("MSFT NVMe Accelerator", "premium"),
     ("Msft Virtual Disk", "premium"),
 )
-"""Parts of models that tell the cloud and not the type: what it makes unless asked for another."""
+"""Parts of model names that show the cloud and not the type, with its default type."""
 
 
 def volume_name(disk: Disk) -> str | None:
-    """The type of a cloud's volume: as declared, else what its cloud makes unless asked for more.
+    """The type of a cloud volume: as declared, else the default type of its cloud.
 
-    None for what is no volume of a cloud that is known here.
+    None for anything but a volume of a known cloud.
     """
     if disk.class_ not in ("network", "virtual", "unknown"):
         return None
@@ -122,25 +122,27 @@ def volume_name(disk: Disk) -> str | None:
 
 
 def volume_bounds(disk: Disk) -> tuple[float, float, float] | None:
-    """Reads a second, bytes a second and seconds to the first byte of a volume of a cloud.
+    """Reads a second, bytes a second and seconds to the first byte of a cloud volume.
 
-    What was provisioned goes before what its type has. None where nothing tells of a volume.
+    Provisioned figures take precedence over those of the type. None if it is no known volume.
     """
-    said, name = disk.volume or None, volume_name(disk)
+    declared, name = disk.volume or None, volume_name(disk)
     kind = VOLUME_TYPES.get(name or "") or SOLD_IN_SIZES.get(name or "")
     reads, size = math.inf, math.inf
     if kind is not None:
         reads, size = kind.of_size(disk.size_bytes)
-    elif said is None:
+    elif declared is None:
         return None
-    if said is not None:
-        reads = max(1.0, said.reads_per_second or reads)
-        size = max(_LEAST_BYTES, said.bytes_per_second or size)
+    if declared is not None:
+        reads = max(1.0, declared.reads_per_second or reads)
+        size = max(_LEAST_BYTES, declared.bytes_per_second or size)
     return reads, size, (kind or VOLUME_TYPES["gp3"]).latency_seconds
 
 
 def is_known(disk: Disk) -> bool:
-    """True if somebody declared what the volume gives, or a type that gives all the same."""
-    said = disk.volume or None
-    figures = said is not None and (said.reads_per_second or said.bytes_per_second)
-    return bool(figures) or (said is not None and said.type not in (None, "io1", "io2"))
+    """True if the volume's figures are declared, or its type and that fixes them."""
+    declared = disk.volume
+    if not declared:
+        return False
+    figures = declared.reads_per_second or declared.bytes_per_second
+    return bool(figures) or declared.type not in (None, "io1", "io2")

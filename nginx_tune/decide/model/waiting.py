@@ -1,13 +1,13 @@
-"""Waits in queues: of events on a loop that reads and stalls hold up, of connections for a worker.
+"""Waits in queues: of events on a loop behind reads and stalls, of connections for a worker.
 
-Reads hold the loop one by one: an M/G/1 queue. A stall is of another kind. It comes by the clock,
-whether anybody reads or not (flash that collects garbage, a controller that flushes its cache), and
-nothing moves on the disk until it is over. A loop that runs into it with its first cold read stands
-for the whole rest, so that few reads a second can be blocked for much of the stalled time.
+Reads hold the loop one by one: an M/G/1 queue. A stall comes by the clock, whether there are reads
+or not (garbage collection of flash, a controller that flushes its cache), and nothing moves on the
+disk until it ends. A loop that meets it with its first cold read is blocked for the rest of it, so
+that even at few reads a second loops are blocked for much of the stalled time.
 
-With one listen queue a connection waits only while every worker is busy (M/M/k, corrected for the
-spread of service times as Allen and Cunneen do). With one queue each (``reuseport``) it waits
-behind whatever its own worker is doing (M/G/1). Source: rows B2-B4 of the sources.
+With one listen queue, a connection waits only while all workers are busy (M/M/k, corrected for the
+spread of service times as by Allen and Cunneen). With a queue for each worker (``reuseport``) it
+waits for its own worker (M/G/1). Source: rows B2-B4 of the sources.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import NamedTuple
 _TAIL = 0.01
 _BISECTIONS = 40
 _SELDOM = 1e-3
-"""Share of the time in which more may be under way than the peak says."""
+"""Share of the time in which the peak may be exceeded."""
 
 
 class Stalls(NamedTuple):
-    """Times at which a disk stands still."""
+    """Times at which a disk serves nothing."""
 
     ratio: float
     """Share of all time."""
@@ -33,16 +33,16 @@ class Stalls(NamedTuple):
     spread_between: float
     """Coefficient of variation of the read times outside of stalls."""
     share: float = 1.0
-    """Share of the reads that go to the disk that has them."""
+    """Share of the reads to the disk with the stalls."""
 
     @property
     def per_second(self) -> float:
-        """Stalls that begin in a second."""
+        """Stalls a second."""
         return self.ratio / self.seconds
 
 
 class LoopWait(NamedTuple):
-    """The wait of others on a loop behind its cold reads."""
+    """The wait of other events on a loop behind its cold reads."""
 
     blocked_ratio: float
     mean_seconds: float
@@ -57,16 +57,16 @@ def loop_wait(
     stalls: Stalls | None = None,
     reads_per_second: float = 0.0,
 ) -> LoopWait:
-    """Waits behind reads that hold the loop for ``utilisation`` of the time, stalls left out.
+    """Waits behind reads that hold the loop for ``utilisation`` of the time, without stalls.
 
-    ``reads_per_second`` come to this loop; ``spread`` is that of their times outside of stalls,
-    and ``sizes_spread`` that of their sizes beside it.
+    ``reads_per_second`` are those of this loop; ``spread`` is the coefficient of variation of their
+    times outside stalls, and ``sizes_spread`` that by their sizes.
     """
     spread = math.hypot(spread, sizes_spread)
     if stalls is None:
         return LoopWait(utilisation, waiting_seconds(utilisation, hold_seconds, spread))
     mean = waiting_seconds(utilisation, hold_seconds, spread)
-    # A stall comes by its own disk's clock, however seldom that disk is read.
+    # A stall comes by its own disk's clock, however few reads that disk has.
     met = reads_per_second * stalls.share
     stood, squared = _stall_moments(stalls.seconds, met, utilisation * stalls.share)
     return LoopWait(
@@ -76,7 +76,7 @@ def loop_wait(
 
 
 def waiting_seconds(utilisation: float, hold_seconds: float, spread: float) -> float:
-    """Mean wait in an M/G/1 queue of cold reads.
+    """Mean wait in an M/G/1 queue: of events behind cold reads, or of connections for one worker.
 
     Source: Pollaczek-Khinchine: W = rho * E[S] * (1 + cv^2) / (2 * (1 - rho)).
     """
@@ -88,14 +88,14 @@ def waiting_seconds(utilisation: float, hold_seconds: float, spread: float) -> f
 def _stall_moments(
     seconds: float, reads_per_second: float, utilisation: float
 ) -> tuple[float, float]:
-    """Mean time that a loop stands in one stall, and the mean of its square.
+    """Mean time for which one stall blocks a loop, and the mean of its square.
 
-    With probability rho a read is under way when the stall begins, and the loop stands through all
-    of it. Else it stands from the next read on, which comes after an exponential time X:
+    With probability rho a read is under way when the stall begins, and the loop is blocked for all
+    of it. Otherwise from the next read on, which comes after an exponential time X:
     E[(L - X)+] = L - (1 - e^(-kL)) / k and E[((L - X)+)^2] = L^2 - 2L/k + 2(1 - e^(-kL)) / k^2
     for k reads a second.
-    Source: reads arrive as a Poisson process (integrals of the exponential law); an arrival during
-            the time stood waits for its rest, on average E[B^2] / 2 for each stall.
+    Source: reads arrive as a Poisson process (integrals of the exponential law); an arrival in the
+            blocked time waits for its rest, on average E[B^2] / 2 for each stall.
     """
     met = reads_per_second * seconds
     if met < 1e-3:  # noqa: PLR2004  # the differences below would cancel out
@@ -112,9 +112,9 @@ def _stall_moments(
 
 
 def one_in_a_hundred(beyond: Callable[[float], float], about_seconds: float) -> float:
-    """The time that one in a hundred waits for or longer; 0 where fewer wait at all.
+    """The 99th percentile of a wait; 0 if fewer than one in a hundred wait.
 
-    ``beyond``: the share that waits longer than a time, which falls with it.
+    ``beyond`` gives the share that waits longer than a time.
     """
     if beyond(0.0) <= _TAIL:
         return 0.0
@@ -133,11 +133,11 @@ def one_in_a_hundred(beyond: Callable[[float], float], about_seconds: float) -> 
 def peak_under_way(
     arrivals_per_second: float, seconds: float, heads: float, stalls: Stalls | None = None
 ) -> float:
-    """Transfers under way at once that are exceeded in less than a thousandth of the time.
+    """Concurrent transfers that are exceeded in less than a thousandth of the time.
 
-    Each takes a head for ``seconds``. Below the heads' number it is Poisson (M/G/infinity);
-    above, a queue whose length falls off as rho^n (M/M/c). In a stall transfers come and none
-    leaves. The greatest of the three.
+    Each takes a head for ``seconds``. Below the number of heads the count is Poisson
+    (M/G/infinity); above, a queue whose length falls off as rho^n (M/M/c). In a stall transfers
+    arrive and none leaves. The result is the greatest of the three.
     Source: Erlang C; the Poisson quantile by Cornish and Fisher's expansion (1938).
     """
     places = max(1, round(heads))
@@ -155,7 +155,7 @@ def peak_under_way(
 
 
 def _poisson_quantile(mean: float, beyond: float) -> float:
-    """The number that a Poisson number with that mean passes with probability ``beyond``."""
+    """The value that a Poisson variable exceeds with probability ``beyond``."""
     if mean <= 0:
         return 0.0
     z = NormalDist().inv_cdf(1 - min(0.5, beyond))
@@ -163,9 +163,9 @@ def _poisson_quantile(mean: float, beyond: float) -> float:
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """Chance that all ``servers`` are busy under ``offered`` erlangs (M/M/k).
+    """Chance that all ``servers`` are busy at ``offered`` erlangs (M/M/k).
 
-    Source: Erlang 1917, computed through the recursion of Erlang B, which cannot overflow.
+    Source: Erlang 1917, by the recursion of Erlang B, which cannot overflow.
     """
     if offered >= servers:
         return 1.0
@@ -183,23 +183,16 @@ def shared_queue_wait(servers: int, utilisation: float, service: float, spread: 
     return busy * service / (servers * (1 - utilisation)) * (1 + spread**2) / 2
 
 
-def own_queue_wait(utilisation: float, service: float, spread: float) -> float:
-    """Mean wait with one queue per worker (M/G/1, Pollaczek-Khinchine)."""
-    if utilisation >= 1:
-        return float("inf")
-    return utilisation * service * (1 + spread**2) / (2 * (1 - utilisation))
-
-
 def stall_wait_own(stalled: float, stall_seconds: float, spread: float) -> float:
-    """Mean wait of a new connection whose own worker may stand in a disk read.
+    """Mean wait of a new connection whose own worker may be blocked in a disk read.
 
-    Nobody else takes it (net/core/sock_reuseport.c), so it waits for the rest of the stall: by the
-    inspection paradox E[S^2] / 2 E[S], which is more than half a mean stall.
+    No other worker takes it (net/core/sock_reuseport.c), so it waits for the rest of the stall: by
+    the inspection paradox E[S^2] / 2 E[S], which is more than half a mean stall.
     Source: renewal theory, mean residual life.
     """
     return stalled * stall_seconds * (1 + spread**2) / 2
 
 
 def stall_wait_shared(servers: int, stalled: float, stall_seconds: float, spread: float) -> float:
-    """The same with one queue: only while all workers stand does anybody wait, for the first."""
+    """The same with one queue: connections wait only while all workers are blocked."""
     return stall_wait_own(stalled**servers, stall_seconds, spread) / servers
