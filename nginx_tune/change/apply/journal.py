@@ -369,8 +369,7 @@ class State:
         The caller holds the lock. Errors: RefusedError if it cannot be created.
         """
         earlier = self.all()
-        now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-        directory = self.journals / next_id(now, earlier[-1].id if earlier else "")
+        directory = self.journals / next_id(_now(), earlier[-1].id if earlier else "")
         try:
             calls.make_directory(directory, 0o700)
         except OSError as error:
@@ -380,6 +379,10 @@ class State:
 
 def _story_of(descriptor: int) -> Story:
     return read_story(os.pread(descriptor, _MOST_BYTES, 0))
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
 
 
 def next_id(now: str, last: str) -> str:
