@@ -1,7 +1,7 @@
 """The effects of thread pools, in numbers with ranges.
 
-A range spans the assumed inputs, moved together to both sides, and the model's own error as the
-experiments by hand showed it.
+A range spans the assumed inputs, varied together to both sides, and the model's own error as
+measured in experiments.
 """
 
 from __future__ import annotations
@@ -35,49 +35,48 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Predicted
 
 _HOT_FACTOR = 3.0
-"""The model's error in the time of a hot request: what was measured by hand and by the scenarios
-lies within it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
+"""The model's error in the time of a hot request: measurements by hand and in the scenarios are
+within it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
 _BLOCKED_FACTOR = 1.4
-"""The same for the time in reads, and behind them: a disk's mean latency under load differs from
-the idle one's. In the 16 cells of seeds 5309 and 7717 in which loops stood for some of the time,
-chance included, the logarithm of measured over predicted deviated by 0.34."""
+"""The error in the time in reads, and behind them: a disk's mean latency differs under load. In the
+16 cells of seeds 5309 and 7717 with blocked loops, the logarithm of measured over predicted
+deviated by 0.34, chance included."""
 _COLD_FACTOR = 1.5
-"""The same for the bytes of cold transfers."""
+"""The error in the bytes of cold transfers."""
 _SHARED_DISK_FACTOR = 1.05
-"""The same for the bytes that threads get from a disk over those that loops one after the other
-got. Measured: 0.97 from a disk of one head (drawn-7717-036)."""
+"""The error in the bytes from a disk to threads over those to loops in turn. Measured: 0.97 from a
+disk of one head (drawn-7717-036)."""
 _SURE_ROOM = 0.8
-"""Share of the page cache's limit up to which data stays in memory whole."""
+"""Share of the page cache's limit up to which all data stays in memory."""
 _OTHER_WAITS = 0.01
-"""Share of time that loops wait for other things than data: logs, names, the kernel's own locks.
-Measured: up to 0.002 where all data is in memory on a quiet machine, 0.006 in four cells of seed
-5309 on one that was not."""
+"""Share of time in which loops wait for logs, names and the kernel's own locks. Measured with all
+data in memory: up to 0.002 on a quiet machine, 0.006 in four cells of seed 5309 on a busy one."""
 _LEFT_MEMORY = 0.04
-"""The same for the few pages that leave memory though it has room for all of them. Measured: 0.015
-to 0.032 in three cells of seed 7717, some tens of kilobytes in one block of three; 0.045 in
+"""Share of time for the few pages that leave memory although all would fit. Measured: 0.015 to
+0.032 in three cells of seed 7717, some tens of kilobytes in one run of three; 0.045 in
 drawn-6151-013."""
 
 
 def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    """The share that the page cache answers, and the time that loops without pools stand.
+    """The hit ratio of the page cache, and the blocked time of loops without pools.
 
-    Shape: none where more is asked of the way to the clients than it carries.
+    Shape: empty if the demand exceeds the capacity of the way to the clients.
     """
     if is_overrun(s, i):
         return []
     cases = [predict(case) for case in (i, *corners(s, i))]
     hits = [*hit_range(i), *(case.hit_ratio for case in cases)]
-    # What is read ahead and pushed out before it is sent is read again: the disk sees fewer hits.
+    # Read-ahead that is evicted before it is sent is read again: the disk sees fewer hits.
     read_again = (1 - min(hits)) * lost_windows(i, p.cold_transfers)
     cases += [predict(case) for case in room_range(i)]
     opens = 0.0 if measured(s) else open_blocked_ratio(i)
-    # Names stay in memory for longer than the model has it, unless nothing was asked for before.
+    # Names stay in memory for longer than in the model, except after a start with an empty cache.
     sure = 0.0
     if i.asked.requests is not None and opens:
         sure = open_blocked_ratio(i, least_name_reads(i))
     expected = min(1.0, p.blocked_ratio + opens)
     if i.disk.stalls is not None:
-        # A probe shows how long reads were held up, not whether by the clock or each by itself.
+        # A probe shows the delays of reads, not whether they come by the clock or one by one.
         cases.append(predict(replace(i, disk=replace(i.disk, stalls=None))))
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
     if i.rate_per_second is not None and i.disk.stalls is None and not measured(s):
@@ -111,10 +110,9 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
 
 
 def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
-    """The time in reads over the predicted one: by the model's error, and by chance.
+    """The time in reads over the predicted one: by the model's error and chance, independently.
 
-    They have nothing to do with each other. Where clients wait for their answers, the loop stands
-    in one read after the other, and how many they are is no chance.
+    If clients wait for their answers, the loop is always in a read, and chance has no part.
     """
     less, more = (1.0, 1.0) if measured(s) or i.rate_per_second is None else time_factors(i)
     return (
@@ -124,49 +122,48 @@ def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
 
 
 def _is_filling(s: Situation, i: BlockingInputs) -> bool:
-    """True if a cache is being filled: its loops wait for writes, of which the model knows nothing.
+    """True if a cache is being filled: its loops wait for writes, which the model lacks.
 
     Source: scenario cache-fills, whose reads alone would block for 0.09 to 0.15 of the time; the
-            loop stood all of it in balance_dirty_pages(). drawn-5309-007: what was asked for again
-            had just been written and was in memory, so nothing was gained.
+            loop spent all of it in balance_dirty_pages(). drawn-5309-007: repeated requests were
+            for entries just written and in memory, so there was no gain.
     """
     empty = i.asked.requests is not None and not i.asked.began_full
     return s.kind == "cache" and (i.asked.once or empty)
 
 
 def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
-    """True if requests come by themselves, and faster than loops without pools read their files.
+    """True if loops without pools read files more slowly than an open rate requests them.
 
-    All of them are under way then, a piece of each in turn, and what memory had of the last has
-    left it when its turn comes.
-    Source: drawn-6151-016, hits of 0.12 for 0.47; drawn-4201-024, none for 0.24.
+    All requests are under way then, a piece of each in turn, and a file leaves memory before its
+    next turn. Source: drawn-6151-016, hits of 0.12 for 0.47; drawn-4201-024, none for 0.24.
     """
     return i.rate_per_second is not None and p.closed_loop and i.miss_ratio > 0
 
 
 def is_overrun(s: Situation, i: BlockingInputs) -> bool:
-    """True if more is asked of the way to the clients than it carries, so that nothing settles."""
+    """True if the demand exceeds the capacity of the way to the clients: no steady state."""
     asked = asked_of_way(i)
     return asked is not None and asked > 1 and not measured(s)
 
 
 def _nearly_fills(i: BlockingInputs) -> bool:
-    """True if all data fits into memory, with so little room left that some pages may leave it.
+    """True if all data fits into memory, but so tightly that some pages may leave it.
 
-    Of a slow disk few reads are much of the time, and how many they are nobody can tell.
-    Source: drawn-7717-001, data of 84 % of the memory: in two of eight blocks 1 and 2 MB were read
-            from a disk of 80 ms, and loops stood 0.16 and 0.31 of the time.
+    A few reads of a slow disk take much of the time, and their number cannot be predicted.
+    Source: drawn-7717-001, data of 84 % of the memory: in two of eight runs 1 and 2 MB were read
+            from a disk of 80 ms, and loops were blocked for 0.16 and 0.31 of the time.
     """
     return i.miss_ratio <= 0 and i.objects * i.footprint_bytes > _SURE_ROOM * i.page_cache_bytes
 
 
 def measured(s: Situation) -> bool:
-    """True if the blocked time was seen, and need not be computed."""
+    """True if the blocked time was measured, and need not be computed."""
     return s.seen.blocked_without_pools is not None
 
 
 def prediction_of(s: Situation, i: BlockingInputs) -> Prediction:
-    """The model's answer, from the measured blocked time where there is one."""
+    """The model's prediction, by the measured blocked time if known."""
     blocked = s.seen.blocked_without_pools
     return predict(i) if blocked is None else predict_measured(i, blocked)
 
@@ -174,13 +171,13 @@ def prediction_of(s: Situation, i: BlockingInputs) -> Prediction:
 def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predicted]:
     """Expected ratios; the range spans the assumed inputs and the model's own error.
 
-    Shape: none of a cache that is being filled.
+    Shape: empty for a cache that is being filled.
     """
     if _is_filling(s, i) and not measured(s):
         return []
     moved = [] if measured(s) else corners(s, i)
     cases = [prediction_of(s, i), *(predict(case) for case in moved)]
-    if cases[0].only_others:  # what a pool adds to a large answer, no small one sees
+    if cases[0].only_others:  # small answers do not see what a pool adds to a large one
         return [_of_others(cases, (1.0, 1.0) if measured(s) else turn_factors(i))]
     if plan.hot_reads_proceed:
         by_chance = [1.0] if measured(s) or i.rate_per_second is None else [1.0, *time_factors(i)]
@@ -201,14 +198,14 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
         hot_mean = Predicted(metric="ratio(hot.mean)", low=0.5, expected=1.0, high=3.0)
         rate = Predicted(metric="ratio(hot.requests_per_second)", low=0.3, expected=1.0, high=2.0)
     predicted = [rate] if cases[0].closed_loop else []
-    # A tail is not predicted: it came out within a factor of sixteen, which is none.
+    # A tail is not predicted: its error was a factor of up to sixteen.
     predicted.append(hot_mean)
     ratios = [p.cold_ratio for p in cases]
     cold = _span("ratio(cold.bytes_per_second)", ratios, _COLD_FACTOR)
     lost = min(1.0, *(p.cold_lost_ratio for p in cases))
     predicted.append(replace_struct(cold, low=_rounded(cold.low * lost)))
     hot = (i.concurrency or 0.0) - cases[0].cold_transfers
-    # Of files of several sizes nobody knows which are the hot ones (drawn-7717-000: the smallest).
+    # With files of several sizes, the hot ones are not known (drawn-7717-000: the smallest).
     if plan.hot_reads_proceed and cases[0].closed_loop and hot > 0 and not i.sizes:
         total = _total(i, cases[0], hot * i.object_bytes)
         if not measured(s) and _may_keep_up(i, cases):
@@ -218,10 +215,10 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
 
 
 def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
-    """True if loops without pools may still answer all that comes by itself, pools or none.
+    """True if loops without pools may keep up with an open rate, so that pools gain no bytes.
 
-    Source: drawn-9157-003, loops that were to stand 0.17 to 1 of the time stood 0.35 of it, and
-            1.05 to 1.63 times the bytes were foretold of what sends all that is asked for anyway.
+    Source: drawn-9157-003, loops were blocked for 0.35 of the time, predicted 0.17 to 1, and sent
+            all that was requested, although 1.05 to 1.63 times the bytes were predicted.
     """
     if i.rate_per_second is None:
         return False
@@ -232,9 +229,9 @@ def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
 
 
 def _of_others(cases: Sequence[Prediction], by_chance: tuple[float, float]) -> Predicted:
-    """Mean of requests that read no file, over that behind turns and reads; chance is of turns.
+    """Mean of requests that read no file, over that behind turns and reads.
 
-    The model's error and chance have nothing to do with each other.
+    ``by_chance`` has the bounds for turns; the model's error is independent of it.
     """
 
     def ratio(p: Prediction, factor: float = 1.0) -> float:
@@ -257,7 +254,7 @@ def _of_others(cases: Sequence[Prediction], by_chance: tuple[float, float]) -> P
 def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
     """All bytes a second, by the errors of a hot request's two times and of the disk's speed.
 
-    And by that of a disk that threads share where loops took turns.
+    The disk has an error alone and another when threads share it.
     """
 
     def ratio(case: Prediction, off: float, on: float) -> float:
@@ -282,7 +279,7 @@ def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
 
 
 def _further(middle: float, one: float, *others: float) -> float:
-    """The joint effect of errors that have nothing to do with each other."""
+    """The joint effect of independent errors."""
     together = math.hypot(*(math.log(end / middle) for end in (one, *others)))
     return middle * math.exp(math.copysign(together, one - middle))
 
@@ -292,7 +289,7 @@ def _total_ratio(
 ) -> float:
     """Bytes a second with pools over without, hot and cold together.
 
-    Clients that ask by the popularity get what memory holds of it besides.
+    Cold clients that request by popularity also get hits from memory.
     """
     from_disk = max(0.01, 1 - p.hit_ratio) if i.cold_by_popularity else 1.0
     cold_off = i.workers * i.hold_bytes / p.hold_seconds / from_disk
@@ -305,10 +302,10 @@ def _range(
     ratio: Callable[[Prediction, float, float], float],
     cases: list[Prediction],
 ) -> Predicted:
-    """A ratio of the times of a hot request without pools and with them.
+    """A ratio of the times of a hot request without and with pools.
 
-    Its range spans the model's errors in both. They have nothing to do with each other (the one is
-    a wait for reads, the other is not), so that their squares add up.
+    Its range spans the model's errors in both, which are independent, since only one is a wait for
+    reads: their squares add up.
     """
     spans = [_both_ways(ratio, p) for p in cases]
     return Predicted(
@@ -322,7 +319,7 @@ def _range(
 def _both_ways(
     ratio: Callable[[Prediction, float, float], float], p: Prediction
 ) -> tuple[float, float, float]:
-    """A ratio with what the two errors take from it and add to it."""
+    """A ratio with its lower and upper bound by both errors."""
     off, on = p.hot_off_seconds, p.hot_on_seconds
     middle = ratio(p, off, on)
 
@@ -336,7 +333,7 @@ def _both_ways(
 
 
 def forecast_cost(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    """The cost of pools where nothing blocks, over all requests."""
+    """The CPU cost of pools where reads do not block, over all requests."""
     files, others = s.rate.value, s.workload.rate.without_file_per_second
     expected = cpu_ratio(
         p.tasks_per_request,
@@ -349,7 +346,7 @@ def forecast_cost(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predic
     return [
         Predicted(
             metric="ratio(server.cpu_seconds_per_request)",
-            # Measured: +50..150 % on 1-KB requests where the model says +95 %.
+            # Measured: +50..150 % on 1-KB requests, predicted +95 %.
             low=_rounded(1 + added / 2),
             expected=_rounded(expected),
             high=_rounded(1 + added * 1.6),

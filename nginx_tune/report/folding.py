@@ -1,8 +1,7 @@
-"""Lines folded to a width: at spaces alone, so that words, paths and commands stay whole.
+"""Lines folded to a width: only at spaces, so that words, paths and commands stay whole.
 
-Of files only comments and Markdown's sentences are folded. What is folded stays what it is: a
-comment is one on each of its lines, so that what is copied off the terminal is still the
-configuration, the diff or the scenario.
+In files, only comments and sentences of Markdown are folded. Each line of a folded comment is a
+comment, so that text copied from the terminal is still a valid configuration, diff or scenario.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ _WORD = re.compile(r"'[^']*'|[^\s']+(?:'[^']*')?")
 _GROUPS = ("scenario", "runs", "lab")
 """Commands whose next word belongs to their name."""
 _HELD = "\0"
-"""A space at which no line ends; no text has it, since control characters are shown escaped."""
+"""A space at which no line ends; texts do not have it, since control characters are escaped."""
 _UNIT = re.compile(
     r"(?<=[0-9]) (?=(?:%|[mµ]?s(?:/s)?|[KMGT]?i?B(?:/s)?)(?![\w-]))"
     r"|(?<=[0-9%sB]) (?=– [0-9])|(?<=[0-9%sB] –) (?=[0-9])"
     r"|(?<=[0-9]) (?=× [a-z])|(?<=[0-9] ×) (?=[a-z])"
 )
-"""Between a number and its unit, and inside ``2 – 3`` and ``4 × hdd``, which stand on one line."""
+"""The space between a number and its unit, and inside ``2 – 3`` and ``4 × hdd``."""
 _GAP = re.compile(r"\S(\s{2,})(?=\S)")
 LEAST_CELL = 26
-"""Columns that a last cell keeps beside the others; with less it goes below them."""
+"""Least columns of a last cell beside the others; with less it goes below them."""
 _HANG = 2
 _PAGE_WIDTH = 80
-"""Pages are filled to this, or further."""
+"""The least width to which pages are filled."""
 _LONG_LINE = 40
 
 
@@ -47,10 +46,10 @@ def let_go(text: str, space: str = " ") -> str:
 
 
 def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
-    """The text in lines of whole words, those after the first indented by ``hang``.
+    """The text in lines of whole words, all but the first indented by ``hang``.
 
-    A command that fits one line stands on one line; one that fits none has lines of its own, as
-    a shell takes them.
+    A command stays on one line if it fits; otherwise it gets lines of its own, with backslashes as
+    for a shell.
     """
     lines: list[str] = []
     held = _COMMAND.sub(lambda found: _held(found[0], width - hang), hold_units(text))
@@ -69,15 +68,15 @@ def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
 
 
 def fold_text(text: str, width: int, *, is_page: bool = True) -> str:
-    """Text of several lines, those that are too long folded below where they begin.
+    """Text of several lines, with long lines folded.
 
-    Cells stay in their column where it is wide enough. A page with paragraphs that are too wide
-    has them filled anew; of a list (``is_page`` false) each line stays one of its own.
+    Cells stay in their column if it is wide enough. The paragraphs of a page are filled again if
+    they are too wide; each line of a list (``is_page`` false) stays a line.
     """
     lines = text.splitlines()
     if is_page and any(len(line) > width and not _GAP.search(line) for line in lines):
         lines = _unfilled(lines)
-    return "".join(f"{one}\n" for line in lines for one in _folded_line(line, width))
+    return "".join(f"{part}\n" for line in lines for part in _folded_line(line, width))
 
 
 def _folded_line(line: str, width: int) -> list[str]:
@@ -89,20 +88,20 @@ def _folded_line(line: str, width: int) -> list[str]:
     if cells and width - cells[-1] >= LEAST_CELL:
         start = cells[-1]
         folded = fold(line[start:], width - start, hang=0)
-        # A command that its column has no room for goes below, where it may stand on one line.
-        is_whole = not any(one.endswith(" \\") for one in folded)
+        # A command too long for its column goes below, where it may fit one line.
+        is_whole = not any(part.endswith(" \\") for part in folded)
         if max(map(len, folded)) <= width - start and is_whole:
-            return [line[:start] + folded[0], *(" " * start + one for one in folded[1:])]
+            return [line[:start] + folded[0], *(" " * start + part for part in folded[1:])]
     is_prose = indent and not cells and not text.startswith("- ")
     hang = 0 if is_prose else _HANG
-    return [" " * indent + one for one in fold(text, width - indent, hang=hang)]
+    return [" " * indent + part for part in fold(text, width - indent, hang=hang)]
 
 
 def _held(whole: str, room: int) -> str:
-    """A command with its spaces held; what follows it in a sentence is let go where it is long."""
+    """A command with its spaces held; words of the sentence after it are free if it is long."""
     if len(whole) <= room:
         return whole.replace(" ", _HELD)
-    if whole.startswith("("):  # it stands where the command begins, not at the end of a line
+    if whole.startswith("("):  # the bracket stays with the command, not at the end of a line
         held = _held(whole[1:], room - 1)
         return f"\n({held[1:]}" if held.startswith("\n") else f"({held}"
     words = _WORD.findall(whole)
@@ -117,7 +116,7 @@ def _held(whole: str, room: int) -> str:
 
 
 def fold_command(text: str, width: int) -> list[str]:
-    """A command line as a shell takes it on several lines, those after the first indented."""
+    """A command line on several lines with backslashes, all but the first indented."""
     first, *rest = _broken(_WORD.findall(text), width - _HANG)
     return [first, *(" " * _HANG + line for line in rest)]
 
@@ -125,7 +124,7 @@ def fold_command(text: str, width: int) -> list[str]:
 def _broken(words: list[str], room: int) -> list[str]:
     """The words on lines of at most so many columns; all but the last end with a backslash."""
     units: list[str] = []
-    for word in words:  # an option and what follows it stay together
+    for word in words:  # an option and its value stay together
         if units and units[-1].startswith("-") and " " not in units[-1] and word[:1] != "-":
             units[-1] += f" {word}"
         else:
@@ -139,7 +138,7 @@ def _broken(words: list[str], room: int) -> list[str]:
 
 
 def _own_words(words: list[str]) -> int:
-    """The number of words that are the command's: its name, options with values, names, files."""
+    """The number of words of the command: its name, options with values, names, files."""
     count = 1 + words.index("nginx-tune") if "nginx-tune" in words else len(words)
     if count < len(words) and words[count] in _GROUPS:
         count += 1
@@ -154,7 +153,7 @@ def _own_words(words: list[str]) -> int:
 
 
 def _unfilled(lines: list[str]) -> list[str]:
-    """The lines of a paragraph as one: where the next word had no room on the line before."""
+    """The lines of each paragraph joined: the next word would not have fit on the line before."""
     joined: list[str] = []
     before = ""
     for line in lines:
@@ -188,7 +187,7 @@ _BULLET = "- "
 
 
 def fold_file(text: str, form: str, width: int) -> str:
-    """The text of a file for a terminal of that width; ``form`` is the name of its format."""
+    """The text of a file for a terminal of a width; ``form`` is the name of its format."""
     folded = _FORMS.get(form)
     if folded is None or max(map(len, text.split("\n"))) <= width:
         return text
@@ -202,7 +201,7 @@ def fold_file(text: str, form: str, width: int) -> str:
 
 
 def _commented(line: str, width: int) -> list[str]:
-    """A line of a configuration: its comment folded, in its column where that has room."""
+    """A line of a configuration, with its comment folded, in its column if that is wide enough."""
     whole = _COMMENT.fullmatch(line)
     if whole is not None:
         gap = whole["gap"]
@@ -210,27 +209,27 @@ def _commented(line: str, width: int) -> list[str]:
     behind = _BEHIND.fullmatch(line)
     if behind is None or behind["code"].count('"') % 2 or behind["code"].count("'") % 2:
         return [line]
-    code, said = behind["code"], behind["text"]
+    code, text = behind["code"], behind["text"]
     if width - len(code) >= LEAST_CELL:
-        first, *rest = _comment(said, " " * len(code) + "# ", width, hang=0)
+        first, *rest = _comment(text, " " * len(code) + "# ", width, hang=0)
         return [code + first[len(code) :], *rest]
     indent = " " * (len(code) - len(code.lstrip()) + 2)
-    return [code.rstrip(), *_comment(said, indent + "# ", width, hang=0)]
+    return [code.rstrip(), *_comment(text, indent + "# ", width, hang=0)]
 
 
 def _comment(text: str, start: str, width: int, *, hang: int) -> list[str]:
-    # A command that goes on in a comment goes on there without the shell's backslash.
+    # In a comment, a command continues on the next line without the shell's backslash.
     folded = fold(text, width - len(start), hang=hang)
     return [start + line.removesuffix(" \\") for line in folded]
 
 
 def _headed(line: str, width: int) -> list[str]:
-    """A line of a diff: what stands before it is a comment, the diff itself is left as it is."""
+    """A line of a diff: comments before it are folded, the diff itself is unchanged."""
     return _commented(line, width) if line.startswith("#") else [line]
 
 
 def _sentence(line: str, width: int) -> list[str]:
-    """A line of Markdown; a table's row has to be one line."""
+    """A line of Markdown; rows of tables, code and headings must stay one line."""
     if line.startswith(("|", " ", "#")):
         return [line]
     return fold(line, width, hang=len(_BULLET) if line.startswith(_BULLET) else 0)

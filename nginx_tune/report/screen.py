@@ -1,8 +1,7 @@
-"""A screen as data: blocks of lines and tables, which a writer lays out for where they go.
+"""A screen as data: blocks of lines and tables, which a writer lays out for its destination.
 
-The plain writer is here: a log, a mail or ``diff`` shows its lines as a terminal does. A terminal
-has its own (``terminal.writer``), which knows its width. A screen is built from text that may be
-printed already (``one_line``).
+The plain writer is here, for logs, mail and ``diff``. The writer of a terminal
+(``terminal.writer``) knows its width. The texts of a screen are safe to print (``one_line``).
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of as many cells each."""
+    """Rows with the same number of cells."""
 
     rows: Sequence[Sequence[str]]
     right: Sequence[int] = ()
-    """The columns that end under each other."""
+    """The right-aligned columns."""
     indent: int = 0
     has_head: bool = True
     is_detail: bool = False
-    """True if a console shows it with ``-v`` alone; a line before it says what it holds."""
+    """True if a console shows it only with ``-v``; a line before it summarises it."""
 
 
 ScreenPart: TypeAlias = Line | Table
 ScreenBlock: TypeAlias = Sequence[ScreenPart]
-"""Parts that stand together; an empty block is left out."""
+"""Parts without an empty line between them; an empty block is left out."""
 Screen: TypeAlias = Sequence[ScreenBlock]
 
 
@@ -52,7 +51,7 @@ def plain_text(screen: Screen, *, details: bool = True) -> str:
 
 
 def without_details(screen: Screen) -> Screen:
-    """The screen without the tables that are for ``-v``."""
+    """The screen without the tables for ``-v``."""
     return [
         [part for part in block if not (isinstance(part, Table) and part.is_detail)]
         for block in screen

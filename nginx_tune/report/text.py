@@ -1,7 +1,6 @@
-"""Text that is safe to print, in a terminal and inside of markup.
+"""Text that is safe to print, on a terminal and in markup.
 
-Nothing from outside steers a terminal, a runner or an eye: what it says is shown, and it commands
-nothing.
+Text from outside is shown, but it cannot control a terminal or a CI runner, or mislead a reader.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ if TYPE_CHECKING:
     from nginx_tune.documents.decisions import Evidence
 
 _UNSEEN = re.compile(
-    # Unicode's categories Cc (but the tab), Cf, Zl and Zp: what commands, turns text round, ends a
-    # line, or has no width.
+    # Unicode's categories Cc (but the tab), Cf, Zl and Zp: characters that control, reverse text,
+    # end a line, or have no width.
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    # Of other categories, shown as nothing too (Default_Ignorable_Code_Point).
+    # Characters of other categories that are invisible too (Default_Ignorable_Code_Point).
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]"
 )
 _BEGINS = re.compile(
     r"((?:\A|[\n\r\x0b\x0c\x85\u2028\u2029])[^\S\n\r\x0b\x0c\x85\u2028\u2029]*):(?=:)"
 )
 _INSIDE = re.compile(r"##([a-z]*)\[")
-"""A command to the runner of a CI service, wherever it stands."""
+"""A command to the runner of a CI service, anywhere in a line."""
 
 
 def plain(text: str) -> str:
-    """``text`` on one line, with each character that is not seen as itself escaped."""
+    """``text`` on one line, with control and invisible characters escaped."""
     if text.isascii() and text.isprintable():
         return text
     return _UNSEEN.sub(_escaped, text)
@@ -50,10 +49,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def commandless(text: str) -> str:
-    """``text`` in whose lines a CI service finds no command to its runner.
+    """``text`` without commands to the runner of a CI service.
 
-    GitHub takes ``::NAME`` where a line begins, spaces aside, and ``##[NAME]`` anywhere in it;
-    Azure takes ``##vso[``. Source: actions/runner, ActionCommand.cs.
+    GitHub executes ``::NAME`` at the start of a line, after spaces, and ``##[NAME]`` anywhere;
+    Azure executes ``##vso[``. Source: actions/runner, ActionCommand.cs.
     """
     if "::" in text:
         text = _BEGINS.sub(r"\1\\x3a", text)
@@ -63,24 +62,23 @@ def commandless(text: str) -> str:
 _PATH = re.compile(r"/[\w@%+=:,.~{}/-]*")
 _QUOTES = str.maketrans("“”", '""')
 _MOST_QUOTED = 400
-"""Characters of what somebody else says; more of it is nobody's reason."""
+"""Longest quotation, in characters."""
 
 
 def quoted(text: str) -> str:
-    """Words of a file that anybody could have written, as a quotation on one line.
+    """Untrusted words of a file, as a quotation on one line.
 
-    They are told from our own by the quotes, which nothing in them ends, and no page makes a link
-    of them.
+    Quotes in it are replaced, so that it cannot end early, and pages do not make links of it.
     """
-    said = plain(" ".join(text.translate(_QUOTES).split()))
-    if len(said) > _MOST_QUOTED:
-        said = f"{said[:_MOST_QUOTED]}…"
-    unlinked = said.replace("://", ":\u2060//").replace("www.", "www\u2060.")
+    quote = plain(" ".join(text.translate(_QUOTES).split()))
+    if len(quote) > _MOST_QUOTED:
+        quote = f"{quote[:_MOST_QUOTED]}…"
+    unlinked = quote.replace("://", ":\u2060//").replace("www.", "www\u2060.")
     return f"“{unlinked}”"
 
 
 def shown_path(path: str) -> str:
-    """An absolute path as it is, where it can be nothing else than a path; else as a quotation."""
+    """An absolute path unchanged if it looks like one, else as a quotation."""
     return path if _PATH.fullmatch(path) else quoted(path)
 
 
@@ -92,12 +90,12 @@ _ASCII = str.maketrans("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉×÷–—�
 
 
 def ascii_text(text: str) -> str:
-    """``text`` for a terminal that has nothing but ASCII: what our own words use beyond it."""
+    """``text`` for an ASCII terminal; covers the other characters of this program's own texts."""
     return text.translate(_ASCII)
 
 
 def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: int = 0) -> str:
-    """The rows as lines, columns two spaces apart; those in ``right`` end under each other."""
+    """The rows as lines, columns two spaces apart; columns in ``right`` are right-aligned."""
     if not rows:
         return ""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -112,7 +110,7 @@ def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: i
 
 
 def weaker_sandbox_text(sandbox: Iterable[str]) -> str:
-    """One line for a result that was reached without them."""
+    """One line on a result without these parts of the sandbox."""
     return f"parts of the sandbox that this host lacks: {', '.join(sandbox)}"
 
 
@@ -122,7 +120,7 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def evidence_value(evidence: Evidence) -> str:
-    """The value alone; "not known" where there is none."""
+    """The value alone; "not known" for None."""
     value = evidence.value
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -155,12 +153,12 @@ def xml_text(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """One line of text for Markdown: no markup, no HTML, nobody mentioned."""
+    """One line of text for Markdown, without markup, HTML or mentions."""
     return _MARKDOWN.sub(r"\\\1", one_line(text)).replace("@", "@\u2060")
 
 
 def markdown_code(text: str) -> str:
-    """One line of text as a code span, whatever backticks are in it."""
+    """One line of text as a code span; it may have backticks."""
     shown = one_line(text)
     runs = [len(run) for run in re.findall("`+", shown)]
     fence = "`" * next(n for n in range(1, len(runs) + 2) if n not in runs)
@@ -168,16 +166,16 @@ def markdown_code(text: str) -> str:
     return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
 
 
-def markdown_block(text: str, language: str = "") -> str:
-    """Lines as a block of code, whatever fences are in them."""
+def markdown_block(text: str) -> str:
+    """Lines as a block of code; they may have fences."""
     shown = "\n".join(map(plain, text.rstrip("\n").split("\n")))
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{shown}\n{fence}\n"
+    return f"{fence}\n{shown}\n{fence}\n"
 
 
 def markdown_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
-    """A table, its first row the head; the columns in ``right`` end under each other."""
+    """A table; its first row is the head, columns in ``right`` are right-aligned."""
     head, *body = [[markdown_text(cell) for cell in row] for row in rows]
     rule = ["--:" if number in right else "---" for number in range(len(head))]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (head, rule, *body))

@@ -1,7 +1,7 @@
-"""The live display of a long work: one bar, a line for each request class, what goes on now.
+"""The live display of a long task: one bar, a line for each request class, the current step.
 
-Drawn by rich on standard error, at most ten times a second and only when something is told: no
-thread of its own runs beside a measurement. Latencies are sparklines.
+rich draws it on standard error, at most ten times a second and only at a report of progress: no
+thread runs beside a measurement. Latencies are sparklines.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ASCII_BARS = "_.-=+*%#"
 
 
 def sparkline(values: Sequence[float | None], *, bars: str = BARS) -> str:
-    """A character for each value, its height by the logarithm; a space where there is none.
+    """A character for each value, its height by the logarithm; a space for None.
 
-    Latencies spread over orders of magnitude; all alike are drawn low.
+    Latencies spread over orders of magnitude; equal values are drawn low.
     """
     known = [math.log(value) for value in values if value and value > 0]
     if not known:
@@ -67,14 +67,14 @@ _WIDEST_BAR = 60
 
 
 class LiveView:
-    """A display of what it is told; :meth:`close` takes it off the terminal.
+    """A display of progress; :meth:`close` clears it.
 
-    What is told after that draws it again, with all that it had: so a line can go past it.
+    The next report draws it again with all its data, so that a line can be printed in between.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        # In an ASCII terminal the ellipsis would be an escape six columns wide.
+        # On an ASCII terminal the ellipsis would be an escape of six columns.
         self._cut: Literal["crop", "ellipsis"] = (
             "crop" if console.options.ascii_only else "ellipsis"
         )
@@ -89,16 +89,16 @@ class LiveView:
         self._began = time.monotonic()
         self._drawn = 0.0
         self._widths: list[int] = []
-        """Columns of the lines that stand there now."""
+        """Columns of the lines on the terminal now."""
         self._live: Live | None = None
 
     def tell(self, text: str) -> None:
-        """Take a line or a step in, and draw it."""
+        """Add a line or a step, and draw it."""
         self._text = shown_line(text)
         if isinstance(text, Step):
             self._take(text)
             if text.unit == _SECONDS and text.classes and " waiting" not in text:
-                self._text = self._text.partition(": ")[0]  # the rest stands in their lines
+                self._text = self._text.partition(": ")[0]  # the rest is in the class lines
         now = time.monotonic()
         if now - self._drawn >= _REDRAW_SECONDS:
             self._drawn = now
@@ -114,11 +114,11 @@ class LiveView:
                 self._live.update(picture, refresh=True)
                 lines = self._console.render_lines(picture, pad=False)
                 self._widths = [sum(part.cell_length for part in line) for line in lines]
-            except OSError:  # the terminal is gone: what is measured is kept
+            except OSError:  # the terminal is gone: the measurement goes on
                 discard(sys.stderr)
 
     def close(self) -> None:
-        """Take the display away."""
+        """Clear the display."""
         live, self._live = self._live, None
         if live is None:
             return
@@ -130,12 +130,12 @@ class LiveView:
         self._drawn = 0.0
 
     def _clear_folded(self) -> None:
-        """Take away the lines that the terminal folded when its window became narrower.
+        """Clear the lines that the terminal folded when its window became narrower.
 
-        The cursor is left as far below the first of them as the next drawing goes up.
+        The cursor is left as many lines below the first as the next drawing moves up.
         """
-        width = self._console.width
-        rows = sum(max(1, math.ceil(one / max(width, 1))) for one in self._widths)
+        width = max(self._console.width, 1)
+        rows = sum(max(1, math.ceil(columns / width)) for columns in self._widths)
         if rows > len(self._widths):
             up = f"\x1b[{rows - 1}A"
             self._console.file.write(f"\r{up}\x1b[J" + "\n" * (len(self._widths) - 1))
@@ -159,7 +159,7 @@ class LiveView:
             self._errors += sum(glance.errors for glance in step.classes.values())
 
     def picture(self, elapsed: float) -> Group:
-        """The display after so many seconds of this work."""
+        """The display after so many seconds."""
         lines: list[Text | Table] = []
         if self._step is not None:
             lines.append(self._bar(self._step, elapsed))
@@ -176,7 +176,7 @@ class LiveView:
             return Text(words, no_wrap=True, overflow=self._cut)
         if 0 < done <= step.total:
             rest = step.total - done
-            # Seconds take as long as they say; the first told may be that of one gone by.
+            # Seconds need no estimate, and the first report may come after one has passed.
             words += f", {left_text(rest if step.unit == _SECONDS else elapsed * rest / done)}"
         room = self._console.width - len(words) - 2
         if room < 8:  # noqa: PLR2004  # less is no bar
@@ -211,9 +211,9 @@ class LiveView:
         return lines
 
     def _counts(self) -> str:
-        said = [f"{self._overflows:,} pool overflows"] if self._overflows else []
-        said += [f"{self._errors:,} failed in the runs before"] if self._errors else []
-        return "  " + ", ".join(said) if said else ""
+        counts = [f"{self._overflows:,} pool overflows"] if self._overflows else []
+        counts += [f"{self._errors:,} failed in the runs before"] if self._errors else []
+        return "  " + ", ".join(counts) if counts else ""
 
 
 def _words(step: Step) -> str:
@@ -225,7 +225,7 @@ def _words(step: Step) -> str:
         return f"{step.done:.0f}" + ("" if step.total is None else f" of {step.total:g}") + " s"
     if step.total is None:
         return f"{step.unit} {step.done:,.0f}"
-    now = min(step.done + 1, step.total)  # that which runs, not the last that ended
+    now = min(step.done + 1, step.total)  # the current one, not the last that ended
     return f"{step.unit} {now:,.0f} of {step.total:,.0f}"
 
 

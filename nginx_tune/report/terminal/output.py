@@ -1,4 +1,4 @@
-"""``-f/--format`` and ``-o/--output``: where a document goes and in which form."""
+"""``-f/--format`` and ``-o/--output``: the format and the destination of a document."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from nginx_tune.report.terminal.saying import clear_progress, columns, discard
 from nginx_tune.report.text import commandless
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
-"""Control characters, those of C1 in UTF-8 too, but for tabs and ends of lines."""
+"""Control characters, with those of C1 in UTF-8, without tabs and line ends."""
 
 _ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-"""Characters in UTF-8 that JSON need not escape and some take for the end of a line."""
+"""Characters in UTF-8 that JSON need not escape, but that end a line for some readers."""
 _COMMAND = re.compile(rb"##([a-z]*)\[")
 
 _ALSO = {"markdown": "md", "md": "markdown"}
-"""Names of one format: each stands for the other where a command has only that."""
+"""Two names of one format, for commands that have one of them."""
 _TEXTS = frozenset({"console", "csv", "histogram-markdown", "markdown", "md"})
 _JSONS = frozenset({"crossplane", "gitlab", "histogram-json", "json", "sarif"})
 READER_SECONDS = 10.0
-"""The longest that a pipe may stay without a reader."""
+"""Longest wait for the reader of a pipe."""
 _RESULTS = "nginx_tune.results"
-"""The key under which a call keeps the names of its results."""
+"""Key in ``Context.meta`` for the names of the results."""
 SETTINGS_FILE = "nginx_tune.settings_file"
-"""The key under which a call keeps the name of the settings file that it read."""
+"""Key in ``Context.meta`` for the name of the settings file that was read."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ResultFile(click.types.StringParamType):
-    """The type of every option, but ``-o`` and ``-f``, whose value is a file that is written.
+    """The type of an option, other than ``-f``, whose value is a file to write.
 
-    `output_options` finds them by it, and refuses what would be lost: a file that the command
+    `output_options` finds these options by it, and refuses to overwrite a file that the command
     reads, or that two results share.
     """
 
@@ -56,9 +56,9 @@ RESULT_FILE = ResultFile()
 def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> Callable[[F], F]:
     """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default.
 
-    Both are checked before the command begins: what takes minutes is not lost to a typo.
-    ``owner`` is the flag with which ``-o`` is for a result of its own; without ``has_formats``
-    there is no ``-f``.
+    Both are checked before the command begins, so that minutes of work are not lost to a typo.
+    With the flag ``owner``, ``-o`` is for another result; without ``has_formats`` there is no
+    ``-f``.
     """
 
     def add(function: F) -> F:
@@ -67,16 +67,16 @@ def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> 
             call = click.get_current_context()
             owned = options["output"] if options.get(owner) else None
             own = {
-                one.name: options[one.name]
-                for one in call.command.params
-                if isinstance(one.type, ResultFile) and one.name not in {"output", None}
+                param.name: options[param.name]
+                for param in call.command.params
+                if isinstance(param.type, ResultFile) and param.name not in {"output", None}
             }
             further = [file for file in (owned, *own.values()) if file is not None]
             output = None if owned is not None else options["output"]
             named = output_files(options.get("formats", ()), output, formats, further)
             for file in named:
                 _check_directory(Path(file))
-            given = {**call.params, **options}  # with what another decorator made something of
+            given = {**call.params, **options}  # other decorators may have replaced options
             read = {name: value for name, value in given.items() if name not in own}
             if named:
                 from nginx_tune.nginx.overwriting import refuse_overwriting  # noqa: PLC0415
@@ -109,9 +109,9 @@ def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> 
 def output_files(
     wanted: Sequence[str], output: str | None, known: Sequence[str], further: Iterable[str] = ()
 ) -> list[str]:
-    """The files that results go to, ``further`` ones of other options too, each once.
+    """The files of all results, with the ``further`` ones of other options.
 
-    Errors: UsageError where two results share one.
+    Errors: UsageError if two results share a file.
     """
     places = _places(wanted or known[:1], output, known)
     named = [*(file for _, file in places), *further]
@@ -126,16 +126,14 @@ def output_files(
 
 
 def _in_directory(file: str) -> str:
-    """The file that a directory named for a result stands for, as ``generate -o`` takes one."""
+    """The file of a result; in a directory it is nginx.conf, as for ``generate -o``."""
     return os.path.join(file, "nginx.conf") if os.path.isdir(file) else file  # noqa: PTH112, PTH118
 
 
 def refuse_results(read: Iterable[str], asked: Iterable[str]) -> None:
-    """Refuse the results of this call that are files of a configuration, or would become some.
+    """Refuse results of this command that are, or would become, files of a configuration.
 
-    Asked by each command as soon as it has read a tree: what its formats name is known from its
-    call.
-    Errors: UsageError naming the file.
+    Each command calls it after it has read a tree. Errors: UsageError that names the file.
     """
     if results := named_results():
         from nginx_tune.nginx.overwriting import refuse_in_tree  # noqa: PLC0415
@@ -144,19 +142,19 @@ def refuse_results(read: Iterable[str], asked: Iterable[str]) -> None:
 
 
 def named_results() -> list[str]:
-    """The files that this call's options have it write; none outside of a command."""
+    """The files that this command writes; none outside a command."""
     call = click.get_current_context(silent=True)
     return [] if call is None else list(call.meta.get(_RESULTS, ()))
 
 
 def _read_files(options: Mapping[str, Any]) -> Iterator[str]:
-    """Values of options and arguments that may be names of files that are read."""
+    """Values of options and arguments that may be names of files to read."""
     for name, value in options.items():
         if name not in {"output", "formats"}:
             parts = value if isinstance(value, tuple) else (value,)
-            yield from (str(one) for one in parts if isinstance(one, str | Path) and str(one))
+            yield from (str(part) for part in parts if isinstance(part, str | Path) and str(part))
             if name == "overlays":
-                yield from (new for _, _, new in (str(one).partition("=") for one in parts) if new)
+                yield from filter(None, (str(part).partition("=")[2] for part in parts))
 
 
 def write_result(
@@ -166,9 +164,9 @@ def write_result(
     *,
     mode: int = 0o644,
 ) -> None:
-    """Render what was asked for. The first renderer is the default.
+    """Render the requested formats to standard output and files; the first renderer is the default.
 
-    Side effects: writes standard output and the named files (replaced atomically).
+    Files are replaced atomically.
     """
     jobs = _places(formats or tuple(renderers)[:1], output, renderers)
     clear_progress()
@@ -182,21 +180,21 @@ def write_result(
 
 
 def _commandless(data: bytes, form: str) -> bytes:
-    """Without what a runner would take for a command, where the form has a way to write it."""
+    """The data without commands to a CI runner, if the format has another spelling for them."""
     if form in _TEXTS:
         return commandless(data.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
         )
-    if form in _JSONS:  # such characters stand in its strings alone
+    if form in _JSONS:  # only its strings have such characters
         data = _ENDS.sub(lambda found: b"\\u%04x" % ord(found[0].decode()), data)
         return _COMMAND.sub(rb"##\1\\u005b", data)
     return data
 
 
 def _paused(data: bytes, form: str) -> bytes:
-    """For a runner of GitHub: its commands are off while it reads what could give it some.
+    """The data between two lines that turn commands off in a GitHub runner, if it has commands.
 
-    A diff has a file's own bytes, which cannot be escaped; ``patch`` passes over the two lines.
+    A diff has a file's own bytes, which cannot be escaped; ``patch`` skips the two lines.
     """
     if os.environ.get("GITHUB_ACTIONS") != "true" or form == "github":
         return data
@@ -217,7 +215,7 @@ def _is_file(stream: TextIO | None) -> bool:
 def _places(
     wanted: Sequence[str], output: str | None, known: Collection[str]
 ) -> list[tuple[str, str | None]]:
-    """Each format that is asked for, and its file; None is standard output."""
+    """Each requested format and its file; None is standard output."""
     jobs: list[tuple[str, str | None]] = []
     for item in wanted:
         name, equals, named = item.partition("=")
@@ -253,16 +251,15 @@ def is_screen(output: str | None) -> bool:
 
 
 def console_width(output: str | None) -> int | None:
-    """The width of a console's lines; null where they are to stay whole."""
+    """The width of a console's lines; None for lines of any length."""
     return None if output is not None else columns(sys.stdout)
 
 
 def shown_data(data: bytes, form: str) -> bytes:
-    """The data as a terminal may have it: what steers it is made visible, long lines are folded.
+    """The data for a terminal, with control characters visible and long lines folded.
 
-    A diff has the bytes of a configuration, and those may be another's: escapes that move the
-    cursor or name the window. Comments and sentences are folded to what room there is. (The
-    writer of consoles has done both.)
+    A diff has the bytes of a configuration, which may be untrusted: escapes that move the cursor or
+    name the window. Comments and sentences are folded. (The writer of consoles does both itself.)
     """
     if not is_screen(None):
         return data
@@ -281,17 +278,17 @@ def _write_standard_output(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        raise  # the reader has what it wanted: no failure
+        raise  # the reader has read enough: no failure
     except OSError as error:
-        discard(sys.stdout)  # what is left in its buffer would fail once more at the exit
+        discard(sys.stdout)  # the rest of its buffer would fail again at the exit
         raise UsageError(f"standard output: cannot write: {error.strerror}") from None
 
 
 def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Replace ``path`` atomically; special files (``/dev/stdout``) are written in place.
 
-    A link stays, and what it leads to is replaced. A file that others could not read before
-    they cannot read after. As root another user's link is not followed.
+    A link stays, and its target is replaced. A new file has no more permissions than the old one.
+    As root, links of other users are not followed.
     """
     check_writable(path)
     try:
@@ -312,9 +309,9 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 
 
 def _write_pipe(path: Path, data: bytes) -> None:
-    """Write to a named pipe as long as somebody reads it: what is done must not wait for ever.
+    """Write to a named pipe while it has a reader, without waiting for ever.
 
-    It is opened once only: a reader takes an end that closes for the end of the data.
+    It is opened only once: a reader takes its closing for the end of the data.
     Errors: OSError, UsageError.
     """
     until = time.monotonic() + READER_SECONDS
@@ -346,7 +343,7 @@ def _unread(path: Path) -> UsageError:
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
     fresh = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
-    fresh.unlink(missing_ok=True)  # of a process that had our id; O_EXCL follows no link
+    fresh.unlink(missing_ok=True)  # left by a process of the same id; O_EXCL follows no link
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:

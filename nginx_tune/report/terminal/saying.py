@@ -1,9 +1,8 @@
-"""Lines and progress for people on standard error: one way out, past which no secret goes.
+"""Lines and progress on standard error, without secrets.
 
-Every word that a command says beside its result passes :func:`shown_line`: what looks like a
-secret is left out, what nginx said of a configuration is judged by the place of what it quotes,
-and control characters are made visible. Progress is a display that replaces itself on a terminal,
-else plain lines.
+Every message of a command passes :func:`shown_line`: it leaves out secrets, checks quotes in
+nginx's messages against the configuration, and makes control characters visible. On a terminal,
+progress is a live display, otherwise plain lines.
 """
 
 from __future__ import annotations
@@ -30,25 +29,24 @@ _BY_NGINX = re.compile(
 )
 _PLACE = re.compile(r" in (/\S+?):[0-9]{1,9}$")
 displays: list[Callable[[], None]] = []
-"""Functions that take a display off the terminal, so that a line does not hang on to it."""
+"""Functions that clear a live display before a line is printed."""
 _MOST_BYTES = 4 << 20
-"""The most of a file that is read again to tell what a message quotes."""
+"""The largest configuration file that is read to find the quote of a message."""
 
 
 def say(text: str, hint: str = "") -> None:
-    """Print one line, ``nginx-tune: TEXT (HINT)``; a terminal that is narrower gets it folded."""
+    """Print one line, ``nginx-tune: TEXT (HINT)``, folded to a terminal."""
     ending = f" ({plain(redact_text(hint))})" if hint else ""
     echo_line(f"nginx-tune: {shown_line(text)}{ending}")
 
 
 def echo_line(line: str) -> None:
-    """Print a line that may be shown. When nobody can read it, nothing more is said.
+    """Print a line from :func:`shown_line`; after an error, drop all further ones.
 
-    The reader of a pipe has gone (EPIPE), the terminal is closed (EIO), the disk is full: none of
-    that may decide what becomes of the work that is told of.
+    A closed pipe (EPIPE), a closed terminal (EIO) or a full disk must not affect the work itself.
     """
-    for take_away in displays:
-        take_away()
+    for clear in displays:
+        clear()
     line = commandless(line)
     if not (sys.stderr.encoding or "utf-8").lower().startswith("utf"):
         line = ascii_text(line)
@@ -60,13 +58,13 @@ def echo_line(line: str) -> None:
 
 
 def columns(stream: TextIO | None) -> int | None:
-    """The width of lines for people: ``COLUMNS``, else the terminal's; null for a pipe or a file.
+    """The width of lines: ``COLUMNS``, else the terminal's; None for a pipe or a file.
 
-    A terminal sets ``COLUMNS`` for its shell alone; in the environment it is a wish, as for ls.
+    Shells do not export ``COLUMNS``; in the environment it is the user's choice, as for ls.
     """
-    wish = os.environ.get("COLUMNS", "")
-    if re.fullmatch(r"[1-9][0-9]{0,3}", wish):
-        return int(wish)
+    chosen = os.environ.get("COLUMNS", "")
+    if re.fullmatch(r"[1-9][0-9]{0,3}", chosen):
+        return int(chosen)
     try:
         return os.get_terminal_size(stream.fileno()).columns or None if stream else None
     except (OSError, ValueError):  # no terminal
@@ -74,7 +72,7 @@ def columns(stream: TextIO | None) -> int | None:
 
 
 def _folded(line: str) -> list[str]:
-    """The line as it is, which a log searches; on a terminal in lines that it has room for."""
+    """The line in parts for the width of a terminal; unchanged elsewhere, so that logs match it."""
     width = columns(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
     if width is None or len(line) <= width:
         return [line]
@@ -84,26 +82,27 @@ def _folded(line: str) -> list[str]:
 
 
 def discard(stream: TextIO | None) -> None:
-    """Let what is written to it from now on, and what is still in its buffer, go nowhere."""
+    """Redirect a stream to /dev/null, with what is still in its buffer."""
     if stream is not None:
-        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def shown_line(text: str) -> str:
-    """The text as one line that may be shown."""
+    """The text as one line without secrets and control characters."""
     line = " ".join(text.split())
-    said = _BY_NGINX.search(line)
-    if said is not None:
+    by_nginx = _BY_NGINX.search(line)
+    if by_nginx is not None:
         from nginx_tune.conf.secrets import redact_message  # noqa: PLC0415  # only for such a line
 
-        line = line[: said.end()] + redact_message(line[said.end() :], _tree_of(line))
+        start = by_nginx.end()
+        line = line[:start] + redact_message(line[start:], _tree_of(line))
     return plain(redact_text(line))
 
 
 def _tree_of(line: str) -> ConfTree | None:
-    """The file that a message of nginx names, if it can be read."""
+    """The tree of the file that a message of nginx names; None if it cannot be read."""
     from nginx_tune.conf.tree import parse_text  # noqa: PLC0415  # only for such a line
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
@@ -112,7 +111,7 @@ def _tree_of(line: str) -> ConfTree | None:
         return None
     try:
         data = LiveHost().read_bytes(place[1])
-    except Exception:  # noqa: BLE001  # an error is being told: whatever is wrong, tell it strictly
+    except Exception:  # noqa: BLE001  # the line reports an error already: redact it strictly
         return None
     if len(data) > _MOST_BYTES:
         return None
@@ -127,14 +126,14 @@ class _Display(Protocol):
 
 
 _open: list[_Display] = []
-"""The display that stands on the terminal now, if there is one."""
+"""The display that is on the terminal now, if any."""
 
 
 def progress_printer(ctx: click.Context) -> Callable[[str], None]:
-    """A function that shows what is going on; silent when not on a terminal or with ``-q``.
+    """A function that shows progress; it does nothing with ``-q`` or without a terminal.
 
-    With ``-v`` each step is a line of its own, wherever standard error goes; so it is on a
-    terminal that cannot move its cursor (``TERM=dumb``), or is read aloud as such.
+    With ``-v``, and on a terminal that cannot move its cursor (``TERM=dumb``, as for screen
+    readers), each step is a line.
     """
     settings = ctx.obj or {}
     if settings.get("quiet"):
@@ -163,7 +162,7 @@ def progress_printer(ctx: click.Context) -> Callable[[str], None]:
 
 
 def clear_progress() -> None:
-    """Take the display off the terminal, so that what is written next does not hang on to it."""
+    """Clear the display, so that the next line begins in the first column."""
     displays.clear()
     while _open:
         _open.pop().close()

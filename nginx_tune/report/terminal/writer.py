@@ -1,9 +1,9 @@
-"""The terminal's writer of screens: as wide as the terminal is, on rich.
+"""The writer of screens for a terminal, by its width, with rich.
 
-Words and commands stay whole, and numbers with their units: lines are folded at spaces, with a
-hanging indent. A table that is too wide has its cells folded; where even that does not fit, or
-would take more lines, each row stands as lines of its own. Of a table without a head, whose last
-cells are often sentences, those are folded or go below their rows before any other.
+Lines are folded at spaces, with a hanging indent; commands, and numbers with their units, stay
+whole. The cells of a table that is too wide are folded; if even that does not fit, or takes more
+lines, each row becomes lines of its own. The last cells of a table without a head are often
+sentences, so those are folded or put below their rows first.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _NOTHING = "–"
 """A cell without content: a column for it stands, a line for it would say nothing."""
 _GAP = 2
 _FEWEST_FOLDED = 3
-"""Notes are folded away from so many on: a line that says so would take the place of fewer."""
+"""Least number of notes that are folded away into one line."""
 _SHORT_CELL = 24
-"""Characters of a cell that stands beside others on one line of a stacked row."""
+"""Longest cell, in characters, that shares a line of a stacked row with others."""
 _TALLEST = 4
-"""Lines of a cell that can still be read beside its neighbours'."""
+"""Most lines of a cell that is still readable beside its neighbours."""
 _FEW = 4
-"""Columns of a table without a head that are still told apart when all are folded."""
+"""Most columns of a table without a head that are still distinct when all are folded."""
 _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
 _WORDS = {
     "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",
@@ -55,7 +55,7 @@ _WORDS = {
 
 
 def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> bytes:
-    """The screen for where it goes: laid out for a terminal, else plain lines."""
+    """The screen, laid out for a terminal or as plain lines."""
     ctx = click.get_current_context()
     verbose = bool((ctx.obj or {}).get("verbose"))
     width = None if _goes_to_file(formats) else console_width(output)
@@ -71,9 +71,9 @@ def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> 
 def text_bytes(
     text: str, formats: Sequence[str], output: str | None, *, is_page: bool = True
 ) -> bytes:
-    """Lines for where they go: folded to a terminal, else as they are.
+    """Lines, folded to a terminal or unchanged.
 
-    ``is_page``: paragraphs are filled anew (``report.folding.fold_text``).
+    ``is_page``: paragraphs are filled again (``report.folding.fold_text``).
     """
     width = None if _goes_to_file(formats) else console_width(output)
     if width is None:
@@ -86,11 +86,11 @@ def text_bytes(
 
 
 def _goes_to_file(formats: Sequence[str]) -> bool:
-    return any("=" in one for one in formats if one.partition("=")[0] == "console")
+    return any(form.startswith("console=") for form in formats)
 
 
 def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
-    """The screen as text with the terminal's own colours, no line wider than it is."""
+    """The screen as text in the terminal's own colours, no line wider than the terminal."""
     from rich.console import Console  # noqa: PLC0415
 
     ascii_only = terminal.options.ascii_only
@@ -106,7 +106,7 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
     )
     with out.capture() as capture:
         shown = screen if verbose else without_details(screen)
-        for number, block in enumerate(one for one in shown if one):
+        for number, block in enumerate(filter(None, shown)):
             if number:
                 out.print()
             notes = [part for part in block if isinstance(part, Line) and part.role == "note"]
@@ -167,9 +167,9 @@ def _longest_word(cell: str) -> int:
 
 
 def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: int) -> None:
-    """The last cells folded in what room the others leave; below their rows where it is little."""
+    """The last cells folded in the space beside the others, or below their rows if it is small."""
     has_room = room >= max(LEAST_CELL, *(_longest_word(row[-1]) for row in table.rows))
-    # A command that has no room on a line of its column may have it on one below.
+    # A command too long for a line of its column may fit one below.
     if has_room and not any(
         line.endswith(" \\") for row in table.rows for line in _wrapped(row[-1], room)
     ):
@@ -183,7 +183,7 @@ def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: i
 
 
 def _print_folded(out: Console, table: Table, widths: Sequence[int]) -> None:
-    """A grid of folded cells; stacked rows where cells are tall and those take fewer lines."""
+    """A grid of folded cells, or stacked rows if cells are tall and those take fewer lines."""
     rows = [
         max(len(_wrapped(cell, width)) for cell, width in zip(row, widths, strict=True))
         for row in table.rows
@@ -197,15 +197,15 @@ def _print_folded(out: Console, table: Table, widths: Sequence[int]) -> None:
 
 
 def _shared(columns: Sequence[Sequence[str]], least: Sequence[int], room: int) -> list[int]:
-    """Widths that fill the room: the column whose cells are folded most gets the next character.
+    """Widths that fill the space.
 
-    Each begins with its longest word.
+    Each column begins with its longest word; the most folded one gets the next character.
     """
     widths = list(least)
     natural = [max(map(len, column)) for column in columns]
     lines = [_most_lines(column, width) for column, width in zip(columns, widths, strict=True)]
     for _ in range(room - sum(least)):
-        column = max(range(len(widths)), key=lambda one: (lines[one], natural[one] - widths[one]))
+        column = max(range(len(widths)), key=lambda n: (lines[n], natural[n] - widths[n]))
         widths[column] += 1
         lines[column] = _most_lines(columns[column], widths[column])
     return widths
@@ -246,7 +246,7 @@ def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:
 
 def _print_stacked(out: Console, table: Table) -> None:
     """Each row: its first cell, then the others below it with the names of their columns."""
-    if not table.has_head:  # a cell without a name says nothing on a line of its own
+    if not table.has_head:  # a cell without a name has no meaning on a separate line
         for row in table.rows:
             _print_line(out, Line("  ".join(filter(None, row)), indent=table.indent))
         return
