@@ -158,13 +158,13 @@ def test_a_later_change_of_the_same_file_is_to_be_taken_back_first(make_site: Ma
     assert roll_back(LiveHost(), site.state, third.id)[1] == "reloaded"
     before = snapshot(site.tree)
     for _ in range(2):
-        with pytest.raises(RefusedError, match=f"changed again by change {second.journal.id}$") as refused:
-            roll_back(LiveHost(), site.state, first.journal.id)
+        with pytest.raises(RefusedError, match=f"changed again by change {second.id}$") as refused:
+            roll_back(LiveHost(), site.state, first.id)
         assert second.command("rollback") in refused.value.hint
     assert (first.read().phase, snapshot(site.tree)) == ("kept", before)
     assert roll_back(LiveHost(), site.state, other.id)[1] == "reloaded"
-    assert roll_back(LiveHost(), site.state, second.journal.id)[1] == "reloaded"
-    assert roll_back(LiveHost(), site.state, first.journal.id)[1] == "reloaded"
+    assert roll_back(LiveHost(), site.state, second.id)[1] == "reloaded"
+    assert roll_back(LiveHost(), site.state, first.id)[1] == "reloaded"
     assert site.ask() == "old\n"
 
 
@@ -177,7 +177,7 @@ def test_an_edit_by_hand_behind_a_later_change_is_somebody_elses(make_site: Make
     )
     path.write_text(site.server('return 200 "theirs\n";'))
     with pytest.raises(ForeignError, match="somebody else wrote to it"):
-        roll_back(LiveHost(), site.state, first.journal.id)
+        roll_back(LiveHost(), site.state, first.id)
 
 
 def test_a_plan_is_applied_put_back_and_out_of_date(
