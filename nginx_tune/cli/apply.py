@@ -187,7 +187,7 @@ def _change_of(
     from nginx_tune.change.generate.plan_files import checked_host_parts  # noqa: PLC0415
     from nginx_tune.cli.configurations import believed_plan  # noqa: PLC0415
 
-    handed = [one.partition("=")[2] for one in options["overlays"]]
+    handed = [option.partition("=")[2] for option in options["overlays"]]
     _check_handed(handed if plan_path is None else [plan_path], trusted=options["trust"])
     if plan_path is None:
         return _proposed(options["overlays"]), {}, options
@@ -195,10 +195,11 @@ def _change_of(
         raise UsageError("PLAN and --overlay exclude each other")
     plan = believed_plan(plan_path)
     for part in checked_host_parts(plan.host):
-        names = ", ".join(f"{one.name} {one.value}" for one in part.settings)
+        names = ", ".join(f"{setting.name} {setting.value}" for setting in part.settings)
         say(f"left to you: {names} in {part.path}, then {'; '.join(part.commands)}")
     proposed = [
-        Proposed(one.path, one.content, one.sha256_before, one.sha256_after) for one in plan.files
+        Proposed(file.path, file.content, file.sha256_before, file.sha256_after)
+        for file in plan.files
     ]
     own = {
         "conf_path": options["conf_path"] or plan.conf_path,
@@ -214,9 +215,9 @@ def _judge_reload(before: ConfTree, after: ConfTree) -> None:
     """
     from nginx_tune.change.generate.reload_warnings import reload_warnings  # noqa: PLC0415  # with a plan
 
-    for one in reload_warnings(before, after):
-        said = f"{shown_path(one.file)}:{one.line}: {one.text}"
-        if one.effect == "refused":
+    for warning in reload_warnings(before, after):
+        said = f"{shown_path(warning.file)}:{warning.line}: {warning.text}"
+        if warning.effect == "refused":
             raise UsageError(said, hint="leave that out: nginx-tune plan --except")
         say(said)
 
@@ -225,7 +226,7 @@ def _show_diff(found: Sequence[Examined]) -> None:
     """Print what changes. Whoever cannot read it has no part in whether it is done."""
     from nginx_tune.report.plan import render_diff  # noqa: PLC0415  # only where asked
 
-    diff = render_diff((one.entry.path, one.original, one.content) for one in found)
+    diff = render_diff((file.entry.path, file.original, file.content) for file in found)
     try:
         lines = diff.decode("utf-8", "backslashreplace").split("\n")
         click.echo("\n".join(map(plain, lines)), nl=False)

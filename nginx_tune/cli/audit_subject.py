@@ -97,7 +97,7 @@ def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
     Only those that differ: an include by an absolute name, or through a link of the other host,
     names the files that stand for it here, in the same line. Nothing of this machine is read.
     """
-    missing = {one.path for one in tree.missing}
+    missing = {include.path for include in tree.missing}
     names = {id(block): source.file for source, block in tree.parsed}
     files: dict[str, bytes] = {}
     for source, block in tree.parsed:
@@ -105,12 +105,12 @@ def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
         for line in lines_in(block):
             if line.name != "include" or len(line.args) != 1:
                 continue
-            found = [names[id(one)] for one in line.included or ()]
-            here = [reader.followed(one) for one in found]
+            found = [names[id(source)] for source in line.included or ()]
+            here = [reader.followed(path) for path in found]
             is_lost = as_utf8(line.value) in missing and not is_pattern(line.value)
             is_named = line.value == mapped(line.value, reader.maps)
             if is_lost or here != found or (posixpath.isabs(line.value) and not is_named):
-                words = "; include ".join(_quoted(absolute_path(one)) for one in here)
+                words = "; include ".join(_quoted(absolute_path(path)) for path in here)
                 edits.append(set_arguments(line, words or _NOTHING))
         if edits:
             files[reader.followed(source.file)] = apply_edits(source, edits)

@@ -179,9 +179,9 @@ def _configured(
 ) -> _Looked:
     """The first look at a configuration on its host."""
     tree = subject.tree
-    roots = [one.root for one in served_paths(tree) if one.via != "cache"]
+    roots = [served.root for served in served_paths(tree) if served.via != "cache"]
     # A directory that is not there tells nothing of the data that is to be served.
-    there = [one for one in facts.datasets if one.files or one.bytes]
+    there = [dataset for dataset in facts.datasets if dataset.files or dataset.bytes]
     known = replace(facts, datasets=there)
     given = _with_bound(given, bounded_data(known, roots))
     make = deciding(tree, known, given)

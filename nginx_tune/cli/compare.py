@@ -98,10 +98,10 @@ def _read_alike(names: Sequence[str]) -> list[Compared]:
         )
 
     documents = [read(name) for name in names]
-    for name, one in zip(names, documents, strict=True):
-        if type(one) is not type(documents[0]):
+    for name, document in zip(names, documents, strict=True):
+        if type(document) is not type(documents[0]):
             raise UsageError(
-                f"{names[0]} is {nouns[type(documents[0])]} and {name} is {nouns[type(one)]}: "
+                f"{names[0]} is {nouns[type(documents[0])]} and {name} is {nouns[type(document)]}: "
                 "documents of two kinds cannot be compared"
             )
     return documents
@@ -113,8 +113,8 @@ def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison |
     from nginx_tune.measure.proof.compare import compare  # noqa: PLC0415
     from nginx_tune.measure.proof.run_comparison import compare_runs  # noqa: PLC0415
 
-    runs = [one for one in documents if isinstance(one, KeptRun)]
-    windows = [one for one in documents if not isinstance(one, KeptRun)]
+    runs = [document for document in documents if isinstance(document, KeptRun)]
+    windows = [document for document in documents if not isinstance(document, KeptRun)]
     if len(runs) > 2:  # noqa: PLR2004  # a control
         raise UsageError("runs have their baseline as control: --control is for observations")
     if runs:

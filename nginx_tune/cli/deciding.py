@@ -190,7 +190,7 @@ def read_inputs(
             say(note)
         roots = roots or [path for path in site.roots if path not in given_site.roots]
         cache_dirs = cache_dirs or [
-            one for one in site.cache_dirs if one not in given_site.cache_dirs
+            directory for directory in site.cache_dirs if directory not in given_site.cache_dirs
         ]
     if facts is None:
         facts = _live(assumed, site, datasets, nginx_binary, conf_path)
@@ -402,7 +402,7 @@ def with_seen_logs(
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.observe.inspect.live_facts import is_plain_log  # noqa: PLC0415
 
-    known = {one.path: one.is_file for one in recorded or ()}
+    known = {log.path: log.is_file for log in recorded or ()}
     here = nginx if recorded is None else Nginx()
     piped, plain = [*site.piped_logs], [*site.plain_logs]
     for log in dict.fromkeys([site.access_log or "", *site.other_access_logs]):

@@ -108,7 +108,11 @@ def read_facts_and_workload(
             nginx_version=nginx_version or described.nginx_version,
         )
         workload = described_workload(described, workload)
-        if described.data and facts is not None and any(one.bytes for one in facts.datasets):
+        if (
+            described.data
+            and facts is not None
+            and any(dataset.bytes for dataset in facts.datasets)
+        ):
             raise UsageError(f"--data: {facts_path} has counted it", hint="give one of them")
     if described is None or not describes_host(described):
         return GivenInputs(facts, workload, None)
@@ -135,7 +139,7 @@ def described_inputs(
     if named == own and not is_configured:
         named = []
     found = placed(described, named, DEFAULT_CACHE_DIR if is_cache else own[0])
-    paths = [one.path for one in found.described.directories]
+    paths = [directory.path for directory in found.described.directories]
     if paths and not named and is_cache:
         below = [f"{path.rstrip('/')}/{OWN_DIRECTORY}" for path in paths]
         site = replace(

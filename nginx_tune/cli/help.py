@@ -170,7 +170,7 @@ class _Formatter(click.HelpFormatter):
         """As click does; what it would leave as it is has its long lines folded."""
         if text.lstrip().startswith("\b"):
             room = self.width - self.current_indent
-            text = "\n".join(one for line in text.split("\n") for one in _folded(line, room))
+            text = "\n".join(part for line in text.split("\n") for part in _folded(line, room))
         super().write_text(text)
 
 
@@ -183,13 +183,13 @@ def _folded(line: str, room: int) -> list[str]:
         return [line]
     text = line.lstrip(" ")
     indent = " " * (len(line) - len(text))
-    return [indent + one for one in fold_command(text, room - len(indent))]
+    return [indent + part for part in fold_command(text, room - len(indent))]
 
 
 def show_wholly(command: click.Command) -> None:
     """Cut no line of the help: neither an example nor what the commands below it do."""
     command.context_class = _Context
-    if sum(isinstance(one, click.Option) for one in command.params) > _MANY_OPTIONS:
+    if sum(isinstance(param, click.Option) for param in command.params) > _MANY_OPTIONS:
         _show_sections(command)
     if isinstance(command, click.Group):
         for below in command.commands.values():

@@ -70,7 +70,7 @@ def _refuse_changed(results: Sequence[str], state: State) -> None:
         changed: list[str] = []
         with contextlib.suppress(OSError, NginxTuneError):  # another user's: not to be read
             begin = journal.read().begin
-            changed = [one.path for one in begin.entries] if begin else []
+            changed = [entry.path for entry in begin.entries] if begin else []
         refuse_overwriting(results, changed)
 
 
@@ -91,7 +91,7 @@ def write_changes(
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.report.listings import render_history  # noqa: PLC0415
 
-    shown = [replace(one, reason=shown_line(one.reason)) for one in history.changes]
+    shown = [replace(change, reason=shown_line(change.reason)) for change in history.changes]
     history = replace(history, changes=shown)
 
     renderers = {
@@ -137,8 +137,10 @@ def write_done(
     from nginx_tune.documents.plan import History  # noqa: PLC0415
 
     try:
-        found = [describe_change(one, notes) for one in journals]
-        write_changes(History(changes=[one for one in found if one]), formats, output, none=none)
+        found = [describe_change(journal, notes) for journal in journals]
+        write_changes(
+            History(changes=[change for change in found if change]), formats, output, none=none
+        )
     except BrokenPipeError:
         discard(sys.stdout)
     except (OSError, NginxTuneError) as error:

@@ -200,7 +200,7 @@ def read_workload(path: str) -> Workload:
 
     workload = read_document(Workload, path)
     try:
-        check_objectives(one.expression for one in workload.objectives)
+        check_objectives(objective.expression for objective in workload.objectives)
     except UsageError as error:
         raise UsageError(f"{path}: objectives: {error.message}", hint=error.hint) from None
     return workload

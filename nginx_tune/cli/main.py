@@ -153,8 +153,10 @@ class LazyGroup(click.Group):
 
 def _takes_next(command: click.Command | None, word: str) -> bool:
     """True if a word is an option of a command whose value is the next word."""
-    options = [one for one in (command.params if command else ()) if isinstance(one, click.Option)]
-    option = next((one for one in options if word in one.opts), None)
+    options = [
+        param for param in (command.params if command else ()) if isinstance(param, click.Option)
+    ]
+    option = next((option for option in options if word in option.opts), None)
     return option is not None and not option.is_flag and not option.count
 
 
@@ -359,7 +361,7 @@ def _meant(error: click.ClickException, said: str) -> str:
     choice = re.search(r"'([^']*)' is not one of ", said)
     kind = getattr(getattr(error, "param", None), "type", None)
     if choice and isinstance(kind, click.Choice):
-        return name_meant(choice[1], [str(one) for one in kind.choices])
+        return name_meant(choice[1], [str(choice_) for choice_ in kind.choices])
     return ""
 
 

@@ -135,8 +135,15 @@ def _add_pages(pages: dict[str, str], command: click.Command, ctx: click.Context
     name = ctx.command_path.replace(" ", "-")
     below: list[tuple[str, click.Command]] = []
     if isinstance(command, click.Group):
-        found = [(one, command.get_command(ctx, one)) for one in command.list_commands(ctx)]
-        below = [(one, child) for one, child in found if child is not None and not child.hidden]
+        found = [
+            (child_name, command.get_command(ctx, child_name))
+            for child_name in command.list_commands(ctx)
+        ]
+        below = [
+            (child_name, child)
+            for child_name, child in found
+            if child is not None and not child.hidden
+        ]
     summary, _, rest = inspect.cleandoc(command.help or "").partition("\n\n")
     page = ManPage(
         name=name,
@@ -146,17 +153,17 @@ def _add_pages(pages: dict[str, str], command: click.Command, ctx: click.Context
         usage=" ".join(command.collect_usage_pieces(ctx)),
         description=rest or summary,
         options=[record for option in command.params if (record := _record(option, ctx))],
-        commands=[(one, child.get_short_help_str(200)) for one, child in below],
+        commands=[(child_name, child.get_short_help_str(200)) for child_name, child in below],
         examples=[*EXAMPLES.get(ctx.command_path.removeprefix(f"{PROGRAM} "), ())],
         exit_codes=_EXIT_CODES,
         environment=_ENVIRONMENT if ctx.parent is None else [],
         files=_FILES if ctx.parent is None else [],
-        see_also=[f"{name}-{one}" for one, _ in below]
+        see_also=[f"{name}-{child_name}" for child_name, _ in below]
         or [ctx.parent.command_path.replace(" ", "-") if ctx.parent else PROGRAM],
     )
     pages[f"{name}.1"] = render_man_page(page)
-    for one, child in below:
-        _add_pages(pages, child, click.Context(child, info_name=one, parent=ctx))
+    for child_name, child in below:
+        _add_pages(pages, child, click.Context(child, info_name=child_name, parent=ctx))
 
 
 def _record(option: click.Parameter, ctx: click.Context) -> tuple[str, str] | None:

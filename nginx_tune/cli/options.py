@@ -128,10 +128,10 @@ def _read_maps(
 ) -> tuple[tuple[str, str], ...]:
     """The pairs of ``PREFIX=DIR``, without slashes at their ends."""
     pairs = []
-    for one in given:
-        prefix, equals, directory = one.partition("=")
+    for value in given:
+        prefix, equals, directory = value.partition("=")
         if not equals or not prefix.startswith("/") or not directory:
-            raise click.UsageError(f"--map {one}: give PREFIX=DIR with an absolute prefix")
+            raise click.UsageError(f"--map {value}: give PREFIX=DIR with an absolute prefix")
         here = directory.rstrip("/") or "/"
         pairs.append((prefix.rstrip("/"), "" if here == "." else here.removeprefix("./")))
     return tuple(pairs)

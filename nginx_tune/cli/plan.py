@@ -127,10 +127,10 @@ def command(
         say(plan.headline)
     if ctx.obj["verbose"]:
         say(plan.binding)
-    old = {one.source.file: one.source.data for one in held.tree.parsed}
+    old = {parsed.source.file: parsed.source.data for parsed in held.tree.parsed}
     if not runs_test:
         _read_again(plan, old, meant.decisions, tells=ctx.obj["verbose"])
-    new = {one.path: one.content for one in plan.files}
+    new = {file.path: file.content for file in plan.files}
     write_result(
         {
             "diff": lambda: render_plan_diff(
@@ -195,8 +195,10 @@ def make_plan(
 
 def _blocked(chosen: Decisions) -> list[Refusal]:
     """The decisions that would change something and do not, because of what stands."""
-    found = (one for one in chosen.decisions if one.blocked_by)
-    return [Refusal(decision=one.id, setting="", reason=one.blocked_by) for one in found]
+    found = (decision for decision in chosen.decisions if decision.blocked_by)
+    return [
+        Refusal(decision=decision.id, setting="", reason=decision.blocked_by) for decision in found
+    ]
 
 
 def _refused_by_nginx(held: Held) -> list[Finding]:
@@ -209,7 +211,7 @@ def _tell_refusal(plan: Plan) -> None:
     """Say what apply would refuse as root: files that others may write."""
     from nginx_tune.change.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
 
-    paths = [plan.conf_path, *plan.reads, *(one.path for one in plan.files)]
+    paths = [plan.conf_path, *plan.reads, *(file.path for file in plan.files)]
     if why := why_not_tried([*paths, *map(os.path.realpath, paths)]):
         say(f"apply would refuse this plan: {why}", KEEP_IT_APART)
 
@@ -229,7 +231,7 @@ def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
     from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only where asked
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
-    files = {one.path: one.content for one in plan.files}
+    files = {file.path: file.content for file in plan.files}
     test, nginx = test_tree(
         LiveHost(), tree_with(held.tree, files), nginx_binary, prefix=plan.prefix, replaced=files
     )
@@ -242,18 +244,18 @@ def _each_once(changes: Changes) -> Changes:
     Errors: UsageError where what is written differs by the name.
     """
     found: dict[str, PlannedFile] = {}
-    for one in changes.files:
-        first = found.setdefault(os.path.realpath(one.path), one)
-        if first.content != one.content:
+    for file in changes.files:
+        first = found.setdefault(os.path.realpath(file.path), file)
+        if first.content != file.content:
             raise UsageError(
-                f"{first.path} and {one.path} are one file, to be changed in two ways",
+                f"{first.path} and {file.path} are one file, to be changed in two ways",
                 hint="leave out with --except what differs",
             )
     return changes._replace(files=[*found.values()])
 
 
 def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
-    changed = {one.path: one.content for one in changes.files}
+    changed = {file.path: file.content for file in changes.files}
     nginx = held.inputs.facts.nginx
     return Plan(
         conf_path=held.tree.path,
@@ -264,9 +266,9 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
         binding=held.inputs.decisions.binding,
         files=changes.files,
         reads={
-            one.source.file: hashlib.sha256(one.source.data).hexdigest()
-            for one in held.tree.parsed
-            if one.source.file not in changed
+            parsed.source.file: hashlib.sha256(parsed.source.data).hexdigest()
+            for parsed in held.tree.parsed
+            if parsed.source.file not in changed
         },
         warnings=reload_warnings(held.tree, tree_with(held.tree, changed)) if changed else [],
         refusals=changes.refusals,
@@ -295,17 +297,20 @@ def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -
         rules = list({rule.id: rule for name in only for rule in named.get(name, ())}.values())
     unwanted = [rule for name in but for rule in named.get(name, ())]
     every = decisions.decisions
-    wanted = with_companions(every, only) if only else {one.id for one in every}
+    wanted = with_companions(every, only) if only else {decision.id for decision in every}
     kept = wanted - set(but)
     alone = left_alone(every, kept)
     refused = [
         Refusal(decision=name, setting="", reason=f"it depends on {alone[name]}, which is left out")
-        for name in (one.id for one in every)
+        for name in (decision.id for decision in every)
         if name in alone
     ]
     return Chosen(
-        replace(decisions, decisions=[one for one in every if one.id in kept - alone.keys()]),
-        [one for one in rules if one not in unwanted],
+        replace(
+            decisions,
+            decisions=[decision for decision in every if decision.id in kept - alone.keys()],
+        ),
+        [rule for rule in rules if rule not in unwanted],
         refused,
     )
 
@@ -330,12 +335,14 @@ def settle_choice(
         chosen = _choose(held.decisions, only, but)
         changes = _changes(held, chosen.decisions, annotates=annotates)
         written = {hunk.decision for file in changes.files for hunk in file.hunks}
-        again = held.without(written, {one.id for one in chosen.decisions.decisions})
+        again = held.without(written, {decision.id for decision in chosen.decisions.decisions})
         if again is None:
             changes = changes._replace(refusals=[*left, *changes.refusals])
             return Made(chosen, changes, held)
         out = set(left_by(again.stays))
-        left += [one for one in (*changes.refusals, *chosen.alone) if one.decision in out]
+        left += [
+            refusal for refusal in (*changes.refusals, *chosen.alone) if refusal.decision in out
+        ]
         held = again
 
 
@@ -359,7 +366,7 @@ def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
         return plan_changes(some, held.tree, leaves_of(held, some), annotates=annotates)
 
     def brings(changes: Changes) -> list[Finding]:
-        return brings_of(held, {one.path: one.content for one in changes.files})
+        return brings_of(held, {file.path: file.content for file in changes.files})
 
     return make_faultless(chosen.decisions, make, brings)
 
@@ -386,11 +393,15 @@ def brings_of(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
 
 def leaves_of(held: Held, chosen: Decisions) -> Any:
     """A function to the decisions that still ask for something with some files replaced."""
-    names = {one.id for one in chosen.decisions}
+    names = {decision.id for decision in chosen.decisions}
 
     def leaves(files: Mapping[str, bytes]) -> set[str]:
         again = as_changes(held.inputs.decisions, tree_with(held.tree, files))
-        return {one.id for one in again.decisions if one.settings and one.id in names}
+        return {
+            decision.id
+            for decision in again.decisions
+            if decision.settings and decision.id in names
+        }
 
     return leaves
 

@@ -148,7 +148,7 @@ def _measure(
     if status is ExitStatus.OK and unanswered:
         parts = [measurement.classes[name] for name in unanswered]
         statuses = sorted(
-            {one for part in parts if part.errors.get("status") for one in part.statuses}
+            {status for part in parts if part.errors.get("status") for status in part.statuses}
         )
         hint = (
             f"--status {','.join(statuses)} where that is right"

@@ -167,13 +167,13 @@ _SECTIONS = {
 _OF_URL = (_LOAD, _REQUESTS, _PROTOCOL)
 """They make a load; a load plan says the same itself."""
 
-probe_options = option_group([one for options in _SECTIONS.values() for one in options])
+probe_options = option_group([option for options in _SECTIONS.values() for option in options])
 """The command with its options."""
 
 
 def _names(options: Sequence[Option]) -> list[str | None]:
     command = click.command()(option_group(options)(lambda: None))
-    return [one.name for one in command.params]
+    return [param.name for param in command.params]
 
 
 def given_options(ctx: click.Context) -> dict[str, str]:
@@ -192,9 +192,9 @@ class InSections(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The sections, then what all commands have."""
-        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         records: dict[str | None, tuple[str, str] | None] = {
-            one.name: one.get_help_record(ctx) for one in options
+            option.name: option.get_help_record(ctx) for option in options
         }
         sections = {title: _names(options) for title, options in _SECTIONS.items()}
         named = {name for names in sections.values() for name in names}

@@ -325,7 +325,9 @@ def _sides(
     # An emulated host has other disks, and other places on them.
     looked = Looked([], [])
     if not emulates:
-        running = [(one.pid, one.conf_path or nginx.conf_path) for one in nginx.instances]
+        running = [
+            (instance.pid, instance.conf_path or nginx.conf_path) for instance in nginx.instances
+        ]
         looked = refused_here(old, after, masters_of(running, {old.path, new_path or old.path}))
     return OldAndNew(
         old=_whole(old),
@@ -336,8 +338,8 @@ def _sides(
         new_nginx=new_nginx,
         new_path=new_path,
         refused_here=[
-            one.answer_clause(partial(read_name, laid=old.path, read=new_path or old.path))
-            for one in looked.refusals
+            refusal.answer_clause(partial(read_name, laid=old.path, read=new_path or old.path))
+            for refusal in looked.refusals
         ],
         unseen=looked.notes,
     )

@@ -67,7 +67,7 @@ def _json(documents: list[Document]) -> bytes:
 
     if len(documents) == 1:
         return encode(documents[0])
-    return b"[\n" + b",\n".join(encode(one).rstrip() for one in documents) + b"\n]\n"
+    return b"[\n" + b",\n".join(encode(document).rstrip() for document in documents) + b"\n]\n"
 
 
 def is_page(name: str) -> bool:
@@ -111,7 +111,7 @@ def _plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
     """
     from nginx_tune.documents.plan import Plan  # noqa: PLC0415
 
-    plans = [one for one in documents if isinstance(one, Plan)]
+    plans = [document for document in documents if isinstance(document, Plan)]
     if not plans:
         return {}
     from nginx_tune.cli.configurations import check_plan  # noqa: PLC0415  # with a plan alone
@@ -132,7 +132,7 @@ def read_page_run(name: str) -> KeptRun:
     """
     from nginx_tune.documents.run import KeptRun  # noqa: PLC0415
 
-    runs = [one for one in _read_shown(name) if isinstance(one, KeptRun)]
+    runs = [document for document in _read_shown(name) if isinstance(document, KeptRun)]
     if len(runs) != 1:
         raise UsageError(
             f"{name}: {len(runs) or 'no'} stored run{'s' if runs else ''} in this page",

@@ -53,7 +53,7 @@ def command(
     if recover:
         if change is not None or leaves:
             raise UsageError("--recover is about every unfinished change", hint="give it alone")
-        done = [one.journal for one in recover_all(LiveHost(), state)]
+        done = [recovered.journal for recovered in recover_all(LiveHost(), state)]
         write_done(done, formats, output, none="no change was left unfinished")
         return
     if leaves:

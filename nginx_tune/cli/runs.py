@@ -120,7 +120,7 @@ def _judge_again(run: KeptRun, requires: tuple[str, ...], primary: str | None) -
         if primary:
             raise UsageError("a rehearsal has no primary metric", hint="--require judges it")
         reloads = run.result.reloads
-        check_rehearsal_gates(requires, [reload_name(one) for one in reloads])
+        check_rehearsal_gates(requires, [reload_name(reload) for reload in reloads])
         gates = judge_rehearsal(requires, reloads)
         judged = msgspec.structs.replace(run.result, gates=gates)
         return msgspec.structs.replace(run, result=judged)

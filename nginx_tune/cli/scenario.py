@@ -81,7 +81,7 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
     nginx, _ = read_nginx(LiveHost(), to_run=True)
     table = replace(
         read_source_rows(scenarios),
-        claims=sum(len(one.claims) for one in scenarios),
+        claims=sum(len(scenario.claims) for scenario in scenarios),
         untried=[*untried_claims(scenarios, nginx, is_root=os.geteuid() == 0)],
     )
     renderers = {

@@ -37,7 +37,7 @@ def _schema(name: str) -> bytes:
 
     context = click.Context(cli)
     found = {name: cli.get_command(context, name) for name in COMMANDS}
-    return settings_schema({name: one for name, one in found.items() if one is not None})
+    return settings_schema({name: child for name, child in found.items() if child is not None})
 
 
 def settings_schema(commands: Mapping[str, click.Command]) -> bytes:

@@ -108,8 +108,8 @@ def read_search(
         lines = _changes(plan, recommended) if plan is not recommended else _changes(plan, None)
         variants.append(SearchVariant(name, read.after, read.files, lines, reason))
     if not ctx.obj["quiet"]:
-        for one in variants:
-            say(candidate_text(one.name, one.changes, one.reason))
+        for variant in variants:
+            say(candidate_text(variant.name, variant.changes, variant.reason))
     return SearchInputs(
         today, variants, {name: plan for name, (plan, _) in plans.items()}, unchanged
     )
@@ -156,10 +156,10 @@ def _around(
     if only:
         plan, _, _ = make_plan(held, (), (), prefix=prefix)
         yield "decided-now", plan, "what is recommended for these facts"
-    for one in alternatives(held.inputs.decisions):
-        wanted = (*only, *one.ids) if only else ()
-        plan, _, _ = make_plan(held.changed_by(one.change), wanted, (), prefix=prefix)
-        yield one.name, plan, one.reason
+    for alternative in alternatives(held.inputs.decisions):
+        wanted = (*only, *alternative.ids) if only else ()
+        plan, _, _ = make_plan(held.changed_by(alternative.change), wanted, (), prefix=prefix)
+        yield alternative.name, plan, alternative.reason
 
 
 def _distinct(
@@ -194,9 +194,9 @@ def _changes(plan: Plan, beside: Plan | None) -> list[str]:
 def _lines(plan: Plan) -> list[str]:
     hunks = (hunk for file in plan.files for hunk in file.hunks)
     texts = (
-        hunk_text(redact_text(one.after))
-        if one.after
-        else f"no {hunk_text(redact_text(one.before))}"
-        for one in hunks
+        hunk_text(redact_text(hunk.after))
+        if hunk.after
+        else f"no {hunk_text(redact_text(hunk.before))}"
+        for hunk in hunks
     )
     return list(dict.fromkeys(texts))

@@ -49,7 +49,7 @@ def check_planned(file: PlannedFile, old: bytes, decisions: Sequence[Decision]) 
     Errors: UndecidedError with the first place where it reads something else.
     """
     name = shown_path(file.path)
-    before, after = (meant_by(Source.decode(name, one).text) for one in (old, file.content))
+    before, after = (meant_by(Source.decode(name, content).text) for content in (old, file.content))
     stood = _reading(old)
     if before is None or stood is None or disagreement(before, stood) is not None:
         return False
@@ -65,12 +65,12 @@ def _wanted(file: PlannedFile, decisions: Sequence[Decision]) -> AskedChange:
     asking = {hunk.decision for hunk in file.hunks}
     settings: dict[str, list[Sequence[str]]] = {}
     for decision in decisions:
-        for one in decision.settings if decision.id in asking else ():
-            for name, *args in ([one.directive, *one.args], *one.lines):
+        for setting in decision.settings if decision.id in asking else ():
+            for name, *args in ([setting.directive, *setting.args], *setting.lines):
                 settings.setdefault(name, []).append(args)
-    rules = asking - {one.id for one in decisions}
+    rules = asking - {decision.id for decision in decisions}
     return AskedChange(
-        settings, "\n".join(one.after for one in file.hunks if one.decision in rules)
+        settings, "\n".join(hunk.after for hunk in file.hunks if hunk.decision in rules)
     )
 
 

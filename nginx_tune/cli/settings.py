@@ -146,7 +146,7 @@ class _NeverEmpty:
 
     def __call__(self, context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         values = value if isinstance(value, tuple) else (value,)
-        if any(isinstance(one, (str, PurePath)) and str(one) == "" for one in values):
+        if any(isinstance(value, (str, PurePath)) and str(value) == "" for value in values):
             raise click.BadParameter("empty: is a variable not set?", context, parameter)
         return value if self._callback is None else self._callback(context, parameter, value)
 
@@ -487,7 +487,7 @@ def _taken(table: Tables, place: str, directory: str, refused: dict[str, str]) -
         try:
             is_list = isinstance(value, list)
             found[key] = (
-                [rule(one, directory) for one in value] if is_list else rule(value, directory)
+                [rule(item, directory) for item in value] if is_list else rule(value, directory)
             )
         except _RefusedError as error:
             refused[name] = str(error)

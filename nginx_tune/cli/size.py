@@ -221,12 +221,12 @@ def parse_goal(text: str) -> AnswerGoal:
 
 def _first_goal(workload: Workload) -> Objective | None:
     """The first of the workload's objectives that is about the time of answers."""
-    for one in workload.objectives:
+    for objective in workload.objectives:
         try:
-            parse_goal(one.expression)
+            parse_goal(objective.expression)
         except UsageError:
             continue
-        return one
+        return objective
     return None
 
 
@@ -260,9 +260,9 @@ def _proof_command(ctx: click.Context) -> str:
         if option.name in {"formats", "output"} or value in (None, (), option.get_default(ctx)):
             continue
         name = max(option.opts, key=len)
-        for one in value if isinstance(value, tuple) else (value,):
+        for part in value if isinstance(value, tuple) else (value,):
             words += (
-                [name] if one is True else [name, f"{one:g}" if isinstance(one, float) else one]
+                [name] if part is True else [name, f"{part:g}" if isinstance(part, float) else part]
             )
     written = shlex.join([*words, "-f", f"scenario={_PROOF}"])
     return f"{written} && sudo nginx-tune scenario run ./{_PROOF}"

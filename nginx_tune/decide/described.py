@@ -88,8 +88,8 @@ def placed(described: DescribedHost, named: Sequence[str], usual: str) -> Placed
         note = f"not known which of {len(names)} disks is under which of {len(given)} directories"
         return Placed(replace(described, directories=given), note)
     found = [
-        replace(one, disks=disks, filesystem=one.filesystem or kinds[disks[0]].filesystem)
-        for one, disks in zip(given, under, strict=True)
+        replace(place, disks=disks, filesystem=place.filesystem or kinds[disks[0]].filesystem)
+        for place, disks in zip(given, under, strict=True)
     ]
     return Placed(replace(described, directories=found), note)
 
@@ -99,7 +99,7 @@ def described_facts(described: DescribedHost) -> Facts:
 
     Errors: UsageError that names the word and its fault.
     """
-    disks = {disk.name: disk for one in described.disks for disk in _disks(described, one)}
+    disks = {disk.name: disk for spec in described.disks for disk in _disks(described, spec)}
     cpus, version = described.cpus, described.nginx_version
     if version and (fault := version_fault(version)):
         raise UsageError(f"nginx_version: {fault}")
@@ -111,14 +111,18 @@ def described_facts(described: DescribedHost) -> Facts:
         memory=_memory(described),
         storage=Storage(
             disks=list(disks.values()),
-            paths=[_path(one, disks) for one in described.directories],
+            paths=[_path(directory, disks) for directory in described.directories],
         ),
         network=Network(links=[up] if link else []),
         nginx=_nginx(version) if version else Nginx(),
         datasets=[
-            Dataset(path=one.path, bytes=parse_size(one.bytes, one.path), files=one.files)
-            for one in described.directories
-            if one.bytes is not None
+            Dataset(
+                path=directory.path,
+                bytes=parse_size(directory.bytes, directory.path),
+                files=directory.files,
+            )
+            for directory in described.directories
+            if directory.bytes is not None
         ],
         unknown=[Unknown(path=path, reason="not described") for path in _gaps(described)],
     )
@@ -173,7 +177,7 @@ def missing_words(described: DescribedHost) -> list[str]:
 
 
 def _data_is_said(described: DescribedHost) -> bool:
-    return bool(described.data) or any(one.bytes for one in described.directories)
+    return bool(described.data) or any(directory.bytes for directory in described.directories)
 
 
 def check_room(described: DescribedHost) -> None:
@@ -184,7 +188,7 @@ def check_room(described: DescribedHost) -> None:
         raise UsageError(
             f"--mean-size {described.mean_size} is more than all of the data ({described.data})"
         )
-    disks = [disk for one in described.disks for disk in _disks(described, one)]
+    disks = [disk for spec in described.disks for disk in _disks(described, spec)]
     sizes = [disk.size_bytes for disk in disks]
     room = sum(size for size in sizes if size)
     if data and sizes and all(sizes) and data > room:
@@ -202,7 +206,11 @@ def described_workload(described: DescribedHost, given: Workload | None = None) 
     """
     found = given or Workload()
     parts: dict[str, Any] = {}
-    requests = {one.path: one.requests for one in described.directories if one.requests}
+    requests = {
+        directory.path: directory.requests
+        for directory in described.directories
+        if directory.requests
+    }
     mean = _size(described.mean_size, "mean_size")
     if described.data or requests:
         _once("data", found.dataset.bytes or found.dataset.requests_by_path)

@@ -54,19 +54,19 @@ _UNITS = ((1 << 40, "T"), (1 << 30, "G"), (1 << 20, "M"), (10**12, "TB"), (10**9
 
 def describe(facts: Facts) -> DescribedHost:
     """The description that gives the same decisions as these facts."""
-    memory, speeds = facts.memory, [one.speed_bits_per_second or 0 for one in facts.network.links]
+    memory, speeds = facts.memory, [link.speed_bits_per_second or 0 for link in facts.network.links]
     cache = memory.page_cache_limit_bytes
     is_whole = cache is not None and memory.total_bytes is not None
     usual = round(PAGE_CACHE_SHARE * (memory.total_bytes or 0))
-    files = {one.path: one for one in facts.datasets}
+    files = {dataset.path: dataset for dataset in facts.datasets}
     short = DescribedHost(
         cpus=facts.cpu.effective,
         memory=_size(memory.total_bytes) if is_whole else None,
         page_cache=None if not is_whole or cache == usual else _size(cache),
         link=_speed(max(speeds, default=0)),
         nginx_version=facts.nginx.nginx_version,
-        disks=[_disk(one) for one in facts.storage.disks],
-        directories=[_directory(one, files) for one in facts.storage.paths],
+        disks=[_disk(disk) for disk in facts.storage.disks],
+        directories=[_directory(place, files) for place in facts.storage.paths],
     )
     return msgspec.structs.replace(short, facts=_rest(facts, described_facts(short)))
 
@@ -90,7 +90,9 @@ def _disk(disk: Disk) -> DescribedDisk:
     kind: str = disk.class_
     if disk.volume and disk.volume.type in VOLUME_NAMES and kind == "network":
         figures = (disk.volume.reads_per_second, disk.volume.bytes_per_second)
-        kind = ",".join([disk.volume.type, *(f"{one:.0f}" for one in figures if one is not None)])
+        kind = ",".join(
+            [disk.volume.type, *(f"{figure:.0f}" for figure in figures if figure is not None)]
+        )
     return DescribedDisk(
         kind=kind,
         name=disk.name,

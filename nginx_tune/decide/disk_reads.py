@@ -400,7 +400,9 @@ def _devices(s: Situation) -> list[_Device]:
     """The distinct devices under the data whose windows matter."""
     found: dict[str, _Device] = {}
     disks = {disk.name: disk for disk in s.facts.storage.disks}
-    lower = {one.name: one.lower for one in s.facts.storage.layers if one.kind == "partition"}
+    lower = {
+        layer.name: layer.lower for layer in s.facts.storage.layers if layer.kind == "partition"
+    }
     for place, model in zip(s.data_paths, s.disks_by_path, strict=True):
         if place.filesystem in OWN_READ_AHEAD:
             continue
@@ -463,16 +465,16 @@ def _change(s: Situation, changes: Sequence[_Change], *, evidence: list[Evidence
     device, wanted = first.device, first.wanted
     verdict: DecisionVerdict = "raise" if wanted > device.window_bytes else "lower"
     alike = [
-        one
-        for one in changes
-        if (one.device.window_bytes, one.wanted) == (device.window_bytes, wanted)
+        change
+        for change in changes
+        if (change.device.window_bytes, change.wanted) == (device.window_bytes, wanted)
     ]
-    names = ", ".join(one.device.name for one in alike if one.device.name)
+    names = ", ".join(disk.device.name for disk in alike if disk.device.name)
     others = "".join(
-        f"; of {one.device.name} from {bytes_text(one.device.window_bytes)} to "
-        f"{bytes_text(one.wanted)}"
-        for one in changes
-        if one not in alike
+        f"; of {change.device.name} from {bytes_text(change.device.window_bytes)} to "
+        f"{bytes_text(change.wanted)}"
+        for change in changes
+        if change not in alike
     )
     size = s.object_bytes.value or 1.0
     before, after = min(device.window_bytes, size), min(float(wanted), size)
@@ -485,7 +487,7 @@ def _change(s: Situation, changes: Sequence[_Change], *, evidence: list[Evidence
             high=round(max(1.0, gain), 4),
         )
     ]
-    paths = " ".join(f"/dev/{one.device.name or 'DEVICE'}" for one in alike)
+    paths = " ".join(f"/dev/{disk.device.name or 'DEVICE'}" for disk in alike)
     return Decision(
         id="read-ahead",
         verdict=verdict,
@@ -494,14 +496,14 @@ def _change(s: Situation, changes: Sequence[_Change], *, evidence: list[Evidence
         host_settings=[
             HostSetting(
                 kind="udev",
-                name=one.device.name,
-                value=str(one.wanted // _KIBIBYTE),
-                before=str(one.device.window_bytes // _KIBIBYTE),
-                reason=one.reason,
+                name=change.device.name,
+                value=str(change.wanted // _KIBIBYTE),
+                before=str(change.device.window_bytes // _KIBIBYTE),
+                reason=change.reason,
                 decision="read-ahead",
             )
-            for one in changes
-            if one.device.name
+            for change in changes
+            if change.device.name
         ],
         evidence=evidence,
         predicted=predicted if verdict == "raise" else [],

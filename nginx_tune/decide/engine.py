@@ -114,7 +114,10 @@ def decide(
     plan = plan_pools(situation)
     first = headline(situation)
     others = elsewhere(situation)
-    answers = [(one, with_break_evens(one, one(situation, plan), situation, plan)) for one in ALL]
+    answers = [
+        (decide, with_break_evens(decide, decide(situation, plan), situation, plan))
+        for decide in ALL
+    ]
     is_assumed = situation.workload.kind_provenance == "assumed"
     made = Decisions(
         kind=situation.kind,
@@ -124,8 +127,8 @@ def decide(
         binding=first.binding,
         bindings=first.bindings,
         decisions=[
-            unsure_of_kind(keep_law(one, answer, plan, others), assumed=is_assumed)
-            for one, answer in answers
+            unsure_of_kind(keep_law(decide, answer, plan, others), assumed=is_assumed)
+            for decide, answer in answers
         ],
         unknown=situation.facts.unknown,
     )
@@ -144,22 +147,24 @@ def as_declared(decisions: Decisions) -> Decisions:
     """The decisions for a described host, on which nothing was measured."""
 
     def settings(found: Sequence[Setting]) -> list[Setting]:
-        return [replace(one, evidence=declared_evidence(one.evidence)) for one in found]
+        return [
+            replace(decision, evidence=declared_evidence(decision.evidence)) for decision in found
+        ]
 
     return replace(
         decisions,
         bindings=[
-            replace(one, provenance="declared") if one.provenance == "measured" else one
-            for one in decisions.bindings
+            replace(binding, provenance="declared") if binding.provenance == "measured" else binding
+            for binding in decisions.bindings
         ],
         decisions=[
             replace(
-                one,
-                evidence=declared_evidence(one.evidence),
-                settings=settings(one.settings),
-                proposed=settings(one.proposed),
+                decision,
+                evidence=declared_evidence(decision.evidence),
+                settings=settings(decision.settings),
+                proposed=settings(decision.proposed),
             )
-            for one in decisions.decisions
+            for decision in decisions.decisions
         ],
     )
 

@@ -105,11 +105,11 @@ def _memory(facts: Facts) -> Iterator[Hindrance]:
 def _swapped(memory: Memory, swappiness: str | None) -> Iterator[Hindrance]:
     total = memory.total_bytes
     for is_compressed in (False, True):
-        places = [one for one in memory.swaps if (one.kind == "zram") is is_compressed]
-        used, size = (sum(one.used_bytes for one in places), sum(p.size_bytes for p in places))
+        places = [swap for swap in memory.swaps if (swap.kind == "zram") is is_compressed]
+        used, size = (sum(swap.used_bytes for swap in places), sum(p.size_bytes for p in places))
         if not total or used < SWAPPED_RATIO * total:
             continue
-        names = ", ".join(one.path for one in places if one.used_bytes)
+        names = ", ".join(swap.path for swap in places if swap.used_bytes)
         yield Hindrance(
             "memory.swaps",
             f"{used // _MIB} MiB of memory are in {names}, of {size // _MIB} MiB there",
@@ -294,18 +294,18 @@ def _lost_at_the_door(
     full = network.listen_overflows
     aborts = sysctls.get("net.ipv4.tcp_abort_on_overflow") == "1"
     means = "the client gets a reset" if aborts else "the client tries again after a second"
-    ours = [one for one in listeners if one.of_nginx]
-    known = [one for one in ours if one.drops is not None]
-    for one in known:
-        if (one.drops or 0) >= FEW_LOST:
+    ours = [listener for listener in listeners if listener.of_nginx]
+    known = [listener for listener in ours if listener.drops is not None]
+    for own in known:
+        if (own.drops or 0) >= FEW_LOST:
             yield Hindrance(
-                f"listeners[{one.address}:{one.port}].drops",
-                f"{one.drops} connections were dropped at nginx's port {one.port} since it listens",
+                f"listeners[{own.address}:{own.port}].drops",
+                f"{own.drops} connections were dropped at nginx's port {own.port} since it listens",
                 means,
                 "nginx-tune recommend says a backlog; ss -ltn shows the queues",
             )
-    is_told = bool(ours) and len(known) == len(ours)  # nginx's own queues say what is nginx's
-    if full is not None and full >= FEW_LOST and not is_told:
+    # The counters of nginx's own queues are better than that of the whole namespace.
+    if full is not None and full >= FEW_LOST and not (ours and len(known) == len(ours)):
         yield Hindrance(
             "network.listen_overflows",
             f"{full} connections came to a full accept queue of some listener of the whole network "
@@ -313,13 +313,13 @@ def _lost_at_the_door(
             means,
             "as root nginx-tune tells nginx's from others'; ss -ltn shows the queues",
         )
-    for one in listeners:
-        longest = one.longest_accept_queue or 0
-        if one.of_nginx and one.backlog and longest >= HALF_FULL * one.backlog:
+    for listener in listeners:
+        longest = listener.longest_accept_queue or 0
+        if listener.of_nginx and listener.backlog and longest >= HALF_FULL * listener.backlog:
             yield Hindrance(
-                f"listeners[{one.address}:{one.port}].longest_accept_queue",
-                f"{longest} connections of at most {one.backlog} wait now to be accepted on port "
-                f"{one.port}",
+                f"listeners[{listener.address}:{listener.port}].longest_accept_queue",
+                f"{longest} connections of at most {listener.backlog} wait now to be accepted on "
+                f"port {listener.port}",
                 "workers do not come to accept: they stand in disk reads, or the CPUs are busy",
                 "nginx-tune observe names the cause; a longer backlog only hides it",
             )

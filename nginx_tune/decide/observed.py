@@ -51,20 +51,20 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
     """The figures of an observation; all None without a usable one."""
     o = observation if observation is not None and _is_fit(observation) else Observation()
     server = o.server
-    backlogs = [one.backlog for one in server.listeners if one.backlog]
+    backlogs = [listener.backlog for listener in server.listeners if listener.backlog]
     overflows = Quantity("server.listen_overflows", server.listen_overflows, "events")
     if server.listen_overflows is None:
-        ours = [one for one in facts.listeners if _is_nginx(one)]
-        dropping = [one for one in ours if one.drops]
+        ours = [listener for listener in facts.listeners if _is_nginx(listener)]
+        dropping = [socket for socket in ours if socket.drops]
         counted = facts.network.listen_overflows or 0
-        if ours and counted >= FEW_LOST and all(one.drops is None for one in ours):
+        if ours and counted >= FEW_LOST and all(socket.drops is None for socket in ours):
             # An ordinary user without sock_diag cannot read the drops of each socket. The kernel
             # counts those of all listeners, and a longer queue costs next to nothing.
             overflows = Quantity("network.listen_overflows", counted, "connections, any listener")
         if dropping:
-            dropped = sum(one.drops or 0 for one in dropping)
+            dropped = sum(socket.drops or 0 for socket in dropping)
             overflows = Quantity("drops at nginx's listening sockets", dropped, "connections")
-            backlogs = [one.backlog for one in dropping if one.backlog]
+            backlogs = [socket.backlog for socket in dropping if socket.backlog]
     shares = [w.connection_ratio for w in server.workers if w.connection_ratio is not None]
     return Seen(
         blocked=Quantity("share of time a loop blocks in disk reads", _blocked(o)),
@@ -136,7 +136,9 @@ def _is_fit(observation: Observation) -> bool:
 def _peak(observation: Observation) -> float | None:
     status = observation.server.stub_status
     mean = status.requests_per_second if status else None
-    seconds = [one.requests for one in observation.server.series if one.requests is not None]
+    seconds = [
+        series.requests for series in observation.server.series if series.requests is not None
+    ]
     return max([float(max(seconds))] if seconds else [], default=mean)
 
 
@@ -149,11 +151,11 @@ def _blocked(o: Observation) -> float | None:
     share = _blocked_at_all(o)
     if not share and _was_idle(o):
         return None
-    waits = [one for one in o.server.held_calls if one.state == "D"]
-    whole = math.fsum(one.ratio for one in waits)
+    waits = [call for call in o.server.held_calls if call.state == "D"]
+    whole = math.fsum(call.ratio for call in waits)
     if share is None or not whole:
         return share
-    return share * math.fsum(one.ratio for one in waits if one.kind == "read") / whole
+    return share * math.fsum(call.ratio for call in waits if call.kind == "read") / whole
 
 
 def _was_idle(o: Observation) -> bool:

@@ -259,7 +259,7 @@ def _upload_risk(lines: list[Setting]) -> str:
 
     Source: initial_max_stream_data_bidi_remote in ngx_quic_transport.c, from stream_buffer_size.
     """
-    written = [one.args[0] for one in lines if one.directive == "http3_stream_buffer_size"]
+    written = [line.args[0] for line in lines if line.directive == "http3_stream_buffer_size"]
     size = written[0] if written else nginx_size(_STREAM_BYTES)
     return f"an upload transfers at most {size} per round trip (http3_stream_buffer_size)"
 
@@ -364,7 +364,10 @@ def _has_gso(s: Situation) -> bool:
 def _stream_buffer(s: Situation) -> list[Setting]:
     """A buffer for all that a client takes in a round trip, a power of two."""
     trip, rate, mean = s.round_trip, s.client_rate, s.object_bytes
-    if any(one.value is None or one.provenance == "assumed" for one in (trip, rate, mean)):
+    if any(
+        quantity.value is None or quantity.provenance == "assumed"
+        for quantity in (trip, rate, mean)
+    ):
         return []
     wanted = (trip.value or 0) * (rate.value or 0)
     if wanted <= _STREAM_BYTES or (mean.value or 0) <= _STREAM_BYTES:

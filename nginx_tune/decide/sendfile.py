@@ -102,8 +102,8 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
         evidence=[
             Evidence(fact="workload.tls", value=s.tls, provenance=s.workload.tls.provenance),
             *[
-                Evidence(fact=FILESYSTEM, value=one)
-                for one in filesystems_under(s.site.roots, s.facts.storage)
+                Evidence(fact=FILESYSTEM, value=filesystem)
+                for filesystem in filesystems_under(s.site.roots, s.facts.storage)
             ],
         ],
         confidence="high",

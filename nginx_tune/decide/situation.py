@@ -198,7 +198,7 @@ class Situation:
     def _together(self, shares: Mapping[str, float]) -> ModelDisk:
         models = self._models(self._disks, self.data_paths)
         # Disks measured together have the names of all.
-        each = [sum(shares.get(name, 0.0) for name in one.name.split("+")) for one in models]
+        each = [sum(shares.get(name, 0.0) for name in model.name.split("+")) for model in models]
         return disks_together(models, each)
 
     def _models(self, disks: Sequence[Disk], places: Sequence[DataPath]) -> list[ModelDisk]:

@@ -145,9 +145,9 @@ def on_shared_folder(paths: Sequence[str], storage: Storage) -> str | None:
 
     Where the facts do not cover the directories, all recorded paths count.
     """
-    found = [one for path in paths for one in filesystems_under([path], storage)]
-    known = found or [one.filesystem for one in storage.paths if one.filesystem is not None]
-    return next((one for one in known if is_shared_folder(one)), None)
+    found = [filesystem for path in paths for filesystem in filesystems_under([path], storage)]
+    known = found or [place.filesystem for place in storage.paths if place.filesystem is not None]
+    return next((filesystem for filesystem in known if is_shared_folder(filesystem)), None)
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:
@@ -256,7 +256,7 @@ def classes_of_places(
     places: Sequence[AskedPlace], objects: float, exponent: float
 ) -> tuple[PopularityClass, ...]:
     """Popularity classes of so many objects, with a separate skew in each directory."""
-    return tuple(one for group in _groups(places, objects, exponent) for one in group)
+    return tuple(object_ for group in _groups(places, objects, exponent) for object_ in group)
 
 
 def requests_by_disk(places: Sequence[DataPath], requests: Mapping[str, float]) -> dict[str, float]:

@@ -202,7 +202,7 @@ def _ports_held(s: Situation) -> tuple[int, int] | None:
     each remote address and port, and none for a unix socket.
     """
     groups = s.site.upstreams
-    addresses = {one for group in groups for one in group.servers if "unix:" not in one}
+    addresses = {server for group in groups for server in group.servers if "unix:" not in server}
     ports, peak = local_ports(s.facts), s.concurrency.value
     if not addresses or ports is None or not peak or s.concurrency.provenance == "assumed":
         return None
@@ -350,7 +350,7 @@ def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
             evidence=evidence,
             flips="the site has an upstream",
         )
-    locations = list(dict.fromkeys(str(one.value) for one in evidence))
+    locations = list(dict.fromkeys(str(item.value) for item in evidence))
     silence = s.site.stream_silence_seconds
     risks = ["limit_rate has no effect there, and a slow client occupies an upstream connection"]
     if silence is None:
@@ -393,11 +393,11 @@ def _stream_evidence(s: Situation) -> list[Evidence]:
     ]
     learnt = s.workload.traffic.locations if s.workload.traffic else []
     return found + [
-        Evidence(fact="workload.traffic.locations", value=one.location, provenance="learnt")
-        for one in learnt
-        if one.location.startswith("/")
-        and is_stream_path(one.location)
-        and one.location not in s.site.streams
+        Evidence(fact="workload.traffic.locations", value=location.location, provenance="learnt")
+        for location in learnt
+        if location.location.startswith("/")
+        and is_stream_path(location.location)
+        and location.location not in s.site.streams
     ]
 
 

@@ -166,12 +166,12 @@ def markdown_code(text: str) -> str:
     return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
 
 
-def markdown_block(text: str) -> str:
+def markdown_block(text: str, language: str = "") -> str:
     """Lines as a block of code; they may have fences."""
     shown = "\n".join(map(plain, text.rstrip("\n").split("\n")))
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{shown}\n{fence}\n"
+    return f"{fence}{language}\n{shown}\n{fence}\n"
 
 
 def markdown_table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:

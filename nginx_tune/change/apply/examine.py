@@ -96,15 +96,15 @@ def examine(
     """
     if not proposed:
         raise RefusedError("the plan changes nothing")
-    if all(_is_applied(one) for one in proposed):
+    if all(_is_applied(file) for file in proposed):
         raise RefusedError(
             "already applied: every file holds the new bytes", hint="nginx-tune history"
         )
     tree = posixpath.dirname(os.path.realpath(conf_path))
     mountinfo = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
     mounts = {mount.mount_point for mount in parse_mountinfo(mountinfo)}
-    found = [_examine_one(one, tree, mounts, permissions) for one in proposed]
-    paths = [one.entry.path for one in found]
+    found = [_examine_one(file, tree, mounts, permissions) for file in proposed]
+    paths = [file.entry.path for file in found]
     if len(set(paths)) != len(paths):
         raise RefusedError("two names of the plan lead to one file", hint="make it again")
     for path, sha256 in reads.items():

@@ -39,7 +39,7 @@ def read_history(state: State) -> History:
     """
     state.check()
     found = [describe_change(journal) for journal in reversed(state.all())]
-    return History(changes=[one for one in found if one is not None])
+    return History(changes=[record for record in found if record is not None])
 
 
 def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord | None:
@@ -50,7 +50,7 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
         return _damaged(journal, begin)
     if begin is None:
         return None
-    answered = next((one for one in story.records if isinstance(one, Answered)), None)
+    answered = next((record for record in story.records if isinstance(record, Answered)), None)
     state = _STATES.get(story.phase, "unfinished")
     reason = story.reason
     if state == "awaiting" and (late := _why_late(story)):
@@ -90,12 +90,12 @@ def describe_ahead(ahead: Ahead) -> ChangeRecord:
 def _files(entries: Sequence[Entry]) -> list[ChangedFile]:
     return [
         ChangedFile(
-            path=one.path,
-            kind=one.kind,
-            sha256_before=one.sha256_before,
-            sha256_after=one.sha256_after,
+            path=entry.path,
+            kind=entry.kind,
+            sha256_before=entry.sha256_before,
+            sha256_after=entry.sha256_after,
         )
-        for one in entries
+        for entry in entries
     ]
 
 

@@ -88,16 +88,16 @@ def plan_changes(
         except UsageError as error:
             refusals.append(_refusal(decision, error.message, None))
             continue
-        if not taken.add(one.edit for one in found):
+        if not taken.add(place.edit for place in found):
             refusals.append(_refusal(decision, "another decision changes the same line", None))
             continue
         planned[decision.id] = found
-    by_id: dict[str, Decision] = {one.id: one for one in decisions.decisions}
+    by_id: dict[str, Decision] = {decision.id: decision for decision in decisions.decisions}
     while planned:
         lacking = _lacking([by_id[name] for name in planned], decisions.decisions)
         files = [] if lacking else _files(tree, planned)
         if not lacking:
-            left = leaves({one.path: one.content for one in files}) & set(planned)
+            left = leaves({file.path: file.content for file in files}) & set(planned)
             lacking = dict.fromkeys(left, "the change would not take effect everywhere")
         if not lacking:
             return Changes(files, refusals)
@@ -109,7 +109,7 @@ def plan_changes(
 
 def _lacking(decisions: Sequence[Decision], every: Sequence[Decision]) -> dict[str, str]:
     """The decisions that depend on one that is left out, each with the reason."""
-    ids = {one.id for one in decisions}
+    ids = {decision.id for decision in decisions}
     lines = {needed_line(s) for d in decisions for s in d.settings}
     found = {
         name: f"it depends on {need}, which is left out"
@@ -212,16 +212,16 @@ def _before(block: Directive, line: str) -> Edit:
 def _line(wanted: Setting) -> str:
     if not wanted.lines:
         return statement(wanted)
-    inner = " ".join(f"{words(one)};" for one in wanted.lines)
+    inner = " ".join(f"{words(line)};" for line in wanted.lines)
     return f"{statement(wanted)} {inner} }}"
 
 
 def _files(tree: ConfTree, planned: Mapping[str, Sequence[_Written]]) -> list[PlannedFile]:
-    every = [one for each in planned.values() for one in each]
+    every = [place for each in planned.values() for place in each]
     files = []
     for parsed in tree.parsed:
         source = parsed.source
-        own = [one for one in every if one.edit.source.file == source.file]
+        own = [place for place in every if place.edit.source.file == source.file]
         if not own:
             continue
         traced = TracedFile(source.data)
@@ -237,11 +237,11 @@ def _files(tree: ConfTree, planned: Mapping[str, Sequence[_Written]]) -> list[Pl
 
 def _refusal(decision: Decision, reason: str, directive: Directive | None) -> Refusal:
     lines = []
-    for one in decision.settings:
+    for setting in decision.settings:
         try:
-            lines.append(_line(one))
+            lines.append(_line(setting))
         except UsageError:
-            lines.append(one.directive)
+            lines.append(setting.directive)
     return Refusal(
         decision=decision.id,
         setting=" ".join(lines),
@@ -266,12 +266,12 @@ class Ground(NamedTuple):
 
 def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
     """The changes with the safe fixes of the audit's findings once they are applied."""
-    hunks = {one.path: one.hunks for one in changes.files}
+    hunks = {file.path: file.hunks for file in changes.files}
     traced = {
-        one.source.file: TracedFile(one.source.data, hunks.get(one.source.file, ()))
-        for one in tree.parsed
+        source.source.file: TracedFile(source.source.data, hunks.get(source.source.file, ()))
+        for source in tree.parsed
     }
-    contents = {one.path: one.content for one in changes.files}
+    contents = {file.path: file.content for file in changes.files}
     asked = ground.leaves(contents)
 
     def undone_by(files: Files) -> set[str]:
@@ -284,7 +284,7 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
         now = ground.read(contents)
         findings = ground.audit(now)
         held = list(blocked_fixes(now, findings))
-        findings = _without_edits(findings, [one for one, _ in held])
+        findings = _without_edits(findings, [finding for finding, _ in held])
         fixed = current_fixes(now, findings, audit_again, lambda files: not undone_by(files))
         if not fixed:
             break
@@ -297,44 +297,48 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
             contents[change.file] = change.new
     refused = (
         Refusal(
-            decision=one.rule,
-            setting=one.fix,
+            decision=finding.rule,
+            setting=finding.fix,
             reason=why,
-            file=one.file,
-            line=_origin(traced, one),
+            file=finding.file,
+            line=_origin(traced, finding),
         )
-        for one, why in [*held, *_left_out(now, findings, undone_by)]
+        for finding, why in [*held, *_left_out(now, findings, undone_by)]
     )
     files = [
-        planned_file(one, traced[one.source.file])
-        for one in tree.parsed
-        if contents.get(one.source.file, one.source.data) != one.source.data
+        planned_file(source, traced[source.source.file])
+        for source in tree.parsed
+        if contents.get(source.source.file, source.source.data) != source.source.data
     ]
     return Changes(files, [*changes.refusals, *refused])
 
 
 def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
     """The findings with the edits of some removed."""
-    left = [replace(one, edits=[]) if one in held else one for one in findings.findings]
+    left = [
+        replace(finding, edits=[]) if finding in held else finding for finding in findings.findings
+    ]
     return replace(findings, findings=left)
 
 
 def brought(before: Findings, after: Findings) -> list[Finding]:
     """Findings above "info" that a change adds: those of rules with more findings than before."""
-    count = Counter(one.rule for one in before.findings)
-    known = {(one.rule, one.file, one.message) for one in before.findings}
-    grown = Counter(one.rule for one in after.findings) - count
+    count = Counter(finding.rule for finding in before.findings)
+    known = {(finding.rule, finding.file, finding.message) for finding in before.findings}
+    grown = Counter(finding.rule for finding in after.findings) - count
     found = []
-    for one in sorted(after.findings, key=lambda f: (f.rule, f.file, f.message) in known):
-        if grown[one.rule] > 0 and one.severity != "info":
-            grown[one.rule] -= 1
-            found.append(one)
+    for finding in sorted(after.findings, key=lambda f: (f.rule, f.file, f.message) in known):
+        if grown[finding.rule] > 0 and finding.severity != "info":
+            grown[finding.rule] -= 1
+            found.append(finding)
     return found
 
 
 def _origin(traced: Mapping[str, TracedFile], finding: Finding) -> int:
     """The line of a finding in the original file."""
-    file = next((one for name, one in traced.items() if as_utf8(name) == finding.file), None)
+    file = next(
+        (traced_file for name, traced_file in traced.items() if as_utf8(name) == finding.file), None
+    )
     return finding.line if file is None else file.origin(finding.line)
 
 
@@ -365,12 +369,14 @@ def _left_out(
     tree: ConfTree, findings: Findings, undone_by: Callable[[Files], set[str]]
 ) -> Iterator[tuple[Finding, str]]:
     """The findings whose safe fixes are not applied, with the reason."""
-    left = [one for one in findings.findings if one.edits]
-    for rule in dict.fromkeys(one.rule for one in left):
-        alone = [one for one in left if one.rule == rule]
-        undone = sorted(undone_by({one.file: one.new for one in changes_of(tree, alone)}))
+    left = [finding for finding in findings.findings if finding.edits]
+    for rule in dict.fromkeys(finding.rule for finding in left):
+        alone = [finding for finding in left if finding.rule == rule]
+        undone = sorted(
+            undone_by({changed.file: changed.new for changed in changes_of(tree, alone)})
+        )
         what = f"undo a change by {' and '.join(undone)}" if undone else "add another finding"
-        yield from ((one, f"it would {what}") for one in alone)
+        yield from ((finding, f"it would {what}") for finding in alone)
 
 
 _WAKES_KEEPALIVE = "up-keepalive-before-lb"
@@ -382,7 +388,7 @@ def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding,
     A fix moves a ``keepalive`` that a balancing method disabled behind that method. This would
     enable it in an upstream for which ``upstream-keepalive`` refused it.
     """
-    concerned = [one for one in findings.findings if one.rule == _WAKES_KEEPALIVE]
+    concerned = [finding for finding in findings.findings if finding.rule == _WAKES_KEEPALIVE]
     if not concerned:
         return
     kept = KeptConnections(tree)
@@ -391,9 +397,9 @@ def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding,
         for group in kept.groups
         if (own := group.keepalive) is not None and group.name in kept.refused
     }
-    for one in concerned:
-        if why := refused.get((one.file, one.line, one.column)):
-            yield one, f"it would enable keepalive, which must stay off: {why}"
+    for finding in concerned:
+        if why := refused.get((finding.file, finding.line, finding.column)):
+            yield finding, f"it would enable keepalive, which must stay off: {why}"
 
 
 Make = Callable[[Sequence[Decision]], Changes]
@@ -410,13 +416,13 @@ def make_faultless(decisions: Sequence[Decision], make: Make, brings: Brings) ->
     left = list(decisions)
     changes, refused = make(left), list[Refusal]()
     while found := _faults(brings, changes):
-        for one in [d for d in left if d.id in _decisions_of(changes)]:
-            others = [d for d in left if d.id != one.id]
+        for decision in [d for d in left if d.id in _decisions_of(changes)]:
+            others = [d for d in left if d.id != decision.id]
             without = make(others)
             still = _faults(brings, without)
             if len(still) < len(found):
                 cured = next(fault for fault in found if fault not in still)
-                refused.append(_fault_refusal(one, changes, cured))
+                refused.append(_fault_refusal(decision, changes, cured))
                 left, changes = others, without
                 break
         else:
@@ -431,12 +437,16 @@ def _decisions_of(changes: Changes) -> set[str]:
 def _faults(brings: Brings, changes: Changes) -> list[tuple[str, str, str]]:
     """Rule, file and message of each new error; without lines, which move between attempts."""
     found = brings(changes) if changes.files else []
-    return [(one.rule, one.file, one.message) for one in found if one.severity == "error"]
+    return [
+        (finding.rule, finding.file, finding.message)
+        for finding in found
+        if finding.severity == "error"
+    ]
 
 
 def _fault_refusal(decision: Decision, changes: Changes, fault: tuple[str, str, str]) -> Refusal:
     rule, file, message = fault
-    hunks = (hunk for one in changes.files for hunk in one.hunks if hunk.decision == decision.id)
+    hunks = (hunk for file in changes.files for hunk in file.hunks if hunk.decision == decision.id)
     return Refusal(
         decision=decision.id,
         setting=" ".join(dict.fromkeys(" ".join(hunk.after.split()) for hunk in hunks)),

@@ -76,11 +76,11 @@ def parse_features(site: Site) -> dict[str, list[str]]:
     Errors: UsageError that names the value.
     """
     found: dict[str, list[str]] = {}
-    for one in site.features:
-        name, _, value = one.partition("=")
+    for feature in site.features:
+        name, _, value = feature.partition("=")
         if name not in FEATURES:
             known = ", ".join(FEATURES)
-            raise UsageError(f"features: {one[:60]!a} is unknown", hint=f"use one of {known}")
+            raise UsageError(f"features: {feature[:60]!a} is unknown", hint=f"use one of {known}")
         if name in found and name not in _MANY:
             raise UsageError(f"features: {name} is given twice")
         if (not value and FEATURES[name][:1].isalpha()) or (value and not FEATURES[name]):
@@ -117,7 +117,7 @@ def check_features(site: Site, kind: Kind) -> None:
     """
     found = parse_features(site)
     passes = kind in ("cache", "proxy")
-    wrong = next((one for one in found if one in _OF_PROXIES and not passes), None)
+    wrong = next((name for name in found if name in _OF_PROXIES and not passes), None)
     if wrong is not None:
         raise UsageError(f"features: {wrong} needs kind proxy or cache; this site is {kind}")
     if "php" in found and passes:
@@ -125,7 +125,7 @@ def check_features(site: Site, kind: Kind) -> None:
     if "php" in found and len(site.roots) > 1:
         raise UsageError("features: php needs a single root; this site has several")
     taken = {*site.streams, *site.hot_locations}
-    if clash := next((one for one in found.get("websocket", ()) if one in taken), None):
+    if clash := next((prefix for prefix in found.get("websocket", ()) if prefix in taken), None):
         raise UsageError(f"features: {clash} already has a location")
 
 
@@ -156,7 +156,7 @@ def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> B
     prefixes, seen, is_most = _websockets(found, streams, workload)
     if prefixes:
         settings += _upgrading(prefixes, seen, build, is_most=is_most)
-        places += [one for one in prefixes if one != "/"]
+        places += [prefix for prefix in prefixes if prefix != "/"]
         left += _held_memory(facts, workload) if is_most else [_SHORT]
     settings += _shutdown(build, bool(prefixes or streams), "WebSockets and streams")
     settings += _prompts(streams, facts, workload, settings)
@@ -205,7 +205,7 @@ def _body_buffer(facts: Facts, workload: Workload) -> int | None:
     peak = _peak(workload)
     if memory is None or not peak:
         return None
-    fitting = (one for one in _BODY_BUFFERS if one * peak * _MEMORY_SHARE <= memory)
+    fitting = (size for size in _BODY_BUFFERS if size * peak * _MEMORY_SHARE <= memory)
     return next(fitting, None)
 
 
@@ -243,7 +243,7 @@ _BODY_SHARE: Final = 0.2
 def _upload_signs(workload: Workload) -> str:
     """Signs of uploads: methods with bodies, or long requests for small responses; else empty."""
     methods = workload.traffic.methods if workload.traffic else {}
-    share = sum(methods.get(one, 0.0) for one in _BODIES)
+    share = sum(methods.get(method, 0.0) for method in _BODIES)
     if share >= _BODY_SHARE:
         return f": {percent_text(share, 2)} of the requests have a body ({', '.join(_BODIES)})"
     c, size = workload.concurrency, workload.sizes
@@ -272,9 +272,11 @@ def _temp_path(site: Site, facts: Facts) -> str | None:
         return own
     taken = (*site.roots, *site.cache_dirs)
     free = [
-        one
-        for one in facts.storage.paths
-        if one.available_bytes and one.leaf_disks and not any(_is_below(x, one.path) for x in taken)
+        place
+        for place in facts.storage.paths
+        if place.available_bytes
+        and place.leaf_disks
+        and not any(_is_below(path, place.path) for path in taken)
     ]
     roomiest = max(free, key=lambda one: one.available_bytes or 0, default=None)
     return None if roomiest is None else f"{roomiest.path.rstrip('/')}/client_body_temp"
@@ -303,7 +305,7 @@ _PROMPT: Final = "32m"
 def _streams(site: Site, workload: Workload) -> list[str]:
     """The locations of event streams in the site or a log, as in the decision ``streaming``."""
     learnt = workload.traffic.locations if workload.traffic else []
-    seen = [one.location for one in learnt if one.location.startswith("/")]
+    seen = [stream.location for stream in learnt if stream.location.startswith("/")]
     return list(dict.fromkeys([*site.streams, *filter(is_stream_path, seen)]))
 
 
@@ -311,7 +313,7 @@ def _prompts(
     streams: Sequence[str], facts: Facts, workload: Workload, settings: Sequence[Setting]
 ) -> Iterator[Setting]:
     """Body limits for language-model locations, where prompts with images exceed 1m."""
-    if any(one.directive == "client_max_body_size" for one in settings):
+    if any(setting.directive == "client_max_body_size" for setting in settings):
         return
     buffer = _body_buffer(facts, workload)
     for place in filter(_MODEL_PATH.search, streams):
@@ -346,7 +348,7 @@ def _websockets(
     settings do not affect them.
     """
     if "websocket" in found:
-        return list(dict.fromkeys(one or "/" for one in found["websocket"])), "", True
+        return list(dict.fromkeys(prefix or "/" for prefix in found["websocket"])), "", True
     traffic, rate = workload.traffic, workload.rate
     share = traffic.statuses.get("101", 0.0) if traffic is not None else 0.0
     if share:

@@ -280,9 +280,11 @@ def _left_alone(decision: Decision) -> list[str]:
     """The reason to set nothing, with the proposed settings and the command that measures them."""
     name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
     lines = [f"{name}: {decision.summary}"]
-    for one in decision.proposed:
-        words = " ".join([one.directive, *(word or '""' for word in one.args)])
-        lines.append(f"  proposed: {words}{' { ... }' if one.lines else ';'} ({one.context})")
+    for setting in decision.proposed:
+        words = " ".join([setting.directive, *(word or '""' for word in setting.args)])
+        lines.append(
+            f"  proposed: {words}{' { ... }' if setting.lines else ';'} ({setting.context})"
+        )
     if decision.next_command and (_needs_evidence(decision) or _rests_on_disks(decision)):
         lines.append(f"  measure it: {decision.next_command}")
     return lines
@@ -305,7 +307,7 @@ def _rests_on_disks(decision: Decision) -> bool:
 
 def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
     """``tcp_nopush``, which only affects ``sendfile``."""
-    on = any((one.directive, one.args) == ("sendfile", ["on"]) for one in settings)
+    on = any((setting.directive, setting.args) == ("sendfile", ["on"]) for setting in settings)
     if not site.tcp_nopush or not on:
         return []
     reason = "sends header and file start in one packet; the gain depends on the network"
@@ -367,7 +369,7 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
         words.append("ssl")
     if any(s.directive == "http2" for s in within(settings, "server")):
         words = [word for word in words if word != "http2"]
-    added = [one for one in _of_listen(settings) if not _is_quic(one)]
+    added = [setting for setting in _of_listen(settings) if not _is_quic(setting)]
     given = {word.partition("=")[0] for word in words}
     added = [s for s in added if s.args[0].partition("=")[0] not in given]
     if is_plain:
@@ -456,7 +458,7 @@ def _places(
     if apart:
         places += _without_files(names, hot)
     streams = [] if kind in ("static", "media") else _streams(settings, [*names, *hot])
-    streams += [one for one in others if one not in streams]
+    streams += [prefix for prefix in others if prefix not in streams]
     return places + [
         _place(prefix, roots[0], following[0], settings) for prefix in [*hot, *streams]
     ]

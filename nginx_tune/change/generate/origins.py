@@ -45,7 +45,9 @@ def bounds(site: Site, build: Build) -> Iterator[Setting]:
     """
     why = "the default is 60s; a lost SYN is sent again after 1 s and 3 s"
     yield line("http", "proxy_connect_timeout", "5s", why=why)
-    if build.at_least(1, 7, 5) and any(addresses_of(one.servers) > 1 for one in site.upstreams):
+    if build.at_least(1, 7, 5) and any(
+        addresses_of(upstream.servers) > 1 for upstream in site.upstreams
+    ):
         why = "a request that crashes servers must not take out all of them"
         yield line("http", "proxy_next_upstream_tries", "2", why=why)
         why = "no retry of a request that has already taken this long"
@@ -76,8 +78,8 @@ def tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
 
 def _name_of_servers(site: Site) -> str | None:
     """The single host name of all servers; None for addresses or several names."""
-    names = {one for group in site.upstreams for one in map(_host_of, group.servers) if one}
-    servers = [one for group in site.upstreams for one in group.servers]
+    names = {host for group in site.upstreams for host in map(_host_of, group.servers) if host}
+    servers = [server for group in site.upstreams for server in group.servers]
     has_all = all(map(_host_of, servers))
     return names.pop() if len(names) == 1 and has_all else None
 
@@ -101,7 +103,7 @@ def resolver(
     For a Kubernetes service it is ``kube-dns`` in ``kube-system``, whatever serves it (Kubernetes
     documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
     """
-    names = [one for group in site.upstreams for one in map(_host_of, group.servers) if one]
+    names = [host for group in site.upstreams for host in map(_host_of, group.servers) if host]
     if not names:
         return [], []
     if build.version is None or not build.at_least(1, 27, 3):
@@ -126,11 +128,13 @@ def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[
     """The site with ``resolve`` on each named server, and a zone for each of its upstreams."""
     groups, zones = [], []
     for group in site.upstreams:
-        servers = [f"{one} resolve" if _host_of(one) else one for one in group.servers]
+        servers = [f"{server} resolve" if _host_of(server) else server for server in group.servers]
         groups.append(Upstream(name=group.name, servers=servers))
         has = any(
-            one.directive == "zone" and one.context == "upstream" and one.block == group.name
-            for one in settings
+            setting.directive == "zone"
+            and setting.context == "upstream"
+            and setting.block == group.name
+            for setting in settings
         )
         if servers != group.servers and not has:
             why = "resolve needs shared memory"
@@ -146,8 +150,8 @@ def with_tls_ports(site: Site) -> Site:
     groups = []
     for group in site.upstreams:
         servers = []
-        for one in group.servers:
-            address, *options = one.split()
+        for server in group.servers:
+            address, *options = server.split()
             has = address.startswith("unix:") or re.search(r":\d+$", address) is not None
             servers.append(" ".join([address if has else f"{address}:443", *options]))
         groups.append(Upstream(name=group.name, servers=servers))
@@ -165,15 +169,15 @@ def with_encodings(site: Site, settings: Sequence[Setting]) -> list[Setting]:
     zstd and br, with at most four entries per page. A weighted encoding (``br;q=0``) counts as
     unsupported.
     """
-    if not any(_KEY in word for one in settings for word in one.args):
+    if not any(_KEY in word for setting in settings for word in setting.args):
         return [*settings]
     found = [
-        replace(one, args=[word.replace(_KEY, "|$encoding") for word in one.args])
-        if one.directive == "proxy_cache_key"
-        else one
-        for one in settings
+        replace(setting, args=[word.replace(_KEY, "|$encoding") for word in setting.args])
+        if setting.directive == "proxy_cache_key"
+        else setting
+        for setting in settings
     ]
-    gzip, brotli, zstd = (rf"(?=.*\b{one}\b(?!\s*;))" for one in ("gzip", "br", "zstd"))
+    gzip, brotli, zstd = (rf"(?=.*\b{coding}\b(?!\s*;))" for coding in ("gzip", "br", "zstd"))
     why = "one cache entry per set of encodings, not per spelling of the header"
     found.append(
         line(

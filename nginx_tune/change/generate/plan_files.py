@@ -61,7 +61,8 @@ class TracedFile:
     def content(self) -> bytes:
         """The current content."""
         return b"".join(
-            self._old[one.start : one.end] if one.text is None else one.text for one in self._pieces
+            self._old[piece.start : piece.end] if piece.text is None else piece.text
+            for piece in self._pieces
         )
 
     def change(self, spans: Mapping[ByteSpan, Sequence[Hunk]]) -> None:
@@ -95,7 +96,7 @@ class TracedFile:
             covered[0].start if covered else here,
             covered[-1].end if covered else here,
             text,
-            tuple(_once([*(hunk for one in covered for hunk in one.reasons), *reasons])),
+            tuple(_once([*(hunk for piece in covered for hunk in piece.reasons), *reasons])),
         )
         self._pieces = [*before, whole, *after]
 
@@ -124,19 +125,19 @@ class TracedFile:
 
     def hunks(self, parsed: ParsedFile) -> list[Hunk]:
         """The changed spans in file order, each extended to whole directives of ``parsed``."""
-        changed = [one for one in self._pieces if one.text is not None]
+        changed = [piece for piece in self._pieces if piece.text is not None]
         whole = _whole_directives(self._old, changed, parsed)
         return [
             replace(
                 reason,
-                line=_line_of(self._old, one.start),
-                start_byte=one.start,
-                before=_text(self._old[one.start : one.end]),
-                after=_text(one.text or b""),
+                line=_line_of(self._old, piece.start),
+                start_byte=piece.start,
+                before=_text(self._old[piece.start : piece.end]),
+                after=_text(piece.text or b""),
             )
-            for one in _apart(whole)
-            if one.text != self._old[one.start : one.end]
-            for reason in one.reasons
+            for piece in _apart(whole)
+            if piece.text != self._old[piece.start : piece.end]
+            for reason in piece.reasons
         ]
 
 
@@ -179,26 +180,26 @@ def _whole_directives(
             yield from pieces
             continue
         at, text = start, b""
-        for one in pieces:
-            text += old[at : one.start] + (one.text or b"")
-            at = one.end
+        for part in pieces:
+            text += old[at : part.start] + (part.text or b"")
+            at = part.end
         behind = end
-        reasons = _once([hunk for one in pieces for hunk in one.reasons])
+        reasons = _once([hunk for piece in pieces for hunk in piece.reasons])
         yield _Piece(start, end, text + old[at:end], tuple(reasons))
 
 
 def _statements(block: Block) -> Iterator[tuple[int, int]]:
-    for one in block.directives:
-        yield one.start, one.end
-        if one.block is not None:
-            yield from _statements(one.block)
+    for line in block.directives:
+        yield line.start, line.end
+        if line.block is not None:
+            yield from _statements(line.block)
 
 
 def _apart(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
     """The pieces, with equal neighbours merged so that they are not taken for one hunk."""
     for (start, end, text), found in groupby(pieces, lambda one: (one.start, one.end, one.text)):
         alike = list(found)
-        reasons = _once([hunk for one in alike for hunk in one.reasons])
+        reasons = _once([hunk for hunk_alike in alike for hunk in hunk_alike.reasons])
         yield _Piece(start, end, (text or b"") * len(alike), tuple(reasons))
 
 
@@ -323,7 +324,7 @@ def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
         return []
     if facts.kernel.system not in {None, "Linux"}:
         return []
-    asked = _highest(one for decision in decisions for one in decision.host_settings)
+    asked = _highest(setting for decision in decisions for setting in decision.host_settings)
     return _parts(asked)
 
 
@@ -331,12 +332,13 @@ def host_lines(part: HostPart) -> list[str]:
     """A part as lines for people; devices with the same change share one, with the command."""
     if part.kind != "udev":
         return [
-            f"{one.name} {one.before or 'not known'} -> {one.value} ({one.decision}: {one.reason})"
-            for one in part.settings
+            f"{setting.name} {setting.before or 'not known'} -> {setting.value} "
+            f"({setting.decision}: {setting.reason})"
+            for setting in part.settings
         ]
     alike: dict[tuple[str, str], list[str]] = {}
-    for one in part.settings:
-        alike.setdefault((one.before, one.value), []).append(one.name)
+    for setting in part.settings:
+        alike.setdefault((setting.before, setting.value), []).append(setting.name)
     return [
         f"read-ahead of {', '.join(names)}: {before or '?'} -> {value} KiB; until a reboot: "
         f"blockdev --setra {2 * int(value)} {' '.join(f'/dev/{name}' for name in names)}"
@@ -350,13 +352,13 @@ def checked_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
     The commands that a user types then come from this program and not from the plan.
     Errors: UsageError for a setting that no decision makes.
     """
-    settings = [one for part in parts for one in part.settings]
-    for number, one in enumerate(settings, start=1):
-        low, high = _BOUNDS.get((one.kind, one.name), (1, 0))
-        if one.kind == "udev" and _DEVICE.fullmatch(one.name):
+    settings = [setting for part in parts for setting in part.settings]
+    for number, setting in enumerate(settings, start=1):
+        low, high = _BOUNDS.get((setting.kind, setting.name), (1, 0))
+        if setting.kind == "udev" and _DEVICE.fullmatch(setting.name):
             low, high = _READ_AHEAD
-        is_number = _NUMBERS.fullmatch(one.value) and _NUMBERS.fullmatch(one.before or "0")
-        if not (is_number and all(low <= int(word) <= high for word in one.value.split())):
+        is_number = _NUMBERS.fullmatch(setting.value) and _NUMBERS.fullmatch(setting.before or "0")
+        if not (is_number and all(low <= int(word) <= high for word in setting.value.split())):
             raise UsageError(
                 f"the plan's host setting {number} is not one that nginx-tune makes",
                 hint="make the plan again: nginx-tune plan",
@@ -366,7 +368,8 @@ def checked_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
 
 def _parts(settings: Sequence[HostSetting]) -> list[HostPart]:
     kernel, unit, devices = (
-        [one for one in settings if one.kind == kind] for kind in ("sysctl", "unit", "udev")
+        [setting for setting in settings if setting.kind == kind]
+        for kind in ("sysctl", "unit", "udev")
     )
     parts = [*_kernel_part(kernel), *_unit_part(unit), *_udev_part(devices)]
     return [replace(part, content=_head(part) + part.content) for part in parts]
@@ -384,10 +387,10 @@ def _head(part: HostPart) -> str:
 def _highest(asked: Iterable[HostSetting]) -> list[HostSetting]:
     """The setting with the highest value for each name."""
     kept: dict[tuple[str, str], HostSetting] = {}
-    for one in asked:
-        key = (one.kind, one.name)
-        if key not in kept or int(one.value) > int(kept[key].value):
-            kept[key] = one
+    for setting in asked:
+        key = (setting.kind, setting.name)
+        if key not in kept or int(setting.value) > int(kept[key].value):
+            kept[key] = setting
     return sorted(kept.values(), key=lambda one: one.name)
 
 
@@ -395,15 +398,17 @@ def _kernel_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
     if not settings:
         return
     before = [
-        "sudo sysctl -w " + shlex.quote(f"{one.name}={' '.join(one.before.split())}")
-        if one.before
-        else f"restart the host (the current {one.name} is not known)"
-        for one in settings
+        "sudo sysctl -w " + shlex.quote(f"{setting.name}={' '.join(setting.before.split())}")
+        if setting.before
+        else f"restart the host (the current {setting.name} is not known)"
+        for setting in settings
     ]
     yield HostPart(
         kind="sysctl",
         path=SYSCTL_PATH,
-        content="".join(_commented(one) + f"{one.name} = {one.value}\n" for one in settings),
+        content="".join(
+            _commented(setting) + f"{setting.name} = {setting.value}\n" for setting in settings
+        ),
         settings=list(settings),
         commands=[f"sudo sysctl -p {SYSCTL_PATH}"],
         undo=[f"sudo rm {SYSCTL_PATH}", *before],
@@ -418,7 +423,9 @@ def _unit_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
         kind="unit",
         path=UNIT_PATH,
         content="[Service]\n"
-        + "".join(_commented(one) + f"{one.name}={one.value}\n" for one in settings),
+        + "".join(
+            _commented(setting) + f"{setting.name}={setting.value}\n" for setting in settings
+        ),
         settings=list(settings),
         commands=restart,
         undo=[f"sudo rm {UNIT_PATH}", *restart],
@@ -430,10 +437,10 @@ def _udev_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
     if not settings:
         return
     reload = "sudo udevadm control --reload"
-    devices = " ".join(f"--sysname-match={one.name}" for one in settings)
+    devices = " ".join(f"--sysname-match={setting.name}" for setting in settings)
     earlier: dict[str, list[str]] = {}
-    for one in settings:
-        earlier.setdefault(one.before, []).append(f"/dev/{one.name}")
+    for setting in settings:
+        earlier.setdefault(setting.before, []).append(f"/dev/{setting.name}")
     before = [
         f"sudo blockdev --setra {2 * int(kibibytes)} {' '.join(names)}"
         if kibibytes
@@ -445,9 +452,10 @@ def _udev_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:
         path=UDEV_PATH,
         content="# The kernel may rename disks at boot: if so, match ENV{ID_SERIAL} instead.\n"
         + "".join(
-            _commented(one) + f'ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="{one.name}", '
-            f'ATTR{{queue/read_ahead_kb}}="{one.value}"\n'
-            for one in settings
+            _commented(setting)
+            + f'ACTION=="add|change", SUBSYSTEM=="block", KERNEL=="{setting.name}", '
+            f'ATTR{{queue/read_ahead_kb}}="{setting.value}"\n'
+            for setting in settings
         ),
         settings=list(settings),
         commands=[reload, f"sudo udevadm trigger --action=change {devices}"],

@@ -78,16 +78,16 @@ def _zones(tree: ConfTree) -> dict[str, _Zone]:
 
 
 def _of_listeners(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    shared = [one for one in listeners(after) if one.reuseport is None]
+    shared = [listener for listener in listeners(after) if listener.reuseport is None]
     return [
         _warning(
             "loses",
-            f"{_word(one.address)} loses reuseport: connections in the queues of all sockets but "
-            "the first are reset",
-            one.reuseport,
+            f"{_word(listener.address)} loses reuseport: connections in the queues of all sockets "
+            "but the first are reset",
+            listener.reuseport,
         )
-        for one in listeners(before)
-        if one.reuseport is not None and any(_is_of(other, one) for other in shared)
+        for listener in listeners(before)
+        if listener.reuseport is not None and any(_is_of(other, listener) for other in shared)
     ]
 
 
@@ -136,7 +136,7 @@ def _of_workers(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     was, now = (tree.main.first("worker_processes") for tree in (before, after))
     if was is None or now is None or not (was.value.isdecimal() and now.value.isdecimal()):
         return []
-    own = [one.address for one in listeners(after) if one.reuseport is not None]
+    own = [listener.address for listener in listeners(after) if listener.reuseport is not None]
     if int(now.value) >= int(was.value) or not own:
         return []
     text = (
@@ -155,7 +155,7 @@ def _of_main(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     found = []
     bpf = [tree.main.first("quic_bpf") for tree in (before, after)]
     values = [line.value if line else "off" for line in bpf]
-    if values[0] != values[1] and any(one.is_quic for one in listeners(after)):
+    if values[0] != values[1] and any(listener.is_quic for listener in listeners(after)):
         text = (
             "quic_bpf needs a restart: after a reload nginx may report an inconsistent state, and "
             "sockets keep their current BPF program"

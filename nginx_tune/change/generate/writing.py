@@ -235,7 +235,7 @@ def header(provenance: FileProvenance | None) -> Written:
     words.append(f"--kind {provenance.kind}")
     words += [f"--root {_shell_word(path)}" for path in provenance.roots]
     words += [f"--cache-dir {_shell_word(path)}" for path in provenance.cache_dirs]
-    words += [f"--with {_shell_word(one)}" for one in provenance.features]
+    words += [f"--with {_shell_word(feature)}" for feature in provenance.features]
     lines = [
         made,
         "The same inputs give the same bytes:",

@@ -62,7 +62,7 @@ class _Turned(NamedTuple):
 
 def alternatives(decided: Decisions) -> list[Alternative]:
     """All alternatives, the most doubtful first; several may write the same lines."""
-    by_id: dict[DecisionId, Decision] = {one.id: one for one in decided.decisions}
+    by_id: dict[DecisionId, Decision] = {decision.id: decision for decision in decided.decisions}
     found = [
         Alternative(
             name,
@@ -139,7 +139,7 @@ def _threads(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
         return
     subject: DecisionId = "per-disk-pools" if mode == "per-disk" else "thread-pool-size"
     lines = [*by_id[subject].settings]
-    pools = [one for one in lines if one.directive == "thread_pool"]
+    pools = [line for line in lines if line.directive == "thread_pool"]
     if not pools:
         pools = [
             setting(
@@ -156,7 +156,7 @@ def _threads(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
         threads = max(_FEWEST_THREADS, min(most, wanted))
         if threads == now:
             continue
-        changed = [_with_threads(one, threads) if one in pools else one for one in lines]
+        changed = [_with_threads(line, threads) if line in pools else line for line in lines]
         yield f"threads-{threads}", subject, {subject: _Turned("set", changed)}
 
 
@@ -166,7 +166,7 @@ def _threads_of(line: Setting) -> int:
 
 
 def _with_threads(line: Setting, threads: int) -> Setting:
-    words = [f"threads={threads}" if one.startswith("threads=") else one for one in line.args]
+    words = [f"threads={threads}" if word.startswith("threads=") else word for word in line.args]
     return replace(line, args=words, reason=_WHY)
 
 
@@ -216,10 +216,10 @@ def _workers(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
         return
     yield "workers-as-today", workers.id, {workers.id: _Turned("keep", [])}
     lines = [
-        replace(one, args=[str(2 * count)], same=[], reason=_WHY)
-        if one.directive == "worker_processes"
-        else one
-        for one in workers.settings
+        replace(setting, args=[str(2 * count)], same=[], reason=_WHY)
+        if setting.directive == "worker_processes"
+        else setting
+        for setting in workers.settings
     ]
     yield f"workers-{2 * count}", workers.id, {workers.id: _Turned("set", lines)}
 
@@ -228,15 +228,20 @@ def _caches(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
     for ids in _OF_A_CACHE:
         subject = by_id[ids[0]]
         if subject.settings:
-            yield f"no-{subject.id}", subject.id, {one: _Turned("keep", []) for one in ids}
+            yield f"no-{subject.id}", subject.id, {id_: _Turned("keep", []) for id_ in ids}
         elif subject.proposed:
-            turned = {one: _Turned("enable", by_id[one].proposed) for one in ids}
+            turned = {id_: _Turned("enable", by_id[id_].proposed) for id_ in ids}
             yield subject.id, subject.id, turned
 
 
 def _number(settings: Sequence[Setting], directive: str) -> int | None:
     """The number of a directive, also where it is written as a word; None without one."""
-    words = (word for one in settings if one.directive == directive for word in one.args + one.same)
+    words = (
+        word
+        for setting in settings
+        if setting.directive == directive
+        for word in setting.args + setting.same
+    )
     return next((int(word) for word in words if word.isdigit()), None)
 
 
@@ -245,7 +250,8 @@ def _changing(turned: Mapping[DecisionId, _Turned]) -> Callable[[Decisions], Dec
         return replace(
             decided,
             decisions=[
-                _turn(one, turned[one.id]) if one.id in turned else one for one in decided.decisions
+                _turn(decision, turned[decision.id]) if decision.id in turned else decision
+                for decision in decided.decisions
             ],
         )
 
@@ -274,8 +280,8 @@ def _doubt(decision: Decision) -> float:
     if decision.proposed or decision.verdict == "not_enough_evidence":
         return 0.0
     near = [
-        abs(math.log(one.value / one.now))
-        for one in decision.break_evens
-        if one.value > 0 and one.now > 0
+        abs(math.log(break_even.value / break_even.now))
+        for break_even in decision.break_evens
+        if break_even.value > 0 and break_even.now > 0
     ]
     return min([_DOUBT[decision.confidence], *near])

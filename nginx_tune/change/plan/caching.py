@@ -152,8 +152,8 @@ class SharedAnswers:
             return " ".join(line.args[1:]).lower() in ("", "close", "keep-alive")
         same = f"http_{name.replace('-', '_')}" if name in _SENT_ALONG else ""
         return all(
-            one in _OF_THE_REQUEST or one == same or self._is_one(one, scope)
-            for one in variables_of(" ".join(line.args[1:]))
+            variable in _OF_THE_REQUEST or variable == same or self._is_one(variable, scope)
+            for variable in variables_of(" ".join(line.args[1:]))
         )
 
     def _is_in_key(self, words: Sequence[str], scope: Scope) -> bool:
@@ -169,9 +169,9 @@ class SharedAnswers:
         tables = self._maps.get(name, [])
         if name in seen or len(tables) != 1 or _is_set(name, scope):
             return False
-        words = [tables[0].args[0], *(" ".join(one.args) for one in tables[0].block or ())]
+        words = [tables[0].args[0], *(" ".join(line.args) for line in tables[0].block or ())]
         used = variables_of(" ".join(words))
-        return all(self._is_one(one, scope, seen | {name}) for one in used)
+        return all(self._is_one(variable, scope, seen | {name}) for variable in used)
 
 
 def _by_name(scope: Scope) -> Directive | None:
@@ -224,7 +224,7 @@ def _servers_alike(tree: ConfTree) -> set[Directive]:
         for _, server in servers(tree)
     }
     counted = Counter(pair for pairs in names.values() for pair in pairs)
-    return {server for server, pairs in names.items() if any(counted[one] > 1 for one in pairs)}
+    return {server for server, pairs in names.items() if any(counted[pair] > 1 for pair in pairs)}
 
 
 def _first_name(server: Directive) -> str:
@@ -236,9 +236,9 @@ def _first_name(server: Directive) -> str:
 def _ports(tree: ConfTree) -> dict[Directive, set[tuple[int, int]]]:
     """``$server_port`` of each server's listeners, as ranges; 0 for a unix socket."""
     found: dict[Directive, set[tuple[int, int]]] = {}
-    for one in listeners(tree):
-        for server in one.servers:
-            found.setdefault(server, set()).add((one.socket.first, one.socket.last))
+    for listener in listeners(tree):
+        for server in listener.servers:
+            found.setdefault(server, set()).add((listener.socket.first, listener.socket.last))
     return found
 
 
@@ -313,7 +313,7 @@ _MEBIBYTE = 1 << 20
 
 def file_bytes(decision: Decision) -> Evidence | None:
     """The mean file size of a cache decision; None for other decisions."""
-    return next((one for one in decision.evidence if one.fact == FILE_BYTES_FACT), None)
+    return next((item for item in decision.evidence if item.fact == FILE_BYTES_FACT), None)
 
 
 _OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, BY_KEYS, "the disk has room")

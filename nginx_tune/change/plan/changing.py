@@ -63,20 +63,20 @@ def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
         lacks_ports=lacks_ports(decisions),
     )
     limits = descriptors_for(decisions, tree)
-    chosen = [_as_chosen(limits(one), current) for one in decisions.decisions]
+    chosen = [_as_chosen(limits(decision), current) for decision in decisions.decisions]
     chosen = with_more_workers(chosen, current)
     held = [
         _without_idle_reason(
-            _compared(with_blockers(one, current), current), limits(wanted), current
+            _compared(with_blockers(decision, current), current), limits(wanted), current
         )
-        for wanted, one in zip(decisions.decisions, chosen, strict=True)
+        for wanted, decision in zip(decisions.decisions, chosen, strict=True)
     ]
     held = [
-        with_unread_reason(one, wanted, current)
-        for wanted, one in zip(decisions.decisions, held, strict=True)
+        with_unread_reason(decision, wanted, current)
+        for wanted, decision in zip(decisions.decisions, held, strict=True)
     ]
     asked = asked_pools(current, held)
-    held = [without_idle_pools(one, asked) for one in held]
+    held = [without_idle_pools(decision, asked) for decision in held]
     return replace(decisions, decisions=with_needs(held, tree))
 
 
@@ -138,7 +138,7 @@ def _is_of_no_http(tree: ConfTree) -> bool:
 
 
 def _asks_http(decision: Decision) -> bool:
-    return any(one.context not in ("main", "events") for one in decision.settings)
+    return any(setting.context not in ("main", "events") for setting in decision.settings)
 
 
 def _compared(decision: Decision, current: CurrentTree) -> Decision:
@@ -153,7 +153,7 @@ def _compared(decision: Decision, current: CurrentTree) -> Decision:
     own_choice = current.caches or not current.may_cache
     known = decision.risks
     decision = adapted(decision, current.tree, caches=own_choice)
-    left_out = [one for one in decision.risks if one not in known]
+    left_out = [risk for risk in decision.risks if risk not in known]
     as_they_are = _as_they_are(decision, current)
     decision = replace(decision, risks=[*decision.risks, *as_they_are])
     left: list[Setting] = []
@@ -232,10 +232,10 @@ def _by_own_module(wanted: Setting, tree: ConfTree) -> Setting:
 def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:
     """The addresses without the new option, each with the reason."""
     found = [
-        one
+        address
         for wanted in decision.settings
         if wanted.directive == "listen"
-        for one in listen_options(wanted, current.tree).left
+        for address in listen_options(wanted, current.tree).left
     ]
     if more := found[_MOST_NAMED:]:
         found[_MOST_NAMED:] = [f"{len(more)} more addresses stay unchanged"]
@@ -258,7 +258,7 @@ def _left_alone(decision: Decision, current: CurrentTree) -> list[str]:
     if not any(s.directive in KEPT for s in decision.settings):
         return []
     lines = (current.kept.line_of_its_own(scope) for scope in current.answering)
-    return list(dict.fromkeys(how_it_stays(one) for one in lines if one))
+    return list(dict.fromkeys(how_it_stays(line) for line in lines if line))
 
 
 def _larger(decision: Decision, current: CurrentTree) -> str:
@@ -350,7 +350,7 @@ def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive
     why = "one worker would take most connections"
     found = []
     names = [] if has_own_queues(listeners(current.tree)) else ["multi_accept"]
-    if not any(one.fact == EPOLLEXCLUSIVE and one.value is False for one in decision.evidence):
+    if not any(item.fact == EPOLLEXCLUSIVE and item.value is False for item in decision.evidence):
         names.append("accept_mutex")
     for name in names:
         wanted = setting("accept", "events", name, "off", reason=why)
@@ -364,7 +364,7 @@ def _own_queues(decision: Decision, current: CurrentTree) -> list[tuple[Directiv
     """Listeners with reuseport; an option of ``listen`` is only named, since no line undoes it."""
     if decision.verdict != "disable":
         return []
-    lines = [one.reuseport for one in listeners(current.tree) if not one.is_quic]
+    lines = [listener.reuseport for listener in listeners(current.tree) if not listener.is_quic]
     return [(line, []) for line in lines if line is not None]
 
 

@@ -53,7 +53,7 @@ _OF_FILES = frozenset(
 """Directives without effect where no file is sent."""
 _ONCE = frozenset({"aio", "aio_write"})
 """Directives that are written once in an outer block for many locations."""
-_NAMED = frozenset({"split_clients", "access_log", *(f"{one}_cache_path" for one in MODULES)})
+_NAMED = frozenset({"split_clients", "access_log", *(f"{module}_cache_path" for module in MODULES)})
 
 _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
 """The parameters that give a log a buffer."""
@@ -79,7 +79,7 @@ class CurrentTree:
         self._closes_by_default, self._lacks_ports = closes_by_default, lacks_ports
         self._streams = streams
         self.http = [block.block or Block([]) for block in http_blocks(tree)]
-        serving = {id(one.scope.own): one.scope for one in served_paths(tree)}
+        serving = {id(served.scope.own): served.scope for served in served_paths(tree)}
         passing = [s for s in scopes(tree) if _passes(s)]
         self.answering: list[Scope] = [*serving.values(), *passing] or scopes(tree)
 
@@ -115,25 +115,25 @@ class CurrentTree:
         (ngx_conf_open_file).
         """
         own = self._of_log(wanted, http_directives(self.tree))
-        streams = (one.block for one in self.tree.main.all("stream") if one.block is not None)
+        streams = (line.block for line in self.tree.main.all("stream") if line.block is not None)
         others = self._of_log(wanted, (line for block in streams for line in block.walk()))
-        return [one for one in own + others if any(map(_BUFFERS.match, one.args[1:]))] or own
+        return [line for line in own + others if any(map(_BUFFERS.match, line.args[1:]))] or own
 
     def _of_log(self, wanted: Setting, lines: Iterable[Directive]) -> list[Directive]:
         name = self.tree.opened_name(wanted.args[0])
-        logs = (one for one in lines if one.name == "access_log" and one.args)
-        return [one for one in logs if self.tree.opened_name(one.value) == name]
+        logs = (line for line in lines if line.name == "access_log" and line.args)
+        return [log for log in logs if self.tree.opened_name(log.value) == name]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
         """The places of the setting: differing lines, else the blocks that lack one."""
         outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
         if outside or is_named(wanted):
             blocks = self.blocks(wanted)
-            current = [one for one in self.lines(wanted, apart) if one is not None]
-            lines = [one for one in current if not holds(one, wanted)] or current
+            current = [line for line in self.lines(wanted, apart) if line is not None]
+            lines = [line for line in current if not holds(line, wanted)] or current
             if wanted.context == "main" and not lines:
                 return [Place(file=self.tree.path, line=1, text="main", change=False)]
-            return [_place(one, change=bool(lines)) for one in lines or blocks]
+            return [_place(line, change=bool(lines)) for line in lines or blocks]
         if wanted.directive == "listen":
             lines = listen_options(wanted, self.tree).lines
             return [_place(line, change=True) for line in lines]
@@ -162,7 +162,7 @@ class CurrentTree:
         for level in ("server", "http"):
             groups: dict[Directive, list[Scope]] = {}
             for scope in lacking:
-                around = next(one for one in scope.chain if one.name == level)
+                around = next(line for line in scope.chain if line.name == level)
                 groups.setdefault(around, []).append(scope)
             for around, group in groups.items():
                 others = [
@@ -170,7 +170,7 @@ class CurrentTree:
                     for scope in group
                     if id(scope.own) not in concerned and not set(apart) & set(scope.own.args)
                 ]
-                left_out = {id(one.own) for one in others}
+                left_out = {id(other.own) for other in others}
                 own = {
                     id(scope.own): around
                     for scope in group
@@ -178,7 +178,7 @@ class CurrentTree:
                 }
                 is_shared = level == "server" or len({id(scope.server) for scope in group}) > 1
                 can_be_left_out = all(
-                    one.kind == "location" and body_filter(one) is not None for one in others
+                    other.kind == "location" and body_filter(other) is not None for other in others
                 )
                 is_shorter = id(around) in own or len(own) > 1 + len(others)
                 if is_shared and can_be_left_out and is_shorter:
@@ -288,8 +288,10 @@ class CurrentTree:
     @cached_property
     def _secure(self) -> set[Directive]:
         """The servers with only TLS listeners, except those with ``listen … http2``."""
-        found = [one for one in listeners(self.tree) if not one.is_quic]
-        lacking = {server for one in found if not one.is_http2 for server in one.servers}
+        found = [listener for listener in listeners(self.tree) if not listener.is_quic]
+        lacking = {
+            server for listener in found if not listener.is_http2 for server in listener.servers
+        }
         return tls_servers(found) & lacking
 
     @cached_property
@@ -299,12 +301,12 @@ class CurrentTree:
 
     @cached_property
     def _to_speak_http2(self) -> set[Directive]:
-        return {one.server for one in newly_multiplexed(self.tree)}
+        return {found.server for found in newly_multiplexed(self.tree)}
 
     @cached_property
     def caches(self) -> bool:
         """True if anything is cached already, by any module."""
-        return any(_caches(scope, one) for scope in self.answering for one in MODULES)
+        return any(_caches(scope, module) for scope in self.answering for module in MODULES)
 
     @cached_property
     def shared(self) -> SharedAnswers:
@@ -357,8 +359,10 @@ def copies_by_choice(scope: Scope) -> Directive | None:
     line = scope.effective("sendfile")
     if line is None or line.value.lower() != "off":
         return None
-    inner = [one for one in scope.chain if one.name in ("location", "if") and one.block]
-    return line if any(line in one.block.all("sendfile") for one in inner if one.block) else None
+    inner = [level for level in scope.chain if level.name in ("location", "if") and level.block]
+    return (
+        line if any(line in scope.block.all("sendfile") for scope in inner if scope.block) else None
+    )
 
 
 def asks_threads(wanted: Setting) -> bool:
@@ -399,7 +403,7 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
         is_more = have is not None and want is not None and have >= want
         return is_more or is_alike(line.args[-1], wanted.args[-1])
     if wanted.directive == "sendfile_max_chunk" and not is_alike(line.value, wanted.args[0]):
-        have, want = (parse_bytes(one) or 0 for one in (line.value, wanted.args[0]))
+        have, want = (parse_bytes(word) or 0 for word in (line.value, wanted.args[0]))
         return LITTLE_TO_CALL * SMALLEST_CHUNK_BYTES <= have <= want
     if wanted.directive == "access_log" and wanted.args[0] != "off" and line.value != "off":
         names = {arg.partition("=")[0] for arg in line.args[1:]}
@@ -409,7 +413,7 @@ def holds(line: Directive | None, wanted: Setting) -> bool:
     if wanted.directive in PREDICATES:
         return set(wanted.args) <= set(line.args)
     if wanted.lines and line.block is not None:
-        inner = [[one.name, *one.args] for one in line.block]
+        inner = [[inner_line.name, *inner_line.args] for inner_line in line.block]
         return list(line.args) == wanted.args and inner == wanted.lines
     if len(line.args) != len(wanted.args) or not all(map(is_alike, line.args[:1], wanted.args)):
         return False

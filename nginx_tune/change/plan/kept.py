@@ -75,7 +75,7 @@ def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive
 def leaves(scope: Scope) -> bool:
     """True if requests from a location already leave connections open."""
     lines = scope.effective_all("proxy_set_header")
-    is_empty = any(one.value.lower() == "connection" and one.args[1:] == ("",) for one in lines)
+    is_empty = any(line.value.lower() == "connection" and line.args[1:] == ("",) for line in lines)
     return is_empty and scope.value("proxy_http_version") == "1.1"
 
 
@@ -117,20 +117,20 @@ def why_none_is_kept(line: Directive) -> str:
 
 def closes_by_default(decisions: Decisions) -> bool:
     """True if the version of nginx closes connections to upstreams by default."""
-    found = [one for one in decisions.decisions if one.id == "upstream-keepalive"]
+    found = [decision for decision in decisions.decisions if decision.id == "upstream-keepalive"]
     version = version_in(found[0].evidence) if found else None
     return version is None or version < _KEPT_BY_DEFAULT
 
 
 def lacks_ports(decisions: Decisions) -> bool:
     """True if a new connection for each request uses up this host's local ports."""
-    found = (one for one in decisions.decisions if one.id == "upstream-keepalive")
-    return any(evidence.fact == PORTS_FACT for one in found for evidence in one.evidence)
+    found = (decision for decision in decisions.decisions if decision.id == "upstream-keepalive")
+    return any(evidence.fact == PORTS_FACT for decision in found for evidence in decision.evidence)
 
 
 def version_in(evidence: list[Evidence]) -> tuple[int, ...] | None:
     """The version of nginx in the evidence; None where it is not known."""
-    value = next((str(one.value) for one in evidence if one.fact == "nginx.version"), "")
+    value = next((str(item.value) for item in evidence if item.fact == "nginx.version"), "")
     numbers = value.split(".")
     return tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else None
 
@@ -162,7 +162,7 @@ class KeptConnections:
         """The line that keeps a location unchanged, by the id of its block."""
         self.groups = upstreams(tree)
         self.is_one_worker = tree.is_whole and workers_in(tree, None) == 1
-        names = {one.name for one in self.groups}
+        names = {group.name for group in self.groups}
         self._users: dict[str, list[Pass]] = {name: [] for name in names}
         """The locations known to use an upstream, by its name."""
         self._open: dict[tuple[object, ...], Pass] = {}
@@ -172,28 +172,31 @@ class KeptConnections:
         self._perhaps: dict[Directive, set[str]] = {}
         """The upstreams that a line may use through a variable."""
         asked: set[str] = set()
-        for one in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
-            if one.module == "proxy":
-                self._note_what_stays(one.scope)
-            literal = address_in(_server_part(one).partition("$")[0])
-            known = names & {*one.addresses, literal}
-            self._known[one.place] = self._known.get(one.place, frozenset()) | known
+        for passing in map(_perhaps_tls, passes(_scopes(tree), self._variables)):
+            if passing.module == "proxy":
+                self._note_what_stays(passing.scope)
+            literal = address_in(_server_part(passing).partition("$")[0])
+            known = names & {*passing.addresses, literal}
+            self._known[passing.place] = self._known.get(passing.place, frozenset()) | known
             for name in known:
-                self._users[name].append(one)
-            asked |= known or {*one.addresses, *([one.place.value] if one.has_variables else [])}
-            values = self._variables.possible(one.place.value, one.scope)
-            if not values.complete and _host_is_open(one):
-                self._open.setdefault((literal, *_kind(one)), one)
+                self._users[name].append(passing)
+            asked |= known or {
+                *passing.addresses,
+                *([passing.place.value] if passing.has_variables else []),
+            }
+            values = self._variables.possible(passing.place.value, passing.scope)
+            if not values.complete and _host_is_open(passing):
+                self._open.setdefault((literal, *_kind(passing)), passing)
                 led = {name for name in names if name.startswith(literal)}
-                self._perhaps.setdefault(one.place, set()).update(led)
+                self._perhaps.setdefault(passing.place, set()).update(led)
         self.shares_the_load = len(asked) > 1
         """True if requests go to several upstreams or servers, in unknown shares."""
 
     @cached_property
     def refused(self) -> dict[str, str]:
         """The upstreams without keepalive, each with the reason."""
-        found = {one.name: why for one in self.groups if (why := self._refusal(one))}
-        astray = {one.name: self._all_led_astray(one, found) for one in self.groups}
+        found = {group.name: why for group in self.groups if (why := self._refusal(group))}
+        astray = {group.name: self._all_led_astray(group, found) for group in self.groups}
         # One pass suffices: a line that may use an upstream added here also uses a refused one.
         return found | {name: why for name, why in astray.items() if why and name not in found}
 
@@ -218,9 +221,9 @@ class KeptConnections:
         """Notes on upstreams for which only some locations can use keepalive."""
         found = []
         for name in sorted(self.allowed):
-            users = [one for one in self._users[name] if not self._never_leaves(one)]
+            users = [user for user in self._users[name] if not self._never_leaves(user)]
             if 0 < len(users) < len(self._users[name]):
-                named = ", ".join(line_of(one.place) for one in users[:_MOST_NAMED])
+                named = ", ".join(line_of(user.place) for user in users[:_MOST_NAMED])
                 more = f" and {len(users) - _MOST_NAMED} more" * (len(users) > _MOST_NAMED)
                 every = len(self._users[name])
                 found.append(
@@ -244,7 +247,9 @@ class KeptConnections:
 
     def _refusal(self, group: UpstreamBlock) -> str:
         users = self._users[group.name] + [
-            one for (literal, *_), one in self._open.items() if group.name.startswith(str(literal))
+            passing
+            for (literal, *_), passing in self._open.items()
+            if group.name.startswith(str(literal))
         ]
         own = group.keepalive
         if own is not None and own.value == "0":
@@ -254,7 +259,7 @@ class KeptConnections:
         line = identity_that_differs(users, self._variables, group.name)
         if line is not None:
             return f"{_how_it_differs(line)}, and all requests share idle connections"
-        other = next((one.place for one in users if one.module not in _REUSING), None)
+        other = next((user.place for user in users if user.module not in _REUSING), None)
         if other is not None:
             stays = f"; {line_of(own)} stays" if own is not None else ""
             return (
@@ -267,7 +272,7 @@ class KeptConnections:
             return f"{line_of(bound)} limits connections, and idle ones count"
         if own is None and (line := self._is_not_repeated(users)) is not None:
             return why_none_is_kept(line)
-        closing = [self._never_leaves(one) for one in users]
+        closing = [self._never_leaves(user) for user in users]
         if own is None and closing and all(closing):
             return closing[0]
         return ""
@@ -278,11 +283,11 @@ class KeptConnections:
         if group.keepalive is not None or not users:
             return ""
         found = ""
-        for one in users:
-            astray = sorted(self._led_to(one.place) & set(refused))
-            if not astray or one.module != "proxy" or leaves(one.scope):
+        for user in users:
+            astray = sorted(self._led_to(user.place) & set(refused))
+            if not astray or user.module != "proxy" or leaves(user.scope):
                 return ""
-            found = found or f"{line_of(one.place)} may also use upstream {astray[0]}"
+            found = found or f"{line_of(user.place)} may also use upstream {astray[0]}"
         return found
 
     def _led_to(self, line: Directive) -> frozenset[str]:
@@ -307,15 +312,17 @@ class KeptConnections:
         """
         if not self._closes_by_default:
             return None
-        open_ = (one for one in users if one.module == "grpc" or leaves(one.scope))
-        lines = (unrepeated(one.scope, one.module) for one in open_)
+        open_ = (user for user in users if user.module == "grpc" or leaves(user.scope))
+        lines = (unrepeated(passing.scope, passing.module) for passing in open_)
         return next((line for line in lines if line is not None), None)
 
 
 def max_conns(group: UpstreamBlock) -> Directive | None:
     """The first server of an upstream with ``max_conns``."""
-    bounds = ((one, arg) for one in group.servers for arg in one.args[1:])
-    return next((one for one, arg in bounds if re.fullmatch("max_conns=0*[1-9][0-9]*", arg)), None)
+    bounds = ((server, arg) for server in group.servers for arg in server.args[1:])
+    return next(
+        (line for line, arg in bounds if re.fullmatch("max_conns=0*[1-9][0-9]*", arg)), None
+    )
 
 
 def _how_it_differs(line: Directive) -> str:
@@ -332,7 +339,7 @@ def _foreign(group: UpstreamBlock) -> Directive | None:
 
     Such modules (check, sticky) know servers as parsed, not as in a zone.
     """
-    return next((one for one in group.block if not _is_own(one.name)), None)
+    return next((line for line in group.block if not _is_own(line.name)), None)
 
 
 def _is_own(name: str) -> bool:
@@ -348,7 +355,9 @@ def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
         return _NOTHING
     bound = max_conns(group)
     if bound is None:
-        return _NOTHING if addresses_of([str(one.value) for one in group.servers]) == 1 else ""
+        return (
+            _NOTHING if addresses_of([str(server.value) for server in group.servers]) == 1 else ""
+        )
     if group.block.first("zone") is not None or is_one_worker:
         return ""
     return f"no zone: {line_of(bound)} counts per worker, and with a zone for all together"
@@ -363,25 +372,25 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
     if not kept.groups:
         return decision
     unshared = {
-        one.name: why
-        for one in kept.groups
-        if (why := _unshared(one, is_one_worker=kept.is_one_worker))
+        group.name: why
+        for group in kept.groups
+        if (why := _unshared(group, is_one_worker=kept.is_one_worker))
     }
     decision = replace(
         decision,
         settings=[
-            one
-            for one in decision.settings
-            if one.directive != "zone" or one.block.lower() not in unshared
+            setting
+            for setting in decision.settings
+            if setting.directive != "zone" or setting.block.lower() not in unshared
         ],
     )
     reasons = [f'no keepalive in upstream "{name}": {why}' for name, why in kept.refused.items()]
     reasons += [why for why in unshared.values() if why != _NOTHING]
-    settings = [_unless_own(one, decision, kept) for one in decision.settings]
+    settings = [_unless_own(setting, decision, kept) for setting in decision.settings]
     if kept.allowed:
         reasons += [*kept.partial_use(), *_stay_for_a_share(decision, kept)]
         return replace(decision, settings=settings, risks=[*decision.risks, *reasons])
-    settings = [one for one in settings if one.directive == "zone"]
+    settings = [setting for setting in settings if setting.directive == "zone"]
     summary = "; ".join(reasons) or "no location is known to use an upstream"
     return replace(
         decision,
@@ -400,30 +409,32 @@ def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> S
         return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")
     if wanted.directive != "keepalive" or (_is_known(decision) and not kept.shares_the_load):
         return wanted
-    return replace(wanted, same=[*wanted.same, *dict.fromkeys(one.value for one in _own(kept))])
+    return replace(wanted, same=[*wanted.same, *dict.fromkeys(line.value for line in _own(kept))])
 
 
 def _own(kept: KeptConnections) -> list[Directive]:
     """The existing ``keepalive`` lines of upstreams that may have it."""
-    return [one.keepalive for one in kept.groups if one.keepalive and one.name in kept.allowed]
+    return [
+        group.keepalive for group in kept.groups if group.keepalive and group.name in kept.allowed
+    ]
 
 
 def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
     """Notes on existing numbers below the peak of all upstreams together."""
-    wanted = [one.args[0] for one in decision.settings if one.directive == "keepalive"]
+    wanted = [setting.args[0] for setting in decision.settings if setting.directive == "keepalive"]
     if not (wanted and kept.shares_the_load and _is_known(decision)):
         return []
     return [
-        f"{line_of(one)} stays: the peak of that upstream alone is not known"
-        for one in _own(kept)
-        if (have := parse_bytes(one.value)) is not None and have < int(wanted[0])
+        f"{line_of(line)} stays: the peak of that upstream alone is not known"
+        for line in _own(kept)
+        if (have := parse_bytes(line.value)) is not None and have < int(wanted[0])
     ]
 
 
 def _is_known(decision: Decision) -> bool:
     """True if the peak of concurrent requests is not assumed."""
     return any(
-        one.fact == _CONCURRENCY and one.provenance != "assumed" for one in decision.evidence
+        item.fact == _CONCURRENCY and item.provenance != "assumed" for item in decision.evidence
     )
 
 
@@ -431,9 +442,9 @@ def _scopes(tree: ConfTree) -> list[Scope]:
     """All scopes of a tree, with ``limit_except`` blocks, which may proxy too."""
     found = scopes(tree)
     limited = [
-        Scope(tree, "location", (*one.chain, line))
-        for one in found
-        for line in (one.own.block or Block([])).all("limit_except")
+        Scope(tree, "location", (*scope.chain, line))
+        for scope in found
+        for line in (scope.own.block or Block([])).all("limit_except")
     ]
     return [*found, *limited]
 

@@ -90,8 +90,8 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
         ), []
     if refused := why_headers_refused(new, version_in(decision.evidence)):
         return refused, []
-    servers = {one.server for one in new}
-    behind = [one for one in found if one.is_tls and servers & set(one.servers)]
+    servers = {place.server for place in new}
+    behind = [listener for listener in found if listener.is_tls and servers & set(listener.servers)]
     if (line := _chosen_by_name(tree, behind)) is not None:
         return (
             f"{line_of(line)} routes connections by name, but a browser reuses an HTTP/2 "
@@ -154,13 +154,13 @@ def _asks_version(found: list[Scope], tree: ConfTree) -> Directive | None:
         for line in _run_in(scope):
             is_other = line.name == "if" and variables.answers_differ(line.args, scope)
             texts = line.args if line.name in _CHOOSES else ()
-            if is_other or any(variables.made_differs(one, scope) for one in texts):
+            if is_other or any(variables.made_differs(text, scope) for text in texts):
                 return line
         for name in ("limit_conn", "limit_req"):
             is_dry = scope.value(f"{name}_dry_run") == "on"
             for line in [] if is_dry else scope.effective_all(name):
-                keys = (zones.get(one.removeprefix("zone="), "") for one in line.args)
-                if any(variables.made_differs(one, scope) for one in keys):
+                keys = (zones.get(word.removeprefix("zone="), "") for word in line.args)
+                if any(variables.made_differs(key, scope) for key in keys):
                     return line
     return None
 
@@ -176,7 +176,7 @@ def _run_in(scope: Scope) -> Iterator[Directive]:
 def _chosen_by_name(tree: ConfTree, behind: list[ListenAddress]) -> Directive | None:
     """The line of ``stream`` that routes TLS connections by name to one of the listeners."""
     lines = [line for part in tree.main.all("stream") for line in (part.block or Block([])).walk()]
-    by_name = next((one for one in lines if any(map(_SNI.search, one.args))), None)
+    by_name = next((line for line in lines if any(map(_SNI.search, line.args))), None)
     if by_name is None:
         return None
     names = {
@@ -185,7 +185,11 @@ def _chosen_by_name(tree: ConfTree, behind: list[ListenAddress]) -> Directive | 
         for word in (line.name, *line.args)
         if ":" in word or word.isdigit()
     }
-    is_meant = any(one.socket == name or one.socket.meets(name) for one in behind for name in names)
+    is_meant = any(
+        listener.socket == name or listener.socket.meets(name)
+        for listener in behind
+        for name in names
+    )
     return by_name if is_meant else None
 
 
@@ -195,7 +199,7 @@ def _ciphers(new: list[Scope]) -> tuple[str, list[str]]:
         if scope.kind != "server" or (line := scope.effective("ssl_ciphers")) is None:
             continue
         protocols = scope.effective("ssl_protocols")
-        words = set() if protocols is None else {one.lower() for one in protocols.args}
+        words = set() if protocols is None else {word.lower() for word in protocols.args}
         if words and "tlsv1.2" not in words:
             continue
         chooses = scope.value("ssl_prefer_server_ciphers", "off") == "on"
@@ -219,7 +223,7 @@ def _upgrades(new: list[Scope], decision: Decision) -> Iterator[str]:
         return
     for scope in new:
         line = scope.sets("proxy_pass")
-        hidden = {one.value.lower() for one in scope.effective_all("proxy_hide_header")}
+        hidden = {line.value.lower() for line in scope.effective_all("proxy_hide_header")}
         if line is not None and "upgrade" not in hidden:
             yield (
                 f"{line_of(line)}: nginx passes on an Upgrade header of the origin (Apache with "
@@ -242,9 +246,9 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
     if not decision.settings:
         return decision
     found = listeners(tree)
-    if not any(one.is_quic for one in found):
-        secure = {server for one in found if one.is_tls for server in one.servers}
-        line = connection_header(one for one in scopes(tree) if one.server in secure)
+    if not any(listener.is_quic for listener in found):
+        secure = {server for listener in found if listener.is_tls for server in listener.servers}
+        line = connection_header(scope for scope in scopes(tree) if scope.server in secure)
         if line is not None:
             reason = f"{line.file}:{line.line} {line} {OF_A_CONNECTION} (RFC 9114, 4.2)"
             return replace(
@@ -270,7 +274,7 @@ def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
             "there is no Alt-Svc header, so browsers discover QUIC only by DNS (audit: "
             "ls-quic-not-announced)"
         )
-    settings = [one for one in decision.settings if one.directive != _HEADER]
+    settings = [setting for setting in decision.settings if setting.directive != _HEADER]
     return replace(decision, settings=settings, risks=risks)
 
 
@@ -365,14 +369,14 @@ def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -
 def with_sizes(decision: Decision, new: Sequence[Scope]) -> Decision:
     """The decision with the header limits for servers without their own."""
     settings = []
-    for one in decision.settings:
-        if one.directive not in (FIELD_SIZE, HEADER_SIZE):
-            settings.append(one)
+    for setting in decision.settings:
+        if setting.directive not in (FIELD_SIZE, HEADER_SIZE):
+            settings.append(setting)
             continue
-        lacking = [scope for scope in _servers(new) if scope.effective(one.directive) is None]
+        lacking = [scope for scope in _servers(new) if scope.effective(setting.directive) is None]
         if lacking:
-            sizes = [header_buffers(s).as_http2_sizes[one.directive] for s in lacking]
-            settings.append(replace(one, args=[nginx_size(max(sizes))]))
+            sizes = [header_buffers(s).as_http2_sizes[setting.directive] for s in lacking]
+            settings.append(replace(setting, args=[nginx_size(max(sizes))]))
     return replace(decision, settings=settings)
 
 

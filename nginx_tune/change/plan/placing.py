@@ -95,7 +95,7 @@ def include_edges(main: Block) -> Counter[str]:
     def walk(block: Block) -> None:
         for directive in block.directives:
             for inner in directive.included or ():
-                for file in {one.file for one in inner.directives}:
+                for file in {line.file for line in inner.directives}:
                     found[file] += 1
                 walk(inner)
             if directive.block is not None and directive.included is None:
@@ -116,14 +116,14 @@ def _places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> Iter
                 yield SettingPlace(group, "into") if line is None else SettingPlace(line, "change")
         return
     if wanted.context in ("main", "events") or is_named(wanted):
-        lines = [one for one in current.lines(wanted, apart) if one is not None]
-        differing = [one for one in lines if not holds(one, wanted)]
+        lines = [line for line in current.lines(wanted, apart) if line is not None]
+        differing = [line for line in lines if not holds(line, wanted)]
         if differing or lines:
-            yield from (SettingPlace(one, "change") for one in differing)
+            yield from (SettingPlace(place, "change") for place in differing)
         elif wanted.context == "main":
             yield _before_the_blocks(current)
         else:
-            yield from (SettingPlace(one, "into") for one in current.blocks(wanted))
+            yield from (SettingPlace(block, "into") for block in current.blocks(wanted))
         return
     if wanted.context == "http":
         yield from _http_places(current, wanted, apart)
@@ -133,7 +133,7 @@ def _places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> Iter
 
 def _before_the_blocks(current: CurrentTree) -> SettingPlace:
     """The place of a main directive: before the first block of the main file."""
-    first = next((one for one in current.tree.main.directives if one.block is not None), None)
+    first = next((line for line in current.tree.main.directives if line.block is not None), None)
     if first is None or first.file != current.tree.path:
         raise UnplacedError(f"{current.tree.path} has no block to write it before")
     return SettingPlace(first, "before")
@@ -163,7 +163,7 @@ def _http_places(
             seen.add(id(line))
             yield SettingPlace(line, "change")
     if needs_line:
-        yield from (SettingPlace(one, "into") for one in current.tree.main.all("http"))
+        yield from (SettingPlace(line, "into") for line in current.tree.main.all("http"))
 
 
 def _scope_places(
@@ -189,12 +189,14 @@ def _scope_places(
 def _of_scope(
     current: CurrentTree, scope: Scope, line: Directive | None, wanted: Setting, concerned: set[int]
 ) -> SettingPlace:
-    own = next((one for one in reversed(scope.chain) if wanted.context == one.name), scope.own)
+    own = next(
+        (level for level in reversed(scope.chain) if wanted.context == level.name), scope.own
+    )
     if line is None:
         return SettingPlace(_beside_others(scope, wanted) or own, "into")
     inside = scope.own.block is not None and line in scope.own.block.all(line.name)
-    users = [one for one in current.answering if effective(one, wanted) is line]
-    if inside or all(id(one.own) in concerned for one in users):
+    users = [scope for scope in current.answering if effective(scope, wanted) is line]
+    if inside or all(id(user.own) in concerned for user in users):
         return SettingPlace(line, "change")
     return SettingPlace(own, "into")
 
@@ -206,8 +208,8 @@ def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:
     """
     if wanted.directive not in _ALL_OR_NONE:
         return None
-    around = (one for one in reversed(scope.chain) if one.block is not None)
-    return next((one for one in around if one.block and one.block.all(wanted.directive)), None)
+    around = (level for level in reversed(scope.chain) if level.block is not None)
+    return next((line for line in around if line.block and line.block.all(wanted.directive)), None)
 
 
 REUSEPORT_IN_ANY_ORDER = (1, 15, 2)
@@ -261,8 +263,8 @@ def _connections(decision: Decision, current: CurrentTree) -> Decision:
     Source: ngx_select_init_conf(), FD_SETSIZE.
     """
     blocks = [line.block for line in current.tree.main.all("events") if line.block is not None]
-    line = next((one for block in blocks for one in block.all("use")), None)
-    wanted = [int(one.args[0]) for one in decision.settings]
+    line = next((line for block in blocks for line in block.all("use")), None)
+    wanted = [int(setting.args[0]) for setting in decision.settings]
     if line is None or line.value != "select" or max(wanted) <= FD_SETSIZE:
         return decision
     reason = f"with {line_of(line)} nginx does not start with more than {FD_SETSIZE}"
@@ -281,28 +283,37 @@ def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
     named = list(dict.fromkeys(line_of(line) for line in lines if line is not None))
     if named and None not in lines:
         return _blocked(decision, f"the locations have their own {', '.join(named)}")
-    risks = [f"{one} stays" for one in named]
+    risks = [f"{name} stays" for name in named]
     settings = decision.settings
     if doubt := _why_copied(decision, current):
         wanted = [scope.effective("sendfile") for scope in current.answering]
         off = [line for line in wanted if line is not None and line.value.lower() == "off"]
-        outer = [one for one in dict.fromkeys(map(line_of, off)) if one not in named]
-        risks += [f"{one} stays: {doubt}" for one in outer]
+        outer = [line for line in dict.fromkeys(map(line_of, off)) if line not in named]
+        risks += [f"{line} stays: {doubt}" for line in outer]
         if outer and len(off) == len(wanted):
             return _blocked(decision, f"{', '.join([*named, *outer])} stays: {doubt}")
-        settings = [replace(one, same=[*one.same, "off"]) for one in settings]
+        settings = [replace(setting, same=[*setting.same, "off"]) for setting in settings]
     return replace(decision, settings=settings, risks=[*decision.risks, *risks])
 
 
 def _why_copied(decision: Decision, current: CurrentTree) -> str:
     """The reason why the files may need ``sendfile off``; empty where they do not."""
-    known = [str(one.value) for one in decision.evidence if one.fact == FILESYSTEM]
+    known = [str(item.value) for item in decision.evidence if item.fact == FILESYSTEM]
     found = http_directives(current.tree)
-    open_ = next((one for one in found if one.name in ("root", "alias") and "$" in one.value), None)
+    open_ = next(
+        (line for line in found if line.name in ("root", "alias") and "$" in line.value), None
+    )
     if not known or open_ is not None:
         where = "the files" if open_ is None else line_of(open_)
         return f"the file system of {where} is not known, and some need it (vboxsf, FUSE)"
-    odd = next((one for one in known if one in NETWORK_FILESYSTEMS or one.startswith("fuse")), None)
+    odd = next(
+        (
+            filesystem
+            for filesystem in known
+            if filesystem in NETWORK_FILESYSTEMS or filesystem.startswith("fuse")
+        ),
+        None,
+    )
     return "" if odd is None else f"the files are on {odd}, which may need it"
 
 
@@ -312,10 +323,10 @@ def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
     Source: nginx change log, 1.15.2; rule ls-reuseport-old-bugs.
     """
     version = version_in(decision.evidence)
-    names = [one.name for one in current.tree.main]
+    names = [line.name for line in current.tree.main]
     if version is None or version >= REUSEPORT_IN_ANY_ORDER or "http" not in names:
         return decision
-    line = next((one for one in current.tree.main if one.name == "worker_processes"), None)
+    line = next((line_ for line_ in current.tree.main if line_.name == "worker_processes"), None)
     if line is None or names.index("worker_processes") < names.index("http"):
         return decision
     return _blocked(
@@ -327,19 +338,19 @@ def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
 
 def _pools(decision: Decision, current: CurrentTree) -> Decision:
     """``thread-pools`` with ``aio off`` for locations with a body filter."""
-    if not any(asks_threads(one) for one in decision.settings):
+    if not any(asks_threads(setting) for setting in decision.settings):
         return decision
     filtered = [(s, line) for s in current.answering if (line := body_filter(s)) is not None]
-    plain = {id(one.own) for one in current.answering if body_filter(one) is None}
+    plain = {id(scope.own) for scope in current.answering if body_filter(scope) is None}
     if filtered and not plain:
         return _blocked(decision, f"{line_of(filtered[0][1])} splits every body into pieces")
     apart = own_blocks(decision, "aio")
-    threads = [one for one in decision.settings if asks_threads(one)]
-    outer = (block for one in threads for block in current.further_out(one, apart).values())
+    threads = [setting for setting in decision.settings if asks_threads(setting)]
+    outer = (block for setting in threads for block in current.further_out(setting, apart).values())
     lines_in = plain | set(map(id, outer))
     off: dict[str, Setting] = {}
     for scope, line in filtered:
-        if scope.kind != "location" or not lines_in & {id(one) for one in scope.chain[:-1]}:
+        if scope.kind != "location" or not lines_in & {id(level) for level in scope.chain[:-1]}:
             continue
         aio = scope.effective("aio")
         if scope.sets("aio") or (aio is not None and aio.value.startswith("threads")):
@@ -380,7 +391,7 @@ def _cache(decision: Decision, current: CurrentTree) -> Decision:
         return _blocked(decision, differ if named else none)
     if decision.id != "cache-key":
         return decision
-    risks = [f"{one}: no cache there, since responses may depend on the client" for one in named]
+    risks = [f"{line}: no cache there, since responses may depend on the client" for line in named]
     return replace(decision, risks=[*decision.risks, *risks])
 
 
@@ -392,8 +403,8 @@ def _logs(decision: Decision, current: CurrentTree) -> Decision:
     for wanted in decision.settings:
         if not wanted.args[2:]:
             continue  # it stays as it is
-        lines = [one for one in current.lines(wanted) if one and not holds(one, wanted)]
-        shared = next((one for one in lines if edges[one.file] > 1), None)
+        lines = [line for line in current.lines(wanted) if line and not holds(line, wanted)]
+        shared = next((line for line in lines if edges[line.file] > 1), None)
         if shared is None:
             left.append(wanted)
         else:

@@ -46,8 +46,10 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
     without one nothing is written where the limit that nginx starts with is not known. Where no
     request has an open file, a connection needs one descriptor. Source: ngx_worker_process_init().
     """
-    every = [one for decision in decisions.decisions for one in decision.settings]
-    decided = [int(one.args[0]) for one in every if one.directive == "worker_connections"]
+    every = [setting for decision in decisions.decisions for setting in decision.settings]
+    decided = [
+        int(setting.args[0]) for setting in every if setting.directive == "worker_connections"
+    ]
     blocks = [line.block for line in tree.main.all("events") if line.block is not None]
     lines = [line for block in blocks for line in block.all("worker_connections")]
     own = int(lines[-1].value) if lines and lines[-1].value.isdigit() else 0
@@ -64,24 +66,25 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
         if not decision.settings and limit is not None:
             decision = _for_a_low_line(decision, limit, extra)
         settings, risks = [], list(decision.risks)
-        for one in decision.settings:
-            if one.directive != _DIRECTIVE:
-                settings.append(one)
+        for decided_setting in decision.settings:
+            if decided_setting.directive != _DIRECTIVE:
+                settings.append(decided_setting)
                 continue
             if limit is None and not any(map(_known(decision).get, _OF_NGINX)):
                 risks.append(f"{_DIRECTIVE} is left out: nginx's current limit is not known")
                 continue
             what = _users_text(decided[0] + more, held)
-            needed = _needed(one, decision) + extra
+            needed = _needed(decided_setting, decision) + extra
             if limit is not None and limit.value.isdigit() and suffices(int(limit.value), needed):
-                settings.append(replace(one, same=[*one.same, limit.value]))
+                same = [*decided_setting.same, limit.value]
+                settings.append(replace(decided_setting, same=same))
                 continue
-            wanted = _fitted(one, needed, what, each) if extra else one
+            wanted = _fitted(decided_setting, needed, what, each) if extra else decided_setting
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
             is_over = ceiling is not None and int(wanted.args[0]) > ceiling
             if is_over and limit is not None and _is_below(limit, ceiling):
                 settings.append(replace(wanted, args=[f"{ceiling:.0f}"]))
-            elif wanted is not one and is_over:
+            elif wanted is not decided_setting and is_over:
                 risks.append(
                     f"{_DIRECTIVE} is left out: {what} may need {wanted.args[0]} descriptors, but "
                     f"the limit is {ceiling:.0f}"
@@ -95,7 +98,9 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
 
 def _known(decision: Decision) -> dict[str, float]:
     """The numbers in a decision's evidence."""
-    return {one.fact: one.value for one in decision.evidence if isinstance(one.value, int | float)}
+    return {
+        item.fact: item.value for item in decision.evidence if isinstance(item.value, int | float)
+    }
 
 
 def _is_below(limit: Directive, ceiling: float | None) -> bool:
@@ -154,10 +159,10 @@ def asked_pools(current: CurrentTree, decisions: Iterable[Decision]) -> set[str]
     """The pools used where files are sent, by existing lines and by decisions."""
     found = {asked_pool(scope.effective("aio")) for scope in current.answering}
     found |= {
-        one.args[0].partition("=")[2] or DEFAULT
+        setting.args[0].partition("=")[2] or DEFAULT
         for decision in decisions
-        for one in decision.settings
-        if asks_threads(one)
+        for setting in decision.settings
+        if asks_threads(setting)
     }
     return {name for name in found if name is not None}
 
@@ -165,14 +170,14 @@ def asked_pools(current: CurrentTree, decisions: Iterable[Decision]) -> set[str]
 def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
     """The decision without unused pools."""
     idle = [
-        one
-        for one in decision.settings
-        if one.directive == "thread_pool" and not _is_asked(one.args[0], asked)
+        setting
+        for setting in decision.settings
+        if setting.directive == "thread_pool" and not _is_asked(setting.args[0], asked)
     ]
     if not idle:
         return decision
-    names = ", ".join(f"thread_pool {one.args[0]}" for one in idle)
-    left = [one for one in decision.settings if one not in idle]
+    names = ", ".join(f"thread_pool {pool.args[0]}" for pool in idle)
+    left = [setting for setting in decision.settings if setting not in idle]
     why = f"{names} would not be used"
     return replace(
         decision,
@@ -190,7 +195,7 @@ def with_unread_reason(decision: Decision, wanted: Decision, current: CurrentTre
         return decision
     if any(asked_pool(scope.effective("aio")) is not None for scope in current.answering):
         return decision
-    named = [one.block for one in wanted.settings if asks_threads(one)]
+    named = [setting.block for setting in wanted.settings if asks_threads(setting)]
     lines = (
         line
         for scope in current.answering
@@ -210,8 +215,8 @@ def with_unread_reason(decision: Decision, wanted: Decision, current: CurrentTre
 
 
 def _is_asked(name: str, asked: Collection[str]) -> bool:
-    patterns = (_VARIABLE.sub(".*", re.escape(one)) for one in asked)
-    return any(re.fullmatch(one, name) for one in patterns)
+    patterns = (_VARIABLE.sub(".*", re.escape(text)) for text in asked)
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
 
 
 _ONE = ("0", "1")
@@ -220,16 +225,16 @@ _ONE = ("0", "1")
 def with_more_workers(decisions: Sequence[Decision], current: CurrentTree) -> list[Decision]:
     """The decisions, with the risks of more workers added to ``workers``."""
     zoned = {
-        one.block.lower()
+        setting.block.lower()
         for decision in decisions
-        for one in decision.settings
-        if one.directive == "zone"
+        for setting in decision.settings
+        if setting.directive == "zone"
     }
     return [
-        replace(one, risks=[*one.risks, *_bounds(current, zoned)])
-        if one.id == "workers" and _is_changed(one, current)
-        else one
-        for one in decisions
+        replace(decision, risks=[*decision.risks, *_bounds(current, zoned)])
+        if decision.id == "workers" and _is_changed(decision, current)
+        else decision
+        for decision in decisions
     ]
 
 

@@ -66,7 +66,9 @@ def deciding(
 
 def roots_in(tree: ConfTree) -> list[str]:
     """The distinct roots and aliases of served files, in order."""
-    return list(dict.fromkeys(one.root for one in served_paths(tree) if one.via != "cache"))
+    return list(
+        dict.fromkeys(served.root for served in served_paths(tree) if served.via != "cache")
+    )
 
 
 def site_in(tree: ConfTree, site: Site) -> Site:
@@ -75,19 +77,21 @@ def site_in(tree: ConfTree, site: Site) -> Site:
     Errors: UsageError for a new cache where nginx would delete served or kept files.
     """
     _check_new_caches(site, tree)
-    secure = [server for one in listeners(tree) if one.is_tls for server in one.servers]
+    secure = [
+        server for listener in listeners(tree) if listener.is_tls for server in listener.servers
+    ]
     tls = site.tls
     if tls is None and secure:
-        certificates = (_path(tree, one, "ssl_certificate") for one in secure)
-        keys = (_path(tree, one, "ssl_certificate_key") for one in secure)
+        certificates = (_path(tree, block, "ssl_certificate") for block in secure)
+        keys = (_path(tree, block, "ssl_certificate_key") for block in secure)
         tls = SiteTls(
             certificate=next(filter(None, certificates), "/"),
             certificate_key=next(filter(None, keys), "/"),
         )
     named = [
-        Upstream(name=one.name, servers=[" ".join(line.args) for line in one.servers])
-        for one in upstreams(tree)
-        if one.servers
+        Upstream(name=upstream.name, servers=[" ".join(line.args) for line in upstream.servers])
+        for upstream in upstreams(tree)
+        if upstream.servers
     ]
     held = kept_open(tree)
     return replace(
@@ -95,7 +99,7 @@ def site_in(tree: ConfTree, site: Site) -> Site:
         tls=tls,
         cleartext_http2=site.cleartext_http2
         or bool(cleartext_http2_servers(scopes(tree), listeners(tree))),
-        http3=site.http3 or any(one.is_quic for one in listeners(tree)),
+        http3=site.http3 or any(listener.is_quic for listener in listeners(tree)),
         upstreams=site.upstreams or named,
         streams=site.streams or streams_in(tree),
         live_files=site.live_files or live_signs(tree),
@@ -136,10 +140,10 @@ def _access_log(tree: ConfTree) -> str | None:
     Shape: ``off`` where nothing is logged; None where the build's default applies.
     """
     found = [line.value for line in _written_to(tree)]
-    files = [one for one in found if one != "off" and "$" not in one and one[:7] != "syslog:"]
-    own = [one for one in files if not one.startswith(("/dev/", "/proc/"))]
+    files = [path for path in found if path != "off" and "$" not in path and path[:7] != "syslog:"]
+    own = [file for file in files if not file.startswith(("/dev/", "/proc/"))]
     known = {"off", *files}
-    sinks = [one for one in found if one not in known]
+    sinks = [path for path in found if path not in known]
     return next(iter([*own, *files, *sinks, *found]), None)
 
 
@@ -148,7 +152,7 @@ def _written_to(tree: ConfTree) -> list[Directive]:
     every = scopes(tree)
     inherited = {line for scope in every for line in scope.effective_all("access_log")}
     of_http = [
-        line for one in http_blocks(tree) if one.block for line in one.block.all("access_log")
+        line for http in http_blocks(tree) if http.block for line in http.block.all("access_log")
     ]
     others = [
         line for line in http_directives(tree) if line.name == "access_log" and line not in of_http
@@ -192,7 +196,7 @@ def kind_in(tree: ConfTree) -> KindFound | None:
     for kind, scope, line in _answers(tree):
         seen.setdefault(kind, []).append((scope, line))
     if not seen:
-        streams = [KindFound("proxy", f"from {_where(one)}") for one in _passed_streams(tree)]
+        streams = [KindFound("proxy", f"from {_where(line)}") for line in _passed_streams(tree)]
         return streams[0] if streams else None
 
     def rank(kind: Kind) -> tuple[bool, int, int]:
@@ -210,13 +214,13 @@ def kind_in(tree: ConfTree) -> KindFound | None:
 
 def _answers(tree: ConfTree) -> Iterator[tuple[Kind, Scope, Directive]]:
     cached = set()
-    for one in served_paths(tree):
-        if one.via == "cache":
-            cached.add(id(one.scope.own))
-            yield "cache", one.scope, one.place
-        elif _passing(one.scope) is None:
-            is_media = any(one.scope.own.block and one.scope.own.block.all(n) for n in _MEDIA)
-            yield "media" if is_media else "static", one.scope, one.place
+    for served in served_paths(tree):
+        if served.via == "cache":
+            cached.add(id(served.scope.own))
+            yield "cache", served.scope, served.place
+        elif _passing(served.scope) is None:
+            is_media = any(served.scope.own.block and served.scope.own.block.all(n) for n in _MEDIA)
+            yield "media" if is_media else "static", served.scope, served.place
     for scope in scopes(tree):
         line = _passing(scope)
         if line is not None and id(scope.own) not in cached:
@@ -263,7 +267,7 @@ class Solver:
     def begin(self, decided: Decisions) -> FittedDecisions:
         """The decisions, all of which will be applied where they have a place."""
         settled = FittedDecisions(decided, as_changes(decided, self._tree), ALL_AS_DECIDED)
-        every = {one.id for one in decided.decisions}
+        every = {decision.id for decision in decided.decisions}
         while again := self.without(settled, _with_settings(settled.held.decisions), every):
             settled = again
         return settled
@@ -276,22 +280,24 @@ class Solver:
         None where the ``chosen`` ones fit that already.
         """
         stays = self._pinned(settled, written)
-        others = [one.name for one in fields(stays) if _differ(one.name, stays, settled.stays)]
+        others = [
+            field.name for field in fields(stays) if _differ(field.name, stays, settled.stays)
+        ]
         if not any(RESTS_ON[name] & {*chosen} for name in others):
             return None
         decided = self._decide(stays)
         again = as_changes(decided, self._tree).decisions
-        before = {one.id: one for one in settled.held.decisions}
-        held = [_as_left(before[one.id], one, stays, written) for one in again]
+        before = {decision.id: decision for decision in settled.held.decisions}
+        held = [_as_left(before[decision.id], decision, stays, written) for decision in again]
         return FittedDecisions(decided, replace(decided, decisions=held), stays)
 
     def _pinned(self, settled: FittedDecisions, written: Collection[str]) -> Pinned:
         """The values that stay if only ``written`` are applied, including those pinned before."""
         known, tree = settled.stays, self._tree
-        by_id = {one.id: one for one in settled.decided.decisions}
-        held = {one.id: one for one in settled.held.decisions}
-        left = [one for name, one in by_id.items() if name not in written]
-        done = [one for name, one in held.items() if name in written]
+        by_id = {decision.id: decision for decision in settled.decided.decisions}
+        held = {decision.id: decision for decision in settled.held.decisions}
+        left = [decision for name, decision in by_id.items() if name not in written]
+        done = [decision for name, decision in held.items() if name in written]
         workers = known.workers
         if workers is None and "workers" not in written:
             workers = self._workers(left)
@@ -336,16 +342,26 @@ class Solver:
         if asked_pools(CurrentTree(self._tree), done):
             return ""
         asking = [held[name] for name in READ_BY_THREADS]
-        one = next((one for one in asking if one.blocked_by or asks_pools(one)), asking[0])
+        one = next(
+            (decision for decision in asking if decision.blocked_by or asks_pools(decision)),
+            asking[0],
+        )
         why = f" ({one.blocked_by})" if one.blocked_by else ""
         return f"{one.id}, which is left out{why}"
 
     def _open_files(self, left: Sequence[Decision]) -> int | None:
         """The current entries of open file caches, if they differ from the decided ones."""
-        wanted = next((one for one in left if one.id == "open-file-cache" and one.settings), None)
+        wanted = next(
+            (
+                decision
+                for decision in left
+                if decision.id == "open-file-cache" and decision.settings
+            ),
+            None,
+        )
         if wanted is None:
             return None
-        entries = (parameter(one.args, "max") for one in wanted.settings)
+        entries = (parameter(setting.args, "max") for setting in wanted.settings)
         found = open_files_in(self._tree)
         return None if str(found) in entries else found
 
@@ -356,7 +372,7 @@ class Solver:
 
 
 def _with_settings(decisions: Sequence[Decision]) -> set[str]:
-    return {one.id for one in decisions if one.settings}
+    return {decision.id for decision in decisions if decision.settings}
 
 
 def _as_left(
@@ -398,12 +414,12 @@ def left_by(stays: Pinned) -> Iterator[DecisionId]:
 
 
 def _turns_on_sendfile(decisions: Sequence[Decision]) -> bool:
-    return any(one.id == "sendfile" and one.verdict == "enable" for one in decisions)
+    return any(decision.id == "sendfile" and decision.verdict == "enable" for decision in decisions)
 
 
 def _number(decisions: Sequence[Decision], directive: str) -> int | None:
-    every = (one for decision in decisions for one in decision.settings)
-    words = (one.args[0] for one in every if one.directive == directive)
+    every = (setting for decision in decisions for setting in decision.settings)
+    words = (setting.args[0] for setting in every if setting.directive == directive)
     return next((int(word) for word in words if word.isdigit()), None)
 
 
@@ -438,7 +454,7 @@ GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
 BRINGS: dict[DecisionId, tuple[DecisionId, ...]] = {"connections": ("file-limits",)}
 """Decisions to apply together with one that is selected alone."""
 BY_THREADS = frozenset(
-    name for name, bonds in GOES_WITH.items() for one in bonds if one.needs == READ_BY_THREADS
+    name for name, bonds in GOES_WITH.items() for bond in bonds if bond.needs == READ_BY_THREADS
 )
 """Decisions that are useless where threads read no files."""
 _READS: frozenset[DecisionId] = frozenset(
@@ -460,15 +476,17 @@ RESTS_ON: dict[str, frozenset[DecisionId]] = {
 
 def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
     """The decisions with settings that this one, if it has settings, depends on."""
-    written = {one.directive for one in decision.settings}
+    written = {setting.directive for setting in decision.settings}
     for bond in GOES_WITH.get(decision.id, ()):
         if written and (not bond.directive or bond.directive in written):
-            yield from (one for one in others if one.id in bond.needs and one.settings)
+            yield from (
+                decision for decision in others if decision.id in bond.needs and decision.settings
+            )
 
 
 def _brought(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
     names = BRINGS.get(decision.id, ()) if decision.settings else ()
-    yield from (one for one in others if one.id in names and one.settings)
+    yield from (decision for decision in others if decision.id in names and decision.settings)
 
 
 def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> set[str]:
@@ -476,9 +494,9 @@ def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> s
     found = set(wanted)
     while more := {
         need.id
-        for one in decisions
-        if one.id in found
-        for need in (*needed_by(one, decisions), *_brought(one, decisions))
+        for decision in decisions
+        if decision.id in found
+        for need in (*needed_by(decision, decisions), *_brought(decision, decisions))
         if need.id not in found
     }:
         found |= more
@@ -489,10 +507,10 @@ def left_alone(decisions: Sequence[Decision], kept: Collection[str]) -> dict[str
     """The ids in ``kept`` that depend on one that is not, each with that one."""
     left: dict[str, str] = {}
     while more := [
-        (one.id, need.id)
-        for one in decisions
-        if one.id in kept and one.id not in left
-        for need in needed_by(one, decisions)
+        (decision.id, need.id)
+        for decision in decisions
+        if decision.id in kept and decision.id not in left
+        for need in needed_by(decision, decisions)
         if need.id not in kept or need.id in left
     ]:
         left.update(more)
