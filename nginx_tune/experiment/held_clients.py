@@ -434,7 +434,9 @@ class HeldClients:
         Side effects: downloads read at full speed to find their end, and silent clients make their
         request.
         """
-        ending = [one for one in self._records if one.was_held and one.client.kind in _ENDING]
+        ending = [
+            record for record in self._records if record.was_held and record.client.kind in _ENDING
+        ]
         for record in ending:
             record.hurries = True
         until = time.monotonic() + _HURRY_SECONDS
@@ -446,23 +448,23 @@ class HeldClients:
         return [self._tally(kind) for kind in kinds]
 
     def _tally(self, kind: HeldKind) -> HeldConnections:
-        own = [one for one in self._records if one.client.kind == kind]
-        held = [one for one in own if one.was_held]
+        own = [record for record in self._records if record.client.kind == kind]
+        held = [client for client in own if client.was_held]
         since = self._changed_at or time.monotonic()
-        lost = [one for one in held if any(moment >= since for moment in one.lost_at)]
-        rest = [one for one in held if one not in lost]
-        never = [one for one in own if not one.opened_once]
-        early = [one for one in own if any(moment < since for moment in one.lost_at)]
-        reasons = Counter(one.why for one in (*lost, *never, *early) if one.why)
+        lost = [client for client in held if any(moment >= since for moment in client.lost_at)]
+        rest = [client for client in held if client not in lost]
+        never = [client for client in own if not client.opened_once]
+        early = [client for client in own if any(moment < since for moment in client.lost_at)]
+        reasons = Counter(client.why for client in (*lost, *never, *early) if client.why)
         return HeldConnections(
             kind=kind,
             held=len(held),
             lost=len(lost),
-            closed=sum(one.state == "closed" for one in rest),
-            finished=sum(one.state == "finished" for one in rest),
-            kept=sum(not one.state for one in rest),
-            reconnects=sum(one.reconnects for one in held),
-            retried=sum(one.retried for one in held),
+            closed=sum(client.state == "closed" for client in rest),
+            finished=sum(client.state == "finished" for client in rest),
+            kept=sum(not client.state for client in rest),
+            reconnects=sum(client.reconnects for client in held),
+            retried=sum(client.retried for client in held),
             not_opened=len(never),
             lost_before=len(early),
             reasons=dict(reasons),
@@ -477,7 +479,7 @@ class HeldClients:
             if pending["left"] <= 0:
                 self._opened.set()
 
-        tasks = [self._loop.create_task(self._live(one, opened)) for one in self._records]
+        tasks = [self._loop.create_task(self._live(record, opened)) for record in self._records]
         if not tasks:
             self._opened.set()
         try:

@@ -148,7 +148,7 @@ class Inside:
             nginx_binary=request.binary,
             memory_cgroup=request.memory_cgroup,
         )
-        named = [replace(one, path=places[one.path]) for one in facts.datasets]
+        named = [replace(dataset, path=places[dataset.path]) for dataset in facts.datasets]
         return replace(facts, datasets=named)
 
     def trial(self, request: TrialRequest) -> Tried:

@@ -247,7 +247,7 @@ def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
 
 def _start(request: RunRequest, stderr_path: Path, lab: OpenLab) -> RunningNginx:
     target = request.plan.target
-    lab.enclosure.make_room(filter(None, (one.unix for one in _targets(request.plan))))
+    lab.enclosure.make_room(filter(None, (target.unix for target in _targets(request.plan))))
     if request.variant.conduct.stand_in != "none":
         return start_stand_in(
             request.variant.conduct.stand_in,

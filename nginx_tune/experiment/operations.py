@@ -268,8 +268,8 @@ LAID_TRIAL = Operation("laid_trial", LaidTrialRequest, Tried)
 REHEARSE = Operation("rehearse", RehearseRequest, list[RehearsedReload])
 
 OPERATIONS = {
-    one.name: one
-    for one in (
+    operation.name: operation
+    for operation in (
         HELLO, OPEN_LAB, JOIN, FACTS, ENVIRONMENT, SURVEY, TRIAL, RUN, LAID_TRIAL, REHEARSE,
     )
 }  # fmt: skip

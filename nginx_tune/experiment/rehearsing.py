@@ -155,8 +155,8 @@ class _Turn:
             opening=server.open_log,
             begins=server.log_begins,
         )
-        for one in (server.master, *before):
-            logs.number_of(one)
+        for process in (server.master, *before):
+            logs.number_of(process)
         counted, memory_before = _counters(), memory_of(server.processes())
         held.begin_change()
         changed_unix, started = time.time(), time.monotonic()
@@ -194,7 +194,7 @@ class _Turn:
             workers_after=len(taken.workers),
             drain_seconds=drain.seconds,
             watched_seconds=ended - started,
-            workers_left=sum(lives(one) for one in before),
+            workers_left=sum(lives(process) for process in before),
             memory_before_bytes=memory_before,
             memory_peak_bytes=memory.peak_bytes,
             counters={
@@ -205,22 +205,22 @@ class _Turn:
             log_lines=dict(parse_error_log(lines).levels),
             log_examples=[
                 *notable_lines(lines),
-                *(f"the sandbox refused nginx {one}" for one in server.refused_calls()),
+                *(f"the sandbox refused nginx {call}" for call in server.refused_calls()),
             ],
         )
         return turned, changed_unix, ended_unix
 
     def _silent(self, before: frozenset[Process]) -> set[str]:
         """The listeners that do not answer even before the change."""
-        plain = [one for one in self._from.addresses if not one.path]
+        plain = [address for address in self._from.addresses if not address.path]
         if not before:
             return set()
-        return {one.name for one in ask_before(self._host, self._server.master, plain)}
+        return {socket.name for socket in ask_before(self._host, self._server.master, plain)}
 
     def _reached_clients(self) -> list[HeldClient]:
         return [
-            msgspec.structs.replace(one, target=self._reached(one.target))
-            for one in self._request.held
+            msgspec.structs.replace(client, target=self._reached(client.target))
+            for client in self._request.held
         ]
 
     def _reached_plan(self) -> LoadPlan:
@@ -232,10 +232,10 @@ class _Turn:
                 return one
             return msgspec.structs.replace(one, target=self._reached(one.target))
 
-        classes = [reached(one) for one in plan.classes]
+        classes = [reached(class_) for class_ in plan.classes]
         target = self._reached(plan.target)
-        targets = [target, *(one.target for one in classes if one.target is not None)]
-        sockets = sorted({one.unix for one in targets if one.unix is not None})
+        targets = [target, *(class_.target for class_ in classes if class_.target is not None)]
+        sockets = sorted({target.unix for target in targets if target.unix is not None})
         seconds = request.before_seconds + request.drain_seconds + request.after_seconds
         return msgspec.structs.replace(
             plan,
@@ -309,7 +309,7 @@ class _Drain:
 
     def _run(self) -> None:
         while not self._over.wait(_LOOK_SECONDS):
-            self._left = [one for one in self._left if lives(one)]
+            self._left = [process for process in self._left if lives(process)]
             if not self._left:
                 self.seconds = time.monotonic() - self._started
                 self._gone.set()
@@ -331,9 +331,9 @@ def _workers(server: ScratchServer) -> frozenset[Process]:
 def _unanswered(found: Sequence[FirstAnswer]) -> list[str]:
     """The listeners that should have answered and did not, with the reasons."""
     return [
-        f"{one.listener}: {one.reason}"
-        for one in found
-        if one.seconds is None and not one.reason.endswith("as before")
+        f"{client.listener}: {client.reason}"
+        for client in found
+        if client.seconds is None and not client.reason.endswith("as before")
     ]
 
 

@@ -153,8 +153,11 @@ class ScratchServer:
         if self.goes_to_the_background:
             self.point_to(side.binary)
             program = _PROGRAM
-        targets = [request.plan.target, *(one.target for one in request.plan.classes if one.target)]
-        self._lab.enclosure.make_room(filter(None, (one.unix for one in targets)))
+        targets = [
+            request.plan.target,
+            *(class_.target for class_ in request.plan.classes if class_.target),
+        ]
+        self._lab.enclosure.make_room(filter(None, (target.unix for target in targets)))
         target = request.plan.target
         self._starts += 1
         enclosure = self._lab.enclosure
@@ -388,10 +391,10 @@ class FirstAnswers:
         for thread in self._threads:
             thread.join(_JOIN_SECONDS)
         return [
-            FirstAnswer(listener=one.listener, reason=f"{one.reason}, as before")
-            if one.seconds is None and one.listener in silent
-            else one
-            for one in dict(self._answers).values()
+            FirstAnswer(listener=value.listener, reason=f"{value.reason}, as before")
+            if value.seconds is None and value.listener in silent
+            else value
+            for value in dict(self._answers).values()
         ]
 
 

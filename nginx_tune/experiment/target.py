@@ -246,9 +246,11 @@ def listen_sockets(tree: ConfTree) -> list[str]:
 
 def listen_addresses(tree: ConfTree) -> list[str]:
     """The addresses that a tree's listeners name, without loopback ones."""
-    named = {_reached_at(one.socket.host) for one in listeners(tree) if one.socket.first}
+    named = {
+        _reached_at(listener.socket.host) for listener in listeners(tree) if listener.socket.first
+    }
     addresses = {address for address in named if address is not None}
-    return sorted(one for one in addresses if not ipaddress.ip_address(one).is_loopback)
+    return sorted(address for address in addresses if not ipaddress.ip_address(address).is_loopback)
 
 
 def url_prefix(served: Served) -> str:
@@ -359,8 +361,8 @@ def plan_entry(
     Errors: UndecidedError if no server is reachable.
     """
     if place is None:
-        targets = [(target_of(tree, one), one) for _, one in servers(tree)]
-        reachable = [(target, one) for target, one in targets if target is not None]
+        targets = [(target_of(tree, server), server) for _, server in servers(tree)]
+        reachable = [(target, server) for target, server in targets if target is not None]
         if not reachable:
             raise UndecidedError(
                 f"{tree.path}: no server has a reachable HTTP or TLS listener{_why_none(tree)}",
@@ -388,13 +390,13 @@ def plan_entry(
 
 def _why_none(tree: ConfTree) -> str:
     """The reason why the first server with a listener is not reachable; empty without one."""
-    listening = [one for _, one in servers(tree) if spoken_plainly(tree, one)]
+    listening = [server for _, server in servers(tree) if spoken_plainly(tree, server)]
     return f": {why_unreachable(tree, listening[0])}" if listening else ""
 
 
 def _lacks(tree: ConfTree, server: Directive, protocols: Sequence[MultiplexedVersion]) -> bool:
     spoken = spoken_at(tree, server) if protocols else Spoken()
-    return any(spoken.at(one) is None for one in protocols)
+    return any(spoken.at(protocol) is None for protocol in protocols)
 
 
 def _index(scope: Scope) -> str:

@@ -213,7 +213,7 @@ def _give_place(path: str, given: set[str], enclosure: Enclosure, *, is_read: bo
     if enclosure.copy(parent, (*enclosure.view.files, path)):
         return True
     empty = f"an empty {parent}"
-    holds = any(_is_file_in(one, parent) for one in enclosure.view.shown)
+    holds = any(_is_file_in(path, parent) for path in enclosure.view.shown)
     if os.geteuid() == 0 or holds or empty in given:
         return False
     given.add(empty)
@@ -237,7 +237,7 @@ def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:
     there = {os.path.realpath(path) for path in view.written if os.path.isdir(path)}  # noqa: PTH112
     found: list[str] = []
     for path in sorted(there - set(OWN_MEMORY)):
-        holds = any(is_inside(one, path) for one in (*kept, *(points - {path})))
+        holds = any(is_inside(other, path) for other in (*kept, *(points - {path})))
         if not holds and not any(is_inside(path, cover) for cover in found):
             found.append(path)
     enclosure.cover_all(found, there)

@@ -163,7 +163,7 @@ def _labelled(d: Decision) -> list[tuple[str, str]]:
     parts = [
         ("write", [_setting(s) for s in d.settings]),
         ("proposed", [_setting(s) for s in d.proposed]),
-        ("host", [_host_setting(one) for one in d.host_settings]),
+        ("host", [_host_setting(setting) for setting in d.host_settings]),
         ("because", [_evidence(e) for e in d.evidence]),
         ("predicted", [_predicted(p) for p in d.predicted]),
         ("flips when", d.flips_when),
@@ -197,7 +197,7 @@ def _setting(s: Setting) -> str:
     place = f"{s.context} {s.block}".strip()
     if s.places:
         more = f" and {len(s.places) - MOST_PLACES} more" if len(s.places) > MOST_PLACES else ""
-        shown = (f"{one.file}:{one.line} {one.text}" for one in s.places[:MOST_PLACES])
+        shown = (f"{place.file}:{place.line} {place.text}" for place in s.places[:MOST_PLACES])
         place = "; ".join(map(plain, shown)) + more
     needs = f", needs {' and '.join(s.needs)}" if s.needs else ""
     return f"{words} {{{inner} }} ({place}){needs}" if s.lines else f"{words}; ({place}){needs}"

@@ -206,9 +206,9 @@ def render_cause_markdown(name: str, page: CausePage) -> str:
         "## What to do",
         "\n".join(f"- {step}" for step in page.steps),
         "## Traps",
-        "\n".join(f"- {one}" for one in page.beside),
+        "\n".join(f"- {text}" for text in page.beside),
         *(
-            ["## Messages", "\n".join(f"- {one}" for one in _messages(name))]
+            ["## Messages", "\n".join(f"- {message}" for message in _messages(name))]
             * bool(_messages(name))
         ),
         "## Sources",

@@ -158,10 +158,10 @@ def _hindrances(facts: Facts) -> ScreenBlock:
         return []
     lines = [
         line
-        for one in found
+        for entry in found
         for line in (
-            Line(one_line(one.seen), indent=2),
-            Line(one_line(f"{one.meaning}; {one.remedy}"), indent=4),
+            Line(one_line(entry.seen), indent=2),
+            Line(one_line(f"{entry.meaning}; {entry.remedy}"), indent=4),
         )
     ]
     return [Line("what holds nginx back here", "heading"), *lines]
@@ -363,7 +363,9 @@ _NUMBERS = range(len(_HEAD))
 def named_curves(storage: Storage) -> list[tuple[str, Curve]]:
     """Every curve with the disk, or the disks, that it is of."""
     curves = [(one_line(disk.name), disk.curve) for disk in storage.disks if disk.curve is not None]
-    return curves + [(one_line("+".join(one.disks)), one.curve) for one in storage.shared_curves]
+    return curves + [
+        (one_line("+".join(curve.disks)), curve.curve) for curve in storage.shared_curves
+    ]
 
 
 def curve_blocks(storage: Storage) -> list[ScreenBlock]:

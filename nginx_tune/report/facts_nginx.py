@@ -42,13 +42,13 @@ def nginx_lines(nginx: Nginx) -> list[str]:
 def _instances(nginx: Nginx) -> list[str]:
     """The masters that are not the one that is meant."""
     meant = nginx.running.pid if nginx.running else None
-    others = [one for one in nginx.instances if one.pid != meant]
+    others = [instance for instance in nginx.instances if instance.pid != meant]
     lines = [
-        f"also: master {one.pid}, {plural(one.workers, 'worker')}, "
-        f"{one.binary or 'program not known'}"
-        + (f" -c {one.conf_path}" if one.conf_path else "")
-        + (", in a container" if one.other_mount_namespace else "")
-        for one in others[:MOST_INSTANCES]
+        f"also: master {instance.pid}, {plural(instance.workers, 'worker')}, "
+        f"{instance.binary or 'program not known'}"
+        + (f" -c {instance.conf_path}" if instance.conf_path else "")
+        + (", in a container" if instance.other_mount_namespace else "")
+        for instance in others[:MOST_INSTANCES]
     ]
     more = len(others) - len(lines)
     return [*lines, *([f"and {more} more"] if more else [])]
@@ -80,7 +80,9 @@ def _worker_notes(running: Running) -> list[str]:
     users = sorted({worker.user_id for worker in running.workers if worker.user_id is not None})
     if users == [0]:
         notes.append("workers run as root")
-    held = sorted({one for worker in running.workers for one in worker.capabilities or ()})
+    held = sorted(
+        {capability for worker in running.workers for capability in worker.capabilities or ()}
+    )
     if held and users != [0]:
         notes.append(f"workers keep {', '.join(held)}")
     if any(w.cpus_allowed not in (None, running.cpus_allowed) for w in running.workers):
@@ -91,7 +93,7 @@ def _worker_notes(running: Running) -> list[str]:
 def listener_rows(facts: Facts) -> tuple[list[tuple[str, ...]], int]:
     """The listeners, those of nginx first, and how many more there are."""
     listeners = sorted(facts.listeners, key=lambda one: (not one.of_nginx, one.port, one.address))
-    shown = [_listener(one) for one in listeners[:MOST_LISTENERS]]
+    shown = [_listener(listener) for listener in listeners[:MOST_LISTENERS]]
     return shown, len(listeners) - len(shown)
 
 
@@ -121,10 +123,10 @@ MOST_PROCESSES = 4
 def choice_lines(nginx: Nginx) -> list[str]:
     """The one that was taken, and a line for each program and reason that was not."""
     others: dict[tuple[str, str], list[int]] = {}
-    for one in nginx.candidates:
-        if not one.chosen:
-            pids = others.setdefault((one.binary or "the program", one.reason), [])
-            pids += [one.pid] if one.pid else []
+    for candidate in nginx.candidates:
+        if not candidate.chosen:
+            pids = others.setdefault((candidate.binary or "the program", candidate.reason), [])
+            pids += [candidate.pid] if candidate.pid else []
     lines = [plain(nginx.choice or "no nginx is taken; name one with --nginx")]
     for (binary, reason), pids in [*others.items()][:MOST_OTHERS]:
         lines.append(plain(f"not taken: {binary}{_processes(pids)}: {reason}"))
@@ -137,13 +139,13 @@ def is_doubtful(nginx: Nginx) -> bool:
 
     Not one in a container where that of the host itself was taken.
     """
-    chosen = next((one for one in nginx.candidates if one.chosen), None)
+    chosen = next((candidate for candidate in nginx.candidates if candidate.chosen), None)
     if chosen is not None and chosen.source == "named":
         return False
     is_of_host = chosen is not None and IN_CONTAINER not in chosen.reason
     return any(
-        not one.chosen and not (is_of_host and IN_CONTAINER in one.reason)
-        for one in nginx.candidates
+        not candidate.chosen and not (is_of_host and IN_CONTAINER in candidate.reason)
+        for candidate in nginx.candidates
     )
 
 

@@ -38,14 +38,15 @@ _GITHUB_COMMANDS: dict[Severity, str] = {
 def render_github(findings: Findings) -> bytes:
     """One command per line."""
     lines = [
-        f"::error file={_property(one.file)},line={one.line or 1},title=not parsed::"
-        f"{_data(one.reason)}\n"
-        for one in findings.files_unparsed
+        f"::error file={_property(file.file)},line={file.line or 1},title=not parsed::"
+        f"{_data(file.reason)}\n"
+        for file in findings.files_unparsed
     ]
     lines += [
-        f"::{'notice' if one.accepted else 'error'} file={_property(one.file)},line={one.line},"
-        f"title=not read::{_data(one.reason)} ({_data(one.accepted or unread_hint(findings))})\n"
-        for one in findings.files_missing
+        f"::{'notice' if include.accepted else 'error'} file={_property(include.file)},"
+        f"line={include.line},title=not read::{_data(include.reason)} "
+        f"({_data(include.accepted or unread_hint(findings))})\n"
+        for include in findings.files_missing
     ]
     lines += map(_github_finding, findings.findings)
     return "".join(lines).encode()
@@ -86,37 +87,43 @@ def render_gitlab(findings: Findings) -> bytes:
     """The findings as issues; a file that could not be parsed, and an include not read, blocks."""
     issues = [
         {
-            "description": f"unparsed: {one_line(one.reason)}",
+            "description": f"unparsed: {one_line(file.reason)}",
             "check_name": "unparsed",
             "fingerprint": f"unparsed-{number}",
             "severity": "blocker",
-            "location": {"path": _gitlab_path(one.file), "lines": {"begin": max(1, one.line or 1)}},
-        }
-        for number, one in enumerate(findings.files_unparsed, 1)
-    ]
-    issues += [
-        {
-            "description": f"not read: {one_line(one.reason)} "
-            f"({one_line(one.accepted or unread_hint(findings))})",
-            "check_name": "not-read",
-            "fingerprint": f"not-read-{number}",
-            "severity": "info" if one.accepted else "blocker",
-            "location": {"path": _gitlab_path(one.file), "lines": {"begin": max(1, one.line)}},
-        }
-        for number, one in enumerate(findings.files_missing, 1)
-    ]
-    issues += [
-        {
-            "description": f"{one.rule}: {one_line(one.message)}",
-            "check_name": one.rule,
-            "fingerprint": one.fingerprint,
-            "severity": _GITLAB_SEVERITIES[one.severity],
             "location": {
-                "path": _gitlab_path(one.file),
-                "lines": {"begin": one.line, "end": max(one.line, one.end_line)},
+                "path": _gitlab_path(file.file),
+                "lines": {"begin": max(1, file.line or 1)},
             },
         }
-        for one in findings.findings
+        for number, file in enumerate(findings.files_unparsed, 1)
+    ]
+    issues += [
+        {
+            "description": f"not read: {one_line(include.reason)} "
+            f"({one_line(include.accepted or unread_hint(findings))})",
+            "check_name": "not-read",
+            "fingerprint": f"not-read-{number}",
+            "severity": "info" if include.accepted else "blocker",
+            "location": {
+                "path": _gitlab_path(include.file),
+                "lines": {"begin": max(1, include.line)},
+            },
+        }
+        for number, include in enumerate(findings.files_missing, 1)
+    ]
+    issues += [
+        {
+            "description": f"{finding.rule}: {one_line(finding.message)}",
+            "check_name": finding.rule,
+            "fingerprint": finding.fingerprint,
+            "severity": _GITLAB_SEVERITIES[finding.severity],
+            "location": {
+                "path": _gitlab_path(finding.file),
+                "lines": {"begin": finding.line, "end": max(finding.line, finding.end_line)},
+            },
+        }
+        for finding in findings.findings
     ]
     return msgspec.json.format(msgspec.json.encode(issues), indent=2) + b"\n"
 
@@ -136,9 +143,11 @@ _CHECKSTYLE_SEVERITIES: dict[Severity, str] = {
 def render_checkstyle(findings: Findings) -> bytes:
     """The findings by file; what could not be parsed, or was not read, is an error."""
     by_file: dict[str, list[str]] = {file: [] for file in findings.files_parsed}
-    for one in findings.files_unparsed:
-        by_file.setdefault(one.file, []).append(
-            _checkstyle_error(one.line or 1, 1, "error", f"not parsed: {one.reason}", "unparsed")
+    for unparsed in findings.files_unparsed:
+        by_file.setdefault(unparsed.file, []).append(
+            _checkstyle_error(
+                unparsed.line or 1, 1, "error", f"not parsed: {unparsed.reason}", "unparsed"
+            )
         )
     for missing in findings.files_missing:
         text = f"not read: {missing.reason} ({missing.accepted or unread_hint(findings)})"
@@ -198,7 +207,7 @@ def _junit_files(findings: Findings) -> Iterator[str]:
         cases = [_junit_case(finding) for finding in found] or [
             f'    <testcase classname="{xml_text(file)}" name="audit"/>\n'
         ]
-        failures = sum(one.severity in _JUNIT_FAILS for one in found)
+        failures = sum(finding.severity in _JUNIT_FAILS for finding in found)
         yield _junit_suite(file, cases, failures=failures)
 
 
@@ -229,26 +238,26 @@ def _junit_case(finding: Finding) -> str:
 
 
 def _junit_unparsed(findings: Findings) -> Iterator[str]:
-    for one in findings.files_unparsed:
+    for file in findings.files_unparsed:
         case = (
-            f'    <testcase classname="{xml_text(one.file)}" name="parse">\n'
-            f'      <error type="unparsed" message="line {one.line or 1}: '
-            f'{xml_text(one_line(one.reason))}"/>\n    </testcase>\n'
+            f'    <testcase classname="{xml_text(file.file)}" name="parse">\n'
+            f'      <error type="unparsed" message="line {file.line or 1}: '
+            f'{xml_text(one_line(file.reason))}"/>\n    </testcase>\n'
         )
-        yield _junit_suite(one.file, [case], errors=1)
+        yield _junit_suite(file.file, [case], errors=1)
 
 
 def _junit_unread(findings: Findings) -> Iterator[str]:
-    for one in findings.files_missing:
-        text = f"line {one.line}: {one_line(one.reason)} "
-        text = xml_text(text + f"({one_line(one.accepted or unread_hint(findings))})")
-        said = "skipped" if one.accepted else 'error type="not-read"'
+    for include in findings.files_missing:
+        text = f"line {include.line}: {one_line(include.reason)} "
+        text = xml_text(text + f"({one_line(include.accepted or unread_hint(findings))})")
+        said = "skipped" if include.accepted else 'error type="not-read"'
         case = (
-            f'    <testcase classname="{xml_text(one.file)}" name="read">\n'
+            f'    <testcase classname="{xml_text(include.file)}" name="read">\n'
             f'      <{said} message="{text}"/>\n    </testcase>\n'
         )
-        is_taken = bool(one.accepted)
-        yield _junit_suite(one.file, [case], errors=int(not is_taken), skipped=int(is_taken))
+        is_taken = bool(include.accepted)
+        yield _junit_suite(include.file, [case], errors=int(not is_taken), skipped=int(is_taken))
 
 
 def _junit_needs(findings: Findings) -> Iterator[str]:

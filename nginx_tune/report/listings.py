@@ -87,14 +87,14 @@ def render_history(history: History, none: str) -> str:
     """Each change with its files, in their order; ``none`` where there is no change."""
     if not history.changes:
         return f"{none}\n"
-    return "".join(render_change(one) for one in history.changes)
+    return "".join(render_change(change) for change in history.changes)
 
 
 def render_change(change: ChangeRecord) -> str:
     """One change: how it ended, why, and its files."""
     until = f" until {change.confirm_until}" if change.confirm_until else ""
     lines = [f"{change.id}  {_WORDS[change.state]}{until}  {plain(change.conf_path)}".strip()]
-    lines += [f"  {one.kind} {plain(one.path)}" for one in change.files]
+    lines += [f"  {file.kind} {plain(file.path)}" for file in change.files]
     if change.new_workers is not None and change.state in {"kept", "awaiting"}:
         lines.append(
             f"  {plural(change.new_workers, 'new worker')}, {change.workers_seen} seen to answer, "

@@ -72,11 +72,11 @@ def measured_screen(measurement: Measurement, asked: str = "", gates: ScreenBloc
         _counts(classes),
         _latencies(classes),
         _shapes(classes),
-        [Line(one) for one in _hidden(classes, measurement.duration_seconds)],
-        [Line(one) for name, item in classes.items() for one in _failures(name, item)],
+        [Line(line) for line in _hidden(classes, measurement.duration_seconds)],
+        [Line(line) for name, item in classes.items() for line in _failures(name, item)],
         workers_block(measurement),
         agents_block(measurement),
-        [Line(one) for one in _apart(measurement.generator)],
+        [Line(line) for line in _apart(measurement.generator)],
         [Line(_generator(measurement.generator))],
         _asked(measurement, asked),
     ]
@@ -85,7 +85,7 @@ def measured_screen(measurement: Measurement, asked: str = "", gates: ScreenBloc
 def _answer(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
     lines = [Line(_sentence(name, item), "answer") for name, item in classes.items()]
     failed = [_verdict(name, item) for name, item in classes.items()]
-    return [*lines, *(Line(one, "warning") for one in failed if one)]
+    return [*lines, *(Line(line, "warning") for line in failed if line)]
 
 
 def _sentence(name: str, item: ClassMeasurement) -> str:
@@ -194,7 +194,7 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
             rows.append((name, label, _mean(sample), *cells, _maximum(sample)))
             name = ""  # noqa: PLW2901  # once is enough
     table = table_of(header, rows, right=range(2, len(header)))
-    return [*table, *(Line(one) for one in _notes(rows))]
+    return [*table, *(Line(note) for note in _notes(rows))]
 
 
 def _notes(rows: list[tuple[str, ...]]) -> list[str]:

@@ -95,7 +95,7 @@ def sessions_text(sessions: Sequence[TlsSessions]) -> str:
     """``TLS 1.3 TLS_AES_256_GCM_SHA384``; of several each with its connections."""
     if len(sessions) == 1:
         return f"TLS {_agreed(sessions[0])}"
-    said = (f"{_agreed(one)} ({one.connections:,} connections)" for one in sessions)
+    said = (f"{_agreed(session)} ({session.connections:,} connections)" for session in sessions)
     return "TLS " + ", ".join(said)
 
 
@@ -103,10 +103,13 @@ def variants_text(by_variant: Mapping[str, Sequence[TlsSessions]]) -> str:
     """The TLS of both variants, or of each where it is not the same; empty without TLS."""
     kinds = {tuple(sorted(map(_agreed, sessions))) for sessions in by_variant.values()}
     if len(kinds) == 1:
-        agreed = sorted({_agreed(one) for sessions in by_variant.values() for one in sessions})
+        agreed = sorted(
+            {_agreed(session) for sessions in by_variant.values() for session in sessions}
+        )
         return f"TLS {', '.join(agreed)}"
     return "; ".join(
-        f"{one_line(variant)}: {sessions_text(one)}" for variant, one in by_variant.items()
+        f"{one_line(variant)}: {sessions_text(sessions)}"
+        for variant, sessions in by_variant.items()
     )
 
 

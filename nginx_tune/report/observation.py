@@ -54,11 +54,11 @@ def _named(cause: Cause) -> str:
 def _figures(cause: Cause) -> ScreenBlock:
     """The figures of a cause, what is not known of it, what to do next."""
     figures = ", ".join(
-        f"{one_line(one.metric)} {_figure(one.value, one.unit)}" for one in cause.evidence
+        f"{one_line(item.metric)} {_figure(item.value, item.unit)}" for item in cause.evidence
     )
     below = [
         *([f"because: {figures}"] if figures else []),
-        *(f"not known: {one_line(one)}" for one in cause.not_known),
+        *(f"not known: {one_line(text)}" for text in cause.not_known),
         *([f"next: {one_line(cause.next_command)}"] if cause.next_command else []),
     ]
     return [Line(text, indent=2) for text in below]
@@ -88,7 +88,7 @@ def _window(observation: Observation) -> ScreenBlock:
     choice = one_line(observation.nginx_choice)
     lines = [Line(f"{said}, {plural(observation.worker_processes, 'worker')}")]
     lines += [Line(choice)] if choice else []
-    lines += [Line(_other(one)) for one in observation.others[:_MOST_OTHERS]]
+    lines += [Line(_other(other)) for other in observation.others[:_MOST_OTHERS]]
     more = len(observation.others) - _MOST_OTHERS
     lines += [Line(f"and {more} more that run")] if more > 0 else []
     busier = busier_other(observation)
@@ -258,14 +258,14 @@ def _listeners(server: ServerMeasurement) -> ScreenBlock:
     header = ("listener", "sockets", "backlog", "longest queue", "drops")
     rows = [
         (
-            f"{one_line(one.address)}:{one.port}",
-            str(one.sockets),
+            f"{one_line(listener.address)}:{listener.port}",
+            str(listener.sockets),
             *(
                 _NONE if value is None else f"{value:,}"
-                for value in (one.backlog, one.accept_queue_max, one.drops)
+                for value in (listener.backlog, listener.accept_queue_max, listener.drops)
             ),
         )
-        for one in server.listeners
+        for listener in server.listeners
     ]
     return [Table([header, *rows], right=range(1, len(header)))] if rows else []
 
@@ -295,9 +295,9 @@ def _disks(server: ServerMeasurement) -> ScreenBlock:
 
 def _unknown(observation: Observation) -> ScreenBlock:
     by_reason: dict[str, list[str]] = {}
-    for one in observation.unknown:
-        names = by_reason.setdefault(one_line(one.reason), [])
-        names.append(one_line(one.path.removeprefix("/server/")))
+    for field in observation.unknown:
+        names = by_reason.setdefault(one_line(field.reason), [])
+        names.append(one_line(field.path.removeprefix("/server/")))
     return [
         Line(f"not measured: {', '.join(names)}: {reason}", "note")
         for reason, names in by_reason.items()

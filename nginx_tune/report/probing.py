@@ -207,12 +207,12 @@ _HEAD = ("from", "below", "", "count")
 
 def render_histograms(histograms: Histograms) -> str:
     """Each with its figures and buckets; the longest bar is the fullest bucket's."""
-    return "\n".join(_text(one) for one in histograms.histograms)
+    return "\n".join(_text(histogram) for histogram in histograms.histograms)
 
 
 def render_histograms_markdown(histograms: Histograms) -> str:
     """The same as tables in Markdown."""
-    return "\n".join(_markdown(one) for one in histograms.histograms)
+    return "\n".join(_markdown(histogram) for histogram in histograms.histograms)
 
 
 def _text(one: LatencyHistogram) -> str:

@@ -55,8 +55,8 @@ def render_exposition(families: Iterable[MetricFamily]) -> bytes:
         lines += [f"# HELP {family.name} {_help(family.help)}"]
         lines += [f"# TYPE {family.name} {family.kind}"]
         lines += [
-            f"{family.name}{one.suffix}{_labels(one.labels)} {_value(one.value)}"
-            for one in family.samples
+            f"{family.name}{sample.suffix}{_labels(sample.labels)} {_value(sample.value)}"
+            for sample in family.samples
         ]
     return "".join(f"{line}\n" for line in lines).encode()
 
@@ -90,15 +90,18 @@ _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 
 def render_findings_prometheus(findings: Findings) -> bytes:
     """Counts by severity are always there, so that an alert sees them go back to 0."""
-    severities = Counter(one.severity for one in findings.findings)
-    rules = Counter((one.rule, one.severity) for one in findings.findings)
+    severities = Counter(finding.severity for finding in findings.findings)
+    rules = Counter((finding.rule, finding.severity) for finding in findings.findings)
     return render_exposition(
         [
             MetricFamily(
                 "nginx_tune_audit_findings",
                 "gauge",
                 "Findings of the audit by severity.",
-                tuple(MetricSample(severities[one], {"severity": one}) for one in _SEVERITIES),
+                tuple(
+                    MetricSample(severities[severity], {"severity": severity})
+                    for severity in _SEVERITIES
+                ),
             ),
             MetricFamily(
                 "nginx_tune_audit_rule_findings",
@@ -161,7 +164,7 @@ def observation_families(observation: Observation) -> list[MetricFamily]:
         _family(
             "cause",
             "1 for every cause that the observation names.",
-            [({"id": one.id, "confidence": one.confidence}, 1) for one in observation.causes],
+            [({"id": cause.id, "confidence": cause.confidence}, 1) for cause in observation.causes],
         ),
         _single("unfit", "1 when the window is unfit.", 1 if observation.flags else 0),
         _family(
@@ -259,7 +262,10 @@ def _workers(server: ServerMeasurement) -> list[MetricFamily]:
         _family(
             f"worker_{name}",
             text,
-            [({"worker": str(i)}, getattr(one, name)) for i, one in enumerate(server.workers)],
+            [
+                ({"worker": str(i)}, getattr(worker, name))
+                for i, worker in enumerate(server.workers)
+            ],
         )
         for name, text in fields.items()
     ]
@@ -276,8 +282,8 @@ def _listeners(server: ServerMeasurement) -> list[MetricFamily]:
             f"listener_{name}",
             text,
             [
-                ({"address": one.address, "port": str(one.port)}, getattr(one, name))
-                for one in server.listeners
+                ({"address": listener.address, "port": str(listener.port)}, getattr(listener, name))
+                for listener in server.listeners
             ],
         )
         for name, text in fields.items()
@@ -314,9 +320,12 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
         for kind, count in counted
     )
     agreed = tuple(
-        MetricSample(one.connections, {"class": name, "version": one.version, "cipher": one.cipher})
+        MetricSample(
+            session.connections,
+            {"class": name, "version": session.version, "cipher": session.cipher},
+        )
         for name, item in classes.items()
-        for one in item.tls_sessions
+        for session in item.tls_sessions
     )
     return render_exposition(
         [
@@ -350,7 +359,9 @@ def _of_classes(
     classes: dict[str, ClassMeasurement],
     value: Callable[[ClassMeasurement], float],
 ) -> MetricFamily:
-    samples = tuple(MetricSample(value(item), {"class": one}) for one, item in classes.items())
+    samples = tuple(
+        MetricSample(value(item), {"class": class_name}) for class_name, item in classes.items()
+    )
     return MetricFamily(_PROBE_PREFIX + name, "gauge", text, samples)
 
 

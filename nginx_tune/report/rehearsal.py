@@ -40,7 +40,7 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
     parts += [f"- {_escaped(line)}" for line in details]
     gates = _gates(rehearsal)
     parts += ["", "## Gates", ""] if gates else []
-    parts += [f"- {_escaped(_gate(one))}" for one in gates]
+    parts += [f"- {_escaped(_gate(gate))}" for gate in gates]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -54,14 +54,14 @@ def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
         for expression, passed, reason in _gates(rehearsal)
     ]
     details = [
-        Line(one, "note" if one.startswith(_NOTE) else "text", 2) for one in _details(rehearsal)
+        Line(text, "note" if text.startswith(_NOTE) else "text", 2) for text in _details(rehearsal)
     ]
     return [
-        [Line(one, "answer") for one in sentences],
+        [Line(text, "answer") for text in sentences],
         [Line("gates", "heading"), Table(gates, indent=2, has_head=False)] if gates else [],
         [table] if rehearsal.reloads else [],
         [Line("details", "heading"), *details] if details else [],
-        [Line(one) for one in _head(rehearsal)],
+        [Line(text) for text in _head(rehearsal)],
     ]
 
 
@@ -85,25 +85,25 @@ def _head(rehearsal: Rehearsal) -> list[str]:
     lines = [f"{plain(rehearsal.conf_path)}: {files}; {program}{lab}"]
     if rehearsal.reloads:
         rate = number_text(rehearsal.rate_per_second)
-        held = ", ".join(f"{one.held} {one.kind}" for one in rehearsal.reloads[0].held)
+        held = ", ".join(f"{clients.held} {clients.kind}" for clients in rehearsal.reloads[0].held)
         lines.append(f"load: {rate} requests/s; held connections: {held or 'none'}")
     return lines
 
 
 def _sentences(rehearsal: Rehearsal) -> list[str]:
     """The answer first: what this host refuses, what no longer is served, what each change cost."""
-    unsure = [one for one in rehearsal.reloads if is_unsure(one)]
-    lines = [f"CANNOT TELL, the machine was too busy: {_busy(one)}" for one in unsure[:1]]
-    lines += [f"REFUSED ON THIS HOST: {plain(one)}" for one in rehearsal.refused_here]
-    lines += [f"NO LONGER SERVED: {plain(one)}" for one in rehearsal.worse_answers]
+    unsure = [reload for reload in rehearsal.reloads if is_unsure(reload)]
+    lines = [f"CANNOT TELL, the machine was too busy: {_busy(reload)}" for reload in unsure[:1]]
+    lines += [f"REFUSED ON THIS HOST: {plain(text)}" for text in rehearsal.refused_here]
+    lines += [f"NO LONGER SERVED: {plain(text)}" for text in rehearsal.worse_answers]
     gone = [
-        *(f"gone: {plain(one)}" for one in rehearsal.dropped),
-        *(f"answers otherwise: {plain(one)}" for one in rehearsal.other_answers),
+        *(f"gone: {plain(text)}" for text in rehearsal.dropped),
+        *(f"answers otherwise: {plain(text)}" for text in rehearsal.other_answers),
     ]
     is_alike = not (gone or rehearsal.worse_answers or rehearsal.limited)
     sandbox = "in the sandbox, which has what this host lacks: " if rehearsal.refused_here else ""
-    lines += [sandbox + _sentence(one, is_alike=is_alike) for one in rehearsal.reloads]
-    lines += [f"limited: {plain(one)}" for one in rehearsal.limited]
+    lines += [sandbox + _sentence(reload, is_alike=is_alike) for reload in rehearsal.reloads]
+    lines += [f"limited: {plain(text)}" for text in rehearsal.limited]
     lines += gone[:_MOST_GONE]
     if len(gone) > _MOST_GONE:
         lines.append(f"and {len(gone) - _MOST_GONE} more that are gone or answer otherwise")
@@ -186,7 +186,7 @@ def _rows(reloads: Sequence[RehearsedReload]) -> list[list[str]]:
         row("requests unanswered at the end", lambda one: number_text(one.unanswered)),
         row("requests sent again", lambda one: number_text(sent_again(one))),
     ]
-    kinds = dict.fromkeys(item.kind for one in reloads for item in one.held)
+    kinds = dict.fromkeys(item.kind for reload in reloads for item in reload.held)
     rows += [row(f"{kind} lost", lambda one, kind=kind: _lost(one, kind)) for kind in kinds]  # type: ignore[misc]
     for phase in ("before", "during", "after"):
         for name, value in _LATENCIES:
@@ -249,10 +249,13 @@ def _worse_lines(one: RehearsedReload) -> int:
 
 
 def _details(rehearsal: Rehearsal) -> list[str]:
-    lines = [f"predicted: {_EFFECTS[one.effect]}: {plain(one.text)}" for one in rehearsal.warnings]
-    for one in rehearsal.reloads:
-        name = reload_name(one).replace("_", " ")
-        lines += [f"{name}: {line}" for line in _details_of(one)]
+    lines = [
+        f"predicted: {_EFFECTS[warning.effect]}: {plain(warning.text)}"
+        for warning in rehearsal.warnings
+    ]
+    for reload in rehearsal.reloads:
+        name = reload_name(reload).replace("_", " ")
+        lines += [f"{name}: {line}" for line in _details_of(reload)]
     return [*lines, *(f"{_NOTE}{plain(note)}" for note in rehearsal.notes)]
 
 
@@ -302,11 +305,11 @@ def _held(item: HeldConnections) -> str:
 def _gates(rehearsal: Rehearsal) -> list[tuple[str, bool, str]]:
     return [
         (
-            one.expression,
-            one.passed,
-            one.reason or f"measured {number_text(one.measured or 0.0)}",
+            gate.expression,
+            gate.passed,
+            gate.reason or f"measured {number_text(gate.measured or 0.0)}",
         )
-        for one in rehearsal.gates
+        for gate in rehearsal.gates
     ]
 
 

@@ -175,9 +175,9 @@ def _host(example: Example) -> str:
     if facts.memory.page_cache_limit_bytes:
         said.append(f"{facts.memory.page_cache_limit_bytes >> 30} GiB for the page cache")
     said += [
-        f"{one.path} of {(one.bytes or 0) >> 30} GiB, "
-        f"{percent_text(one.residency.ratio or 0.0, 2)} of it resident"
-        for one in facts.datasets
+        f"{dataset.path} of {(dataset.bytes or 0) >> 30} GiB, "
+        f"{percent_text(dataset.residency.ratio or 0.0, 2)} of it resident"
+        for dataset in facts.datasets
     ]
     said += [
         f"{path.path} on {', '.join(path.leaf_disks)}" for path in facts.storage.paths

@@ -66,16 +66,18 @@ def run_comparison_screen(comparison: RunComparison) -> Screen:
     header = ("metric", comparison.a.id, comparison.b.id, "baseline", "ratio", "outcome")
     rows = [
         (
-            one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
+            one_line(metric.name)
+            + (" (primary)" if metric.name == comparison.primary_metric else ""),
             *(
-                ("≥ " if run in one.at_least else "") + value_text(one.name, value)
-                for run, value in (("a", one.a), ("b", one.b))
+                ("≥ " if run in metric.at_least else "") + value_text(metric.name, value)
+                for run, value in (("a", metric.a), ("b", metric.b))
             ),
-            ratio_text(one.baseline_ratio),
-            _interval(one),
-            one.outcome.replace("_", " ") + (f": {one_line(one.reason)}" if one.reason else ""),
+            ratio_text(metric.baseline_ratio),
+            _interval(metric),
+            metric.outcome.replace("_", " ")
+            + (f": {one_line(metric.reason)}" if metric.reason else ""),
         )
-        for one in comparison.metrics
+        for metric in comparison.metrics
     ]
     return [
         [Line(run_comparison_sentence(comparison), "answer")],
@@ -132,14 +134,15 @@ def comparison_screen(comparison: Comparison) -> Screen:
     notes: dict[str, int] = {}
     rows = [
         (
-            one_line(one.name) + (" (primary)" if one.name == comparison.primary_metric else ""),
-            unit_text(one.unit, one.before),
-            unit_text(one.unit, one.after),
-            _ratio_with_range(one),
-            one.outcome.replace("_", " ") + _mark(one_line(one.reason), notes),
+            one_line(metric.name)
+            + (" (primary)" if metric.name == comparison.primary_metric else ""),
+            unit_text(metric.unit, metric.before),
+            unit_text(metric.unit, metric.after),
+            _ratio_with_range(metric),
+            metric.outcome.replace("_", " ") + _mark(one_line(metric.reason), notes),
         )
         # What it all stands on comes first.
-        for one in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
+        for metric in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
     ]
     return [
         [Line(comparison_sentence(comparison), "answer")],
@@ -160,7 +163,7 @@ def _numbered(notes: Mapping[str, int]) -> list[Table]:
 
 def comparison_sentence(comparison: Comparison) -> str:
     """One sentence that can be quoted."""
-    found = [one for one in comparison.metrics if one.name == comparison.primary_metric]
+    found = [metric for metric in comparison.metrics if metric.name == comparison.primary_metric]
     words = metric_words(comparison.primary_metric)
     if comparison.outcome == "invalid" or not found:
         return f"No verdict: {one_line(comparison.reason)}."

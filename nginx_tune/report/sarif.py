@@ -30,11 +30,12 @@ _LEVELS: dict[Severity, str] = {
 def render_sarif(findings: Findings) -> bytes:
     """The findings as one SARIF run."""
     ids = sorted(
-        {one.rule for one in findings.findings} | {one.rule for one in findings.suppressed}
+        {finding.rule for finding in findings.findings}
+        | {finding.rule for finding in findings.suppressed}
     )
     indexes = {name: index for index, name in enumerate(ids)}
-    results = [_result(one, indexes) for one in findings.findings]
-    results += [_suppressed(one, indexes) for one in findings.suppressed]
+    results = [_result(finding, indexes) for finding in findings.findings]
+    results += [_suppressed(finding, indexes) for finding in findings.suppressed]
     driver = {"name": "nginx-tune", "version": __version__, "rules": [_rule(name) for name in ids]}
     run = {
         "tool": {"driver": driver},
@@ -71,7 +72,7 @@ def _result(finding: Finding, indexes: dict[str, int]) -> dict[str, Any]:
         "locations": [_location(finding.file, _region(finding))],
         "properties": {
             "severity": finding.severity,
-            "evidence": [one_line(evidence_text(one)) for one in finding.evidence],
+            "evidence": [one_line(evidence_text(item)) for item in finding.evidence],
         },
     }
     if finding.edits:
@@ -153,11 +154,11 @@ def _invocation(findings: Findings) -> dict[str, Any]:
 
 
 def _notifications(findings: Findings) -> Iterable[dict[str, Any]]:
-    for one in findings.files_unparsed:
+    for file in findings.files_unparsed:
         yield {
             "level": "error",
-            "message": {"text": f"not parsed: {one_line(one.reason)}"},
-            "locations": [_location(one.file, {"startLine": max(1, one.line or 1)})],
+            "message": {"text": f"not parsed: {one_line(file.reason)}"},
+            "locations": [_location(file.file, {"startLine": max(1, file.line or 1)})],
         }
     for missing in findings.files_missing:
         text = missing.accepted or unread_hint(findings)

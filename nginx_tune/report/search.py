@@ -85,14 +85,14 @@ def _candidates(search: Search) -> ScreenBlock:
     """The table; the ratios of few short runs rank, and claim nothing."""
     reference = "recommended" if search.reference == "recommended" else "today's"
     rows = [("candidate", f"to {reference}", "regret", "runs", "what is different")]
-    rows += [_row(one, search) for one in search.candidates]
+    rows += [_row(candidate, search) for candidate in search.candidates]
     return [
         Line("short runs of all, the best first", "heading"),
         Table(rows, right=(2, 3)),
         *(
-            Line(f"{one_line(one.name)}: {quoted(one.reason)}", "note")
-            for one in search.candidates
-            if one.reason
+            Line(f"{one_line(candidate.name)}: {quoted(candidate.reason)}", "note")
+            for candidate in search.candidates
+            if candidate.reason
         ),
     ]
 
@@ -123,7 +123,14 @@ def regret_text(one: SearchCandidate) -> str:
 def _against_recommended(search: Search) -> ScreenBlock:
     if search.against_recommended is None:
         return []
-    name = next((one.name for one in search.candidates if one.confirmed and one.changes), "")
+    name = next(
+        (
+            candidate.name
+            for candidate in search.candidates
+            if candidate.confirmed and candidate.changes
+        ),
+        "",
+    )
     return [
         Line("measured anew on fresh seeds; the baseline is the recommendation", "heading"),
         Line(f"{one_line(name)}: {verdict_sentence(search.against_recommended)}"),
@@ -141,7 +148,9 @@ def _spent(search: Search) -> ScreenBlock:
 
 
 def _primary(verdict: Verdict) -> MetricVerdict | None:
-    return next((one for one in verdict.metrics if one.name == verdict.primary_metric), None)
+    return next(
+        (metric for metric in verdict.metrics if metric.name == verdict.primary_metric), None
+    )
 
 
 def _ratio(metric: MetricVerdict | None) -> str:

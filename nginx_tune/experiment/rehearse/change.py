@@ -73,7 +73,7 @@ def read_name(file: str, *, laid: str, read: str) -> str:
 
 
 def _files(tree: ConfTree) -> dict[str, bytes]:
-    return {one.source.file: one.source.data for one in tree.parsed}
+    return {parsed.source.file: parsed.source.data for parsed in tree.parsed}
 
 
 def _moved(path: str, there: str, home: str) -> str:
@@ -126,11 +126,11 @@ def _taken_over(
     A location that is new counts as a replacement of what it takes; an old one does not.
     """
     name = _name(scope.own)
-    known = {_name(one) for one in _locations(scope.server)}
+    known = {_name(location) for location in _locations(scope.server)}
     for forms in _sample_uris(name, _around(scope)):
         own = [u for u in forms if matchers[0].location_of(scope.server, u) is scope.own]
         taken = [matchers[1].location_of(server, uri) for uri in own]
-        if not own or any(_is_in_place(one, server, name, known) for one in taken):
+        if not own or any(_is_in_place(listener, server, name, known) for listener in taken):
             continue
         who = "the server itself" if taken[0] is None else f"location {' '.join(taken[0].args)}"
         return f"{who} answers{f' {own[0]}' if name.kind.startswith('~') else ''}"
@@ -149,19 +149,23 @@ def _is_in_place(
 
 
 def _locations(server: Directive) -> Iterator[Directive]:
-    return (one for one in (server.block or Block([])).walk() if one.name == "location")
+    return (line for line in (server.block or Block([])).walk() if line.name == "location")
 
 
 def _name(location: Directive) -> _Name:
     words = " ".join(location.args)
-    kind = next((one for one in _MODIFIERS if words.startswith(one)), "")
+    kind = next((modifier for modifier in _MODIFIERS if words.startswith(modifier)), "")
     return _Name(kind if kind != "^~" else "", words.removeprefix(kind).lstrip(" "))
 
 
 def _around(scope: Scope) -> str:
     """The prefix of the URIs of a nested location."""
-    outer = [_name(one) for one in scope.chain if one.name == "location" and one is not scope.own]
-    return next((one.text for one in reversed(outer) if one.text.startswith("/")), "/")
+    outer = [
+        _name(level) for level in scope.chain if level.name == "location" and level is not scope.own
+    ]
+    return next(
+        (location.text for location in reversed(outer) if location.text.startswith("/")), "/"
+    )
 
 
 def _sample_uris(name: _Name, around: str) -> list[list[str]]:
@@ -196,7 +200,7 @@ def without_bpf(
     ``change``: the files in which the new configuration differs, by the old one's paths.
     """
     laid = _off(old)
-    own = {one.source.file: one.source.data for one in new.parsed}
+    own = {parsed.source.file: parsed.source.data for parsed in new.parsed}
     instead = {own[path]: data for path, data in _off(new).items()}
     changed = {path: instead.get(data, data) for path, data in change.items()}
     return laid, {**laid, **changed}
@@ -205,12 +209,14 @@ def without_bpf(
 def _off(tree: ConfTree) -> dict[str, bytes]:
     """The bytes of the files with ``quic_bpf on``, with ``off`` instead."""
     found: dict[str, bytes] = {}
-    for one in tree.parsed:
+    for parsed in tree.parsed:
         edits = [
-            set_arguments(line, "off") for line in wants_bpf(tree) if line.file == one.source.file
+            set_arguments(line, "off")
+            for line in wants_bpf(tree)
+            if line.file == parsed.source.file
         ]
         if edits:
-            found[one.source.file] = apply_edits(one.source, edits)
+            found[parsed.source.file] = apply_edits(parsed.source, edits)
     return found
 
 
@@ -240,8 +246,8 @@ def at_rate(plan: LoadPlan, rate_per_second: float) -> LoadPlan:
     Replays and steps keep their own rates.
     """
     first = plan.classes[0]
-    paced = [one for one in plan.classes if one.arrivals.kind in {"replay", "steps"}]
-    rest = [one for one in plan.classes if one not in paced]
+    paced = [class_ for class_ in plan.classes if class_.arrivals.kind in {"replay", "steps"}]
+    rest = [class_ for class_ in plan.classes if class_ not in paced]
     share = rate_per_second / (len(rest) + 1)
     fresh = msgspec.structs.replace(
         _paced(first, share),
@@ -276,11 +282,11 @@ def answered_by_either(plan: LoadPlan, limited: Mapping[str, Sequence[int]]) -> 
         plan,
         classes=[
             msgspec.structs.replace(
-                one,
-                status=[*_ANSWERED, *limited.get(one.name, ())],
-                paths=msgspec.structs.replace(one.paths, bytes=None, files=None),
+                class_,
+                status=[*_ANSWERED, *limited.get(class_.name, ())],
+                paths=msgspec.structs.replace(class_.paths, bytes=None, files=None),
             )
-            for one in plan.classes
+            for class_ in plan.classes
         ],
     )
 
@@ -306,14 +312,14 @@ def held_clients(
     else:
         one = HeldClient(kind="download", target=largest[1], url=largest[2], bytes=largest[0])
         found += [one] * active
-    classes = {one.name for one in plan.classes}
-    own = [one for one in requests if one.name in classes]
+    classes = {class_.name for class_ in plan.classes}
+    own = [request for request in requests if request.name in classes]
     passed = passes(scopes(tree), Variables(tree))
-    upgraded = _passed_on(own, [one for one in passed if _is_upgraded(one)])
+    upgraded = _passed_on(own, [passing for passing in passed if _is_upgraded(passing)])
     if not upgraded:
         left_out["websocket"] = "no loaded location passes on the Upgrade header"
     found += _spread("websocket", upgraded, active)
-    taking = _passed_on(own, [one for one in passed if one.module != "memcached"])
+    taking = _passed_on(own, [passing for passing in passed if passing.module != "memcached"])
     if not taking:
         left_out["upload"] = "no loaded location passes requests on"
     found += _spread("upload", taking, active, _UPLOAD_BYTES)
@@ -323,11 +329,11 @@ def held_clients(
 def _entries(plan: LoadPlan) -> list[tuple[Target, str]]:
     """One small request for each server."""
     found: dict[tuple[str, int, str | None, str], tuple[int, Target, str]] = {}
-    for one in plan.classes:
-        target = one.target or plan.target
+    for class_ in plan.classes:
+        target = class_.target or plan.target
         place = (target.address, target.port, target.unix, target.host)
-        sizes = one.paths.bytes or [0] * len(one.paths.paths)
-        for size, url in zip(sizes, one.paths.paths, strict=False):
+        sizes = class_.paths.bytes or [0] * len(class_.paths.paths)
+        for size, url in zip(sizes, class_.paths.paths, strict=False):
             if place not in found or size < found[place][0]:
                 found[place] = (size, target, url)
     return [(target, url) for _, target, url in found.values()]
@@ -335,9 +341,9 @@ def _entries(plan: LoadPlan) -> list[tuple[Target, str]]:
 
 def _largest(plan: LoadPlan) -> tuple[int, Target, str] | None:
     files = [
-        (size, one.target or plan.target, url)
-        for one in plan.classes
-        for size, url in zip(one.paths.bytes or [], one.paths.paths, strict=False)
+        (size, class_.target or plan.target, url)
+        for class_ in plan.classes
+        for size, url in zip(class_.paths.bytes or [], class_.paths.paths, strict=False)
         if size >= _LEAST_DOWNLOAD_BYTES
     ]
     return max(files, key=lambda file: file[0], default=None)
@@ -351,9 +357,9 @@ def _is_upgraded(one: Pass) -> bool:
 def _passed_on(requests: Sequence[SiteRequest], found: Sequence[Pass]) -> list[SiteRequest]:
     # By server, not by name: the one on port 80 has the same name, and only redirects.
     places = {
-        (one.scope.server, " ".join(one.scope.own.args))
-        for one in found
-        if one.scope.kind == "location"
+        (client.scope.server, " ".join(client.scope.own.args))
+        for client in found
+        if client.scope.kind == "location"
     }
     return [request for request in requests if (request.block, request.location) in places]
 
@@ -364,4 +370,6 @@ def _spread(
     if not requests:
         return []
     chosen = [requests[number % len(requests)] for number in range(count)]
-    return [HeldClient(kind=kind, target=one.target, url=one.url, bytes=size) for one in chosen]
+    return [
+        HeldClient(kind=kind, target=place.target, url=place.url, bytes=size) for place in chosen
+    ]

@@ -244,7 +244,7 @@ def _rehearsal(
         new_nginx_version="" if new_nginx is None else new_nginx.version or "",
         files=sorted(sides.change),
         rate_per_second=wish.rate_per_second,
-        asked={one.name: one.paths.paths[0] for one in load.classes if one.paths.paths},
+        asked={class_.name: class_.paths.paths[0] for class_ in load.classes if class_.paths.paths},
         warnings=reload_warnings(sides.old, sides.new),
         notes=[
             *trial.workbench.notes,
@@ -256,7 +256,7 @@ def _rehearsal(
         refused_here=list(sides.refused_here),
         worse_answers=answers.worse,
         other_answers=answers.other,
-        limited=trial.limits.met(load, _summed(one.limited for one in reloads)),
+        limited=trial.limits.met(load, _summed(reload.limited for reload in reloads)),
         dropped=dropped_places(sides.old, sides.new),
         reloads=reloads,
         gates=judge_rehearsal(wish.requires, reloads),
@@ -310,7 +310,7 @@ def _check(workbench: Workbench, sides: OldAndNew) -> None:
 
 
 def _addresses(tree: ConfTree) -> list[Address]:
-    return addresses_of(one for one in listeners(tree) if not one.is_quic)
+    return addresses_of(listener for listener in listeners(tree) if not listener.is_quic)
 
 
 def _logs(sides: OldAndNew) -> list[str]:
@@ -322,8 +322,8 @@ def _logs(sides: OldAndNew) -> list[str]:
 
 def _summed(found: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     counts: Counter[str] = Counter()
-    for one in found:
-        counts.update(one)
+    for text in found:
+        counts.update(text)
     return counts
 
 

@@ -47,7 +47,7 @@ def scenario_text(name: str) -> str:
     for file in folder.iterdir():
         if file.name.endswith(".toml") and _tables(file).get("name") == name:
             return file.read_text()
-    raise _unknown_name(name, [one.name for one in list_scenarios()])
+    raise _unknown_name(name, [scenario.name for scenario in list_scenarios()])
 
 
 def load_experiment(

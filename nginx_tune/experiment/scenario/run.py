@@ -127,7 +127,12 @@ def untried_claims(
         by_reason: dict[str, list[str]] = {}
         for claim in scenario.claims:
             variant = next(
-                (one for one in (claim.variant, claim.against) if one in programs.left_out), ""
+                (
+                    variant
+                    for variant in (claim.variant, claim.against)
+                    if variant in programs.left_out
+                ),
+                "",
             )
             if variant:
                 by_reason.setdefault(programs.left_out[variant], []).append(claim.name)
@@ -252,7 +257,7 @@ def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
     variant, baseline = specs_of(scenario)[variant_of_prediction(scenario)], scenario.baseline
     tried: set[str] = set()
     for decision in prediction.decisions:
-        pools = [one.args for one in decision.settings if one.directive == "aio"]
+        pools = [setting.args for setting in decision.settings if setting.directive == "aio"]
         forced = _forced(variant, "aio")
         if forced is not None and forced != _forced(baseline, "aio"):
             is_tried = decision.id == "thread-pools" and (not pools or forced in pools)
@@ -270,10 +275,10 @@ def tries_chunk(scenario: Scenario, prediction: Decisions) -> bool:
     variant = specs_of(scenario)[variant_of_prediction(scenario)]
     forced = _forced(variant, "sendfile_max_chunk")
     decided = [
-        one.args
+        setting.args
         for decision in prediction.decisions
-        for one in decision.settings
-        if one.directive == "sendfile_max_chunk"
+        for setting in decision.settings
+        if setting.directive == "sendfile_max_chunk"
     ]
     return has_no_pools(variant) and forced is not None and forced in decided
 
@@ -284,7 +289,7 @@ def has_no_pools(spec: VariantSpec) -> bool:
 
 
 def _forced(spec: VariantSpec, directive: str) -> list[str] | None:
-    return next((one.args for one in spec.settings if one.directive == directive), None)
+    return next((setting.args for setting in spec.settings if setting.directive == directive), None)
 
 
 MEMORY_URL = "/healthz"

@@ -71,9 +71,9 @@ class ClientLimits:
         """Read the limits; with ``of_all`` also those on all clients together."""
         matchers = [LocationMatcher(tree) for tree in trees]
         self._servers = [
-            (one, matcher)
+            (server, matcher)
             for tree, matcher in zip(trees, matchers, strict=True)
-            for one in virtual_servers(tree)
+            for server in virtual_servers(tree)
         ]
         self._limits: dict[Directive, dict[ClientLimit, None]] = {}
         self._by_place: dict[Directive, list[ClientLimit]] = {}
@@ -112,9 +112,11 @@ class ClientLimits:
     def _servers_at(self, target: Target) -> Iterator[tuple[Directive, LocationMatcher]]:
         """The server of each configuration that answers at a target."""
         name = _socket(target)
-        for one, matcher in self._servers:
-            if one.socket == name or is_reached(name, one.socket, takes_ipv4=one.takes_ipv4):
-                yield one.choose(target.host).server, matcher
+        for server, matcher in self._servers:
+            if server.socket == name or is_reached(
+                name, server.socket, takes_ipv4=server.takes_ipv4
+            ):
+                yield server.choose(target.host).server, matcher
 
     def below(self, plans: Mapping[str, LoadPlan], *, first: str = "") -> Paced:
         """The load, slowed down to a rate below the limits where it would exceed them.
@@ -124,27 +126,27 @@ class ClientLimits:
         """
         met: dict[str, set[ClientLimit]] = {}
         for plan in plans.values():
-            for one in plan.classes:
-                if one.paths.manifest is None:
-                    found = self.of_urls(one.target or plan.target, one.paths.paths)
-                    met.setdefault(one.name, set()).update(found)
+            for class_ in plan.classes:
+                if class_.paths.manifest is None:
+                    found = self.of_urls(class_.target or plan.target, class_.paths.paths)
+                    met.setdefault(class_.name, set()).update(found)
         bounds = _bounds(dict(sorted(met.items(), key=lambda item: item[0] != first)))
         refused: dict[str, str] = {}
         paced: dict[str, None] = {}
         made: dict[str, LoadPlan] = {}
         for variant, plan in plans.items():
             classes = []
-            for one in plan.classes:
-                bound = bounds.get(one.name, _NO_BOUND)
-                is_above = bound.per_second is not None and _asks_at_most(one) > bound.per_second
+            for class_ in plan.classes:
+                bound = bounds.get(class_.name, _NO_BOUND)
+                is_above = bound.per_second is not None and _asks_at_most(class_) > bound.per_second
                 if is_above and (bound.per_second or 0.0) < _LEAST_PER_SECOND:
-                    refused[f"{one.name} ({one.paths.paths[0]})"] = (
+                    refused[f"{class_.name} ({class_.paths.paths[0]})"] = (
                         f"{bound.text}: a load below that is too small to be judged"
                     )
                     continue
                 if is_above:
-                    paced[one.name] = None
-                classes.append(_within(one, bound, is_above=is_above))
+                    paced[class_.name] = None
+                classes.append(_within(class_, bound, is_above=is_above))
             made[variant] = msgspec.structs.replace(plan, classes=classes)
         return Paced(made, list(paced), refused)
 
@@ -154,19 +156,21 @@ class ClientLimits:
 
     def statuses_of(self, plan: LoadPlan) -> dict[str, list[int]]:
         """The statuses of limits by class, for classes that meet any."""
-        found = {one.name: self.statuses(one.target or plan.target) for one in plan.classes}
+        found = {
+            class_.name: self.statuses(class_.target or plan.target) for class_ in plan.classes
+        }
         return {name: sorted(statuses) for name, statuses in found.items() if statuses}
 
     def notes(self, plan: LoadPlan, paced: Sequence[str] = ()) -> list[str]:
         """A note on the limits that a load may meet; ``paced`` are the classes slowed down."""
         lines = dict.fromkeys(
             f"{limit.text} of {name}"
-            for one in plan.classes
-            for limit, name in self.at(one.target or plan.target).items()
+            for class_ in plan.classes
+            for limit, name in self.at(class_.target or plan.target).items()
         )
         if not lines:
             return []
-        rates = {one.name: one.arrivals.rate_per_second for one in plan.classes}
+        rates = {class_.name: class_.arrivals.rate_per_second for class_ in plan.classes}
         below = ", ".join(f"{name} {rates[name]:.3g}/s" for name in paced if rates.get(name))
         more = f"; loaded below them: {below}" if below else ""
         what = "all load comes from one address, so they treat it as one client"
@@ -175,14 +179,15 @@ class ClientLimits:
     def met(self, plan: LoadPlan, limited: Mapping[str, int]) -> list[str]:
         """Notes on the limits that the load met; ``limited``: refusals by class."""
         counts: dict[tuple[tuple[ClientLimit, str], ...], int] = {}
-        for one in plan.classes:
-            if limited.get(one.name):
-                limits = tuple(self.at(one.target or plan.target).items())
-                counts[limits] = counts.get(limits, 0) + limited[one.name]
+        for class_ in plan.classes:
+            if limited.get(class_.name):
+                limits = tuple(self.at(class_.target or plan.target).items())
+                counts[limits] = counts.get(limits, 0) + limited[class_.name]
         return [
-            f"{count:,} requests were refused with {_any_of(str(one.status) for one, _ in limits)} "
-            f"by {_any_of(f'{one.text} of {name}' for one, name in limits)}, which treats all load "
-            "from one address as one client; they do not count as failures"
+            f"{count:,} requests were refused with "
+            f"{_any_of(str(limit.status) for limit, _ in limits)} by "
+            f"{_any_of(f'{limit.text} of {name}' for limit, name in limits)}, which treats all "
+            "load from one address as one client; they do not count as failures"
             for limits, count in counts.items()
         ]
 
@@ -208,18 +213,22 @@ def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
 
     Only as many classes share it, in their order, as then have a sufficient rate.
     """
-    sharing = Counter(zone for found in met.values() for zone in {one.zone for one in found})
+    sharing = Counter(zone for found in met.values() for zone in {limit.zone for limit in found})
     taken: Counter[str] = Counter()
     bounds = {}
     for name, found in met.items():
         rates = []
-        for zone in sorted({one.zone for one in found if one.per_second is not None}):
-            rate, text = min((one.per_second or 0.0, one.text) for one in found if one.zone == zone)
+        for zone in sorted({limit.zone for limit in found if limit.per_second is not None}):
+            rate, text = min(
+                (limit.per_second or 0.0, limit.text) for limit in found if limit.zone == zone
+            )
             most = min(sharing[zone], max(1, int(_SHARE * rate / _LEAST_PER_SECOND)))
             taken[zone] += 1
             rates.append((_SHARE * rate / most if taken[zone] <= most else 0.0, text))
         counts = [
-            max(1, one.at_once // sharing[one.zone]) for one in found if one.at_once is not None
+            max(1, limit.at_once // sharing[limit.zone])
+            for limit in found
+            if limit.at_once is not None
         ]
         at_once = min(counts, default=None)
         bounds[name] = _Bound(*min(rates), at_once) if rates else _Bound(at_once=at_once)

@@ -217,7 +217,7 @@ def is_kept(name: str, share: float) -> bool:
 def passes_of(tree: ConfTree, server: Directive) -> Passes:
     """The predicate of the paths that a server passes on."""
     matcher = LocationMatcher(tree)
-    passing = {one.scope.own for one in passes(scopes(tree), Variables(tree))}
+    passing = {passed.scope.own for passed in passes(scopes(tree), Variables(tree))}
     return lambda path: matcher.location_of(server, path.partition("?")[0]) in passing
 
 

@@ -220,9 +220,9 @@ def judge_memory(
     """The result for the URL without a file, from both variants' answers."""
     result = MemoryAnswers(False, {}, {})
     question = questions.get("memory")
-    if question is None or any("memory" not in one for one in answered):
+    if question is None or any("memory" not in answer for answer in answered):
         return result
-    baseline, candidate = (one["memory"] for one in answered)
+    baseline, candidate = (answer["memory"] for answer in answered)
     if {baseline.status, candidate.status} <= set(STATUSES_OF_MEMORY):
         return result._replace(has_memory=True)
     label = label_of(question)

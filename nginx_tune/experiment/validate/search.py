@@ -235,7 +235,7 @@ class _SandboxBench:
         progress: Callable[[str], None],
     ) -> None:
         self._spec, self._sides, self._progress = spec, sides, progress
-        self._variants = {one.name: one for one in variants}
+        self._variants = {variant.name: variant for variant in variants}
         self._warmup = spec.warmup_seconds
         self._sandbox = ExitStack()
         self._workbench: Workbench | None = None
@@ -273,7 +273,7 @@ class _SandboxBench:
         spec = replace(self._spec, primary_metric=self.metric or None)
         site = read_sides(spec, sides)
         sandbox = self._sandbox.enter_context(Sandbox(MODULE_INSIDE, progress=self._progress))
-        rivals = [Rival(one.name, one.tree, one.planned) for one in chosen]
+        rivals = [Rival(rival.name, rival.tree, rival.planned) for rival in chosen]
         self._workbench = open_sides(sandbox, site, spec, sides, rivals)
         self._check = FirstRuns(self._workbench)
         self.metric = self._workbench.primary_metric
@@ -331,7 +331,7 @@ def run_search(
     Errors: those of ``run_validation``.
     """
     deadline = Deadline(spec.max_seconds)
-    contest = new_contest([TODAY, *(one.name for one in variants)])
+    contest = new_contest([TODAY, *(variant.name for variant in variants)])
     with closing(_SandboxBench(spec, sides, variants, progress)) as bench:
         try:
             hold_contest(contest, bench, deadline, first_pairs=spec.pairs, progress=progress)
@@ -347,7 +347,7 @@ def run_search(
     answer = answer_of(contest, verdicts)
     shown = contest.contender if answer == "candidate" or contest.reference == TODAY else None
     match = Match(shown or RECOMMENDED, TODAY)
-    chosen = next(one for one in variants if one.name == match.candidate)
+    chosen = next(variant for variant in variants if variant.name == match.candidate)
     measured = bench.surroundings.get(match.candidate) or Measured()
     measured.looking = contest.lookings[match]
     measured.runs = contest.pairs_of(match, contest.runs)
@@ -390,25 +390,29 @@ def candidates_of(contest: Contest, variants: Sequence[SearchVariant]) -> list[S
     sign = 1.0 if better == "higher" else -1.0
     found = rank(contest.names, contest.reference, contest.steps)
     found = sorted([*found, Ranked(contest.reference, 0.0, None, _rounds(contest))], key=_gain)
-    best = max(one.gain for one in found)
-    by_name = {one.name: one for one in variants}
+    best = max(candidate.gain for candidate in found)
+    by_name = {variant.name: variant for variant in variants}
     listed = []
-    for one in found:
-        variant = by_name.get(one.name)
-        ends = sorted((sign * one.interval.low, sign * one.interval.high)) if one.interval else None
-        is_known = math.isfinite(one.gain)
+    for candidate in found:
+        variant = by_name.get(candidate.name)
+        ends = (
+            sorted((sign * candidate.interval.low, sign * candidate.interval.high))
+            if candidate.interval
+            else None
+        )
+        is_known = math.isfinite(candidate.gain)
         listed.append(
             SearchCandidate(
-                name="today" if one.name == TODAY else one.name,
+                name="today" if candidate.name == TODAY else candidate.name,
                 changes=list(variant.changes) if variant else [],
                 reason=variant.reason if variant else "",
-                ratio=math.exp(sign * one.gain) if is_known else None,
+                ratio=math.exp(sign * candidate.gain) if is_known else None,
                 low=math.exp(ends[0]) if ends else None,
                 high=math.exp(ends[1]) if ends else None,
-                level=one.interval.level if one.interval else None,
-                regret_ratio=math.exp(best - one.gain) if is_known else None,
-                rounds=one.rounds,
-                confirmed=one.name in contest.finalists,
+                level=candidate.interval.level if candidate.interval else None,
+                regret_ratio=math.exp(best - candidate.gain) if is_known else None,
+                rounds=candidate.rounds,
+                confirmed=candidate.name in contest.finalists,
             )
         )
     return listed

@@ -117,11 +117,11 @@ def read_site(
     if found.without_files and load.asks == "files":
         raise without_files(found.without_files)
     requests, looked_at, left_out = _requests((baseline, candidate), entries, load, successors)
-    elsewhere = [share_of(load, one.server, one.location) or 0.0 for one, _ in requests]
+    elsewhere = [share_of(load, request.server, request.location) or 0.0 for request, _ in requests]
     classes = [
         item
         for item in with_rest(load.classes, 1.0 - math.fsum(elsewhere))
-        if all(_can_ask(item, one) for one in entries)
+        if all(_can_ask(item, entry) for entry in entries)
     ]
     named = (name for pair in requests for name in class_names(pair, load.protocols))
     names = [*(item.name for item in classes), *named]
@@ -229,10 +229,16 @@ def _requests(
     requests, alone, left_out = common_requests(own[0], own[1], successors)
     if load.asks == "locations":
         stated = {(share.server, share.location) for share in load.locations}
-        requests = [(one, other) for one, other in requests if (one.server, one.location) in stated]
+        requests = [
+            (request, other)
+            for request, other in requests
+            if (request.server, request.location) in stated
+        ]
         labels = {" ".join(filter(None, place)) for place in stated}
         left_out = {label: why for label, why in left_out.items() if label in labels}
-    left_out |= {one.label: f"the load takes the first {MOST} places" for one, _ in requests[MOST:]}
+    left_out |= {
+        request.label: f"the load takes the first {MOST} places" for request, _ in requests[MOST:]
+    }
     looked_at = [*requests[MOST:], *alone][:MOST_LOOKED_AT] if trees[0] is not trees[1] else []
     return requests[:MOST], looked_at, left_out
 
@@ -279,13 +285,13 @@ def plan_entries(
     Errors: UndecidedError if both have files but none in common, or if no server is reachable.
     """
     own = [file_places(tree, protocols=protocols) for tree in trees]
-    full = [[one for one in places if files.has_files(one.root)] for places in own]
+    full = [[place for place in places if files.has_files(place.root)] for places in own]
     taken = full
     if files.makes_files:
         taken = [[*some, *places] for some, places in zip(full, own, strict=True)]
     chosen = _in_common(taken, successors)
     if chosen is None and all(taken):
-        own_sites = [f"{shown(one[0].root)} at {one[0].url_prefix or '/'}" for one in taken]
+        own_sites = [f"{shown(pair[0].root)} at {pair[0].url_prefix or '/'}" for pair in taken]
         raise UndecidedError(
             f"the two configurations serve different sites: {' and '.join(own_sites)}",
             hint="compare two configurations of one site",
@@ -303,7 +309,7 @@ def plan_entries(
         protocols=protocols,
         server=successors.servers.get(first.server),
     )
-    none = [] if chosen or any(full) else list(dict.fromkeys(one.root for one in own[0]))
+    none = [] if chosen or any(full) else list(dict.fromkeys(place.root for place in own[0]))
     return Entries(_alike(first, second), none)
 
 
@@ -315,9 +321,9 @@ def _in_common(
     for other in places[1]:
         there.setdefault((other.url_prefix, other.root), []).append(other)
     pairs = [
-        (number, one, other)
-        for number, one in enumerate(places[0])
-        for other in there.get((one.url_prefix, one.root), ())
+        (number, place, other)
+        for number, place in enumerate(places[0])
+        for other in there.get((place.url_prefix, place.root), ())
     ]
     if not pairs:
         return None

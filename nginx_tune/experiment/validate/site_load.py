@@ -115,9 +115,9 @@ def workload_load(workload: Workload) -> SiteLoad:
 def share_of(load: SiteLoad, server: str, location: str) -> float | None:
     """The share of requests of a place; None if the load does not state it."""
     shares = [
-        one.requests_ratio
-        for one in load.locations
-        if (one.server, one.location) == (server, location)
+        place.requests_ratio
+        for place in load.locations
+        if (place.server, place.location) == (server, location)
     ]
     return sum(shares) if shares else None
 
@@ -164,7 +164,9 @@ def over_protocols(load: SiteLoad, protocols: Sequence[MultiplexedVersion]) -> S
     return msgspec.structs.replace(
         load,
         classes=[
-            over_protocol(item, one, len(protocols)) for item in load.classes for one in protocols
+            over_protocol(item, protocol, len(protocols))
+            for item in load.classes
+            for protocol in protocols
         ],
         primary_metric=f"{class_name(head, protocols[0], len(protocols))}.{rest}",
         protocols=[*protocols],
@@ -200,7 +202,9 @@ def offered(
 ) -> list[MultiplexedVersion | None]:
     """The protocols of a place: the requested ones that both variants offer, else HTTP/1.1."""
     found = [
-        one for one in requested if all(request.spoken.at(one) is not None for request in pair)
+        protocol
+        for protocol in requested
+        if all(request.spoken.at(protocol) is not None for request in pair)
     ]
     return [*found] or [None]
 
@@ -210,7 +214,7 @@ def class_names(
 ) -> list[str]:
     """The names of a place's classes."""
     protocols = offered(pair, requested)
-    return [class_name(pair[0].name, one, len(protocols)) for one in protocols]
+    return [class_name(pair[0].name, protocol, len(protocols)) for protocol in protocols]
 
 
 def at_listeners(plan: LoadPlan, entry: EntryPoint) -> LoadPlan:
@@ -228,7 +232,7 @@ def _permit(plan: LoadPlan, classes: Sequence[LoadClass]) -> Permit:
     own: list[Target] = [item.target for item in classes if item.target is not None]
     return msgspec.structs.replace(
         plan.permit,
-        ports=sorted({*plan.permit.ports, *(one.port for one in own if one.unix is None)}),
+        ports=sorted({*plan.permit.ports, *(target.port for target in own if target.unix is None)}),
     )
 
 
@@ -294,10 +298,10 @@ def plan_classes(
     )
     return [
         msgspec.structs.replace(
-            over_protocol(item, one, len(protocols)),
-            target=request.target if one is None else request.spoken.at(one),
+            over_protocol(item, protocol, len(protocols)),
+            target=request.target if protocol is None else request.spoken.at(protocol),
         )
-        for one in protocols
+        for protocol in protocols
     ]
 
 
@@ -306,7 +310,9 @@ def with_extra_classes(plan: LoadPlan, extra: Sequence[LoadClass]) -> LoadPlan:
     targets = [plan.target, *(item.target for item in extra if item.target is not None)]
     permit = msgspec.structs.replace(
         plan.permit,
-        ports=sorted({*plan.permit.ports, *(one.port for one in targets if one.unix is None)}),
-        sockets=sorted({one.unix for one in targets if one.unix is not None}),
+        ports=sorted(
+            {*plan.permit.ports, *(target.port for target in targets if target.unix is None)}
+        ),
+        sockets=sorted({target.unix for target in targets if target.unix is not None}),
     )
     return msgspec.structs.replace(plan, classes=[*plan.classes, *extra], permit=permit)

@@ -78,7 +78,8 @@ class SiteRequest(NamedTuple):
     def of_host(self, host: str) -> SiteRequest:
         """The request by another host name."""
         http2, http3 = (
-            None if one is None else msgspec.structs.replace(one, host=host) for one in self.spoken
+            None if form is None else msgspec.structs.replace(form, host=host)
+            for form in self.spoken
         )
         target = msgspec.structs.replace(self.target, host=host)
         return self._replace(target=target, spoken=Spoken(http2, http3))
@@ -219,7 +220,7 @@ def _below(request: SiteRequest) -> str:
 
 
 def _server_named(requests: SiteRequests, name: str) -> Directive | None:
-    return next((one.block for one in requests.requests if one.server == name), None)
+    return next((request.block for request in requests.requests if request.server == name), None)
 
 
 def _is_plain(location: str) -> bool:
@@ -306,7 +307,7 @@ def _url(scope: Scope, matcher: LocationMatcher) -> str | None:
 def _taken_by(scope: Scope, matcher: LocationMatcher) -> Iterator[str]:
     kind, _, text = location_text(scope.own).partition(" ")
     made = sample_uris(text, ignores_case=kind == "~*") if kind in {"~", "~*"} else []
-    for url in (*_USUAL_URLS, *(one for forms in made for one in forms)):
+    for url in (*_USUAL_URLS, *(url_form for forms in made for url_form in forms)):
         if matcher.location_of(scope.server, url) is scope.own:
             yield url
 
@@ -343,7 +344,9 @@ class Kinds:
     def __init__(self, tree: ConfTree) -> None:
         self._matcher = LocationMatcher(tree)
         self._scopes = {scope.own: scope for scope in scopes(tree)}
-        self._served = {one.scope.own: one for one in served_paths(tree) if one.via != "cache"}
+        self._served = {
+            served.scope.own: served for served in served_paths(tree) if served.via != "cache"
+        }
 
     def of(self, server: Directive, url: str) -> SuccessorKind:
         """The source of a server's answer for a URL, rewrites aside."""
@@ -379,19 +382,19 @@ def compared_files(
 ) -> list[ComparedFile]:
     """One file of each pair of locations; ``files_of`` lists the files below a directory."""
     matchers = [LocationMatcher(tree) for tree in trees]
-    served = [one for one in served_paths(trees[0]) if one.via != "cache"]
-    by_scope = {one.scope.own: one for one in served}
+    served = [served for served in served_paths(trees[0]) if served.via != "cache"]
+    by_scope = {place.scope.own: place for place in served}
     found: dict[tuple[Directive, Directive | None, Directive | None], ComparedFile] = {}
-    for one in filter(can_load, served):
-        server = one.scope.server
+    for place in filter(can_load, served):
+        server = place.scope.server
         other = successors.servers.get(server)
         target = target_of(trees[0], server)
         if other is None or target is None or server in successors.gone:
             continue
         host = successors.hosts.get(server, target.host)
-        for path, url in _urls(one, files_of):
+        for path, url in _urls(place, files_of):
             own = matchers[0].location_of(server, url.url)
-            if not _is_served(path, url.url, own or server, one, by_scope):
+            if not _is_served(path, url.url, own or server, place, by_scope):
                 continue
             there = matchers[1].location_of(other, url.url)
             if (server, own, there) not in found:

@@ -59,9 +59,9 @@ def lost_listeners(baseline: ConfTree, candidate: ConfTree) -> list[str]:
         what = f"{socket.name}{' (QUIC)' if socket.is_quic else ''}"
         if not reached:
             lost[f"{what}: the candidate does not listen there"] = None
-        elif not any(one.is_tls == socket.is_tls for one in reached):
+        elif not any(listener.is_tls == socket.is_tls for listener in reached):
             lost[f"{what}: {'without' if socket.is_tls else 'only with'} TLS"] = None
-        elif not any(one.is_proxied == socket.is_proxied for one in reached):
+        elif not any(listener.is_proxied == socket.is_proxied for listener in reached):
             word = "without" if socket.is_proxied else "only with"
             lost[f"{what}: {word} the PROXY protocol"] = None
     return list(lost)
@@ -85,7 +85,7 @@ def _sockets(tree: ConfTree) -> Iterator[_Socket]:
 
 
 def _cut(sockets: Sequence[_Socket], cuts: PortCuts) -> list[_Socket]:
-    return [one._replace(name=piece) for one in sockets for piece in cuts.pieces(one.name)]
+    return [socket._replace(name=piece) for socket in sockets for piece in cuts.pieces(socket.name)]
 
 
 def _reaches(theirs: _Socket, socket: _Socket) -> bool:
@@ -180,17 +180,17 @@ def is_loaded(
 
     ``is_empty``: true for a directory without files, whose refusal needs no explanation.
     """
-    statuses = {one.status for one in answers}
-    faults = [one.fault for one in answers if one.fault]
+    statuses = {answer.status for answer in answers}
+    faults = [answer.fault for answer in answers if answer.fault]
     if faults:
         return None, f"no answer: {faults[0]}"
     if len(statuses) > 1:
-        both = " and ".join(str(one.status) for one in answers)
+        both = " and ".join(str(answer.status) for answer in answers)
         return None, f"the configurations answer {both}"
     status = answers[0].status
     if status is None or not 200 <= status < 400:  # noqa: PLR2004  # served, or redirected
         return None, f"answers {status}" if is_empty else answer_clause(status)
-    lengths = [one.length_bytes for one in answers]
+    lengths = [answer.length_bytes for answer in answers]
     if are_files and len(set(lengths)) > 1 and None not in lengths:
         return (
             None,
@@ -256,8 +256,8 @@ class _Place:
 
     def __init__(self, before: VirtualServers, after: VirtualServers) -> None:
         self._before, self._after = before, after
-        self._names = {one: _own_names(one) for one in (*before.servers, *after.servers)}
-        self._bodies = {one: _body(one) for one in (*before.servers, *after.servers)}
+        self._names = {server: _own_names(server) for server in (*before.servers, *after.servers)}
+        self._bodies = {server: _body(server) for server in (*before.servers, *after.servers)}
 
     def continues(self, server: Directive, other: Directive) -> bool:
         """True if a server is the same one in the candidate: by a name, or by all its lines."""
@@ -271,7 +271,7 @@ class _Place:
         if self.continues(server, other) or self._is_named_anew(choice, host):
             return ""
         was_named = self._before.choose(host).name
-        if not any(self.continues(one, other) for one in self._before.servers):
+        if not any(self.continues(server, other) for server in self._before.servers):
             return ""  # a new server, which may be this one under another name
         if was_named is None:
             return f"another default server, {_description(other)}, answers"
@@ -287,9 +287,9 @@ class _Place:
             return False
         had = [
             score
-            for one in self._before.servers
-            if self.continues(one, choice.server)
-            for name in names_of(one)
+            for server in self._before.servers
+            if self.continues(server, choice.server)
+            for name in names_of(server)
             if (score := name_score(name.lower(), host, name)) is not None
         ]
         now = name_score(choice.name.lower(), host, choice.name)
@@ -310,10 +310,12 @@ def _samples(before: VirtualServers) -> Iterator[tuple[Directive, str, str]]:
 
 def _reached(before: VirtualServers, there: list[VirtualServers]) -> list[VirtualServers]:
     """The candidate's servers that clients of an address reach: its own, else a wildcard's."""
-    alike = [one for one in there if one.is_quic == before.is_quic]
-    own = [one for one in alike if _is_same(one.socket, before.socket)]
+    alike = [listener for listener in there if listener.is_quic == before.is_quic]
+    own = [listener for listener in alike if _is_same(listener.socket, before.socket)]
     return own or [
-        one for one in alike if is_reached(before.socket, one.socket, takes_ipv4=one.takes_ipv4)
+        listener
+        for listener in alike
+        if is_reached(before.socket, listener.socket, takes_ipv4=listener.takes_ipv4)
     ]
 
 
@@ -325,8 +327,11 @@ def _is_same(one: SocketName, other: SocketName) -> bool:
 def _refuses(server: Directive) -> bool:
     """True for a server that only refuses, so that its clients have nothing to lose."""
     block = server.block or Block([])
-    whole = [one for one in block.all("location") if one.args == ("/",)]
-    levels = [block, *(one.block for one in whole if len(block.all("location")) == 1 and one.block)]
+    whole = [line for line in block.all("location") if line.args == ("/",)]
+    levels = [
+        block,
+        *(level.block for level in whole if len(block.all("location")) == 1 and level.block),
+    ]
     answers = [line for level in levels for line in level.all("return")]
     rejects = block.first("ssl_reject_handshake")
     return (
@@ -348,7 +353,7 @@ def _description(server: Directive) -> str:
 def _body(server: Directive) -> tuple[str, ...]:
     """The lines of a server other than ``listen`` and ``server_name``."""
     block = server.block or Block([])
-    return tuple(_text(one) for one in block if one.name not in {"listen", "server_name"})
+    return tuple(_text(line) for line in block if line.name not in {"listen", "server_name"})
 
 
 def _text(directive: Directive) -> str:

@@ -194,7 +194,9 @@ def open_workbench(
     limits = ClientLimits(site.trees, of_all=True)
     extra = _find_extra_classes(opened, site, own, limits, surveys_both=changing is None)
     load = _plan_load(opened, site, extra, limits if changing is None else None)
-    asks_files = changing is not None and any(_is_served(one, extra) for one in opened.classes)
+    asks_files = changing is not None and any(
+        _is_served(class_, extra) for class_ in opened.classes
+    )
     notes = [
         *opened.notes,
         *(_failing(opened.session, load.variants[0], site, extra.files) if asks_files else []),
@@ -258,7 +260,7 @@ def _put_in_place(
     variants = _variants(site, sides, _start(lab, starts))
     variants += [replace(variants[1], name=rival.name) for rival in rivals]
     headed = with_worker_header(trees) if changing is None else ({}, {})
-    addresses = sorted({one for tree in trees for one in listen_addresses(tree)})
+    addresses = sorted({address for tree in trees for address in listen_addresses(tree)})
     made = session.make_environment(
         addresses,
         variants,
@@ -476,7 +478,7 @@ def _nothing_loaded(
 
 def _outgoing(trees: Sequence[ConfTree]) -> list[Outgoing]:
     """The servers that any tree asks, each once."""
-    every = [one for tree in trees for one in plan_outgoing(tree)]
+    every = [outgoing for tree in trees for outgoing in plan_outgoing(tree)]
     return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in every}.values())
 
 
@@ -504,7 +506,8 @@ def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[Sc
         manifest = replay.manifest
     elif manifest:
         passes = [
-            passes_of(tree, one.server) for tree, one in zip(site.trees, site.entries, strict=True)
+            passes_of(tree, entry.server)
+            for tree, entry in zip(site.trees, site.entries, strict=True)
         ]
         manifest = without_foreign_lengths(
             Path(manifest), directory, lambda path: any(is_passed(path) for is_passed in passes)

@@ -236,11 +236,11 @@ _DNS_PORT, _SYSLOG_PORT, _HTTPS_PORT, _HTTP_PORT = 53, 514, 443, 80
 def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
     """The servers that a tree's http block asks, each once, without its own listeners."""
     listened = listeners(tree)
-    own_sockets = {one.socket.host for one in listened if one.is_unix}
+    own_sockets = {listener.socket.host for listener in listened if listener.is_unix}
     found = {
-        (one.protocol, one.name, one.address, one.port, one.path): one
-        for one in (*_upstreams(tree), *_datagrams(tree))
-        if not _is_own(one, listened) and one.path not in own_sockets
+        (address.protocol, address.name, address.address, address.port, address.path): address
+        for address in (*_upstreams(tree), *_datagrams(tree))
+        if not _is_own(address, listened) and address.path not in own_sockets
     }
     return list(found.values())
 
@@ -248,9 +248,9 @@ def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
 def unspoken(tree: ConfTree) -> list[str]:
     """The lines that pass requests over a protocol for which there is no stub."""
     return [
-        str(one.place)
-        for one in passes(scopes(tree), Variables(tree))
-        if (one.module, _is_tls(one)) not in _SPOKEN
+        str(passed.place)
+        for passed in passes(scopes(tree), Variables(tree))
+        if (passed.module, _is_tls(passed)) not in _SPOKEN
     ]
 
 
@@ -267,21 +267,21 @@ def _is_own(one: Outgoing, listened: Sequence[ListenAddress]) -> bool:
 
 def _upstreams(tree: ConfTree) -> Iterator[Outgoing]:
     groups = {group.name: group for group in upstreams(tree)}
-    for one in passes(scopes(tree), Variables(tree)):
-        is_tls = _is_tls(one)
-        protocol = _SPOKEN.get((one.module, is_tls))
+    for passed in passes(scopes(tree), Variables(tree)):
+        is_tls = _is_tls(passed)
+        protocol = _SPOKEN.get((passed.module, is_tls))
         if protocol is None:
             continue
         usual = _HTTPS_PORT if is_tls else _HTTP_PORT
-        for address in one.addresses:
+        for address in passed.addresses:
             if address in groups:
                 for server in groups[address].servers:
                     yield from _outgoing(protocol, server.value, _HTTP_PORT)
             else:
                 yield from _outgoing(protocol, address, usual)
-        if one.has_variables and not _is_known(one):
+        if passed.has_variables and not _is_known(passed):
             # A name that the resolver answers leads to the stub of the usual port.
-            yield Outgoing(protocol=protocol, name=one.place.value, port=usual)
+            yield Outgoing(protocol=protocol, name=passed.place.value, port=usual)
 
 
 def _is_tls(one: Pass) -> bool:

@@ -53,7 +53,10 @@ def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = 
             sections=sections,
             title=_title(sections),
             documents=embed(
-                [msgspec.json.encode(_to_send(one), order="deterministic") for one in documents]
+                [
+                    msgspec.json.encode(_to_send(document), order="deterministic")
+                    for document in documents
+                ]
             ),
             version=__version__,
         )
@@ -73,8 +76,8 @@ def _to_send(document: Document) -> Document:
 
 def _shown_file(file: PlannedFile) -> PlannedFile:
     shown = [
-        replace(one, before=redact_text(one.before), after=redact_text(one.after))
-        for one in file.hunks
+        replace(hunk, before=redact_text(hunk.before), after=redact_text(hunk.after))
+        for hunk in file.hunks
     ]
     return replace(file, content=b"", hunks=shown)
 
@@ -87,7 +90,7 @@ def render_report_markdown(
     Errors: UsageError for a document that a report does not show.
     """
     parts = []
-    for section in (section_of(one, here) for one in documents):
+    for section in (section_of(document, here) for document in documents):
         heads: Screen = [[Line(section.title, "heading")]]
         parts.append(markdown(heads).replace("### ", "## ", 1) + "\n" + markdown(section.screen))
     return "\n".join(parts).encode(errors="backslashreplace")

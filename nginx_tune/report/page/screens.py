@@ -92,14 +92,14 @@ def findings_screen(findings: Findings) -> Screen:
     return [
         [Line(f"{one_line(summary_text(findings))}.", "answer")],
         [
-            Line(f"not parsed: {_place(one.file, one.line)}: {one_line(one.reason)}", "warning")
-            for one in findings.files_unparsed
+            Line(f"not parsed: {_place(file.file, file.line)}: {one_line(file.reason)}", "warning")
+            for file in findings.files_unparsed
         ],
         _unread(findings),
         _found(findings),
         [
-            Line(f"not checked: {one_line(one.rule)}: {one_line(one.how)}", "note")
-            for one in findings.needs_facts
+            Line(f"not checked: {one_line(need.rule)}: {one_line(need.how)}", "note")
+            for need in findings.needs_facts
         ],
         _tested(findings),
     ]
@@ -109,11 +109,11 @@ def _unread(findings: Findings) -> ScreenBlock:
     """The includes that are not here; those that nothing takes as a warning."""
     lines = [
         Line(
-            f"not read: {_place(one.file, one.line)}: {one_line(one.reason)}"
-            + (f" ({one_line(one.accepted)})" if one.accepted else ""),
-            "note" if one.accepted else "warning",
+            f"not read: {_place(include.file, include.line)}: {one_line(include.reason)}"
+            + (f" ({one_line(include.accepted)})" if include.accepted else ""),
+            "note" if include.accepted else "warning",
         )
-        for one in findings.files_missing
+        for include in findings.files_missing
     ]
     return [*lines, Line(unread_hint(findings), "note")] if findings.unread else lines
 
@@ -124,14 +124,16 @@ def _found(findings: Findings) -> ScreenBlock:
     rows = [("severity", "place", "finding", "why", "fix")]
     rows += [
         (
-            one.severity,
-            f"{_place(one.file, one.line)}",
-            "; ".join(filter(None, (f"{one_line(one.message)} [{one_line(one.rule)}]", others))),
-            one_line(one.why),
-            one_line(one.fix),
+            finding.severity,
+            f"{_place(finding.file, finding.line)}",
+            "; ".join(
+                filter(None, (f"{one_line(finding.message)} [{one_line(finding.rule)}]", others))
+            ),
+            one_line(finding.why),
+            one_line(finding.fix),
         )
         for group in grouped(findings.findings)
-        for one, others in [(group[0], others_text(group))]
+        for finding, others in [(group[0], others_text(group))]
     ]
     return [Line("findings", "heading"), Table(rows)]
 
@@ -142,7 +144,9 @@ def _tested(findings: Findings) -> ScreenBlock:
         return []
     if test.accepted:
         return [Line("nginx -t accepts it")]
-    return [Line(f"nginx -t rejects it: {one_line(one)}", "warning") for one in test.messages]
+    return [
+        Line(f"nginx -t rejects it: {one_line(message)}", "warning") for message in test.messages
+    ]
 
 
 def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
@@ -159,21 +163,22 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
         [Line(answer, "answer")],
         *(_file(file, (here or {}).get(file.path)) for file in plan.files),
         [
-            Line(f"{_EFFECTS[one.effect]}, the plan says: {quoted(one.text)}", "warning")
-            for one in plan.warnings
+            Line(f"{_EFFECTS[warning.effect]}, the plan says: {quoted(warning.text)}", "warning")
+            for warning in plan.warnings
         ],
         _listed(
             "not written, the plan says",
             [
-                f"{quoted(one.setting or one.decision)}: {quoted(one.reason)}"
-                for one in plan.refusals
+                f"{quoted(refusal.setting or refusal.decision)}: {quoted(refusal.reason)}"
+                for refusal in plan.refusals
             ],
         ),
         _listed(
             "what the audit finds then, the plan says",
             [
-                f"{one.severity} {shown_path(one.file)}:{one.line}: {quoted(one.message)}"
-                for one in plan.brings
+                f"{finding.severity} {shown_path(finding.file)}:{finding.line}: "
+                f"{quoted(finding.message)}"
+                for finding in plan.brings
             ],
         ),
         _host(plan),
@@ -188,12 +193,12 @@ def _host(plan: Plan) -> ScreenBlock:
         return [Line(f"of the host: {one_line(error.message)}", "warning")]
     return [
         part
-        for one in parts
+        for entry in parts
         for part in _listed(
-            f"of the host, {one.path}",
+            f"of the host, {entry.path}",
             [
-                *(f"{line.name} {line.before or '?'} → {line.value}" for line in one.settings),
-                *one.commands,
+                *(f"{line.name} {line.before or '?'} → {line.value}" for line in entry.settings),
+                *entry.commands,
             ],
         )
     ]
@@ -211,9 +216,9 @@ def _file(file: PlannedFile, here: str | None) -> ScreenBlock:
         for hunk in file.hunks
     ]
     risks = [
-        Line(f"line {hunk.line}, a risk, the plan says: {quoted(one)}", "warning")
+        Line(f"line {hunk.line}, a risk, the plan says: {quoted(place)}", "warning")
         for hunk, new in hunks_with_risks(file)
-        for one in new
+        for place in new
     ]
     return [
         Line(shown_path(file.path), "heading"),

@@ -192,7 +192,7 @@ def _figures(verdict: Verdict) -> list[Figure]:
 
 def _runs_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
     """Plots of the two variants that the verdict compares; other variants have their curves too."""
-    variants = len({one.variant for one in measurements})
+    variants = len({measurement.variant for measurement in measurements})
     compared = select_pairs(measurements, max(variants, 1), against="baseline", variant="candidate")
     plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
     counting = measurements
@@ -214,13 +214,15 @@ def _counting(
     """
     spoilt = {pair.index: pair.spoilt for pair in runs.pairs}
     counting = []
-    for one in measurements:
-        if one.variant not in _COMPARED:
-            counting.append(one)
-        elif one.number // variants in spoilt:
-            left_out = spoilt[one.number // variants]
-            classes = {name: part for name, part in one.classes.items() if name not in left_out}
-            counting.append(replace(one, classes=classes))
+    for measurement in measurements:
+        if measurement.variant not in _COMPARED:
+            counting.append(measurement)
+        elif measurement.number // variants in spoilt:
+            left_out = spoilt[measurement.number // variants]
+            classes = {
+                name: part for name, part in measurement.classes.items() if name not in left_out
+            }
+            counting.append(replace(measurement, classes=classes))
     return counting
 
 
@@ -266,7 +268,7 @@ def _measurement(found: Measurement) -> Section:
 
 
 def _findings(found: Findings) -> Section:
-    tone = "bad" if any(one.severity == "error" for one in found.findings) else "plain"
+    tone = "bad" if any(finding.severity == "error" for finding in found.findings) else "plain"
     return Section("audit", "Audit", findings_screen(found), tone=tone)
 
 

@@ -167,7 +167,7 @@ def quantile_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
 
     A histogram that cannot be read leaves its class without a plot.
     """
-    classes = dict.fromkeys(name for one in measurements for name in one.classes)
+    classes = dict.fromkeys(name for measurement in measurements for name in measurement.classes)
     plots = [_of_class(name, measurements) for name in classes]
     return [plot for plot in plots if plot is not None]
 
@@ -182,12 +182,16 @@ def histogram_plot(title: str, name: str, histogram: str) -> CurvePlot | None:
 
 
 def _of_class(name: str, measurements: Sequence[Measurement]) -> CurvePlot | None:
-    variants = sorted({one.variant for one in measurements}, key=place_of_variant)
+    variants = sorted({measurement.variant for measurement in measurements}, key=place_of_variant)
     try:
         found = {variant: _merged(name, variant, measurements) for variant in variants}
     except UsageError:
         return None
-    histograms = {variant: one for variant, one in found.items() if one is not None and one.total}
+    histograms = {
+        variant: histogram
+        for variant, histogram in found.items()
+        if histogram is not None and histogram.total
+    }
     if not histograms:
         return None
     return _quantile_plot(f"Latency of {one_line(name)}", histograms, "requests")
@@ -195,9 +199,11 @@ def _of_class(name: str, measurements: Sequence[Measurement]) -> CurvePlot | Non
 
 def _merged(name: str, variant: str, measurements: Sequence[Measurement]) -> Histogram | None:
     texts = [
-        one.classes[name].response_seconds.histogram
-        for one in measurements
-        if one.variant == variant and name in one.classes and counts_for(one, name)
+        measurement.classes[name].response_seconds.histogram
+        for measurement in measurements
+        if measurement.variant == variant
+        and name in measurement.classes
+        and counts_for(measurement, name)
     ]
     return merge_histograms([decode_histogram(text) for text in texts if text])
 
@@ -311,7 +317,7 @@ def _depth_points(
     sweep: Sweep, value: Callable[[CurvePoint], float | None]
 ) -> Sequence[tuple[int, float]]:
     found = [(point.depth, value(point)) for point in sweep.points if point.depth > 0]
-    return [(depth, one) for depth, one in found if one is not None and one > 0]
+    return [(depth, value) for depth, value in found if value is not None and value > 0]
 
 
 def _depth_plot(
@@ -368,8 +374,8 @@ _LEAST_MISS_RATIO = 1e-3
 
 def sizing_plots(sizing: Sizing) -> list[CurvePlot]:
     """Two: the miss ratio by memory, and the objective's time by rate, with the knee."""
-    misses = [(float(one.memory_bytes), one.miss_ratio) for one in sizing.misses]
-    times = [(one.per_second, one.seconds) for one in sizing.latencies]
+    misses = [(float(miss.memory_bytes), miss.miss_ratio) for miss in sizing.misses]
+    times = [(latency.per_second, latency.seconds) for latency in sizing.latencies]
     this = next((host for host in sizing.hosts if host.is_this), None)
     knee = None if this is None or this.carried_per_second is None else this.carried_per_second
     within = f" within {one_line(sizing.objective)}" if sizing.objective else ""

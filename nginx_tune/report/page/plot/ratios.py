@@ -70,15 +70,19 @@ def metrics_plot(verdict: Verdict) -> RatioPlot | None:
     """The ratio of each judged metric that has one; None without any."""
     marks = [
         Mark(
-            metric_words(one.name) + (" · primary" if one.name == verdict.primary_metric else ""),
-            f"{interval_text(one)} {one.outcome.replace('_', ' ') if one.judged else ''}".strip(),
-            one.ratio,
-            one.low,
-            one.high,
-            tone=_TONES.get(one.outcome, "plain") if one.judged else "plain",
+            metric_words(metric.name)
+            + (" · primary" if metric.name == verdict.primary_metric else ""),
+            f"{interval_text(metric)} "
+            f"{metric.outcome.replace('_', ' ') if metric.judged else ''}".strip(),
+            metric.ratio,
+            metric.low,
+            metric.high,
+            tone=_TONES.get(metric.outcome, "plain") if metric.judged else "plain",
         )
-        for one in sorted(verdict.metrics, key=lambda one: one.name != verdict.primary_metric)
-        if one.ratio is not None and one.ratio > 0
+        for metric in sorted(
+            verdict.metrics, key=lambda metric: metric.name != verdict.primary_metric
+        )
+        if metric.ratio is not None and metric.ratio > 0
     ]
     return _plot(
         "Candidate against baseline",
@@ -91,13 +95,13 @@ def regret_plot(search: Search) -> RatioPlot | None:
     """How many times as good the best was as each candidate of a search; None without any."""
     marks = [
         Mark(
-            one_line(one.name) + (" · measured anew" if one.confirmed else ""),
-            f"{regret_text(one)}, {plural(one.rounds, 'short run')}",
-            one.regret_ratio,
-            tone="good" if one.name == search.name else "plain",
+            one_line(candidate.name) + (" · measured anew" if candidate.confirmed else ""),
+            f"{regret_text(candidate)}, {plural(candidate.rounds, 'short run')}",
+            candidate.regret_ratio,
+            tone="good" if candidate.name == search.name else "plain",
         )
-        for one in search.candidates
-        if one.regret_ratio is not None and one.regret_ratio > 0
+        for candidate in search.candidates
+        if candidate.regret_ratio is not None and candidate.regret_ratio > 0
     ]
     metric = metric_words(search.primary_metric)
     return _plot(
@@ -145,25 +149,37 @@ def _together(primary: MetricVerdict) -> Mark:
 def predictions_plot(predictions: Sequence[PredictionResult]) -> RatioPlot | None:
     """Measurements divided by the predictions before the run, with the stated ranges."""
     marks = []
-    for one in predictions:
-        if one.measured is None or one.measured <= 0 or one.expected <= 0 or one.low <= 0:
+    for prediction in predictions:
+        if (
+            prediction.measured is None
+            or prediction.measured <= 0
+            or prediction.expected <= 0
+            or prediction.low <= 0
+        ):
             continue
-        text = partial(predicted_text, one.metric)
+        text = partial(predicted_text, prediction.metric)
         bounds = [
-            None if bound is None or bound <= 0 else bound / one.expected
-            for bound in (one.measured_low, one.measured_high)
+            None if bound is None or bound <= 0 else bound / prediction.expected
+            for bound in (prediction.measured_low, prediction.measured_high)
         ]
-        source = f", source {one_line(one.source_figure)}" if one.source_figure else ""
+        source = (
+            f", source {one_line(prediction.source_figure)}" if prediction.source_figure else ""
+        )
         marks.append(
             Mark(
-                ("" if one.variant == "candidate" else f"{one_line(one.variant)}: ")
-                + one_line(one.metric),
-                f"measured {text(one.measured)}, predicted {text(one.expected)}{source}",
-                one.measured / one.expected,
+                ("" if prediction.variant == "candidate" else f"{one_line(prediction.variant)}: ")
+                + one_line(prediction.metric),
+                f"measured {text(prediction.measured)}, "
+                f"predicted {text(prediction.expected)}{source}",
+                prediction.measured / prediction.expected,
                 bounds[0],
                 bounds[1],
-                band=(one.low / one.expected, one.high / one.expected),
-                tone="good" if one.inside else "bad" if one.inside is False else "plain",
+                band=(prediction.low / prediction.expected, prediction.high / prediction.expected),
+                tone="good"
+                if prediction.inside
+                else "bad"
+                if prediction.inside is False
+                else "plain",
             )
         )
     return _plot(
@@ -235,14 +251,14 @@ class SharesPlot:
 
 def workers_plots(measurements: Sequence[Measurement]) -> list[SharesPlot]:
     """One for each class whose answers say which worker they are from."""
-    classes = dict.fromkeys(name for one in measurements for name in one.classes)
+    classes = dict.fromkeys(name for measurement in measurements for name in measurement.classes)
     plots = []
     for name in classes:
         by_variant: dict[str, list[list[float]]] = {}
-        for one in measurements:
-            shares = _ranked(one.classes[name]) if name in one.classes else []
+        for measurement in measurements:
+            shares = _ranked(measurement.classes[name]) if name in measurement.classes else []
             if len(shares) > 1:
-                by_variant.setdefault(one.variant, []).append(shares)
+                by_variant.setdefault(measurement.variant, []).append(shares)
         if by_variant:
             variants = sorted(by_variant, key=place_of_variant)
             plots.append(

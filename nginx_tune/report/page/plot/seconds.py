@@ -53,16 +53,19 @@ def seconds_plots(
 
     ``counting``: the runs, with the classes, that count; else all.
     """
-    runs = sorted((one for one in measurements if one.series), key=lambda one: one.number)
-    lengths = [max(point.second for point in one.series) + 1 for one in runs]
+    runs = sorted(
+        (measurement for measurement in measurements if measurement.series),
+        key=lambda one: one.number,
+    )
+    lengths = [max(point.second for point in run.series) + 1 for run in runs]
     if not 0 <= sum(lengths) < 1 << 31 or sum(lengths) < _FEWEST_SECONDS:
         return []
     starts = list(accumulate(lengths, initial=0))
     of = measurements if counting is None else counting
-    counted = {(one.number, name) for one in of for name in one.classes}
-    classes = dict.fromkeys(name for one in runs for name in one.classes)
+    counted = {(run.number, name) for run in of for name in run.classes}
+    classes = dict.fromkeys(name for run in runs for name in run.classes)
     plots = [
-        _of_class(name, runs, starts, [(one.number, name) in counted for one in runs])
+        _of_class(name, runs, starts, [(run.number, name) in counted for run in runs])
         for name in classes
     ]
     return [plot for plot in plots if plot is not None]
@@ -70,12 +73,12 @@ def seconds_plots(
 
 def loop_plot(series: Sequence[ServerSecond]) -> CurvePlot | None:
     """The turns of a server's loops by second: the 99th percentile and the longest."""
-    whole = max((one.second for one in series), default=0) + 1
-    if len(series) < _FEWEST_SECONDS or min(one.second for one in series) < 0:
+    whole = max((run.second for run in series), default=0) + 1
+    if len(series) < _FEWEST_SECONDS or min(run.second for run in series) < 0:
         return None
     width = math.ceil(whole / _MOST_POINTS)
-    longest = [(one.second, one.loop_turn_max_seconds) for one in series]
-    p99 = [(one.second, one.loop_turn_p99_seconds) for one in series]
+    longest = [(run.second, run.loop_turn_max_seconds) for run in series]
+    p99 = [(run.second, run.loop_turn_p99_seconds) for run in series]
     lines = [
         _Line("longest", 0, True, _stretches(longest, 0, width, max)),
         _Line("p99", 1, False, _stretches(p99, 0, width, max)),
@@ -90,7 +93,7 @@ def _of_class(
     """``starts``: the first second of each run, and the end of the last."""
     whole = starts[-1]
     width = math.ceil(whole / _MOST_POINTS)
-    variants = sorted({one.variant for one in runs}, key=place_of_variant)
+    variants = sorted({run.variant for run in runs}, key=place_of_variant)
     lines = {}
     for number, variant in enumerate(variants):
         colour = number + (len(variants) == 1)
@@ -105,13 +108,15 @@ def _of_class(
         if not is_counted:
             grey.append((start, end))
             continue
-        seconds = [(one.second, one.classes[name]) for one in run.series if name in one.classes]
+        seconds = [
+            (series.second, series.classes[name]) for series in run.series if name in series.classes
+        ]
         p99, p50 = lines[run.variant]
-        p99.stretches += _stretches([(n, one.p99) for n, one in seconds], start, width, max)
+        p99.stretches += _stretches([(n, second.p99) for n, second in seconds], start, width, max)
         p50.stretches += _stretches(
-            [(n, one.p50) for n, one in seconds], start, width, statistics.median
+            [(n, second.p50) for n, second in seconds], start, width, statistics.median
         )
-        failed |= {start + second: one.errors for second, one in seconds if one.errors > 0}
+        failed |= {start + second: glance.errors for second, glance in seconds if glance.errors > 0}
     caption = (
         f"Of each {_each(width)}, runs one after another as they ran: p99 strong, p50 thin"
         + ("; of several seconds the highest p99 and the middle p50. " if width > 1 else ". ")
@@ -221,7 +226,7 @@ def _curve(line: _Line, up: LogAxis, whole: int) -> CurveLine:
 
 
 def _ticks(whole: int) -> list[Tick]:
-    step = next((one for one in _STEPS if whole / one <= _MOST_TICKS), whole)
+    step = next((step for step in _STEPS if whole / step <= _MOST_TICKS), whole)
     return [
         Tick(
             round(100 * second / whole, 2),
