@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -23,8 +24,9 @@ from nginx_tune.change.generate.plan_files import (
 )
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.conf.directive import as_utf8
-from nginx_tune.conf.tree import STOCK_FILES, ConfTree, Maps, Reader, read_tree
+from nginx_tune.conf.tree import STOCK_FILES, ConfTree, Maps, Reader, lines_in, read_tree
 from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.findings import MissingInclude
 from nginx_tune.documents.plan import Plan, PlannedFile
 from nginx_tune.errors import UsageError
 from nginx_tune.host.door import Host, HostReadError
@@ -36,6 +38,7 @@ from nginx_tune.nginx.subject import (
     files_of,
     includes_away,
     is_of_host,
+    likely_maps,
     place_of,
     with_own_directory,
 )
@@ -57,6 +60,7 @@ def read_configuration(
     nginx: Nginx | None = None,
     is_recorded: bool = False,
     asked_maps: Maps = (),
+    to_run: bool = False,
 ) -> ConfTree:
     """The tree below a file that must be there; its names are absolute.
 
@@ -64,7 +68,8 @@ def read_configuration(
     ``-g`` does. ``nginx`` is the host's: it is said which absolute includes of another tree are
     read on this machine. None are where ``nginx`` is recorded, of another machine, but for those
     that ``asked_maps`` says where to find.
-    Errors: UsageError also where a result of this call would stand in the tree.
+    Errors: UsageError also where a result of this call would stand in the tree, and for a checkout
+    ``to_run``: nginx takes names as they are.
     """
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
@@ -84,6 +89,8 @@ def read_configuration(
         maps = with_own_directory(full, _of_host(nginx, full))
     tree = read_tree(full, files_of(host, maps), prefix=base, maps=maps, given=given)
     refuse_results((tree.path, *tree.files), tree.asked)
+    if is_away and to_run:
+        _refuse_checkout(host, tree, path)
     context = click.get_current_context(silent=True)
     if is_away and context is not None and not context.obj["quiet"]:
         _tell_includes(tree, path)
@@ -94,6 +101,29 @@ def _of_host(nginx: Nginx | None, full: str) -> Maps:
     """The directory of the main file, for the one of the configuration of the recorded host."""
     own = posixpath.dirname(host_configuration(nginx)) if nginx and nginx.conf_path else ""
     return ((own, posixpath.dirname(full)),) if own.startswith("/") and own != "/" else ()
+
+
+def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
+    """Errors: UsageError where absolute includes match nothing here, and files beside the tree."""
+    lines = [line for file in tree.parsed for line in lines_in(file.block)]
+    lost = [
+        MissingInclude(file="", line=0, reason="", path=line.value)
+        for line in lines
+        if line.included == () and posixpath.isabs(line.value)
+    ]
+    likely = likely_maps(tree.path, lost, host)
+    if not likely:
+        return
+    prefix, _, directory = likely[0].partition("=")
+    flags = "-m" if os.geteuid() == 0 else "-rm"
+    mount = f"mount --bind {shlex.quote(absolute_path(directory))} {shlex.quote(prefix)}"
+    call = click.get_current_context().info_name
+    raise UsageError(
+        f"{plain(as_utf8(path))} is of a checkout: what it includes below {shown_path(prefix)} is "
+        f"not there but below {shown_path(directory)}",
+        hint="mount it where its host has it, for this call alone: "
+        f"unshare {flags} sh -c '{mount} && nginx-tune {call} …'",
+    )
 
 
 def _tell_includes(tree: ConfTree, path: str) -> None:

@@ -314,11 +314,17 @@ def _sides(
         prefix = plan.prefix or prefix
         old, after, change = read_planned(plan, named.plan_path or "", reader, prefix=prefix or own)
     else:
-        old = read_configuration(host, named.old or "", prefix, default_prefix=own, nginx=nginx)
+        read = partial(
+            read_configuration,
+            host,
+            prefix=prefix,
+            default_prefix=own,
+            nginx=nginx,
+            to_run=True,
+        )
+        old = read(named.old or "")
         if named.new is not None:
-            new = read_configuration(host, named.new, prefix, default_prefix=own, nginx=nginx)
-            new = _whole(new)
-            change = change_between(_whole(old), new)
+            change = change_between(_whole(old), _whole(read(named.new)))
         after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
     refuse_results((*old.files, *after.files), (*old.asked, *after.asked))
     new_path = "" if named.new is None else absolute_path(named.new)

@@ -524,7 +524,10 @@ def _read_sides(
         names = tuple(full_path(name, prefix) for name in sides)
         before, after = (
             read_configuration(
-                host, name, prefix, default_prefix=own_prefix(build, *names), nginx=build
+                *(host, name, prefix),
+                default_prefix=own_prefix(build, *names),
+                nginx=build,
+                to_run=True,
             )
             for name, build in zip(sides, builds, strict=True)
         )

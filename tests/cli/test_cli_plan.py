@@ -334,6 +334,24 @@ def test_the_log_of_the_build_stays_where_it_is(
     assert f"+    access_log {log} combined buffer=" in run.stdout, run.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("validate", "nginx.conf", "--against", "b.conf"), ("rehearse", "nginx.conf", "b.conf")],
+)
+def test_a_checkout_is_not_run_with_what_this_machine_includes(
+    run_cli: RunCli, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/a.conf").write_text("server { listen 80; }")
+    for name in ("nginx.conf", "b.conf"):
+        (tmp_path / name).write_text("events {} http { include /opt/site/conf.d/*.conf; }")
+    run = run_cli(*command, cwd=tmp_path)
+    assert run.returncode == 2
+    assert f"mount --bind {tmp_path} /opt/site && nginx-tune {command[0]} …" in run.stderr
+    (tmp_path / "conf.d/a.conf").unlink()  # nothing that it could mean: it is what nginx reads
+    assert "mount --bind" not in run_cli(*command, cwd=tmp_path).stderr
+
+
 @pytest.mark.parametrize("link", ["../available/a", "/opt/site/available/a"])
 def test_what_ci_systems_show_is_at_the_file_behind_a_link(
     run_cli: RunCli, tmp_path: Path, link: str
