@@ -135,6 +135,7 @@ def described_facts(described: DescribedHost) -> Facts:
 _PACKAGED = (
     ("--error-log-path=/var/log/nginx/error.log", (0,)),
     ("--http-log-path=/var/log/nginx/access.log", (0,)),
+    ("--with-file-aio", (0,)),
     ("--with-http_ssl_module", (0,)),
     ("--with-http_realip_module", (0,)),
     ("--with-http_gzip_static_module", (0,)),

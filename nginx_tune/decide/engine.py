@@ -24,7 +24,7 @@ from nginx_tune.decide.defaults import complete_site, plausible_facts, plausible
 from nginx_tune.decide.disk_reads import decide_directio, decide_read_ahead
 from nginx_tune.decide.headline import headline
 from nginx_tune.decide.observed import with_observation
-from nginx_tune.decide.open_file_cache import decide_open_file_cache
+from nginx_tune.decide.open_file_cache import decide_open_file_cache, open_files
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, workers_for_disks
 from nginx_tune.decide.pool_sizes import decide_per_disk_pools, decide_thread_pool_size
 from nginx_tune.decide.protocols import decide_gzip, decide_http2, decide_http3, decide_ktls
@@ -114,6 +114,7 @@ def decide(
     plan = plan_pools(situation)
     first = headline(situation)
     others = elsewhere(situation)
+    situation = _with_open_files(situation, plan, others)
     answers = [
         (decide, with_break_evens(decide, decide(situation, plan), situation, plan))
         for decide in ALL
@@ -133,6 +134,16 @@ def decide(
         unknown=situation.facts.unknown,
     )
     return as_declared(made) if facts.declared else made
+
+
+def _with_open_files(s: Situation, plan: PoolPlan, others: Sequence[Elsewhere]) -> Situation:
+    """The situation without open files that are only proposed: they take no descriptors."""
+    if not open_files(s):
+        return s
+    kept = keep_law(decide_open_file_cache, decide_open_file_cache(s, plan), plan, others)
+    if kept.settings or s.stays.open_files is not None:
+        return s
+    return dataclasses.replace(s, stays=dataclasses.replace(s.stays, open_files=0))
 
 
 def declared_evidence(found: Sequence[Evidence]) -> list[Evidence]:

@@ -478,8 +478,9 @@ class Situation:
     def http_version(self) -> str:
         """The version that clients speak: as known, else as configured."""
         version = self.workload.http_version
-        is_set = version.provenance == "assumed" and self.site.cleartext_http2 and not self.tls
-        return "2" if is_set else version.value
+        is_listened = any("http2" in one.split() for one in self.site.listen)
+        is_set = (self.site.cleartext_http2 or is_listened) and not self.tls
+        return "2" if is_set and version.provenance == "assumed" else version.value
 
     @property
     def cleartext_http2(self) -> bool:

@@ -55,9 +55,12 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
     )
     if s.disk_workers is not None:
         return _for_disks(s, plan, s.disk_workers, evidence)
-    if cpu.effective is not None and cpu.online is not None and wanted < cpu.online:
-        which = "quota" if cpu.quota_cpus is not None else "cpuset"
-        reason = f"{cpu.effective:g} of {cpu.online} CPUs are usable ({which}); auto counts all"
+    # A part of a CPU is a quota, whatever the host behind it has.
+    is_part = cpu.effective is not None and cpu.online is None and cpu.effective % 1 > 0
+    if cpu.effective is not None and (is_part or (cpu.online is not None and wanted < cpu.online)):
+        which = "quota" if cpu.quota_cpus is not None or is_part else "cpuset"
+        of = "" if cpu.online is None else f" of {cpu.online}"
+        reason = f"{cpu.effective:g}{of} CPUs are usable ({which}); auto counts all"
         if wanted == MAX_WORKERS < cpu.effective:
             reason = (
                 f"the most that nginx-tune sets, for {cpu.effective:g} usable CPUs; auto counts all"

@@ -173,6 +173,10 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         "io-open-cache-fd-budget", site("open_file_cache max=9;"), None, "limits.nofile_soft",
     ),
     "files on a shared folder": ("io-sendfile-off-static", site("sendfile off;"), SHARED, 0),
+    "files of which few are read with directio": (
+        "io-sendfile-off-static", site("directio 8m; aio threads;"), COLD,
+        "storage.paths[/srv/media]",
+    ),
     "files with directio": ("io-sendfile-off-static", site("directio 1m; aio threads;"), COLD, 0),
     "gzip for every type of small files": (
         "io-sendfile-defeated", site("gzip on; gzip_types *;", "sendfile on;"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from situations import decide_without_break_evens
 
 from nginx_tune.cli.described import described_inputs, read_described
 from nginx_tune.cli.options import KINDS
+from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.described import described_facts, described_workload
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import decode, decode_tables
@@ -180,6 +182,44 @@ def test_a_file_holds_more_and_options_add_to_it(run_cli: Run, tmp_path: Path) -
     twice = run_cli("recommend", "--host", str(file), "--cpus", "8")
     assert (twice.returncode, twice.stderr.count("\n")) == (2, 1)
     assert "--cpus" in twice.stderr
+
+
+JUDGED = msgspec.toml.decode(Path(__file__).with_name("described-hosts.toml").read_bytes())
+_NUMBERED = re.compile(r"\b(pool|cache|disk|sd)_?\d+")
+_DIRECTORY = re.compile(r"(/cache|/data|/v)/\w+")
+
+
+def written_lines(host: dict[str, Any], site: dict[str, Any]) -> set[str]:
+    """What ``generate`` writes by its decisions, and asks of the host, without numbers of names."""
+    described = decode_tables(DescribedHost, host, "host")
+    kind: Kind = described.kind or "static"
+    facts, found, _ = described_inputs(described, decode_tables(Site, site, "site"), kind)
+    given = described_workload(described)
+    found = complete_site(found, facts, kind, given)
+    workload = workload_for(kind, facts, given, site=found)
+    lines = set()
+    for one in decide_without_break_evens(facts, workload, site=found).decisions:
+        lines |= {
+            f"{one.id}: {' '.join([line.directive, *(arg or _EMPTY for arg in line.args)])}"
+            for line in one.settings
+        }
+        lines |= {f"{one.id}: host: {x.kind} {x.name} {x.value}" for x in one.host_settings}
+    return {_DIRECTORY.sub(r"\1/*", _NUMBERED.sub(r"\1_*", line)) for line in lines}
+
+
+_EMPTY = '""'
+
+
+@pytest.mark.long
+@each_row("one", JUDGED["hosts"], ids=lambda one: one["name"])
+def test_each_line_for_a_described_host_is_judged(one: dict[str, Any]) -> None:
+    assert written_lines(one["host"], one.get("site", {})) == {*one["needed"], *one["harmless"]}
+
+
+def test_each_judgement_of_a_line_has_its_reason() -> None:
+    lines = [line for one in JUDGED["hosts"] for line in (*one["needed"], *one["harmless"])]
+    of_lines = {" ".join(line.split()[:2]).removesuffix(":") for line in lines}
+    assert of_lines == {*JUDGED["reasons"]}
 
 
 MACHINES = sorted((FACTS.parent).glob("*.facts.json"))

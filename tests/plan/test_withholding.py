@@ -206,6 +206,13 @@ def test_a_written_sendfile_off_goes_where_all_files_are_known_to_be_on_disks(
     assert not any("stays" in risk for risk in d.risks)
 
 
+def test_a_shared_folder_turns_sendfile_off_where_its_files_are_sent_alone() -> None:
+    sent = "server { location / { root /srv/1; %s } location /a { proxy_pass http://10.0.0.1; } }"
+    text = f"events {{ }} http {{ sendfile on; {sent} }}"
+    assert sendfile(text % "", "vboxsf").settings
+    assert not sendfile(text % OFF, "vboxsf").settings
+
+
 BEHIND = "events { } http { server { listen 80; root /srv/1; } } worker_processes 8;"
 
 

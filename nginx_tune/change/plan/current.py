@@ -79,9 +79,9 @@ class CurrentTree:
         self._closes_by_default, self._lacks_ports = closes_by_default, lacks_ports
         self._streams = streams
         self.http = [block.block or Block([]) for block in http_blocks(tree)]
-        serving = {id(served.scope.own): served.scope for served in served_paths(tree)}
+        self._serving = {id(served.scope.own): served.scope for served in served_paths(tree)}
         passing = [s for s in scopes(tree) if _passes(s)]
-        self.answering: list[Scope] = [*serving.values(), *passing] or scopes(tree)
+        self.answering: list[Scope] = [*self._serving.values(), *passing] or scopes(tree)
 
     def lines(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Directive | None]:
         """The line in effect in each place of the setting; None for nginx's default.
@@ -222,10 +222,8 @@ class CurrentTree:
 
     def _concerns(self, scope: Scope, wanted: Setting) -> bool:
         """True if a setting has an effect in a scope."""
-        if wanted.directive == "sendfile" and wanted.args == ["on"]:
-            is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
-            if is_idle or copies_by_choice(scope):
-                return False
+        if wanted.directive == "sendfile" and not self._turns(scope, wanted):
+            return False
         if wanted.directive in _OF_FILES and sends_no_files(scope):
             return False
         if wanted.directive in ("aio", "aio_write"):
@@ -247,6 +245,13 @@ class CurrentTree:
             return False
         is_of_cache = wanted.directive.startswith(("proxy_cache", "proxy_no_cache"))
         return not is_of_cache or self._is_cached(scope, wanted)
+
+    def _turns(self, scope: Scope, wanted: Setting) -> bool:
+        """True if ``sendfile`` on or off has an effect in a scope."""
+        if wanted.args == ["off"]:  # the reason is where files lie, or how they are read
+            return id(scope.own) in self._serving
+        is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
+        return not (is_idle or copies_by_choice(scope))
 
     def _reads_by(self, scope: Scope, wanted: Setting) -> bool:
         """True if ``aio`` or ``aio_write`` has an effect in a scope."""
