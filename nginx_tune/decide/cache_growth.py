@@ -272,7 +272,7 @@ LARGEST_ZONE_MEBIBYTES = 65_536
 _UNKNOWN_MEMORY_MEBIBYTES = 4096
 """Largest zone where the memory is not known."""
 KEYS_SHARE = 0.5
-"""Largest share of the would-be page cache for the keys of all caches."""
+"""Largest share of the would-be page cache for the keys of all caches: chosen, not measured."""
 _SHARE_WITHOUT_A_DISK = 0.1
 """Share of that where neither the disks nor the number of objects is known."""
 

@@ -179,10 +179,11 @@ def most_workers(disks: int) -> int:
 
 _THREADS_EACH = 8
 """Threads per disk from which more workers are better than more threads: half of the source's
-number (A16). Lookups of names, which no thread does, block one of several loops."""
+number (A16); the half is chosen. Lookups of names, which no thread does, block one of several
+loops."""
 _CPU_ROOM = 4.0
-"""Assumed factor of CPU time over the computed one, for peaks, compression, cache fills and other
-requests."""
+"""Factor of CPU time over the computed one, chosen and not measured: room for peaks, compression,
+cache fills and other requests."""
 
 
 def workers_for_disks(s: Situation) -> int | None:

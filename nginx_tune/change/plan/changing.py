@@ -213,7 +213,12 @@ def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
     proposed = [_by_own_module(one, current.tree) for one in decision.proposed]
     meant = replace(decision, settings=proposed)
     meant = adapted(meant, current.tree, caches=own_choice)
-    left = [one for one in meant.settings if not _standing(one, meant, current)[0]]
+    left = [
+        one
+        for one in meant.settings
+        # No listen to change may also mean that none is of this kind.
+        if one.directive == "listen" or not _standing(one, meant, current)[0]
+    ]
     if left or not meant.settings or decision.verdict != "not_enough_evidence":
         return replace(decision, proposed=left if meant.settings else proposed)
     lines = dict.fromkeys(" ".join([one.directive, *one.args]) for one in meant.settings)

@@ -247,11 +247,11 @@ class CurrentTree:
         return not is_of_cache or self._is_cached(scope, wanted)
 
     def _turns(self, scope: Scope, wanted: Setting) -> bool:
-        """True if ``sendfile`` on or off has an effect in a scope."""
-        if wanted.args == ["off"]:  # the reason is where files lie, or how they are read
-            return id(scope.own) in self._serving
+        """True if ``sendfile`` on or off matters in a scope: files are sent there, or cached."""
+        if id(scope.own) not in self._serving:
+            return False
         is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
-        return not (is_idle or copies_by_choice(scope))
+        return wanted.args == ["off"] or not (is_idle or copies_by_choice(scope))
 
     def _reads_by(self, scope: Scope, wanted: Setting) -> bool:
         """True if ``aio`` or ``aio_write`` has an effect in a scope."""

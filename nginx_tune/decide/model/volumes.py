@@ -52,7 +52,8 @@ VOLUME_TYPES: dict[str, VolumeType] = {
     "st1": VolumeType(0, 0, 0.0390625, 0.0390625, 500, 500, _SLOW),
     "sc1": VolumeType(0, 0, 0.01171875, 0.01171875, 250, 192, _SLOW),
     # Google Cloud, "Performance limits of Persistent Disk" (for each GiB, and the most of an
-    # instance) and "About Hyperdisk Balanced": the performance at no extra charge.
+    # instance) and "About Hyperdisk Balanced", section "Baseline performance": the performance at
+    # no extra charge (https://cloud.google.com/compute/docs/disks/hd-types/hyperdisk-balanced).
     "pd-standard": VolumeType(0, 0, 0.75, 0.12, 7_500, 1_200, _SLOW),
     "pd-balanced": VolumeType(3_000, 140, 6, 0.28, 80_000, 1_200),
     "pd-ssd": VolumeType(6_000, 240, 30, 0.48, 100_000, 1_200),
