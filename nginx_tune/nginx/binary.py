@@ -1,4 +1,4 @@
-"""The nginx program: the one that a command is about, its build, and how two builds differ."""
+"""The nginx program: the choice of one, its build, and the differences of two builds."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ from nginx_tune.nginx.processes import (
 
 FoundBy = Literal["named", "running", "installed"]
 _READING = (True, None, False)
-"""The order in which masters are taken: those that read what is meant come first."""
+"""The preference of masters: those that read the given configuration first."""
 
 
 class Eligibility(NamedTuple):
-    """A running master, and the reasons for and against taking it and running its program."""
+    """A running master, with the reasons for and against choosing it and running its program."""
 
     master: Master
     user: str | None
-    """Its user id; null when it has several or none can be read."""
+    """Its user id; null for several, or an unreadable one."""
     refused: str
-    """The reason why it is not taken unasked; empty when it may be."""
+    """The reason why only ``--pid`` chooses it; empty without one."""
     may_run: bool
-    """Its program may be run: ours to see, and nobody else's to write."""
+    """True when its program is visible here and only root can write it."""
     reads: bool | None = None
-    """Its command line names the configuration that is meant; null when it names none."""
+    """True when its command line names the given configuration; null when it names none."""
 
 
 class Choice(NamedTuple):
-    """The nginx that was chosen."""
+    """The chosen nginx."""
 
     source: FoundBy | None
-    """The origin of its program; null when there is none."""
+    """How it was found; null without one."""
     program: str | Missing
-    """The program to run: a path, or ``/proc/PID/exe``, the very file that a master runs."""
+    """The program to run: a path, or ``/proc/PID/exe`` for a master's own file."""
     binary: str | Missing
-    """The path of that file."""
+    """The path of the program."""
     master: Master | None
     may_run: bool
     candidates: list[NginxCandidate]
@@ -76,11 +76,11 @@ def choose_nginx(
     conf_path: str | None = None,
     to_run: bool = False,
 ) -> Choice:
-    """The named program, else the one that runs, else the one that is installed.
+    """The named program, else the running one, else the installed one.
 
-    The master is the one with ``pid``, whoever's it is; without one the first that may be taken,
-    those that run the named program first, then those that say that they read ``conf_path``,
-    those in a container last. ``to_run`` takes only what may be run.
+    The master is the one with ``pid``, whoever owns it. Without a pid it is the first allowed one:
+    those that run the named program first, then those whose command line names ``conf_path``, those
+    in a container last. ``to_run`` allows only programs that may be run.
     Errors: UsageError for a pid that is no nginx master.
     """
     standings = [
@@ -113,7 +113,7 @@ def choose_nginx(
             [*_running(standings, chosen, is_program=True), *_installed(host, chosen)],
         )
     installed = _installed(host, None)
-    first = next((one for one in installed if one.chosen), None)
+    first = next((found for found in installed if found.chosen), None)
     missing = Missing("no nginx in a system directory; name it with --nginx")
     return Choice(
         None if first is None else "installed",
@@ -133,13 +133,13 @@ def _eligibility(host: Host, master: Master) -> Eligibility:
             master, user, f"its program cannot be seen: {master.binary.reason}", False
         )
     if user is None:
-        return Eligibility(master, user, "whose it is cannot be seen", False)
+        return Eligibility(master, user, "its user cannot be read", False)
     allowed = {"0", _user(host, "self"), _caller(host)}
     if user not in allowed:
         return Eligibility(
             master, user, f"it runs as user {user}, who is neither root nor the caller", False
         )
-    if not is_here:  # its file lies in a container: it is read, never run
+    if not is_here:  # a program in a container is read, never run
         return Eligibility(master, user, "", False)
     why = attempt(host.distrust, f"/proc/{master.pid}/exe")
     reason = why.reason if isinstance(why, Missing) else why
@@ -147,7 +147,7 @@ def _eligibility(host: Host, master: Master) -> Eligibility:
 
 
 def _user(host: Host, process: str) -> str | None:
-    """The user of a process: real, effective, saved and file system's all the same."""
+    """The user of a process, if its real, effective, saved and file system's ids are the same."""
     status = attempt(host.read_text, f"/proc/{process}/status")
     words = [] if isinstance(status, Missing) else parse_status(status).get("Uid", "").split()
     return words[0] if len(set(words)) == 1 else None
@@ -162,18 +162,18 @@ def _chosen(
     standings: Sequence[Eligibility], binary: str | None, pid: int | None
 ) -> Eligibility | None:
     if pid is not None:
-        named = next((one for one in standings if one.master.pid == pid), None)
+        named = next((candidate for candidate in standings if candidate.master.pid == pid), None)
         if named is None:
             raise UsageError(f"process {pid} is no nginx master that can be seen")
         return named
-    taken = [one for one in standings if not one.refused]
+    taken = [candidate for candidate in standings if not candidate.refused]
     order = sorted(
         taken,
-        key=lambda one: (
-            not one.may_run,
-            one.master.binary != binary,
-            _READING.index(one.reads),
-            one.user != "0",
+        key=lambda candidate: (
+            not candidate.may_run,
+            candidate.master.binary != binary,
+            _READING.index(candidate.reads),
+            candidate.user != "0",
         ),
     )
     return order[0] if order else None
@@ -192,31 +192,31 @@ def _reads(host: Host, master: Master, conf_path: str | None) -> bool | None:
 def _running(
     standings: Sequence[Eligibility], chosen: Eligibility | None, *, is_program: bool
 ) -> list[NginxCandidate]:
-    """The masters; ``is_program`` when the chosen one's program is the nginx that is meant."""
+    """The masters; ``is_program``: the chosen one's program is the chosen nginx."""
     return [
         NginxCandidate(
-            binary="" if isinstance(one.master.binary, Missing) else one.master.binary,
+            binary="" if isinstance(candidate.master.binary, Missing) else candidate.master.binary,
             source="running",
-            pid=one.master.pid,
-            chosen=one is chosen and is_program,
-            reason=_why(one, is_chosen=one is chosen),
+            pid=candidate.master.pid,
+            chosen=candidate is chosen and is_program,
+            reason=_why(candidate, is_chosen=candidate is chosen),
         )
-        for one in standings
+        for candidate in standings
     ]
 
 
-def _why(one: Eligibility, *, is_chosen: bool) -> str:
+def _why(candidate: Eligibility, *, is_chosen: bool) -> str:
     if not is_chosen:
-        reason = "another one came first" if one.may_run else f"it runs {IN_CONTAINER}"
-        return one.refused or reason
-    if one.refused:
-        return f"--pid names it, but its program is only read: {one.refused}"
-    does = "it reads this configuration" if one.reads else "it runs"
-    return does if one.may_run else f"{does} {IN_CONTAINER}: its program is only read"
+        reason = "another one came first" if candidate.may_run else f"it runs {IN_CONTAINER}"
+        return candidate.refused or reason
+    if candidate.refused:
+        return f"--pid names it, but its program is only read: {candidate.refused}"
+    does = "it reads this configuration" if candidate.reads else "it runs"
+    return does if candidate.may_run else f"{does} {IN_CONTAINER}: its program is only read"
 
 
 def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:
-    """Programs that are installed, but for the one that the chosen master runs."""
+    """The installed programs without the one that the chosen master runs."""
     found: list[NginxCandidate] = []
     known = set() if chosen is None else {chosen.master.binary, _real(host, chosen.master.binary)}
     for name in NAMES:
@@ -229,7 +229,7 @@ def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:
         if path in known or _real(host, path) in known:
             continue
         known |= {path, _real(host, path)}
-        is_first = chosen is None and not any(one.chosen for one in found)
+        is_first = chosen is None and not any(earlier.chosen for earlier in found)
         reason = "it is installed" if is_first else "another one came first"
         found.append(
             NginxCandidate(binary=path, source="installed", chosen=is_first, reason=reason)
@@ -243,8 +243,8 @@ def _real(host: Host, path: str | Missing) -> str:
 
 
 def _choice_sentence(candidates: Sequence[NginxCandidate]) -> str:
-    """The program that was taken, and why; empty when there is none."""
-    chosen = next((one for one in candidates if one.chosen), None)
+    """The chosen program and the reason; empty without one."""
+    chosen = next((found for found in candidates if found.chosen), None)
     if chosen is None:
         return ""
     of = f" of process {chosen.pid}" if chosen.pid else ""
@@ -252,19 +252,19 @@ def _choice_sentence(candidates: Sequence[NginxCandidate]) -> str:
 
 
 def runnable_program(nginx: Nginx) -> str:
-    """The program of the nginx that was chosen.
+    """The program of the chosen nginx.
 
-    Errors: MissingToolError when there is none, UndecidedError when it may only be read, each
-            with the reason why another one was not taken.
+    Errors: MissingToolError without one, UndecidedError when it may only be read, each with the
+            reason why another one was not chosen.
     """
     if nginx.binary is not None and nginx.may_run:
         return nginx.binary
-    chosen = next((one for one in nginx.candidates if one.chosen), None)
+    chosen = next((found for found in nginx.candidates if found.chosen), None)
     if chosen is not None:
         raise UndecidedError(
             f"{chosen.binary} is not run: {chosen.reason}", hint="name one with --nginx"
         )
-    refused = next((f"{one.binary}: {one.reason}" for one in nginx.candidates), "")
+    refused = next((f"{found.binary}: {found.reason}" for found in nginx.candidates), "")
     raise MissingToolError(
         f"no nginx that may be run is here: {refused}" if refused else "nginx is not installed",
         hint="apt-get install nginx, or name one with --nginx",
@@ -272,19 +272,19 @@ def runnable_program(nginx: Nginx) -> str:
 
 
 _ENVIRONMENT = re.compile(r"(\benv\s+\w+)=[^;]*")
-"""A value may be a secret."""
+"""Settings of variables, whose values may be secrets."""
 
 
 def read_build(host: Host, binary: str) -> VersionOutput:
     """The answer of ``BINARY -V``.
 
-    Errors: UsageError when there is no such program or it is no nginx: the caller named it.
+    Errors: UsageError for a missing program or one that is no nginx, since the caller named it.
     """
     try:
-        said = host.run([binary, "-V"])
+        answer = host.run([binary, "-V"])
     except HostReadError as error:
         raise UsageError(f"{binary}: cannot run nginx: {error.reason}") from None
-    build = parse_build(said.stderr + "\n" + said.stdout)
+    build = parse_build(answer.stderr + "\n" + answer.stdout)
     if isinstance(build, Missing):
         raise UsageError(f"{binary}: no nginx: {build.reason}", hint="give the nginx executable")
     return build
@@ -298,10 +298,11 @@ def read_nginx(
     conf_path: str | None = None,
     to_run: bool = False,
 ) -> tuple[Nginx, Gaps]:
-    """The nginx program and its running master.
+    """The nginx program and its running master, by ``choose_nginx``, and all ``candidates``.
 
-    ``choose_nginx`` says which one is meant; the others stand in ``candidates``.
-    ``conf_path`` is the configuration that a command is about, in full.
+    ``conf_path`` is the full path of the configuration that a command is about. ``to_run`` excludes
+    an nginx in a container, for a caller that starts it.
+
     ``to_run`` is for a caller who starts it: one in a container is then not meant.
 
     Errors: UsageError for a named binary that is no nginx and for a pid that is no master.
@@ -318,8 +319,8 @@ def read_nginx(
         gaps |= {f"/running{pointer}": reason for pointer, reason in running_gaps.items()}
         running = _with_paths(running, master, build, gaps)
     instances = []
-    for index, one in enumerate(masters):
-        instance, found = read_instance(host, one)
+    for index, each in enumerate(masters):
+        instance, found = read_instance(host, each)
         instances.append(instance)
         gaps |= under(f"/instances/{index}", found)
     libc, libc_version = _read_libc(host, master)
@@ -334,23 +335,13 @@ def read_nginx(
         may_run=choice.may_run,
     )
     if isinstance(build, Missing):
-        told = [
-            replace(one, reason=f"{one.reason}; {build.reason}") if one.chosen else one
-            for one in choice.candidates
+        candidates = [
+            replace(found, reason=f"{found.reason}; {build.reason}") if found.chosen else found
+            for found in choice.candidates
         ]
-        nginx = replace(nginx, candidates=told, choice=_choice_sentence(told))
-        fields = (
-            "product",
-            "version",
-            "nginx_version",
-            "conf_path",
-            "prefix",
-            "error_log_path",
-            "pid_path",
-            "openssl",
-            "openssl_built",
-        )
-        gaps |= {f"/{name}": build.reason for name in fields}
+        nginx = replace(nginx, candidates=candidates, choice=_choice_sentence(candidates))
+        fields = "product version nginx_version conf_path prefix error_log_path pid_path openssl"
+        gaps |= {f"/{name}": build.reason for name in (*fields.split(), "openssl_built")}
         return nginx, gaps
     nginx = replace(
         nginx,
@@ -369,19 +360,19 @@ def read_nginx(
 
 
 def _why_none_runs(choice: Choice) -> str:
-    running = [one for one in choice.candidates if one.source == "running"]
+    running = [found for found in choice.candidates if found.source == "running"]
     if not running:
         return "no nginx master process is running"
     return f"process {running[0].pid} is not taken: {running[0].reason} (--pid looks at it)"
 
 
 def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | Missing]:
-    """The C library of the nginx that runs, else of the host; and its version.
+    """The C library and its version, of the running nginx or else of the host.
 
-    Only the host's own tells a version, so that of an nginx in a container stays unknown.
+    Only the host's has a known version; one in a container has none.
     """
-    said = attempt(host.run, ["ldd", "--version"])
-    own = said if isinstance(said, Missing) else parse_libc(said.stdout + said.stderr)
+    answer = attempt(host.run, ["ldd", "--version"])
+    own = answer if isinstance(answer, Missing) else parse_libc(answer.stdout + answer.stderr)
     if master is not None and same_mounts(host, master.pid) is not True:
         mapped = read_mapped_files(host, master.pid)
         libc = mapped if isinstance(mapped, Missing) else libc_of(mapped)
@@ -390,26 +381,28 @@ def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | 
 
 
 def _build_of(host: Host, choice: Choice) -> VersionOutput | Missing:
-    """The build that the chosen program tells; one that must not be run is only read."""
+    """The build that the chosen program reports; a program that must not be run is only read."""
     if isinstance(choice.program, Missing):
         return choice.program
     if choice.source == "named":
         return read_build(host, choice.program)
     if choice.may_run:
-        said = attempt(host.run, [choice.program, "-V"])
-        return said if isinstance(said, Missing) else parse_build(said.stderr + "\n" + said.stdout)
+        answer = attempt(host.run, [choice.program, "-V"])
+        if isinstance(answer, Missing):
+            return answer
+        return parse_build(answer.stderr + "\n" + answer.stdout)
     texts = attempt(host.version_texts, choice.program)
     build = texts if isinstance(texts, Missing) else parse_build(texts)
     if isinstance(build, Missing):
         of = f"the program of process {choice.master.pid}" if choice.master else choice.program
-        return Missing(f"{of} tells no version: {build.reason}")
+        return Missing(f"{of} contains no version: {build.reason}")
     return build._replace(openssl=Missing("the program was read, not run"))
 
 
 def _with_paths(
     running: Running, master: Master, build: VersionOutput | Missing, gaps: Gaps
 ) -> Running:
-    """The configuration and prefix in use: from the command line, else as built."""
+    """The running nginx with its configuration and prefix, from its command line or as built."""
     options = parse_start_options(master.arguments)
     prefix = options.prefix or (None if isinstance(build, Missing) else build.prefix)
     conf_path = options.conf_path or (None if isinstance(build, Missing) else build.conf_path)
@@ -425,18 +418,18 @@ def _with_paths(
 
 
 _PATHS = ("-path=", "--prefix=", "--user=", "--group=", "--build=")
-"""Parts of options that say where things lie, which no request sees."""
+"""Options for paths and names, which no request notices."""
 
 
 class LinkedBuild(NamedTuple):
-    """A build with the libraries that its program is linked to; null where they cannot be read."""
+    """A build with the libraries that its program links to; null where they are unreadable."""
 
     nginx: Nginx
     libraries: list[str] | None
 
     @property
     def title(self) -> str:
-        """Its product and version."""
+        """The product and version."""
         return build_title(self.nginx)
 
 
@@ -446,7 +439,7 @@ def build_title(nginx: Nginx) -> str:
 
 
 def read_linked(host: Host, nginx: Nginx) -> LinkedBuild:
-    """A build and its libraries: another allocator shows there. Source: DT_NEEDED."""
+    """A build and its libraries, which show another allocator, say. Source: DT_NEEDED."""
     if nginx.binary is None:
         return LinkedBuild(nginx, None)
     try:
@@ -458,7 +451,7 @@ def read_linked(host: Host, nginx: Nginx) -> LinkedBuild:
 
 
 def build_differences(baseline: LinkedBuild, candidate: LinkedBuild) -> list[str]:
-    """Each difference as a line, the programs themselves first; none where both are one file."""
+    """A line for each difference, the programs first; none when both are one file."""
     before, after = baseline.nginx, candidate.nginx
     if before.binary == after.binary:
         return []
@@ -479,8 +472,8 @@ def _options(flags: Iterable[str]) -> list[str]:
 
 def _sets(what: str, before: Iterable[str], after: Iterable[str]) -> Iterator[str]:
     old, new = dict.fromkeys(before), dict.fromkeys(after)
-    gone = [one for one in old if one not in new]
-    come = [one for one in new if one not in old]
+    gone = [item for item in old if item not in new]
+    come = [item for item in new if item not in old]
     if gone:
         yield f"no longer {what} {' '.join(gone)}"
     if come:
@@ -488,7 +481,7 @@ def _sets(what: str, before: Iterable[str], after: Iterable[str]) -> Iterator[st
 
 
 def find_series(series: str) -> Path | None:
-    """The program of a series such as ``1.18``; None when it has not been unpacked."""
+    """The program of a series such as ``1.18`` in the matrix; None when it is not unpacked."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     program = Path(base) / "nginx-tune" / "matrix" / series / "nginx"
     return program if os.access(program, os.X_OK, effective_ids=True) else None

@@ -1,4 +1,4 @@
-"""A scratch nginx: started in the foreground, in its cgroups, watched, and ended for sure."""
+"""A scratch nginx: its start in the foreground and in its cgroups, its processes, its end."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from nginx_tune.sandbox.launch import Entrance, Prepared
 _FOREGROUND = "daemon off;"
 _SOON_SECONDS = 0.5
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""The exit status as the kernel says it, and as the first process of a sandbox does."""
+"""The exit status from the kernel, and from the first process of a sandbox."""
 _LOOK_SECONDS = 0.002
-"""The time between two looks at what is about to be: nginx starts in some 10 ms."""
+"""The interval of polling; nginx starts in some 10 ms."""
 _IDLE_LOOKS = 5
 _MOST_SAID = 1 << 20
-"""Characters of standard error that are read: a module can write as much as it likes."""
+"""Characters of standard error that are read; a module can write without limit."""
 _MASTER = "nginx: master process"
 _FOREMOST = -20
 """The lowest nice value."""
 
 
 class RunningNginx:
-    """One running master with its workers."""
+    """A running master with its workers."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RunningNginx:
 
     @property
     def pid(self) -> int:
-        """The master's process id; in a sandbox it is a child of the first process there."""
+        """The master's process id; in a sandbox it is a child of the first process."""
         if self._first:
             children = _children(self._first)
             if self._master not in children:
@@ -62,35 +62,35 @@ class RunningNginx:
         return self._master
 
     def stderr(self) -> str:
-        """The text of nginx on standard error so far; of much of it the beginning."""
+        """Nginx's standard error so far, up to 2^20 characters."""
         with self._stderr_path.open(errors="replace") as file:
             return file.read(_MOST_SAID)
 
     def refused_calls(self) -> list[str]:
-        """System calls that the sandbox refused it so far, each once."""
+        """The system calls that the sandbox has refused, each once."""
         if self._entrance is not None:
             self._refused |= dict.fromkeys(self._entrance.refusals())
         return list(self._refused)
 
     def workers(self) -> list[int]:
-        """Process ids of the workers: the master's children that serve."""
+        """The process ids of the workers, without those that shut down."""
         return [pid for pid in _children(self.pid) if _is_worker(pid)]
 
     def processes(self) -> list[int]:
-        """Every process of it, the first one of a sandbox too."""
+        """All processes of the server, with a sandbox's first one."""
         found = [self._first or self._process.pid]
         for pid in found:
             found += [child for child in _children(pid) if child not in found]
         return found
 
     def masters(self) -> dict[int, dict[int, str]]:
-        """Every master with the titles of its children; two while its program is exchanged."""
+        """The masters with the titles of their children; two during an upgrade of the program."""
         all_of_it = self.processes()
         families = {pid: {child: _title(child) for child in _children(pid)} for pid in all_of_it}
         found = {
             pid: family
             for pid, family in families.items()
-            # Behind a dynamic loader a master's own title cannot be read.
+            # A dynamic loader on the command line hides a master's own title.
             if _MASTER in _title(pid) or any(_is_worker(child) for child in family)
         }
         if not found and self.pid in families:
@@ -98,7 +98,7 @@ class RunningNginx:
         return found
 
     def inner_ids(self) -> dict[str, str]:
-        """The workers' ids as they are out here, by those that nginx itself says."""
+        """The workers' process ids here, by their ids in the sandbox."""
         found = {}
         for pid in self.workers() or [self.pid]:
             with contextlib.suppress(OSError, StopIteration):
@@ -108,16 +108,16 @@ class RunningNginx:
         return found
 
     def has_ended(self) -> bool:
-        """True once its first process is no more."""
+        """True once the first process has ended."""
         return self._process.poll() is not None
 
     def check(self) -> None:
-        """Raise when nginx has ended."""
+        """Raise the reason when nginx has ended."""
         if self.has_ended():
             raise _start_error(self.stderr(), self._process.returncode, self.refused_calls())
 
     def stop(self, *, patience_seconds: float = 5.0) -> None:
-        """End it fast (SIGTERM), and by force when it does not go."""
+        """End nginx by a fast shutdown (SIGTERM), or by force after ``patience_seconds``."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -134,10 +134,10 @@ class RunningNginx:
 
 
 class BareInstance(RunningNginx):
-    """A server that is no nginx: every child of its first process serves."""
+    """A server other than nginx: all children of its first process serve."""
 
     def workers(self) -> list[int]:
-        """Process ids of the children."""
+        """The process ids of the children."""
         return _children(self.pid)
 
 
@@ -151,9 +151,9 @@ def start_bare(
     ahead: bool = False,
     patience_seconds: float = 10.0,
 ) -> BareInstance:
-    """Start a server that is no nginx and wait until it accepts and has all its workers.
+    """Start a server other than nginx and wait until it accepts and has all its workers.
 
-    Errors: UndecidedError with its own words when it ends or does not come up.
+    Errors: UndecidedError with its last message when it ends or does not come up.
     """
     process = _spawn(list(argv), stderr_path, (), cpus, ahead=ahead, sandbox=None).process
     instance = BareInstance(process, stderr_path)
@@ -161,8 +161,8 @@ def start_bare(
     while len(instance.workers()) < workers or not _accepts(address):
         if instance.has_ended() or time.monotonic() > deadline:
             instance.stop()
-            said = _last_line(instance.stderr()) or "no message"
-            raise UndecidedError(f"the bare server does not come up: {said}")
+            reason = _last_line(instance.stderr()) or "no message"
+            raise UndecidedError(f"the bare server does not come up: {reason}")
         time.sleep(0.02)
     return instance
 
@@ -183,15 +183,15 @@ def start_instance(
 ) -> RunningNginx:
     """Start nginx and wait until it accepts connections.
 
-    ``join_files`` are the ``cgroup.procs`` it enters before it runs; ``cpus`` its affinity;
-    ``ahead`` has it run ahead of other processes where that is allowed: what else a machine does
-    would stand in the latencies. ``sandbox`` is what it is started in; null for none. Without
-    ``stays`` it goes to the background, as its configuration says, which needs a sandbox to end it.
-    Errors: ConfigurationError with nginx's own words when it rejects the configuration,
+    It enters the cgroups of ``join_files`` (``cgroup.procs``) before it runs; ``cpus`` is its
+    affinity. ``ahead`` gives it priority where allowed, since other processes' work would show in
+    latencies. ``sandbox`` is None for none. Without ``stays`` nginx goes to the background, as its
+    configuration says, which needs a sandbox to end it.
+    Errors: ConfigurationError with nginx's message when it rejects the configuration,
             UndecidedError when the port is taken or it does not come up.
     """
     for foreground in (["-g", _FOREGROUND], []) if stays else ([],):
-        # The second time the configuration has a daemon directive of its own, which stands.
+        # The second attempt is for a configuration with a daemon directive of its own.
         argv = [binary, "-c", str(conf_path), *(["-p", prefix] if prefix else []), *foreground]
         started = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead, sandbox=sandbox)
         process = started.process
@@ -269,9 +269,9 @@ def _spawn(
 
 
 def _go_ahead() -> None:
-    """Have this process before others: in its session's group (sched(7), autogroup) and in all.
+    """Give this process priority, in its session's group (sched(7), autogroup) and overall.
 
-    The threads of nginx stand to each other as they always do.
+    The order among nginx's threads stays.
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(_FOREMOST))
@@ -300,9 +300,10 @@ def _wait_ready(instance: RunningNginx, address: SocketPlace, patience_seconds: 
 
 
 def _is_binding(instance: RunningNginx) -> bool:
-    """True while it listens here and tries another address, which is in use, again and again.
+    """True while nginx retries to bind another address, which is in use.
 
-    Five times in all; then it ends. Source: ngx_open_listening_sockets.
+    It tries five times and then ends.
+    Source: ngx_open_listening_sockets.
     """
     return " bind() to " in instance.stderr() and not _title(instance.pid).startswith(
         "nginx: master process"
@@ -312,7 +313,7 @@ def _is_binding(instance: RunningNginx) -> bool:
 def _check_stays(instance: RunningNginx) -> None:
     """Raise when nginx goes to the background, which it does soon after it listens.
 
-    A master that has its title stays; without a master process there is nothing to see but time.
+    A master with its title stays; without a master process only time can tell.
     Source: ngx_daemon, called by main() after ngx_init_cycle.
     """
     deadline = time.monotonic() + _SOON_SECONDS
@@ -324,10 +325,10 @@ def _check_stays(instance: RunningNginx) -> None:
 
 
 def _wait_workers(instance: RunningNginx, deadline: float) -> None:
-    """Wait until the workers are there: the kernel accepts connections before they are.
+    """Wait for the workers, since the kernel accepts connections before they run.
 
-    nginx listens before it has a master's title. What sleeps without one, look after look, has no
-    master process (``master_process off``) and no workers to wait for.
+    nginx listens before it has a master's title. A process that sleeps without one for several
+    samples has no master process (``master_process off``) and no workers.
     """
     before: list[int] = []
     idle_looks = 0
@@ -337,9 +338,9 @@ def _wait_workers(instance: RunningNginx, deadline: float) -> None:
         waits = _waits(instance.pid)
         if title.startswith("nginx: master process") or _LOADER.search(title):
             workers = instance.workers()
-            # A master that starts workers computes; with all of them there it waits for signals.
-            # A child that has not run yet has its parent's title.
-            is_settled = waits and all(_title(one) != title for one in _children(instance.pid))
+            # A master that starts workers computes, and sleeps in wait for signals afterwards. A
+            # child that has not run yet has its parent's title.
+            is_settled = waits and all(_title(child) != title for child in _children(instance.pid))
             if workers and workers == before and is_settled:
                 return
             before = workers
@@ -348,9 +349,9 @@ def _wait_workers(instance: RunningNginx, deadline: float) -> None:
             if idle_looks == _IDLE_LOOKS:
                 return
         time.sleep(_LOOK_SECONDS)
-    said = _last_line(instance.stderr())
+    reason = _last_line(instance.stderr())
     raise UndecidedError(
-        "nginx accepts connections but starts no worker" + (f": {said}" if said else ""),
+        "nginx accepts connections but starts no worker" + (f": {reason}" if reason else ""),
         hint="its workers end as they start: see its error log, and the limits of memory",
     )
 
@@ -400,7 +401,7 @@ def _accepts(address: tuple[str, int]) -> bool:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    # It may end while its threads are listed, and a thread before it is read.
+    # The process may end while its threads are listed, and a thread before it is read.
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
             with contextlib.suppress(OSError):
@@ -409,7 +410,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _waits(pid: int) -> bool:
-    """True for a process that sleeps until something comes. Source: /proc/PID/stat, proc(5)."""
+    """True for a sleeping process. Source: /proc/PID/stat, proc(5)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -426,7 +427,7 @@ def _is_worker(pid: int) -> bool:
 
 
 _LOADER = re.compile(r"/ld-(linux|musl)[^/ ]*(?= |$)")
-"""A program that its dynamic loader was asked to run keeps the loader's name in its title."""
+"""A program started by its dynamic loader keeps the loader's name in its title."""
 
 
 def _title(pid: int) -> str:
@@ -438,10 +439,10 @@ def _title(pid: int) -> str:
 
 
 def _wait_for_end(process: subprocess.Popen[Any], patience_seconds: float) -> None:
-    """Return as soon as a child has ended and is collected.
+    """Wait for a child's end, and collect it at once.
 
-    ``Popen.wait`` with a time limit sleeps up to 50 ms between its looks.
-    Errors: subprocess.TimeoutExpired when it does not end.
+    ``Popen.wait`` with a timeout sleeps up to 50 ms between its checks.
+    Errors: subprocess.TimeoutExpired after ``patience_seconds``.
     """
     try:
         descriptor = os.pidfd_open(process.pid)

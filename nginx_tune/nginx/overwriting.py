@@ -1,8 +1,8 @@
-"""Results that would stand where something is read: the one guard of every command.
+"""The guard of every command against results that overwrite their sources.
 
-A report in the place of an included file is what nginx reads at its next reload, and so is a new
-file whose name an include's pattern matches. Names are compared by the file behind them, so that
-neither a symbolic nor a hard link is a way around.
+A report in the place of an included file would be read at the next reload of nginx, and so would a
+new file whose name matches an include's pattern. Names are compared by the file behind them, so
+neither symbolic nor hard links get around the guard.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HINT = "name another file for the result"
 
 
 def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
-    """Refuse results that would take the place of what they are made from.
+    """Refuse results that would overwrite a file that the command reads.
 
     Errors: UsageError naming the file.
     """
@@ -35,9 +35,9 @@ def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
 
 
 def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[str]) -> None:
-    """Refuse results that are files of a configuration, or would become some.
+    """Refuse results that are files of a configuration, or would become its files.
 
-    ``read`` are its files, ``asked`` what its includes name, patterns as they are.
+    ``read`` are its files, ``asked`` the names and patterns of its includes.
     Errors: UsageError naming the file.
     """
     refuse_overwriting(files, read)
@@ -53,38 +53,38 @@ def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[st
                 )
 
 
-def is_same(one: str, other: str) -> bool:
-    """True for two names of one file, by links too, or that would be once it is there."""
+def is_same(name: str, other: str) -> bool:
+    """True for two names of one file, through links too; missing ones are compared by real path."""
     try:
-        return Path(one).samefile(other)
+        return Path(name).samefile(other)
     except (OSError, ValueError):
-        return _real(one) == _real(other)
+        return _real(name) == _real(other)
 
 
 def _is_special(file: str) -> bool:
-    """A device or a pipe (``/dev/stdout``): nothing is put in its place."""
+    """True for a device or a pipe (``/dev/stdout``), which no result replaces."""
     return Path(file).exists() and not Path(file).is_file()
 
 
 def is_asked(file: str, name: str) -> bool:
-    """True where an include would read a file, by the written name or the one behind it."""
+    """True when an include would read a file, by its written name or the one behind it."""
     if not is_pattern(name):
         return is_same(file, name)
     directory, last = posixpath.split(name)
     places = {os.path.abspath(file), _real(file)}  # noqa: PTH100  # a link's own name may match
-    near = [one for one in places if matches_name(last, posixpath.basename(one))]
+    near = [place for place in places if matches_name(last, posixpath.basename(place))]
     if not near:
         return False
     try:
         directories = expand(directory, _names)
     except TooWideError:
         return False
-    return any(is_same(posixpath.dirname(one), below) for one in near for below in directories)
+    return any(is_same(posixpath.dirname(place), below) for place in near for below in directories)
 
 
 def _names(directory: str) -> list[str]:
     try:
-        return os.listdir(directory)  # noqa: PTH208  # names, as the patterns are held against
+        return os.listdir(directory)  # noqa: PTH208  # names, to match the patterns
     except (OSError, ValueError):
         return []
 

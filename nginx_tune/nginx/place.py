@@ -1,8 +1,8 @@
-"""The place of a scratch nginx: an address and port, or a unix socket as nginx itself sees it.
+"""The place of a scratch nginx: an address and port, or a unix socket in nginx's file system.
 
-In its sandbox nginx has a file system of its own: a socket there has another path out here. nginx,
-or code that it loaded, can put anything in the socket's place. So nothing is looked up by a path
-that leads out of its root, and the kernel is asked who listens before a byte is sent.
+A socket in the sandbox has another path outside of it. nginx, or code that it loads, can replace
+the socket by anything, so no path that leads out of its root is followed, and the kernel confirms
+the listener before a byte is sent.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ SocketPlace = tuple[str, int] | str
 """An address and port, or the path of a unix socket."""
 
 _MOST_LINKS = 40
-"""The most that the kernel follows (path_resolution(7))."""
+"""The kernel's limit (path_resolution(7))."""
 _DOOR_SECONDS = 1.0
 _CREDENTIALS = struct.Struct("iII")
 """``struct ucred``: process, user and group (unix(7), SO_PEERCRED)."""
 
 
 def place_text(place: SocketPlace) -> str:
-    """The place for people."""
+    """The place as text."""
     return f"unix:{place}" if isinstance(place, str) else f"{place[0]}:{place[1]}"
 
 
 def connect(place: SocketPlace, *, pid: int, timeout_seconds: float) -> socket.socket:
-    """A connection to a process; to a unix socket only where it, or one beside it, listens.
+    """A connection to a process; to a unix socket only if it, or a process beside it, listens.
 
     Errors: OSError.
     """
@@ -46,10 +46,10 @@ def connect(place: SocketPlace, *, pid: int, timeout_seconds: float) -> socket.s
 
 
 class Door:
-    """A path, for this process and those it starts, of a unix socket that nginx sees at another.
+    """A path of nginx's unix socket for this process and its children.
 
-    The path names a descriptor of this process that holds the socket itself: a link that nginx
-    puts in its place leads nobody away. Connections are refused while nginx does not listen there.
+    The path names a descriptor of this process for the socket itself, so a link that nginx puts in
+    its place misleads nobody. Connections are refused while nginx does not listen.
     """
 
     def __init__(self, seen: str, pid: int) -> None:
@@ -60,7 +60,7 @@ class Door:
         self.look(pid)
 
     def look(self, pid: int) -> None:
-        """Lead to the socket that a process sees there now."""
+        """Lead to the socket that the process has there now."""
         try:
             number = _open_socket(self._seen, pid)
         except OSError:
@@ -69,7 +69,7 @@ class Door:
         try:
             status = os.fstat(number)
             found = (status.st_dev, status.st_ino)
-            # An open socket keeps its numbers: no other one has them.
+            # An open socket keeps its numbers, so no other has them.
             if found != self._socket:
                 _connect(number, pid, _DOOR_SECONDS).close()
                 os.dup2(number, self._number, inheritable=False)
@@ -80,7 +80,7 @@ class Door:
             os.close(number)
 
     def _shut(self) -> None:
-        """Have connections refused: what is no socket takes none (connect(2))."""
+        """Refuse connections from now on, by a file that is no socket (connect(2))."""
         if self._socket is not None:
             nothing = os.memfd_create("door")
             os.dup2(nothing, self._number, inheritable=False)
@@ -88,16 +88,16 @@ class Door:
             self._socket = None
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor."""
         os.close(self._number)
 
 
 def _open_socket(path: str, pid: int) -> int:
-    """A descriptor of the very socket that a process sees at a path.
+    """A descriptor of the socket that a process has at a path.
 
-    Links to directories are followed by hand and inside the process's root, as for the process
-    itself: neither an absolute one nor one of /proc leads out.
-    Errors: OSError, ENOTSOCK among them for a link in the socket's place.
+    Links to directories are followed by hand inside the process's root, so neither an absolute link
+    nor one of /proc leads out.
+    Errors: OSError, with ENOTSOCK for a link in the socket's place.
     """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     trail = [os.open(f"/proc/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -126,17 +126,17 @@ def _open_socket(path: str, pid: int) -> int:
             raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK), path)
         return trail.pop()
     finally:
-        for one in trail:
-            os.close(one)
+        for descriptor in trail:
+            os.close(descriptor)
 
 
 def _names(path: str) -> list[str]:
-    """The names on a path, the last one first."""
+    """The names on a path, the last first."""
     return [name for name in reversed(path.split("/")) if name not in {"", "."}]
 
 
 def _connect(number: int, pid: int, timeout_seconds: float) -> socket.socket:
-    """A connection to an open socket at which a process, or one beside it, listens.
+    """A connection to an open socket, on which a process or one beside it must listen.
 
     Errors: OSError, PermissionError for a socket of another process.
     """
@@ -152,23 +152,23 @@ def _connect(number: int, pid: int, timeout_seconds: float) -> socket.socket:
 
 
 def _check_listener(client: socket.socket, pid: int) -> None:
-    said = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    if not _is_beside(_CREDENTIALS.unpack(said)[0], pid):
+    peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    if not _is_beside(_CREDENTIALS.unpack(peer)[0], pid):
         raise PermissionError(errno.EPERM, "another process listens there")
 
 
 def _is_beside(listener: int, pid: int) -> bool:
-    """True when the process that listened is of a process's sandbox, or its own without one.
+    """True for a listener in a process's sandbox, or in its family without one.
 
-    The kernel gives 0 for one that is not seen from here: one of the host, from inside the sandbox.
+    The kernel reports 0 for a process that is invisible here: one of the host, from inside.
     """
     if listener <= 0:
         return False
     try:
         theirs = _process_namespace(listener)
     except (FileNotFoundError, ProcessLookupError):
-        # nginx listens before it goes to the background, and that process ends. The first
-        # process of the sandbox' namespace knows that whoever has a number here was of the lab.
+        # nginx listens before it goes to the background, and that process ends. To the first
+        # process of the sandbox's namespace, any visible process belonged to the lab.
         return os.getpid() == 1
     except OSError:
         return False
@@ -178,5 +178,5 @@ def _is_beside(listener: int, pid: int) -> bool:
 
 
 def _process_namespace(process: int | str) -> int:
-    """The kernel's number of a process's process namespace."""
+    """The inode of a process's PID namespace."""
     return os.stat(f"/proc/{process}/ns/pid").st_ino  # noqa: PTH116

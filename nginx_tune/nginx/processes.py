@@ -32,17 +32,17 @@ class Master(NamedTuple):
     arguments: list[str]
     workers: list[int]
     leaving: list[int]
-    """Workers of an earlier generation that are shutting down."""
+    """Workers of an earlier generation, which are shutting down."""
 
 
 _SAME_START_SECONDS = 2.0
-"""Processes that started within this time belong to one start or reload."""
+"""Processes that start within this time belong to one start or reload."""
 
 
 def find_masters(host: Host) -> list[Master]:
-    """Every nginx master that can be seen, by ascending pid; processes without a title last.
+    """All visible nginx masters by ascending pid; processes without a title come last.
 
-    Workers on their way out, cache managers and cache loaders are no workers.
+    Workers that shut down, cache managers and cache loaders are no workers.
     """
     pids = attempt(host.processes, *COMMS)
     if isinstance(pids, Missing):
@@ -70,10 +70,10 @@ def find_masters(host: Host) -> list[Master]:
 
 
 def find_orphans(host: Host) -> list[int]:
-    """Workers whose master is no more, as after ``kill -9`` of it: they go on serving.
+    """Workers whose master has ended, as after ``kill -9``; they go on serving.
 
-    Source: src/os/unix/ngx_process_cycle.c, ngx_channel_handler: that the channel to the master
-            has ended ends no worker.
+    Source: src/os/unix/ngx_process_cycle.c, ngx_channel_handler: a closed channel to the master
+            ends no worker.
     """
     pids = attempt(host.processes, *COMMS)
     found = []
@@ -88,9 +88,8 @@ def find_orphans(host: Host) -> list[int]:
 
 
 def find_host_masters(host: Host, *, pid: int | None = None) -> list[Master]:
-    """Those without the scratch servers of laboratories of ours; ``pid`` names one that stays."""
-    masters = find_masters(host)
-    return [one for one in masters if one.pid == pid or not host.is_in_lab(one.pid)]
+    """The masters without the scratch servers of our labs, except the one with ``pid``."""
+    return [m for m in find_masters(host) if m.pid == pid or not host.is_in_lab(m.pid)]
 
 
 def read_running(host: Host, master: Master, masters: list[Master]) -> tuple[Running, Gaps]:
@@ -140,7 +139,7 @@ def read_running(host: Host, master: Master, masters: list[Master]) -> tuple[Run
 
 
 def read_instance(host: Host, master: Master) -> tuple[Instance, Gaps]:
-    """One master in short."""
+    """A summary of a master."""
     gaps: Gaps = {}
     same = same_mounts(host, master.pid)
     conf_path = parse_start_options(master.arguments).conf_path
@@ -161,7 +160,7 @@ def read_instance(host: Host, master: Master) -> tuple[Instance, Gaps]:
 
 
 def read_mapped_files(host: Host, pid: int) -> list[str] | Missing:
-    """Libraries and modules that a process has loaded; needs the right to trace it."""
+    """The libraries and modules of a process; needs the right to trace it."""
     maps = attempt(host.read_text, f"/proc/{pid}/maps")
     return maps if isinstance(maps, Missing) else parse_mapped_files(maps)
 
@@ -186,7 +185,7 @@ def _read_age(host: Host, pid: int, now: float | Missing) -> float | Missing:
 def _count_generations(
     host: Host, master: Master, ages: list[float], now: float | Missing
 ) -> int | Missing:
-    """Groups of workers by their time of start; one that died and came again is one more."""
+    """The number of groups of workers by start time; a replaced worker makes one more."""
     leaving = [_read_age(host, pid, now) for pid in master.leaving]
     found = sorted([*ages, *(age for age in leaving if not isinstance(age, Missing))])
     if not found:
@@ -208,7 +207,7 @@ def _read_ktls(host: Host, pid: int) -> int | Missing:
         return Missing(f"the kernel's TLS is not loaded: {text.reason}")
     stats = parse_tls_stat(text)
     if "TlsCurrTxSw" not in stats:
-        return Missing("tls_stat does not tell")
+        return Missing("tls_stat has no TlsCurrTxSw")
     return stats["TlsCurrTxSw"] + stats.get("TlsCurrTxDevice", 0)
 
 
@@ -223,11 +222,12 @@ def _binary(host: Host, pid: int) -> str | Missing:
 
 
 def same_mounts(host: Host, pid: int) -> bool | Missing:
-    """True for a process that sees the files that this one sees: in no container and no chroot.
+    """True for a process that sees the same files as this one, in no container or chroot.
 
-    A mount namespace of its own (``unshare -m``) with the same mounts in the same places shows the
-    same files. A link of /proc to a root shows it as a path from our own: ``/`` is the same root
-    alone. An older capture does not tell it. Source: proc_pid_root(5), proc_pid_mountinfo(5).
+    A mount namespace of its own (``unshare -m``) with the same mounts shows the same files. /proc
+    shows a process's root as a path from ours, and only ``/`` is the same root. Older captures have
+    no such link.
+    Source: proc_pid_root(5), proc_pid_mountinfo(5).
     """
     same = _same_namespace(host, pid, "mnt")
     if isinstance(same, Missing):
@@ -240,7 +240,7 @@ def same_mounts(host: Host, pid: int) -> bool | Missing:
 
 
 def _same_tree(host: Host, pid: int) -> bool:
-    """True for two mount namespaces with the same file systems mounted, from the same directory."""
+    """True when the other mount namespace has the same mounts of the same directories."""
     theirs, ours = (attempt(host.read_text, f"/proc/{who}/mountinfo") for who in (pid, "self"))
     if isinstance(theirs, Missing) or isinstance(ours, Missing):
         return False
@@ -248,9 +248,9 @@ def _same_tree(host: Host, pid: int) -> bool:
 
 
 def _mounts(text: str) -> list[tuple[list[str], list[str]]]:
-    """Device, root and place of each, and of what it lies on: of two in one place one is on top.
+    """Device, root and mount point of each mount and of its parent, which orders stacked ones.
 
-    Numbers and order differ from namespace to namespace.
+    Mount ids and order differ between namespaces.
     """
     lines = [line.split(" ", 5) for line in text.splitlines()]
     places = {words[0]: words[2:5] for words in lines}

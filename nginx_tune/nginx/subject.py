@@ -1,7 +1,7 @@
-"""The configuration that a command is about: its file, the files around it, and the nginx of it.
+"""The configuration that a command is about: its main file, the files around it, and its nginx.
 
-One that lies elsewhere than on its host, such as in a checkout, is read through maps of names. The
-code and the files that a configuration names are looked at before an nginx is started with it.
+A configuration away from its host, such as a checkout, is read through maps of names. Code and
+special files that a configuration names are checked before an nginx starts with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nginx_tune.host.paths import absolute_path, climbed
 from nginx_tune.host.programs import is_vouched_for, why_not_run
 
 MOST_BYTES = 256 << 20
-"""The most of one configuration file: maps and lists of addresses make some very large."""
+"""Bytes of a configuration file at most; maps and lists of addresses make some very large."""
 _NAME_ONE = "name a configuration file"
 
 
@@ -47,37 +47,37 @@ class Subject(NamedTuple):
 
     path: str
     prefix: str | None
-    """The directory that its relative paths stand on; null when not known."""
+    """The directory of relative paths; null when unknown."""
     is_hosts: bool
-    """This host's nginx runs on it or would start with it."""
+    """True when this host's nginx runs or would start with it."""
     maps: tuple[tuple[str, str], ...] | None = None
-    """The places of files that absolute names mean, of a tree that lies elsewhere than on its host;
-    null for the tree of this one."""
+    """The places of absolute names in a tree that is away from its host; null for a tree of this
+    host."""
     given: str = ""
-    """Lines that the command line of the nginx that reads it gives before it (``-g``)."""
+    """Directives that nginx's command line (``-g``) puts before it."""
     is_here: bool = False
-    """It is of a tree that an nginx of this host reads."""
+    """True for a file of a tree that an nginx of this host reads."""
 
 
 class NoNginxError(UsageError):
-    """No configuration is named, and this host has no nginx whose own it could be."""
+    """The error when no configuration is named and this host has no nginx."""
 
 
 class ConfigurationFiles(NamedTuple):
-    """A host's files as a configuration is read from them, however much data stands in it."""
+    """A reader of configuration files on a host, up to 256 MiB each."""
 
     host: Host
 
     def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
+        """The contents of a file."""
         return self.host.read_bytes(path, limit_bytes=MOST_BYTES)
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory."""
+        """The names in a directory."""
         return self.host.list_dir(path)
 
     def climb(self, path: str) -> str:
-        """An absolute path without ``..``; by its words alone where the host does not tell."""
+        """An absolute path without ``..``, resolved textually where the host cannot."""
         with suppress(HostReadError):
             return climbed(path, self.host.real_path)
         return posixpath.normpath(path)
@@ -110,7 +110,7 @@ def find_subject(
                 hint=f"run nginx-tune inside it, or {_NAME_ONE}",
             )
         if pid is not None and not nginx.may_run:
-            # A title says whatever its process likes: it chooses no file that root reads.
+            # A process can set any title, so it chooses no file that root reads.
             raise UndecidedError(
                 f"the configuration of process {pid} is not read by its title: "
                 f"{next((one.reason for one in nginx.candidates if one.pid == pid), '')}",
@@ -126,9 +126,9 @@ def find_subject(
 
 
 def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = False) -> ConfTree:
-    """The tree of a subject; names of files stay as they were given.
+    """The tree of a subject; names of files stay as given.
 
-    Errors: UsageError when the main file is not there or cannot be read, unless it may be absent.
+    Errors: UsageError when the main file is missing or unreadable, unless it may be absent.
     """
     tree = read_tree(
         subject.path, reader, prefix=subject.prefix, maps=subject.maps, given=subject.given
@@ -141,9 +141,9 @@ def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = Fals
 
 
 def place_of(conf: str, prefix: str | None) -> str:
-    """A named file: a relative name stands on the prefix where one is given, as nginx takes it.
+    """The path of a named file; a relative name is below the prefix, as for nginx.
 
-    One that is not there but here, as a shell completes it, is meant from here.
+    A file that exists here and not there, as a shell completes it, is the one here.
     Source: ngx_process_options, which passes -c to ngx_conf_full_name.
     """
     if prefix is None or posixpath.isabs(conf):
@@ -153,10 +153,10 @@ def place_of(conf: str, prefix: str | None) -> str:
 
 
 def own_prefix(nginx: Nginx, *meant: str) -> str | None:
-    """The directory of relative paths without a ``-p``: the built prefix, or the running master's.
+    """The directory of relative paths without ``-p``: the running master's, else the built prefix.
 
-    The master's holds for what it reads itself: of ``meant`` one must be its configuration, where
-    any is named. Another file is read by an nginx that was started without that ``-p``.
+    The master's prefix applies to its own configuration: one of ``meant``, if any are given. An
+    nginx that is started for another file has no such ``-p``.
     """
     running = nginx.running
     own = running.conf_path if running else None
@@ -166,7 +166,7 @@ def own_prefix(nginx: Nginx, *meant: str) -> str | None:
 
 
 def given_to(nginx: Nginx, path: str) -> str:
-    """The lines that the running master's command line gives (``-g``), where it reads that file."""
+    """The ``-g`` directives of the running master, where it reads that file."""
     running = nginx.running
     if running is None or running.conf_path is None or not running.given:
         return ""
@@ -175,7 +175,7 @@ def given_to(nginx: Nginx, path: str) -> str:
 
 
 def built_conf(nginx: Nginx) -> str:
-    """The file that the program reads without ``-c``; a relative one stands on ``-p``.
+    """The file that the program reads without ``-c``, possibly relative to ``-p``.
 
     Source: auto/options, NGX_CONF_PATH.
     """
@@ -189,15 +189,15 @@ def _own_path(nginx: Nginx) -> str | None:
 
 
 def is_of_host(host: Host, path: str, nginx: Nginx) -> bool:
-    """True for a file of a tree that an nginx of this host reads: what it names is here.
+    """True for a file of a tree that an nginx of this host reads, so that its paths are here.
 
-    One that a master here runs on, or what the installed nginx reads by itself: its own file, and
-    all in the directory of that.
+    It is the configuration of a master here, or is in the directory of the installed nginx's own
+    file.
     """
     running = (
         [(nginx.running.conf_path, nginx.running.other_mount_namespace)] if nginx.running else []
     )
-    running += [(one.conf_path, one.other_mount_namespace) for one in nginx.instances]
+    running += [(found.conf_path, found.other_mount_namespace) for found in nginx.instances]
     real = _real(host, path)
     if any(own is not None and not away and real == _real(host, own) for own, away in running):
         return True
@@ -216,16 +216,16 @@ def _real(host: Host, path: str) -> str:
 
 WITH_NGINX = "it comes with nginx"
 _MOST_LINKS = 40
-"""The most that the kernel follows (path_resolution(7))."""
+"""The kernel's limit (path_resolution(7))."""
 _MOST_DIRECTORIES = 300
-"""The most that are looked through for files that a map would find."""
+"""Directories to search for files that a map would find."""
 _MOST_UP = 3
 _MOST_PROPOSED = 3
 _NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})
 
 
 class NotHereError(HostReadError):
-    """A link that leads to a file of the other host; ``target`` is its name there."""
+    """The error for a link to a file of the other host, with its name there in ``target``."""
 
     def __init__(self, path: str, target: str) -> None:
         super().__init__(f"read {path}", "No such file: a link to a file that is not here")
@@ -233,17 +233,17 @@ class NotHereError(HostReadError):
 
 
 class FilesElsewhere(NamedTuple):
-    """Files by their names here, whose absolute links lead through the maps."""
+    """A reader of files by their names here, whose absolute links lead through the maps."""
 
     host: Host
     maps: Maps
 
     def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
+        """The contents of a file."""
         return ConfigurationFiles(self.host).read_bytes(self.followed(path))
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory."""
+        """The names in a directory."""
         return self.host.list_dir(self.followed(path))
 
     def climb(self, path: str) -> str:
@@ -251,7 +251,7 @@ class FilesElsewhere(NamedTuple):
         return ConfigurationFiles(self.host).climb(path)
 
     def followed(self, path: str) -> str:
-        """The path without links below the directories that stand for those of the host."""
+        """The path with the links resolved below the directories of the maps."""
         for _ in range(_MOST_LINKS):
             bases = [here for _, here in self.maps if _is_below(path, here)]
             base = max(bases, key=len, default=path)
@@ -286,7 +286,7 @@ def files_of(host: Host, maps: Maps | None) -> Reader:
 
 
 def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
-    """The maps, by which files below the main file's directory are where they are named, too."""
+    """The maps, with the main file's directory mapped to itself."""
     directory = posixpath.dirname(path)
     full = absolute_path(directory or ".")
     own = dict.fromkeys((full, os.path.realpath(full)))
@@ -297,11 +297,11 @@ def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
 def includes_away(tree: ConfTree) -> list[str]:
     """The absolute includes of a tree that lead out of the main file's directory.
 
-    Without nginx's own files, which hold types and parameters alone.
+    nginx's own files, which have only types and parameters, are left out.
     """
     own = posixpath.dirname(absolute_path(tree.path)).rstrip("/")
-    names = (one for one in tree.absolute_includes if not one.startswith(f"{own}/"))
-    return [one for one in names if posixpath.basename(one) not in STOCK_FILES]
+    names = (name for name in tree.absolute_includes if not name.startswith(f"{own}/"))
+    return [name for name in names if posixpath.basename(name) not in STOCK_FILES]
 
 
 def _is_below(path: str, directory: str) -> bool:
@@ -311,33 +311,34 @@ def _is_below(path: str, directory: str) -> bool:
 
 
 def accept_missing(findings: Findings, globs: Iterable[str]) -> Findings:
-    """The findings, each include that is not here with the pattern that accepts it.
+    """The findings with the pattern that accepts each missing include.
 
-    Nginx's own files are taken where no map would find one: they hold types and parameters alone.
+    nginx's own files, which have only types and parameters, are accepted unless a map would find
+    them.
     """
     patterns = list(globs)
-    likely = [one.partition("=")[0].rstrip("/") for one in findings.likely_maps]
+    likely = [value.partition("=")[0].rstrip("/") for value in findings.likely_maps]
 
-    def taken(one: MissingInclude) -> MissingInclude:
-        here = one.reason.removeprefix("include ").removesuffix(": not here")
-        names = (one.path, here, posixpath.normpath(here))
+    def taken(include: MissingInclude) -> MissingInclude:
+        here = include.reason.removeprefix("include ").removesuffix(": not here")
+        names = (include.path, here, posixpath.normpath(here))
         for glob in patterns:
             if any(name == glob or fnmatchcase(name, glob) for name in names):
-                return replace(one, accepted=glob)
-        is_findable = any(one.path.startswith(f"{prefix}/") for prefix in likely)
-        if posixpath.basename(one.path) in STOCK_FILES and not is_findable:
-            return replace(one, accepted=WITH_NGINX)
-        return one
+                return replace(include, accepted=glob)
+        is_findable = any(include.path.startswith(f"{prefix}/") for prefix in likely)
+        if posixpath.basename(include.path) in STOCK_FILES and not is_findable:
+            return replace(include, accepted=WITH_NGINX)
+        return include
 
     return replace(findings, files_missing=list(map(taken, findings.files_missing)))
 
 
 def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> list[str]:
-    """The values of ``--map`` by which most of what is missing would be found near the main file.
+    """The values of ``--map`` that would find most of the missing includes near the main file.
 
-    Only names are looked at.
+    Only names are compared.
     """
-    names = {one.path for one in missing if posixpath.isabs(one.path)}
+    names = {include.path for include in missing if posixpath.isabs(include.path)}
     near = dict.fromkeys(_near(main) if names else ())
     order = {directory: index for index, directory in enumerate(near)}
     listed = _Listed(host, {})
@@ -348,7 +349,9 @@ def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> lis
                 found.setdefault((prefix, directory), set()).add(name)
     proposed: list[str] = []
     while found and len(proposed) < _MOST_PROPOSED:
-        best = max(found, key=lambda one: (len(found[one] & names), -order[one[1]], len(one[0])))
+        best = max(
+            found, key=lambda map_: (len(found[map_] & names), -order[map_[1]], len(map_[0]))
+        )
         if not found[best] & names:
             break
         proposed.append(f"{best[0] or '/'}={best[1]}")
@@ -357,13 +360,13 @@ def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> lis
 
 
 class _Listed(NamedTuple):
-    """Directories of this machine, each listed once."""
+    """Directories of this machine, each listed at most once."""
 
     host: Host
     names: dict[str, list[str]]
 
     def has(self, directory: str, tail: str, *, other_than: str) -> bool:
-        """True for a name or a pattern below a directory, unless it is the host's own name."""
+        """True when a directory has the name or a match, other than the host's own file."""
         path = posixpath.join(directory, tail)
         if absolute_path(path) == other_than:
             return False
@@ -382,7 +385,7 @@ class _Listed(NamedTuple):
 
 
 def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """A name as a directory and what is below it, which begins with no pattern."""
+    """The splits of a name into a directory and a rest, up to the first part that is a pattern."""
     parts = posixpath.normpath(name).strip("/").split("/")
     for index in range(len(parts)):
         if is_pattern(parts[index]):
@@ -391,7 +394,7 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _near(main: str) -> Iterator[str]:
-    """Directories around a main file: its own, those above it in the checkout, all below these."""
+    """The directories around a main file: its own, those above in the checkout, all below."""
     own = posixpath.dirname(main)
     top = own or "."
     yield top
@@ -413,14 +416,14 @@ def _near(main: str) -> Iterator[str]:
 
 
 def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
-    """See that nobody but root could have written nginx and what ``load_module`` names.
+    """Check that only root can write nginx and the modules that ``load_module`` names.
 
-    Who vouches for the program (``--trust``) vouches for what it loads.
-    Errors: UndecidedError that names the first.
+    Whoever vouches for the program (``--trust``) vouches for its modules.
+    Errors: UndecidedError that names the first offender.
     """
     if is_vouched_for(binary):
         return
-    # What is not there nginx itself complains of.
+    # nginx itself complains of a missing one.
     for path in (binary, *filter(_is_there, modules)):
         why = why_not_run(path)
         if why:
@@ -443,15 +446,15 @@ _KINDS = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK,
 
 
 def is_own_stream(path: str) -> bool:
-    """True for a path that is the standard output or error of whoever opens it."""
+    """True for the path of the standard output or error of whoever opens it."""
     return _STREAM.fullmatch(path) is not None
 
 
 def refuse_special_files(paths: Iterable[str]) -> None:
-    """See that none of the files that nginx opens is one that it would hang at, or write to a disk.
+    """Check that nginx opens no file that it would hang at, and no disk.
 
-    The standard streams are nginx's own where it runs, whatever ours are: images log to them.
-    Errors: ConfigurationError that names the first.
+    Standard streams are allowed: they are nginx's own, and images log to them.
+    Errors: ConfigurationError that names the first offender.
     """
     for path in paths:
         if is_own_stream(path) or is_own_stream(_link(path)):
@@ -459,7 +462,7 @@ def refuse_special_files(paths: Iterable[str]) -> None:
         try:
             mode = os.stat(path).st_mode  # noqa: PTH116  # a link is what it leads to
         except (OSError, ValueError):
-            continue  # nginx says what it thinks of one that is not there
+            continue  # nginx itself complains of a missing one
         for is_kind, kind in _KINDS:
             if is_kind(mode):
                 raise ConfigurationError(
@@ -469,7 +472,7 @@ def refuse_special_files(paths: Iterable[str]) -> None:
 
 
 def _link(path: str) -> str:
-    """The text of a symbolic link; empty for what is none."""
+    """The target of a symbolic link; empty for another file."""
     try:
         return os.readlink(path)  # noqa: PTH115
     except (OSError, ValueError):

@@ -234,7 +234,7 @@ def test_a_program_that_cannot_be_read_is_not_taken_for_the_host_s() -> None:
     assert facts.nginx.binary == "/usr/sbin/nginx"
     assert facts.nginx.version is None
     reasons = {unknown.path: unknown.reason for unknown in facts.unknown}
-    assert "process 4711 tells no version" in reasons["/nginx/version"]
+    assert "process 4711 contains no version" in reasons["/nginx/version"]
 
 
 def test_a_container_s_links_lead_to_nothing_of_the_host_s() -> None:

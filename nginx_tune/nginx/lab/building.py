@@ -1,6 +1,6 @@
 """The lab inside its sandbox: disks, clients behind a link, an origin, a certificate.
 
-Disks are made or found in the cache, attached, mounted, and switched while the lab runs.
+Disks come from the cache or are new; they are attached, mounted, and switched during the lab.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 class LabDisks:
-    """The disks of one lab, inside its sandbox. They go with the sandbox.
+    """A lab's disks inside its sandbox, with which they end.
 
-    ``prepare`` comes before the enclosure takes the right to write from the host's mounts (images
-    move out of the lab's directory into the cache), ``open`` after it.
+    Call ``prepare`` before the enclosure makes the host's mounts read-only, since images move from
+    the lab's directory into the cache, and ``open`` afterwards.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LabDisks:
         self._mounted: list[_Mounted] = []
 
     def prepare(self) -> None:
-        """Have every image: a kept one, or a new one."""
+        """Get every image, a kept or a new one."""
         for disk in self._lab.disks:
             contents = contents_of(self._lab, disk)
             size = sum(contents.files.values()) >> 20
@@ -60,7 +60,7 @@ class LabDisks:
             self._images[disk.name] = obtain_image(contents, self._directory, progress=self._say)
 
     def open(self) -> None:
-        """Attach and mount every disk; models stay off until a load runs."""
+        """Attach and mount every disk; models stay off until the load."""
         for number, disk in enumerate(self._lab.disks):
             path = self._images[disk.name].path
             if disk.writable:
@@ -94,12 +94,12 @@ class LabDisks:
 
     @property
     def device_numbers(self) -> dict[str, str]:
-        """``MAJOR:MINOR`` by the disk's name."""
+        """``MAJOR:MINOR`` by disk."""
         return {mounted.disk.name: mounted.loop.number for mounted in self._mounted}
 
     @property
     def read_errors(self) -> dict[str, int]:
-        """Reads that modelled disks failed in the last load, by the disk's name."""
+        """Failed reads of modelled disks in the last load, by disk."""
         found = {
             mounted.disk.name: mounted.modelled.failed_reads
             for mounted in self._mounted
@@ -109,7 +109,7 @@ class LabDisks:
 
     @property
     def files(self) -> dict[str, list[tuple[str, int]]]:
-        """Path as nginx sees it and bytes of every file, by the disk's name."""
+        """Nginx's path and the bytes of every file, by disk."""
         return {
             mounted.disk.name: [
                 (f"{mounted.disk.mount.rstrip('/')}/{name}", size)
@@ -120,12 +120,12 @@ class LabDisks:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """The place of each disk for the lab's own process, by the path that nginx sees it at."""
+        """Each disk's place for the lab's own process, by nginx's path."""
         covers = self._enclosure.covers
         return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
     def restore(self) -> None:
-        """Remove what a run wrote to writable disks."""
+        """Remove the files that a run wrote to writable disks."""
         for mounted in self._mounted:
             if not mounted.disk.writable:
                 continue
@@ -134,13 +134,13 @@ class LabDisks:
 
     @property
     def has_cold_names(self) -> bool:
-        """True when a run starts with names and inodes that are not in memory."""
+        """True when runs start without names and inodes in memory."""
         return self._lab.cold_names
 
     def make_names_cold(self) -> None:
-        """Mount the disks anew when the lab asks for it, so that names and inodes are cold.
+        """Remount the disks if the lab asks for cold names and inodes.
 
-        Errors: UndecidedError when a file system stays in memory, mounted by somebody else too.
+        Errors: UndecidedError when a file system stays in memory, mounted elsewhere too.
         """
         if not self._lab.cold_names:
             return
@@ -150,14 +150,14 @@ class LabDisks:
             self._mount(mounted)
 
     def look_names_up(self) -> None:
-        """Have the name and the inode of every file in memory; of their data nothing."""
+        """Load the name and inode of every file into memory, without their data."""
         for mounted in self._mounted:
             for name in mounted.files:
                 (self._enclosure.covers.path(mounted.name) / name).lstat()
 
     @contextlib.contextmanager
     def under_load(self) -> Iterator[None]:
-        """The time in which modelled disks answer as their models say, errors included."""
+        """A context in which modelled disks answer by their models, with errors."""
         with contextlib.ExitStack() as stack:
             for mounted in self._mounted:
                 if mounted.modelled is not None:
@@ -176,7 +176,7 @@ class _Mounted(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name among the covers."""
+        """The name among the covers."""
         return f"disk-{self.disk.name}"
 
 
@@ -198,7 +198,7 @@ def _name(item: LabData, number: int) -> str:
 
 
 def find_missing() -> str:
-    """The reason why no disk can be modelled here; empty when one can."""
+    """The reason why disks cannot be modelled here; empty when they can."""
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
@@ -207,10 +207,10 @@ def find_missing() -> str:
 
 
 class ModelledFile:
-    """An image seen as a file whose reads take their time; the model is off at first.
+    """An image as a file with delayed reads; the model is off at first.
 
-    The server ends with the process that made it; what the file was mounted on stays mounted in
-    this mount namespace until ``close``.
+    The server ends with the process that made it. The mount stays in this mount namespace until
+    ``close``.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class ModelledFile:
         )
         self.path = point
         self.failed_reads = 0
-        """Since the model was last turned on, as told when it was turned off."""
+        """Failed reads in the last time with the model on, known once it is off."""
         self._process = start_text_program(
             own_module("nginx_tune.nginx.lab.disk_server", msgspec.json.encode(request).decode()),
             is_checked=True,
@@ -233,7 +233,7 @@ class ModelledFile:
         self._expect("off")
 
     def switch(self, *, on: bool) -> None:
-        """Answer as the model says, or at once."""
+        """Answer by the model, or at once."""
         word = "on" if on else "off"
         if self._process.stdin is not None:
             try:
@@ -244,7 +244,7 @@ class ModelledFile:
         self._expect(word)
 
     def close(self) -> None:
-        """End the server: whoever still reads gets errors, and the file can be unmounted."""
+        """End the server; pending reads fail, and the file can be unmounted."""
         self._process.kill()
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
@@ -253,8 +253,8 @@ class ModelledFile:
 
     def _expect(self, word: str) -> None:
         line = "" if self._process.stdout is None else self._process.stdout.readline()
-        said, _, failed = line.strip().partition(" ")
-        if said != word:
+        answer, _, failed = line.strip().partition(" ")
+        if answer != word:
             raise UndecidedError(f"the modelled disk ended: {self._last_words()}")
         self.failed_reads = int(failed)
 
@@ -265,7 +265,7 @@ class ModelledFile:
 
 
 class Topology:
-    """The surroundings of one lab, inside its sandbox. They go with the sandbox."""
+    """A lab's surroundings inside its sandbox, with which they end."""
 
     def __init__(self, lab: Lab, directory: Path) -> None:
         self._clients = ClientSide(lab.link) if lab.topology == "link" else None
@@ -284,7 +284,7 @@ class Topology:
         )
 
     def from_clients(self, call: Callable[[], T]) -> T:
-        """Make a call where the clients are."""
+        """Make a call in the clients' network."""
         return call() if self._clients is None else self._clients.run(call)
 
     def _start_origin(self, lab: Lab) -> str:
@@ -305,7 +305,7 @@ class Topology:
 
 
 class OpenLab(NamedTuple):
-    """An open lab, as a run needs it."""
+    """The parts of an open lab that a run needs."""
 
     disks: LabDisks
     topology: Topology

@@ -1,10 +1,9 @@
-"""Cgroups around the scratch nginx, v1 or v2 per controller: limits, and who was ended by them.
+"""Cgroups around the scratch nginx, v1 or v2 by controller: limits, and the processes killed.
 
-A hybrid host has some controllers on v1 and some on v2, so each controller is looked up by
-itself. On v1 the group is made below our own, so that no limit of ours can widen one that an
-administrator set. On v2 a group that holds processes cannot hand controllers to children
-(cgroup-v2.rst, "No Internal Process Constraint"), so there the group is made in a scope that
-systemd delegates, or, without systemd, below the root, which is exempt.
+A hybrid host has controllers on both versions, so each is looked up by itself. On v1 the group is
+below our own, so that our limit cannot exceed an administrator's. On v2 a group with processes
+cannot give controllers to children (cgroup-v2.rst, "No Internal Process Constraint"), so the group
+is in a scope that systemd delegates, or, without systemd, below the root, which is exempt.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from nginx_tune.errors import MissingPermissionError, UndecidedError
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PREFIX = "nginx-tune-"
 PATIENCE_SECONDS = 3.0
-"""The time for processes that are ending to leave a group."""
+"""The time for ending processes to leave a group."""
 _WALL_SHARE = 0.75
-"""The share of the machine's memory for all of nginx where no lab says less."""
+"""The share of the machine's memory for all of nginx without a lab's limit."""
 _PAGE = 4096
 _CPU_PERIOD = 100_000
 """Microseconds; the kernel's default."""
 _LEAST_QUOTA = 1000
-"""Microseconds of a period: the kernel takes no less."""
+"""Microseconds of a period, the kernel's minimum."""
 
 
 def sandbox_bytes() -> int:
-    """The part of the machine's memory for all processes of a sandbox, page cache included."""
+    """Bytes of memory for all processes of a sandbox, with the page cache."""
     pages = os.sysconf("SC_PHYS_PAGES") * (os.sysconf("SC_PAGE_SIZE") // _PAGE)
     return int(pages * _WALL_SHARE) * _PAGE
 
 
 class Controller(NamedTuple):
-    """The place of one controller's group."""
+    """The place of a controller's group."""
 
     name: str
     version: int
@@ -46,10 +45,9 @@ class Controller(NamedTuple):
 
 
 def find_controller(name: str, root: Path, own_groups: str) -> Controller | None:
-    """The place for a new group of a controller; None when the host does not have it.
+    """The place for a new group of a controller; None when the host lacks it.
 
-    ``own_groups`` is the text of ``/proc/self/cgroup``. ``blkio`` is asked for by its v1 name and
-    is ``io`` on v2.
+    ``own_groups`` is the text of ``/proc/self/cgroup``. ``blkio`` is the v1 name of ``io``.
     """
     for line in own_groups.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -65,7 +63,7 @@ def find_controller(name: str, root: Path, own_groups: str) -> Controller | None
 
 
 def why_no_controller(name: str) -> str:
-    """The reason why a controller's group cannot be made here; empty when none is seen."""
+    """The reason why a controller is not available; empty when it is."""
     own_groups = Path("/proc/self/cgroup").read_text()
     if find_controller(name, CGROUP_ROOT, own_groups) is None:
         return f"the {name} cgroup controller is not on this host"
@@ -73,12 +71,12 @@ def why_no_controller(name: str) -> str:
 
 
 class LabCgroups:
-    """One lab's cgroups; ``remove`` leaves nothing behind.
+    """A lab's cgroups.
 
-    ``before_making`` is told of each directory first, and ``before_enabling`` of each controller
-    that is handed to the root's children (``NAME FILE``), so that whoever cleans up knows of it
-    even when the maker dies at once. ``delegate`` gives, for the root of a v2 tree, the directory
-    in it that may be arranged; None for the root itself.
+    ``before_making`` gets each directory first, and ``before_enabling`` each controller that is
+    given to the root's children (``NAME FILE``), so that they are cleaned up even when the maker
+    dies at once. ``delegate`` returns, for the root of a v2 tree, the directory to arrange; None
+    for the root itself.
     """
 
     def __init__(
@@ -108,15 +106,16 @@ class LabCgroups:
         return list(places)
 
     def directory(self, controller: str) -> Path | None:
-        """The directory of one controller in use."""
+        """The directory of a controller in use."""
         found = self._controllers.get(controller)
         return found.parent / self._name if found else None
 
     def use(self, name: str) -> Controller:
         """Make the group in a controller's hierarchy.
 
-        Errors: UndecidedError when the host lacks it, MissingPermissionError when it may not be
-                written. Side effects: makes a directory under the cgroup file system.
+        Errors: UndecidedError when the host lacks it, MissingPermissionError when it is not
+        writable.
+        Side effects: makes a directory under the cgroup file system.
         """
         if name in self._controllers:
             return self._controllers[name]
@@ -165,18 +164,18 @@ class LabCgroups:
             control.write_text(f"+{controller.name}")
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Bound all memory of the group, page cache included."""
+        """Limit all memory of the group, with the page cache."""
         controller = self.use("memory")
         directory = controller.parent / self._name
         if controller.version == 1:
             (directory / "memory.limit_in_bytes").write_text(str(limit_bytes))
             return
         (directory / "memory.max").write_text(str(limit_bytes))
-        with contextlib.suppress(OSError):  # no swap accounting: nothing to bound
+        with contextlib.suppress(OSError):  # without swap accounting
             (directory / "memory.swap.max").write_text("0")
 
     def limit_cpu(self, cpus: float) -> None:
-        """Bound the CPU time of the group to so many CPUs' worth.
+        """Limit the group's CPU time to that of so many CPUs.
 
         Source: CFS bandwidth control; v1 ``cpu.cfs_quota_us``, v2 ``cpu.max``.
         """
@@ -190,14 +189,14 @@ class LabCgroups:
         (directory / "cpu.max").write_text(f"{quota} {_CPU_PERIOD}")
 
     def limit_processes(self, most: int) -> None:
-        """Bound the processes and threads of the group. Source: cgroup v1 and v2, ``pids.max``."""
+        """Limit the group's processes and threads. Source: cgroup v1 and v2, ``pids.max``."""
         controller = self.use("pids")
         (controller.parent / self._name / "pids.max").write_text(str(most))
 
     def limit_reads(
         self, device: str, *, bytes_per_second: int | None, reads_per_second: int | None
     ) -> None:
-        """Bound reads of a block device (``MAJOR:MINOR``).
+        """Limit reads of a block device (``MAJOR:MINOR``).
 
         Source: blk-throttle; v1 ``blkio.throttle.read_*_device``, v2 ``io.max``.
         """
@@ -214,11 +213,11 @@ class LabCgroups:
             (directory / "io.max").write_text(f"{device} {' '.join(limits)}")
 
     def join_files(self) -> list[Path]:
-        """Files to which a process that has one thread writes ``0`` to enter the group.
+        """Files to which a single-threaded process writes ``0`` to enter the group.
 
-        On v1 those for threads: to move itself alone a thread waits for nobody, where a process
-        that is moved has every fork of the machine held up for some RCU grace periods, about
-        20 ms. Source: kernel/cgroup/cgroup.c, cgroup_procs_write_start (Linux 5.7).
+        On v1 those for threads: a thread moves itself at once, while moving a process blocks every
+        fork of the machine for some RCU grace periods, about 20 ms.
+        Source: kernel/cgroup/cgroup.c, cgroup_procs_write_start (Linux 5.7).
         """
         found: dict[Path, None] = {}
         for controller in self._controllers.values():
@@ -227,7 +226,7 @@ class LabCgroups:
         return list(found)
 
     def remove(self, *, patience_seconds: float = PATIENCE_SECONDS) -> list[Path]:
-        """Remove the directories; those that would not go."""
+        """Remove the directories; those that stay."""
         return [
             directory
             for directory in self.directories
@@ -242,18 +241,18 @@ def _limit_of(directory: Path) -> str:
 
 
 def disable_controller(enabled: str) -> None:
-    """Take back what ``before_enabling`` was told of, unless somebody else uses it by now."""
+    """Disable a controller that ``before_enabling`` got, unless others use it by now."""
     name, _, control = enabled.partition(" ")
     with contextlib.suppress(OSError):
         Path(control).write_text(f"-{name}")
 
 
 def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> bool:
-    """Remove one cgroup once its processes are gone; false when it stays.
+    """Remove a cgroup once its processes are gone; returns False when it stays.
 
-    The page cache charged to it is let go first (v1 ``memory.force_empty``): otherwise the group
-    lives on as a dying one, with its pages. Without a lab these are of the operator's files, which
-    are not to leave the page cache: then it lives on as long as they are in it.
+    Its page cache is freed first (v1 ``memory.force_empty``); otherwise the group lives on as a
+    dying one. Without a lab the pages are of the operator's files and must stay in the cache, so
+    the group lives on with them.
     """
     deadline = time.monotonic() + patience_seconds
     keeps_pages = _limit_of(directory) == str(sandbox_bytes())
@@ -272,19 +271,19 @@ def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS)
 
 
 _COUNTS = ("memory.events", "memory.oom_control")
-"""v2 and v1; both have a line ``oom_kill N`` (v1 from Linux 4.13)."""
+"""v2 and v1, both with a line ``oom_kill N`` (v1 from Linux 4.13)."""
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
 class MemoryKills(NamedTuple):
-    """The processes that the kernel ended in a group and, with v2, below it."""
+    """The processes that the kernel killed in a group and, on v2, below it."""
 
     processes: int
     limit_bytes: int | None
 
 
 def count_memory_kills(join_files: Iterable[str | Path]) -> MemoryKills:
-    """The kills so far in the groups with these ``cgroup.procs``; 0 where none tells."""
+    """The kills so far in the groups of these ``cgroup.procs``; 0 for unreadable ones."""
     count, limit = 0, None
     for file in join_files:
         directory = Path(file).parent

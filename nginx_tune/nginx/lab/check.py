@@ -1,4 +1,4 @@
-"""The check of a lab as it is written, before anything runs; pure."""
+"""The check of a lab's document before anything runs; pure."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _MOST_CHANNELS = 1024
 _MOST_SECONDS = 60.0
 _LEAST_MEMORY_BYTES = 16 << 20
 _LEAST_DIRTY_BYTES = 1 << 20
-"""Below some hundred pages the kernel lets one writer at a time move."""
+"""With less than some hundred pages the kernel admits one writer at a time."""
 DiskClassName = Literal["hdd", "ssd", "nvme", "memory"]
 
 
 def is_below(path: str, directory: str) -> bool:
-    """True for a path that is a directory or in it."""
+    """True for a directory itself and for paths in it."""
     return PurePosixPath(directory) in (PurePosixPath(path), *PurePosixPath(path).parents)
 
 
 def check_lab(lab: Lab, place: str) -> None:
-    """Nothing for a lab that can be built.
+    """Check that a lab can be built.
 
-    Errors: UsageError that names the field, with ``place`` in front.
+    Errors: UsageError that names the field, after ``place``.
     """
     fault = next(iter(_faults(lab)), None)
     if fault is not None:

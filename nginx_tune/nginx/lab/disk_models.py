@@ -1,8 +1,8 @@
-"""The models of emulated disks: each read, what follows at every depth, and the kind; pure.
+"""The models of emulated disks: single reads, the figures at every depth, the kinds; pure.
 
-A ``DiskModel`` is one line in front of ``channels`` c. With reads of s bytes, a bus of B bytes a
-second, a mean time t = read_seconds + tail_ratio × tail_seconds and the share a of the time that
-the disk is not stalled, a = every / (every + stall):
+A ``DiskModel`` is one queue in front of ``channels`` c. With reads of s bytes, a bus of B bytes a
+second, a mean time t = read_seconds + tail_ratio × tail_seconds and the share a of time without
+stalls, a = every / (every + stall):
 
 - one read by itself takes S = (t + s/B) / a: the depth-1 latency;
 - d readers that each have one read under way get X(d) = min(d / S, X): no read waits for a
@@ -39,24 +39,24 @@ from nginx_tune.errors import UndecidedError
 _DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 SMALL_READ_BYTES = 4096
 _REGION_BYTES = 128 << 10
-"""The part of a disk that is bad or good as a whole: the kernel's usual read-ahead."""
+"""The unit of bad regions: the kernel's usual read-ahead."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
 _PROBED_READS = 10_000
-"""The reads of a probe at each depth: the longest of so many is the longest that it tells."""
+"""Reads of a probe at each depth, of which it reports the longest."""
 
 
 class ReadAnswer(NamedTuple):
-    """The time of a read's answer, and its kind."""
+    """The time of a read's answer, and its success."""
 
     at_seconds: float
     failed: bool
 
 
 class ServiceProcess:
-    """The disk itself: told of each read as it arrives, it says when the answer is due.
+    """The disk itself, which gives each arriving read the time of its answer.
 
-    ``draw`` gives the next number from [0, 1), ``salt`` says which regions are bad; the same of
-    both give the same answers.
+    ``draw`` returns the next number from [0, 1), ``salt`` selects the bad regions; both determine
+    the answers.
     """
 
     def __init__(self, model: DiskModel, draw: Callable[[], float], *, salt: int = 0) -> None:
@@ -71,7 +71,7 @@ class ServiceProcess:
         self._started = False
 
     def serve(self, now: float, offset: int, length: int) -> ReadAnswer:
-        """The answer to a read that arrives now; times must not run backwards."""
+        """The answer to a read that arrives now; times must not decrease."""
         model = self._model
         if not self._started:
             self._started = True
@@ -102,7 +102,7 @@ class ServiceProcess:
         return seconds
 
     def _past_stalls(self, start: float, end: float) -> float:
-        """The end when nothing moves during stalls; starts never run backwards."""
+        """The end of a read, delayed by stalls; starts must not decrease."""
         while start >= self._stall_until and self._stall_until > self._stall_from:
             self._next_stall(self._stall_until)
         if end > self._stall_from:
@@ -121,12 +121,12 @@ class ServiceProcess:
 
 
 def predict_service_seconds(model: DiskModel, read_bytes: int) -> float:
-    """The mean time of a read that waits for nobody: the latency at depth 1."""
+    """The mean time of a read without waiting, the depth-1 latency."""
     return _channel_seconds(model, read_bytes) / _moving_ratio(model)
 
 
 def predict_plateau(model: DiskModel, read_bytes: int) -> float:
-    """The reads a second that no depth passes."""
+    """The highest reads per second at any depth."""
     by_channels = model.channels / _channel_seconds(model, read_bytes)
     bus = model.bytes_per_second
     by_bus = math.inf if bus is None else bus / read_bytes
@@ -139,21 +139,21 @@ def predict_knee(model: DiskModel, read_bytes: int) -> float:
 
 
 def predict_reads_per_second(model: DiskModel, read_bytes: int, depth: int) -> float:
-    """The rate of so many readers with one read each under way all the time."""
+    """The rate of ``depth`` readers with one read in flight each."""
     return min(
         depth / predict_service_seconds(model, read_bytes), predict_plateau(model, read_bytes)
     )
 
 
 def predict_latency_seconds(model: DiskModel, read_bytes: int, depth: int) -> float:
-    """The mean latency of each of those readers' reads."""
+    """The mean latency of a read of ``depth`` readers."""
     return depth / predict_reads_per_second(model, read_bytes, depth)
 
 
 def predict_quantile_seconds(model: DiskModel, read_bytes: int, quantile: float) -> float:
-    """A quantile of the latency at depth 1, stalls left out.
+    """A quantile of the latency at depth 1, without stalls.
 
-    The even spread below, the exponential tail above: exact with one of the two, and close with
+    The even spread is below, the exponential tail above: exact with one of the two, and close with
     both while few reads are in the tail.
     """
     transfer = _transfer_seconds(model, read_bytes)
@@ -165,7 +165,7 @@ def predict_quantile_seconds(model: DiskModel, read_bytes: int, quantile: float)
 
 
 def predict_wait_seconds(model: DiskModel, read_bytes: int, reads_per_second: float) -> float:
-    """The mean wait for a channel of reads that arrive at random; infinite past the plateau."""
+    """The mean wait for a channel of random arrivals; infinite above the plateau."""
     if reads_per_second >= predict_plateau(model, read_bytes):
         return math.inf
     service = predict_service_seconds(model, read_bytes)
@@ -178,7 +178,7 @@ def predict_wait_seconds(model: DiskModel, read_bytes: int, reads_per_second: fl
 
 
 def predict_curve(model: DiskModel, read_bytes: int) -> Curve:
-    """The curve that a probe of such a disk would find."""
+    """The curve that a probe would measure on such a disk."""
     small = _sweep(model, SMALL_READ_BYTES)
     own = _sweep(model, read_bytes)
     return Curve(
@@ -249,7 +249,7 @@ def _moving_ratio(model: DiskModel) -> float:
 
 
 def _erlang_c(channels: int, load: float) -> float:
-    """The chance that a read finds every channel busy (M/M/c), by Erlang B's recursion."""
+    """The probability that all channels are busy (M/M/c), by Erlang B's recursion."""
     blocked = 1.0
     for busy in range(1, channels + 1):
         blocked = load * blocked / (busy + load * blocked)
@@ -282,27 +282,28 @@ MODELS: dict[str, DiskModel] = {
         tail_seconds=0.004,
     ),
 }
-"""There is none of an NVMe drive: it answers faster than the way to a model's server is."""
+"""NVMe drives have no model, since they answer faster than the path to a model's server."""
 
 CLASSES = tuple(LIMITS)
 
 
 MOST_READS_PER_SECOND = 25_000
-"""The most of a modelled disk: past that its server, one process, is the bottleneck."""
+"""Reads a second of a modelled disk at most; beyond, its single-process server is the limit."""
 
 
 class Settled(NamedTuple):
-    """A lab that can be had, and a word about each disk that is another than asked."""
+    """A possible lab, with a note on each disk that differs from the wanted one."""
 
     lab: Lab
     notes: list[str]
 
 
 def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> Settled:
-    """The lab with disks that can be had here, and a word about each that is another than asked.
+    """The lab with disks that are possible here, with a note on each that differs.
 
-    ``no_models`` and ``no_limits`` say why a kind cannot be had; empty when it can.
-    Errors: UndecidedError for a disk of which neither kind can be had.
+    ``no_models`` and ``no_limits`` are the reasons why a kind is impossible; empty when it is
+    possible.
+    Errors: UndecidedError for a disk without a possible kind.
     """
     notes: list[str] = []
     disks = [_settle(disk, no_models, no_limits, notes) for disk in lab.disks]
@@ -320,7 +321,7 @@ def is_limited(disk: LabDisk) -> bool:
 
 
 def describe_disk(disk: LabDisk) -> str:
-    """The disk's answers in some words."""
+    """A description of the disk's answers."""
     model = model_of(disk) if disk.kind == "modelled" else None
     if model is not None:
         plateau = predict_plateau(model, SMALL_READ_BYTES)

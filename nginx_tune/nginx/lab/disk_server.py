@@ -1,15 +1,15 @@
-"""The process behind a modelled disk: a file system of one file that takes its time.
+"""The process behind a modelled disk: a file system of one file with modelled delays.
 
 The file is the disk's image, mounted over an ordinary file by /dev/fuse; a loop device with direct
-I/O on it is the disk. One thread serves all: the answer to a read or a write goes into a heap with
-the time that the model gives, so any number can be under way, and the model's channels alone
-decide how many move. Run with real-time priority, since a late answer is a disk of another speed.
+I/O on it is the disk. One thread serves all requests: the answer to a read or a write enters a heap
+with the time of the model, so the model's channels alone limit concurrency. The process has
+real-time priority, since late answers would make a slower disk.
 
-Standard input takes ``on`` and ``off`` (answer as the model says, or at once) and is answered by
-the same word and the reads that failed since the last ``on``; its end, or an unmount, ends the
-process. The kernel then fails what is still asked for, so nothing waits for a dead server.
+Standard input takes ``on`` and ``off`` (answer by the model, or at once); the answer is the same
+word and the failed reads since the last ``on``. Its end, or an unmount, ends the process, and the
+kernel fails pending requests, so nothing waits for a dead server.
 
-The messages are the little of the FUSE protocol that a file system of one file speaks
+The messages are the part of the FUSE protocol that a file system of one file needs
 (include/uapi/linux/fuse.h).
 """
 
@@ -43,22 +43,22 @@ _MS_PRIVATE_ALL = 1 << 18 | 1 << 14
 _MNT_DETACH = 2
 _PRIORITY = 2
 _PATH_SECONDS = 60e-6
-"""The kernel's time from the read to us and back (a read answered at once takes 40 to 90 µs of its
-reader's time): answers are sent so much earlier, at most half of their time."""
+"""The kernel's time from the reader to us and back (a read answered at once takes 40 to 90 µs):
+answers are sent so much earlier, by at most half of their delay."""
 LARGEST_IO_BYTES = 1 << 20
 BUFFER_BYTES = LARGEST_IO_BYTES + 4096
-"""The room that one request can take: the payload of a write and its headers."""
+"""The size of a request at most: the payload of a write and its headers."""
 FORGET, GETATTR, SETATTR, OPEN, READ, WRITE = 2, 3, 4, 14, 15, 16
 STATFS, RELEASE, FSYNC, FLUSH, INIT, INTERRUPT, DESTROY, BATCH_FORGET = (
     17, 18, 20, 25, 26, 36, 38, 42,
 )  # fmt: skip
 UNANSWERED = frozenset({FORGET, BATCH_FORGET, INTERRUPT})
 NOT_SUPPORTED = errno.ENOSYS
-"""The kernel does not ask for such an operation again."""
+"""The error after which the kernel stops sending an operation."""
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The only argument that the process is started with, as JSON."""
+    """The argument of the process, as JSON."""
 
     image: str
     point: str
@@ -69,7 +69,7 @@ class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(NamedTuple):
-    """An answer that is due."""
+    """A delayed answer."""
 
     unique: int
     offset: int
@@ -109,10 +109,10 @@ class DiskServer:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), self._request.point)
         _leave_mounts(libc)
-        # Memory that is reclaimed for this process must not wait for the disk it serves.
+        # Reclaiming memory for this process must not wait for the disk that it serves.
         libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
         libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-        with contextlib.suppress(OSError):  # a container may forbid it
+        with contextlib.suppress(OSError):  # forbidden in some containers
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
 
     def run(self) -> None:
@@ -130,7 +130,7 @@ class DiskServer:
                 return
 
     def _obey(self) -> bool:
-        """Follow an order; false when there was none."""
+        """Follow an order; returns False at the end of the input."""
         order = os.read(0, 64).decode().strip()
         if not order:
             return False
@@ -144,7 +144,7 @@ class DiskServer:
         return True
 
     def _take_requests(self) -> bool:
-        """Take every request that waits; false once the file is unmounted."""
+        """Take all waiting requests; returns False once the file is unmounted."""
         while True:
             try:
                 os.readv(self._device, [self._buffer])
@@ -153,7 +153,7 @@ class DiskServer:
             except OSError as error:
                 if error.errno == errno.ENODEV:  # unmounted
                     return False
-                if error.errno in {errno.ENOENT, errno.EINTR}:  # the asker went away
+                if error.errno in {errno.ENOENT, errno.EINTR}:  # the requester ended
                     continue
                 raise
             self._handle(parse_request(self._buffer))
@@ -187,7 +187,7 @@ class DiskServer:
         self._serve(_Answer(unique, offset, length))
 
     def _take_write(self, unique: int) -> None:
-        """Take the bytes at once, for the buffer is needed again; who writes waits all the same."""
+        """Take the bytes at once, since the buffer is reused; only the answer is delayed."""
         offset, length = parse_transfer(self._buffer)
         if not self._request.writable or offset + length > self._size:
             self._reply(unique, error=errno.EROFS)
@@ -196,7 +196,7 @@ class DiskServer:
         self._serve(_Answer(unique, offset, length, is_read=False))
 
     def _serve(self, answer: _Answer) -> None:
-        """Answer when the model says, or at once; bad places are bad for reads alone."""
+        """Answer after the model's delay, or at once; bad regions fail reads alone."""
         if self._process is None:
             self._answer(answer)
             return
@@ -220,17 +220,17 @@ class DiskServer:
         try:
             os.writev(self._device, [header] if error else [header, payload])
         except OSError as failure:
-            # The asker was killed meanwhile, or the file was unmounted.
+            # The requester was killed meanwhile, or the file was unmounted.
             if failure.errno not in {errno.ENOENT, errno.ENODEV}:
                 raise
 
 
 def _leave_mounts(libc: ctypes.CDLL) -> None:
-    """Go where the lab's mounts are not: into a mount namespace of our own, with all let go there.
+    """Leave the lab's mounts for a mount namespace of our own without any.
 
-    The last process of a mount namespace unmounts what is left in it as it ends, before /dev/fuse
-    is closed. If that were this one, it would wait for ever for answers of its own, with the loop
-    device. Source: do_exit (kernel/exit.c): exit_task_namespaces, then exit_task_work.
+    The last process of a mount namespace unmounts its mounts as it ends, before /dev/fuse is
+    closed. This process would then wait for its own answers for ever, and the loop device with it.
+    Source: do_exit (kernel/exit.c): exit_task_namespaces, then exit_task_work.
     """
     for done in (
         libc.unshare(_CLONE_NEWNS),
@@ -254,9 +254,9 @@ _STATFS = struct.Struct("<QQQQQIIII24x")
 _MAJOR, _MINOR = 7, 31
 _ASYNC_READ, _BIG_WRITES, _ASYNC_DIO, _MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 << 22
 _WANTED = _ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES
-"""Reads of the loop device are asynchronous direct I/O: many of them are under way at once."""
+"""Reads of the loop device are asynchronous direct I/O, with many in flight."""
 _BACKGROUND = 1024
-"""Such reads that the kernel sends before it waits (the default is 12)."""
+"""Such reads that the kernel sends before it waits (12 by default)."""
 _VALID_SECONDS = 3600
 _ROOT = 1
 _KEEP_CACHE = 2
@@ -273,20 +273,20 @@ class FuseRequest(NamedTuple):
 
 
 class Transfer(NamedTuple):
-    """The bytes that a READ or WRITE is about."""
+    """The range of a READ or WRITE in bytes."""
 
     offset: int
     length: int
 
 
 def parse_request(buffer: bytearray) -> FuseRequest:
-    """The header in front of what was read from /dev/fuse."""
+    """The header of a message from /dev/fuse."""
     _, operation, unique, *_ = _REQUEST.unpack_from(buffer)
     return FuseRequest(operation, unique)
 
 
 def parse_transfer(buffer: bytearray) -> Transfer:
-    """Offset and length of a READ or WRITE."""
+    """The range of a READ or WRITE."""
     _, offset, length = _TRANSFER.unpack_from(buffer, BODY)
     return Transfer(offset, length)
 
@@ -297,7 +297,7 @@ def render_reply(unique: int, payload_bytes: int = 0, *, error: int = 0) -> byte
 
 
 def render_init(buffer: bytearray) -> bytes:
-    """The payload that accepts the kernel's offer of protocol and features."""
+    """The payload of INIT that accepts the kernel's protocol and features."""
     _, _, read_ahead, flags = _INIT.unpack_from(buffer, BODY)
     pages = LARGEST_IO_BYTES // _PAGE_BYTES
     return _INIT_REPLY.pack(
@@ -307,7 +307,7 @@ def render_init(buffer: bytearray) -> bytes:
 
 
 def render_attributes(size_bytes: int, *, writable: bool) -> bytes:
-    """The payload that tells what the one file is."""
+    """The payload with the attributes of the file."""
     mode = stat.S_IFREG | (0o600 if writable else 0o400)
     times = (0,) * 6  # access, modification and change; their nanoseconds
     return _ATTRIBUTES.pack(

@@ -1,12 +1,12 @@
-"""Emulated disks on the system: loop devices, dirty limits, images that are kept from run to run.
+"""Emulated disks on the system: loop devices, dirty limits, images kept from run to run.
 
-A loop device frees itself: nothing is left however its user ends.
+A loop device frees itself, however its user ends.
 
-An image is full of files, made once, then shared read-only. It is named by what is in it (the
-names, sizes and seed of its files, and the version of this layout), so a run that wants the same
-data finds it. A run holds a shared lock on the image it uses, by a descriptor that ends with it;
-whoever makes room takes only what nobody holds. An image is made in the run's own directory, which
-is cleaned however the run ends, and moved to the cache whole.
+An image is filled with files once and then shared read-only. Its name is a hash of its contents
+(the names, sizes and seed of its files, and the version of this layout), so a run with the same
+data finds it. A run holds a shared lock on its image by a descriptor that ends with it, and only
+unlocked images are removed. An image is made in the run's own directory, which is cleaned up in any
+case, and moved to the cache when complete.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _PACKAGES = {
     "cp": "coreutils",
 }
 _PATIENCE_SECONDS = 10.0
-"""For loop devices that are being let go."""
+"""The time for loop devices to become free."""
 
 
 def run_tool(*argv: str) -> str:
-    """Standard output of a system program.
+    """The standard output of a system program.
 
-    Errors: MissingToolError, or UndecidedError with what the program said.
+    Errors: MissingToolError, or UndecidedError with the program's message.
     """
     try:
         run = run_program(argv)
@@ -60,8 +60,8 @@ def run_tool(*argv: str) -> str:
             f"{argv[0]}: {error}", hint=f"apt-get install {_PACKAGES.get(argv[0], argv[0])}"
         ) from None
     if run.returncode != 0:
-        said = run.stderr.decode(errors="replace").strip()
-        raise UndecidedError(f"{' '.join(argv[:2])}: {said or run.returncode}")
+        reason = run.stderr.decode(errors="replace").strip()
+        raise UndecidedError(f"{' '.join(argv[:2])}: {reason or run.returncode}")
     return run.stdout.decode(errors="replace")
 
 
@@ -72,10 +72,10 @@ def device_number(device: str) -> str:
 
 
 def release_loops(directory: Path) -> None:
-    """Wait until no loop device uses an image in a directory, detaching those that still do.
+    """Wait until no loop device uses an image in a directory, and detach those that still do.
 
-    The kernel frees a device some time after its last mount is gone. Images are known by inode:
-    the path that a loop device shows is the one of a namespace that is no more.
+    The kernel frees a device some time after its last mount is gone. Images are identified by
+    inode, since the path of a loop device is from a namespace that has ended.
     """
     images = {(st.st_dev, st.st_ino) for st in map(_status, directory.glob("*.img")) if st}
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -90,7 +90,7 @@ def release_loops(directory: Path) -> None:
 
 
 def _status(file: Path) -> os.stat_result | None:
-    """None for a file that goes at this moment."""
+    """The file's status; None for a file that was removed."""
     try:
         return file.lstat()
     except OSError:
@@ -106,14 +106,14 @@ def _loops() -> list[tuple[str, tuple[int, int]]]:
     found = []
     for device in devices:
         major, _, minor = str(device.get("back-maj:min") or "").partition(":")
-        if device.get("back-ino") and major and minor:  # a device that is going has none
+        if device.get("back-ino") and major and minor:  # a device being freed has none
             number = os.makedev(int(major), int(minor))
             found.append((str(device["name"]), (number, int(device["back-ino"]))))
     return found
 
 
 def evict(directory: Path) -> None:
-    """Drop a directory's files from the page cache (our own files only: posix_fadvise)."""
+    """Drop a directory's files from the page cache, for files of ours only (posix_fadvise)."""
     for _, file in open_files(directory):
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -129,7 +129,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Loop:
-    """A loop device over an image, past the page cache; freed when it is closed and unmounted."""
+    """A loop device with direct I/O over an image, freed when it is closed and unmounted."""
 
     def __init__(self, image: str, *, writable: bool = True) -> None:
         if os.geteuid() != 0:
@@ -143,13 +143,12 @@ class Loop:
         return f"{os.major(number)}:{os.minor(number)}"
 
     def wait_unmounted(self, *, patience_seconds: float = _UNMOUNT_SECONDS) -> None:
-        """Wait until no mount is left of what is on it, in any mount namespace.
+        """Wait until its file system is mounted in no mount namespace.
 
-        One that began while it was mounted has a mount of its own, which an unmount here leaves,
-        and with it the file system in memory. A tracer's is such a one: bpftrace ends a second
-        after its last answer.
-        Errors: UndecidedError when that does not come.
-        Source: a mounted file system has its device for itself (bd_may_claim(), block/bdev.c).
+        A namespace that was made while it was mounted has a mount of its own, which keeps the file
+        system in memory. A tracer's is one: bpftrace ends a second after its last answer.
+        Errors: UndecidedError after ``patience_seconds``. Source: a mounted file system has its
+                device for itself (bd_may_claim(), block/bdev.c).
         """
         deadline = time.monotonic() + patience_seconds
         while _is_mounted(self.device):
@@ -162,7 +161,7 @@ class Loop:
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
-        """Let go; the device lasts as long as it is mounted."""
+        """Close the descriptor; the device lasts as long as it is mounted."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -211,7 +210,7 @@ def _attach(image: str, *, writable: bool) -> tuple[str, int]:
                 fcntl.ioctl(descriptor, _LOOP_CONFIGURE, config)
             except OSError as error:
                 os.close(descriptor)
-                if error.errno == errno.EBUSY:  # somebody else was faster
+                if error.errno == errno.EBUSY:  # another process was faster
                     time.sleep(0.005)
                     continue
                 raise UndecidedError(f"{device}: {error.strerror}") from None
@@ -235,9 +234,9 @@ BDI = Path("/sys/class/bdi")
 
 
 def limit_dirty(device: str, most_bytes: int, *, root: Path = BDI) -> None:
-    """Have writers to ``MAJOR:MINOR`` wait when so much of theirs is not written yet.
+    """Limit the unwritten data of ``MAJOR:MINOR``; writers beyond it wait.
 
-    The kernel keeps the limit as a share of the machine's, in millionths: it rounds down.
+    The kernel stores the limit as a share of the machine's in millionths, rounded down.
     Errors: UndecidedError where the kernel has no such limit.
     """
     directory = root / device
@@ -252,36 +251,36 @@ def limit_dirty(device: str, most_bytes: int, *, root: Path = BDI) -> None:
 
 
 def lift_dirty_limit(device: str, *, root: Path = BDI) -> None:
-    """Take the limit away, if the device is still there."""
+    """Remove the limit, if the device still exists."""
     with contextlib.suppress(OSError):
         (root / device / "strict_limit").write_text("0")
         (root / device / "max_ratio").write_text("100")
 
 
 CACHE_BYTES = 8 << 30
-"""All images together; the ones unused for the longest go first."""
+"""Bytes of all images; the least recently used are removed first."""
 _LAYOUT = 1
 _LAYOUT_WITH_ROOM = 2
 _ROOM_BYTES_PER_INODE = 16 << 10
-"""mke2fs's own ratio: a cache makes a directory or two for each of its first files."""
+"""mke2fs's own ratio, since a cache makes a directory or two for each of its first files."""
 _OVERHEAD_BYTES = 24 << 20
 _SPARE_BYTES = 256 << 20
-"""The room that must stay free on the file system."""
+"""Bytes that must stay free on the file system."""
 _BLOCK_BYTES = 4096
 _GROUP_BYTES = 8 << 20
-"""A group of ext4's blocks where mke2fs chooses 1 KiB for them; larger ones are fewer."""
+"""A block group of ext4 with blocks of 1 KiB; larger groups are fewer."""
 _PIECE_BYTES = 4 << 20
 
 
 class Image(NamedTuple):
-    """An image in use: nobody removes it while the descriptor is open."""
+    """An image in use, which nobody removes while the descriptor is open."""
 
     path: Path
     descriptor: int
 
 
 class Cached(NamedTuple):
-    """An image that is kept."""
+    """A kept image."""
 
     path: Path
     bytes: int
@@ -291,13 +290,13 @@ class Cached(NamedTuple):
 
 
 def cache_directory() -> Path:
-    """The place where images are kept: ``nginx-tune/lab`` in the user's cache directory."""
+    """The directory of kept images, ``nginx-tune/lab`` in the user's cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118  # a home that is not known stays "~"
     return Path(base) / "nginx-tune" / "lab"
 
 
 def list_images(directory: Path | None = None) -> list[Cached]:
-    """The kept images, the one used last at the end."""
+    """The kept images, the last used one at the end."""
     found = []
     for path in sorted((directory or cache_directory()).glob("*.img")):
         with contextlib.suppress(OSError):
@@ -309,7 +308,7 @@ def list_images(directory: Path | None = None) -> list[Cached]:
 
 
 def remove_image(path: Path) -> bool:
-    """Remove a kept image unless a run uses it; true when it went."""
+    """Remove a kept image unless a run uses it; returns True when it is removed."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -327,34 +326,34 @@ class Contents(NamedTuple):
     """Bytes by name, relative to the root of the image."""
     seed: int
     room_bytes: int = 0
-    """Free space beside them."""
+    """Free space beside the files."""
 
     @property
     def key(self) -> str:
-        """The image's name: the same contents have the same."""
+        """The image's name, a hash of its contents."""
         layout = _LAYOUT_WITH_ROOM if self.room_bytes else _LAYOUT
         text = json.dumps([layout, self.seed, self.room_bytes, sorted(self.files.items())])
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
 
     @property
     def directories(self) -> int:
-        """The number that the files lie in; each takes an inode and a block."""
+        """The number of directories; each takes an inode and a block."""
         return len({parent for name in self.files for parent in PurePosixPath(name).parents})
 
     @property
     def inodes(self) -> int:
-        """The number to ask mke2fs for: it rounds those of each group of blocks down to sixteen."""
+        """The inodes for mke2fs, which rounds those of a block group down to sixteen."""
         groups = 1 + self.image_bytes // _GROUP_BYTES
         return len(self.files) + self.directories + self._room_inodes + 64 + 16 * groups
 
     @property
     def _room_inodes(self) -> int:
-        """For what is written into the free space."""
+        """Inodes for files in the free space."""
         return self.room_bytes // _ROOM_BYTES_PER_INODE
 
     @property
     def image_bytes(self) -> int:
-        """The size of the image: data in whole blocks, and what ext4 needs itself."""
+        """The size of the image: whole blocks of data and ext4's overhead."""
         data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in self.files.values())
         data += self.room_bytes + self.directories * _BLOCK_BYTES
         inodes = (len(self.files) + self.directories + self._room_inodes) * 512
@@ -362,9 +361,10 @@ class Contents(NamedTuple):
 
 
 def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Image:
-    """An ext4 image that holds files of random bytes: a kept one, or a new one that is then kept.
+    """An ext4 image with files of random bytes, a kept one or a new one that is then kept.
 
-    ``scratch`` is the run's own directory. Errors: UndecidedError when there is no room.
+    ``scratch`` is the run's own directory.
+    Errors: UndecidedError without enough room.
     Side effects: may mount below ``scratch`` for a while, remove old images and make one.
     """
     directory = cache_directory()
@@ -385,7 +385,7 @@ def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Im
 
 
 def copy_image(image: Image, path: Path) -> Path:
-    """A private copy that may be written, sharing blocks where the file system can."""
+    """A private writable copy, which shares blocks where the file system can."""
     _check_room(path.parent, os.fstat(image.descriptor).st_size)
     run_tool("cp", "--reflink=auto", "--sparse=never", str(image.path), str(path))
     path.chmod(0o600)
@@ -393,7 +393,7 @@ def copy_image(image: Image, path: Path) -> Path:
 
 
 def make_room(wanted_bytes: int, directory: Path) -> None:
-    """Remove the images unused for longest until a new one fits under the bound."""
+    """Remove the least recently used images until a new one fits."""
     images = list_images(directory)
     total = sum(image.bytes for image in images) + wanted_bytes
     for image in images:
@@ -414,14 +414,14 @@ def _check_room(directory: Path, size: int) -> None:
 
 
 def make_file_system(contents: Contents, image: Path) -> None:
-    """An empty ext4 in a file that is as large as ``contents`` asks for."""
+    """Make an empty ext4 for ``contents`` in a file of its size."""
     options = ["-m", "0", "-N", str(contents.inodes)]
     options += ["-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"]
     run_tool("mkfs.ext4", "-F", "-q", *options, str(image))
 
 
 def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
-    """A new image in a directory; its blocks are allocated, so that reads reach the device."""
+    """Make an image; its blocks are allocated, so that reads reach the device."""
     size = contents.image_bytes
     _check_room(scratch, size)
     image = scratch / f"{contents.key}.img"
@@ -444,7 +444,7 @@ def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
 
 def _fill(mount: Path, files: Mapping[str, int], source: random.Random, progress: Progress) -> None:
     total = sum(files.values())
-    done = told = 0
+    done = reported = 0
     for name, size in files.items():
         path = mount / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -452,15 +452,15 @@ def _fill(mount: Path, files: Mapping[str, int], source: random.Random, progress
             for start in range(0, size, _PIECE_BYTES):
                 file.write(source.randbytes(min(_PIECE_BYTES, size - start)))
         done += size
-        if done - told >= 64 << 20:
+        if done - reported >= 64 << 20:
             progress(f"filling: {done >> 20} of {total >> 20} MiB")
-            told = done
+            reported = done
     mount.chmod(0o755)
 
 
 @contextlib.contextmanager
 def _making(path: Path) -> Iterator[None]:
-    """One maker of an image at a time; the others find it made."""
+    """A lock for the maker of an image; the others find it made."""
     lock = path.with_suffix(".lock")
     with _locked(lock):
         try:
@@ -471,9 +471,9 @@ def _making(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """The exclusive lock of the file that has this name when the lock is had.
+    """The exclusive lock of the file that has this name once it is locked.
 
-    Its holder before may have removed the file meanwhile, and the next one locks a new one.
+    The previous holder may have removed the file meanwhile, and others then lock a new one.
     """
     while True:
         with path.open("w") as file:
@@ -488,7 +488,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _keep(made: Path, path: Path) -> Image:
-    """Move a whole image to where it is kept."""
+    """Move a complete image into the cache."""
     try:
         made.rename(path)
     except OSError as error:
@@ -499,7 +499,7 @@ def _keep(made: Path, path: Path) -> Image:
             shutil.copyfile(made, part)
             part.chmod(0o400)
             part.rename(path)
-        except OSError:  # no room there: the run uses its own
+        except OSError:  # no room there, so the run uses its own
             part.unlink(missing_ok=True)
             return _hold(made)
         made.unlink()

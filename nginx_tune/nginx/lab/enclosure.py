@@ -1,10 +1,8 @@
-"""The enclosure: the one sandbox of a lab, which each nginx of it is started in.
+"""The enclosure: the one sandbox of a lab, in which each of its nginx starts.
 
-It is planned anew when something is added.
-
-All that nginx is to find in other places than the host has it, or to write, is only noted here, and
-stands in the root of each sandbox alone: no path of the lab's own leads there. The lab itself sees
-the host's mounts, read-only, and has a place in memory of its own (``STATE``).
+It collects the paths that nginx is to find in other places than the host's, or to write. They exist
+in the root of each sandbox alone, where no path of the lab leads, and a change plans the sandbox
+anew. The lab itself sees the host's mounts read-only, and has a place in memory (``STATE``).
 """
 
 from __future__ import annotations
@@ -32,27 +30,27 @@ from nginx_tune.sandbox.root import flags_of
 
 
 class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The wants that a configuration has of its host."""
+    """The needs of a configuration on its host."""
 
     shown: list[str] = []
-    """Files and directories that it reads."""
+    """Files and directories to read."""
     written: list[str] = []
-    """Directories that nginx makes or opens files in when it starts, sorted."""
+    """Directories that nginx creates or writes in at its start, sorted."""
     files: list[str] = []
-    """Files that nginx opens for writing, sorted."""
+    """Files to write, sorted."""
     uses_unix_sockets: bool = False
     uses_file_aio: bool = False
-    """Some build sets up contexts of file AIO."""
+    """True when a build uses file AIO."""
     transparent: bool = False
-    """It sends from other addresses than the host's."""
+    """True for a configuration that sends from other addresses than the host's."""
     threads: int = 0
-    """Threads in the pools of one worker."""
+    """Pool threads of a worker."""
     workers: int = 0
-    """Workers that are asked for by number; there may be one for each CPU in any case."""
+    """Workers by number in the configuration; there may always be one for each CPU."""
 
 
 class Enclosure:
-    """The sandbox of one lab."""
+    """The sandbox of a lab."""
 
     def __init__(self) -> None:
         self._view = HostNeeds()
@@ -62,20 +60,20 @@ class Enclosure:
         self._state = ""
         self._made = 0
         self._names: dict[str, str] = {}
-        """Real paths of what takes writes, by the names that nginx may have for them."""
+        """Real paths of writable places, by nginx's names."""
         self._written: dict[str, str] = {}
-        """Names of covers by the real paths that they take writes at."""
+        """Names of covers by their real paths."""
         self._copied: set[str] = set()
         self._disks: dict[str, str] = {}
         self._laid: dict[str, str] = {}
         self._weaker: list[SandboxPart] = []
         self.join_files: list[Path] = []
-        """The cgroups that what is only tried runs in."""
+        """The cgroups of trial runs."""
         self._planned: dict[str, Prepared] = {}
 
     @property
     def view(self) -> HostNeeds:
-        """The wants of the configuration."""
+        """The needs of the configuration."""
         return self._view
 
     @property
@@ -89,9 +87,9 @@ class Enclosure:
         return self._covers
 
     def begin(self, directory: Path) -> None:
-        """Take the right to write from every mount of the host, and have covers for nginx.
+        """Make the host's mounts read-only, and prepare covers for nginx.
 
-        Of the host's mounts the lab's ``directory`` alone takes writes from here on.
+        Only the lab's ``directory`` stays writable.
         """
         _set_apart(directory)
         _seal_all(keep=directory)
@@ -102,39 +100,39 @@ class Enclosure:
         self._covers = Covers(place)
 
     def look(self, view: HostNeeds) -> None:
-        """Have a configuration's wants."""
+        """Set the needs of a configuration."""
         self._view = view
         self._planned.clear()
 
     def show(self, *paths: str) -> None:
-        """Show these of the host too."""
+        """Show these paths of the host too."""
         self._shown += paths
         self._planned.clear()
 
     def unshow(self, path: str) -> None:
-        """Take back that a path is shown: it is to be written."""
-        self._shown = [one for one in self._shown if one != path]
+        """Show a path no longer, since it will be written."""
+        self._shown = [shown for shown in self._shown if shown != path]
         self._planned.clear()
 
     def hide(self, *directories: str) -> None:
-        """Keep these out of sight, even where what is around them is shown."""
+        """Hide these directories, even below a shown one."""
         self._hidden += directories
         self._planned.clear()
 
     def weaken(self, sandbox: Iterable[SandboxPart]) -> None:
-        """Do without these parts where they cannot be had."""
+        """Do without these parts where they are impossible."""
         self._weaker = list(sandbox)
         self._planned.clear()
 
     def lay(self, path: str, ours: str | Path) -> None:
-        """Show a file or a socket of ours at a path, where the host may have its own."""
-        # By its own path: a mount of another namespace, as by a descriptor, cannot be bound.
+        """Show a file or socket of ours at a path, in place of the host's."""
+        # By its own path, since a mount of another namespace cannot be bound by a descriptor.
         own = is_inside(str(ours), str(STATE))
         self._laid[path] = f"{self._state}{str(ours)[len(str(STATE)) :]}" if own else str(ours)
         self._planned.clear()
 
     def lay_disk(self, path: str, name: str, *, writable: bool) -> None:
-        """Show a disk of ours, by its name among the covers, at a path."""
+        """Show a disk, by its name among the covers, at a path."""
         if writable:
             self._written[settle(path).path] = name
         else:
@@ -142,10 +140,10 @@ class Enclosure:
         self._planned.clear()
 
     def cover(self, directory: str, inner: Iterable[str] = ()) -> None:
-        """Have an empty directory that takes writes at a path; the host need not have one.
+        """Put an empty writable directory at a path, which the host may lack.
 
-        Of the ``inner`` ones those that the host has in it are there, empty: nginx makes no
-        directory for a log.
+        The host's directories among ``inner`` exist in it, empty, since nginx creates no directory
+        for a log.
         """
         real = settle(directory).path
         self._names[directory] = real
@@ -157,14 +155,14 @@ class Enclosure:
                 self.covers.make_directory(name, os.path.realpath(path)[len(real) :])
 
     def cover_all(self, directories: Collection[str], inner: Collection[str]) -> None:
-        """``cover`` for several, of which two may be one by links."""
+        """``cover`` several directories, which may be one through links."""
         names = {settle(directory).path: directory for directory in directories}
         for real, directory in names.items():
             self.cover(directory, inner)
-            self._names |= {one: real for one in directories if settle(one).path == real}
+            self._names |= {name: real for name in directories if settle(name).path == real}
 
     def make_directory(self, directory: str) -> None:
-        """Have an empty directory that the host lacks."""
+        """Put an empty directory at a path that the host lacks."""
         real = settle(directory).path
         holder = self._holder(real)
         if holder is None:
@@ -173,12 +171,12 @@ class Enclosure:
             self.covers.make_directory(*holder)
 
     def copy(self, directory: str, written: Iterable[str] = ()) -> bool:
-        """Have a directory take writes, with what the host has in it in sight.
+        """Make a directory writable with the host's contents in sight.
 
-        Of an ordinary user those files in it that are ``written`` are empty ones of his own: an
-        overlay copies up no file whose owner or group has no number in his namespace (EOVERFLOW,
-        ovl_copy_up() in fs/overlayfs/copy_up.c), and 65534 may be his own number or no number.
-        False for one that has been made such a one before, and for the root.
+        For an ordinary user the ``written`` files in it are new, empty ones: an overlay copies up
+        no file whose owner or group has no number in the user namespace (EOVERFLOW, ovl_copy_up()
+        in fs/overlayfs/copy_up.c), and 65534 may be his own number or none. Returns False for a
+        directory that is a copy already, and for the root.
         """
         real = settle(directory)
         self._names[directory] = real.path
@@ -195,9 +193,9 @@ class Enclosure:
         return True
 
     def copy_whole(self, directory: str, written: Iterable[str] = ()) -> None:
-        """``copy`` for a directory whose contents must all stay in sight.
+        """``copy`` a directory whose contents must all stay in sight.
 
-        Errors: UndecidedError when other file systems are mounted in it: a copy lacks them.
+        Errors: UndecidedError for other file systems mounted in it, which a copy lacks.
         """
         real = settle(directory).path
         inside = next(
@@ -220,9 +218,9 @@ class Enclosure:
         self._planned.clear()
 
     def make_room(self, sockets: Iterable[str]) -> None:
-        """Have no socket at these paths, where the host's nginx listens or one was killed.
+        """Remove sockets at these paths, of the host's nginx or a killed one, from nginx's sight.
 
-        The host keeps its own: it goes from a copy of its directory.
+        The host keeps them: they are removed from a copy of their directory.
         """
         for path in sockets:
             directory, name = os.path.split(os.path.normpath(path))
@@ -240,21 +238,21 @@ class Enclosure:
         """Open a file that nginx wrote, or one of the lab's own, for reading.
 
         Errors: OSError; ELOOP for a link that nginx could have made, ENODEV for a device such as
-                /dev/null, EINVAL for what else is no file, ENOENT where nothing was written.
+                /dev/null, EINVAL for anything else but a file, ENOENT where nothing was written.
         """
         if is_inside(str(path), str(STATE)):
             return Path(path).open("rb")
         directory, name = os.path.split(os.path.normpath(path))
         holder = self._holder(settle(directory).path)
         if holder is None:
-            # Nothing there takes writes: what there is is the host's, a device perhaps.
+            # The place is read-only, so its contents are the host's, a device perhaps.
             if stat.S_ISCHR(os.stat(path).st_mode):  # noqa: PTH116
                 raise OSError(errno.ENODEV, "a device keeps nothing", str(path))
             return Path(path).open("rb")
         return os.fdopen(self.covers.open(holder[0], f"{holder[1]}/{name}"), "rb")
 
     def written_bytes(self, path: str | Path) -> int:
-        """Bytes in a file of nginx's; 0 when it is not there or is none that would be read."""
+        """Bytes in a file of nginx; 0 when it is missing or no readable file."""
         try:
             with self.open_written(path) as file:
                 return os.fstat(file.fileno()).st_size
@@ -262,7 +260,7 @@ class Enclosure:
             return 0
 
     def _holder(self, real: str) -> tuple[str, str] | None:
-        """The name of the cover that a directory lies in, and its place there."""
+        """The cover of a directory, and the directory's place in it."""
         around = [path for path in self._written if is_inside(real, path)]
         if not around:
             return None
@@ -270,9 +268,9 @@ class Enclosure:
         return self._written[nearest], real[len(nearest) :]
 
     def prepare(self, programs: Sequence[str]) -> Prepared:
-        """The sandbox for some programs.
+        """The sandbox for these programs.
 
-        Errors: UndecidedError for a part that this host cannot have.
+        Errors: UndecidedError for a part that this host lacks.
         """
         key = "\0".join(programs)
         if key not in self._planned:
@@ -284,7 +282,7 @@ class Enclosure:
         named = [path for program in programs for path in program_paths(program)]
         view = self._view
         sources = {path: self.covers.source(name) for path, name in self._written.items()}
-        # By their other names too: the links on the way are seen.
+        # Under nginx's names too, since the links on the way are visible.
         sources |= {name: sources[real] for name, real in self._names.items() if real in sources}
         return Confinement(
             shown=[*system_paths(), *named, *view.shown, *self._shown],
@@ -303,7 +301,7 @@ class Enclosure:
 
 
 def _files_in(directory: str, paths: Iterable[str]) -> list[str]:
-    """The names of the regular files among paths that lie right in a directory; no links."""
+    """The names of the regular files, without links, among paths directly in a directory."""
     found = set()
     for path in map(Path, paths):
         try:
@@ -316,7 +314,7 @@ def _files_in(directory: str, paths: Iterable[str]) -> list[str]:
 
 
 def _is_socket(path: str) -> bool:
-    """True where a socket is there itself, not at the end of a link."""
+    """True for a socket itself, not for a link to one."""
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except OSError:
@@ -324,23 +322,12 @@ def _is_socket(path: str) -> bool:
 
 
 _SOFTWARE = (
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/libx32",
-    "/usr/lib",
-    "/usr/lib32",
-    "/usr/lib64",
-    "/usr/libx32",
-    "/usr/local/lib",
-    "/usr/local/lib64",
-    "/usr/share",
-    "/usr/local/share",
-    "/nix/store",
+    "/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32",
+    "/usr/local/lib", "/usr/local/lib64", "/usr/share", "/usr/local/share", "/nix/store",
     "/gnu/store",
-)
-"""Libraries, what these load by name (name services, TLS providers, converters), time zones, Perl
-and Lua: installed software, the same on every host."""
+)  # fmt: skip
+"""Installed software, the same on every host: libraries and their plug-ins (name services, TLS
+providers, converters), time zones, Perl and Lua."""
 _SETTINGS = (
     "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "resolv.conf", "gai.conf",
     "services", "protocols", "localtime", "timezone", "mime.types", "ld.so.cache", "ld.so.conf",
@@ -348,25 +335,25 @@ _SETTINGS = (
     "crypto-policies", "pki/tls", "pki/ca-trust", "ca-certificates", "ssl/certs",
     "ssl/openssl.cnf", "ssl/cert.pem", "perl", "lua", "fonts", "os-release",
 )  # fmt: skip
-"""Files of /etc; none with passwords or keys is among them."""
+"""Files of /etc without passwords and keys."""
 _LINKS = ("/var/run", "/var/lock", "/bin", "/sbin")
-"""Names that lead elsewhere; where they are directories of their own, nothing is shown."""
+"""Links to other places; directories of these names are not shown."""
 _MOST_INTERPRETER = 256
 
 
 def system_paths() -> list[str]:
-    """The paths that are shown to every nginx; some are not there on every host."""
+    """The paths shown to every nginx, which may be missing on a host."""
     links = [path for path in _LINKS if os.path.islink(path)]  # noqa: PTH114
     return [*_SOFTWARE, *(f"/etc/{name}" for name in _SETTINGS), *links]
 
 
 def program_paths(program: str) -> list[str]:
-    """The paths of a program beside the system's: its file; of a script its directory and shell."""
+    """The paths that a program needs beside the system's; a script's directory and shell too."""
     path = Path(program)
     found = [program]
     interpreter = _interpreter(path)
     if interpreter is not None:
-        # A script runs others from where it stands (the unpacked versions of the matrix do).
+        # A script runs programs in its directory (the unpacked versions of the matrix do).
         found += [str(path.parent), interpreter]
     return found
 
@@ -388,18 +375,18 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
 _STATE_DESCRIPTOR = 40
 STATE = Path(f"/proc/1/fd/{_STATE_DESCRIPTOR}")
-"""The place that the lab's own processes write to: no path of the host leads there.
+"""The place where the lab's own processes write, which no path of the host leads to.
 
-The process inside is the first of its process namespace. The name is short, as the path of a
+The process inside is the first of its PID namespace. The name is short, as the path of a
 socket must be (unix(7)).
 """
 OURS = STATE / "shown"
-"""The part of it that nginx sees, read-only, at ``SEEN``."""
+"""The part that nginx sees, read-only, at ``SEEN``."""
 SEEN = "/run/nginx-tune"
 
 
 def raise_loopback() -> None:
-    """Bring ``lo`` up: the only link inside the sandbox."""
+    """Bring ``lo`` up, the only link in the sandbox."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]
@@ -407,7 +394,7 @@ def raise_loopback() -> None:
 
 
 def _make_state(directory: Path) -> str:
-    """Make the lab's place in its directory; its path."""
+    """Make the place of the lab's processes in its directory; its path."""
     state = directory / "state"
     state.mkdir(0o700)
     data = f"mode=0700,size={ResourceLimits().cover_bytes}"
@@ -420,21 +407,20 @@ def _make_state(directory: Path) -> str:
 
 
 def own_file(path: str) -> Path:
-    """Path of a file of ours by the path that nginx sees it at."""
+    """The path of a file of ours by nginx's path."""
     return OURS / Path(path).relative_to(SEEN)
 
 
 def _set_apart(directory: Path) -> None:
     """Give a directory a mount of its own, which stays writable.
 
-    What is open for writing there (a loop device's image) would otherwise keep the root from
-    becoming read-only.
+    A file open for writing there (a loop device's image) would otherwise keep the root writable.
     """
     calls.mount(str(directory), str(directory), flags=calls.MS_BIND)
 
 
 def _seal_all(*, keep: Path) -> None:
-    """Make every mounted file system of the host read-only here, but for a directory of ours."""
+    """Make all mounted file systems of the host read-only here, except a directory of ours."""
     for mount in read_mounts():
         point = mount.mount_point
         is_ours = point == str(keep) or point.startswith("/proc/")

@@ -1,13 +1,13 @@
-"""The keeper, a small process that cleans up after a lab however it ended, and what dead labs left.
+"""The keeper, a process that cleans up after a lab however it ends, and the rest of dead labs.
 
-The keeper is started before anything that outlives a process is made, in a session of its own so
-that Ctrl-C does not reach it, and reads what there is to clean from a pipe that only the command
-holds. When the pipe closes (a normal end, an error, or kill -9 of the command) it kills the
-lab's first process (whose namespaces take every other process and mount along), detaches loop
-devices, removes the cgroups and the directory, and goes.
+The keeper starts before anything that outlives a process, in a session of its own, so that Ctrl-C
+does not reach it. It reads its tasks from a pipe that only the command holds. When the pipe closes
+(a normal end, an error, or kill -9 of the command) it kills the lab's first process, whose
+namespaces take all other processes and mounts along, detaches loop devices, and removes the cgroups
+and the directory.
 
-Something is left only where the keeper was killed too. It is found by the mark in the lab's
-directory, or else by the directory's name, and cleaned by the next run.
+Only a killed keeper leaves something behind. The next run finds it by the mark in the lab's
+directory, or by the directory's name, and cleans it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Keeper:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The keeper's process id."""
         return self._process.pid
 
     def note(self, kind: str, value: str | int) -> None:
-        """Tell the keeper of something to clean, by its kind.
+        """Give the keeper something to clean.
 
         Kinds: ``process``, ``cgroup``, ``controller`` (a cgroup controller that was enabled),
         ``dirty-limit`` (of a device, ``MAJOR:MINOR``) and ``directory``.
@@ -75,8 +75,8 @@ class Keeper:
     def finish(self, *, patience_seconds: float = 20.0) -> None:
         """Close the pipe and wait until all is clean.
 
-        What a keeper that was killed has left to do is done here; one that needs longer than the
-        patience goes on by itself.
+        The work of a killed keeper is done here; one that needs longer than ``patience_seconds``
+        continues by itself.
         """
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -90,9 +90,9 @@ class Keeper:
 
 
 def _spare(pid: int) -> None:
-    """Have the kernel, when memory is short, end all else before this process (root alone may).
+    """Have the kernel end other processes first when memory is short (root alone may).
 
-    Not -1000, which would never end it: alone in a cgroup that is too small it would hang
+    Not -1000, which exempts it: alone in a cgroup that is too small it would hang
     (Documentation/filesystems/proc.rst, oom_score_adj).
     """
     with contextlib.suppress(OSError):
@@ -100,9 +100,9 @@ def _spare(pid: int) -> None:
 
 
 def clean(records: list[dict[str, Any]]) -> None:
-    """Undo what is on record: processes first, then loop devices, cgroups and directories.
+    """Clean up by the records: processes, then loop devices, cgroups and directories.
 
-    Before all others the limits of devices, while these are surely the lab's.
+    Limits of devices come first, while the devices are certainly the lab's.
     """
     kinds = ("dirty-limit", "process", "cgroup", "controller", "directory")
     by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
@@ -122,7 +122,7 @@ def clean(records: list[dict[str, Any]]) -> None:
 
 
 def start_time(pid: int) -> str | None:
-    """Start time of a process in clock ticks since boot; with the pid it names one process."""
+    """The start time of a process in clock ticks since boot, which with the pid identifies it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="surrogateescape")
     except OSError:
@@ -131,21 +131,21 @@ def start_time(pid: int) -> str | None:
 
 
 def new_mark() -> str:
-    """The mark of what this process starts: its user, id and start, and a random number.
+    """The mark of this process's children: its user, id and start, and a random number.
 
-    Anybody can write one; the probe has the kernel confirm it (``probes/src/own_processes.rs``).
+    Anyone can forge one; the probe has the kernel confirm it (``probes/src/own_processes.rs``).
     """
     pid = os.getpid()
     return f"{os.geteuid()}-{pid}-{start_time(pid) or 0}-{secrets.token_hex(4)}"
 
 
 def is_running(pid: int, started: str | None) -> bool:
-    """True while that very process is there (a pid alone may have been given anew)."""
+    """True while this very process exists; a pid alone may be reused."""
     return started is not None and start_time(pid) == started
 
 
 def kill(pid: int, started: str | None) -> None:
-    """SIGKILL that very process, if it is still there."""
+    """Kill this very process (SIGKILL), if it still exists."""
     if is_running(pid, started):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -159,11 +159,11 @@ process namespace of the pid."""
 
 
 def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]) -> Path:
-    """A lab's directory with its mark; ``before_making`` is told of it first.
+    """Make a lab's directory with its mark, after a call of ``before_making`` with its path.
 
-    Its name says whose it is: on a full disk a directory can often still be made, but no file
-    in it, and then nobody would know whose it is.
-    Errors: UndecidedError with the path when it cannot be made or marked; then nothing is left.
+    Its name identifies the owner too: on a full disk a directory can often still be made, but no
+    file in it.
+    Errors: UndecidedError with the path when it cannot be made or marked; nothing is left then.
     """
     owner = f"{os.getpid()}-{start_time(os.getpid()) or 0}-{secrets.token_hex(4)}"
     inside = re.sub("[^0-9]", "", _process_namespace())
@@ -190,7 +190,7 @@ def _hint(error: OSError) -> str:
 
 
 def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> None:
-    """Say whose the directory is: the command's pid with its start time, and its cgroups."""
+    """Write the owner of a directory: the command's pid with its start time, and its cgroups."""
     path = directory / _MARK
     record: dict[str, Any] = (
         json.loads(path.read_text())
@@ -200,14 +200,14 @@ def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> Non
     record.setdefault("processes", _process_namespace())
     if cgroup is not None:
         record["cgroups"].append(str(cgroup))
-    # Never half a record: the disk may be full, or the command killed in the middle.
+    # Replaced whole: the disk may be full, or the command killed meanwhile.
     new = path.with_suffix(".new")
     new.write_text(json.dumps(record))
     new.replace(path)
 
 
 class Leftover(NamedTuple):
-    """A lab's directory, and whether its command still runs."""
+    """A lab's directory, and the state of its command."""
 
     directory: Path
     mark: str
@@ -217,7 +217,7 @@ class Leftover(NamedTuple):
 
 
 def find_labs() -> list[Leftover]:
-    """The labs of this user, running or dead, by directory."""
+    """This user's labs, running or dead, by directory."""
     places = {Path(p) for p in (*_PLACES, os.environ.get("TMPDIR", "/var/tmp"))}  # noqa: S108
     found = []
     own = _process_namespace()
@@ -225,7 +225,7 @@ def find_labs() -> list[Leftover]:
         try:
             record = _read_mark(directory)
             pid = int(record["pid"])
-            # What runs in another process namespace cannot be seen from here: it is left alone.
+            # A process in another PID namespace is invisible here: its lab is left alone.
             elsewhere = record.get("processes", own) != own
             running = elsewhere or is_running(pid, str(record["started"]))
             groups = [str(group) for group in record["cgroups"]]
@@ -236,7 +236,7 @@ def find_labs() -> list[Leftover]:
 
 
 def _process_namespace() -> str:
-    """The kernel's name of the process namespace that ids are of; empty where it tells none."""
+    """The kernel's name of this PID namespace; empty where unknown."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -244,11 +244,11 @@ def _process_namespace() -> str:
 
 
 def _read_mark(directory: Path) -> dict[str, Any]:
-    """The record in a directory of this user's, else what its name says.
+    """The record in a directory of this user, else the record from its name.
 
-    What is opened without following a link and is this user's stays there: nobody else can move it
-    away in a sticky directory, or exchange it for something else.
-    Errors: OSError for what is no directory of this user's alone; ValueError where neither tells.
+    The directory is opened without following a link and is this user's, so in a sticky directory
+    nobody else can move or replace it.
+    Errors: OSError for anything but a directory of this user alone; ValueError without a record.
     """
     number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -277,7 +277,7 @@ def _record_of(directory: Path, number: int) -> dict[str, Any]:
 
 
 def clean_dead(labs: list[Leftover]) -> list[Path]:
-    """Clean what dead labs left; the directories that went."""
+    """Clean up after dead labs; the directories that were removed."""
     gone = []
     for left in labs:
         if left.running:
@@ -290,12 +290,12 @@ def clean_dead(labs: list[Leftover]) -> list[Path]:
 
 
 def sweep() -> list[Path]:
-    """Clean what dead runs of this user left; the directories that went."""
+    """Clean up after this user's dead runs; the directories that were removed."""
     return clean_dead(find_labs())
 
 
 def _is_ours(group: str) -> bool:
-    """True where a path that was read from a file is a group that a lab made."""
+    """True when a path, read from a file, is a lab's cgroup."""
     path = Path(group)
     return path.name.startswith(PREFIX) and CGROUP_ROOT in path.parents and ".." not in path.parts
 

@@ -1,16 +1,16 @@
-"""The networks of a lab: clients behind a limited link, and what lies beyond the sandbox.
+"""The networks of a lab: clients behind a limited link, and the world beyond the sandbox.
 
-A network namespace belongs to a thread, so what shall run in another one runs in a thread that has
-entered it, and what it starts is born there. Nothing has a name that could be left: a namespace
+A network namespace belongs to a thread, so a call in another one runs in a thread that enters it,
+and processes that it starts are born there. A namespace has no name that could be left behind: it
 lives as long as the descriptor that holds it.
 
-Beyond the sandbox every address is there, and nothing but stubs: a namespace at the far end of a
-link that is the way to every address but the host's own. So what a configuration asks of others is
-asked as it stands, whatever nginx itself listens on; and it still leads nowhere.
+Beyond the sandbox every address exists, with nothing but stubs: the namespace at the far end of a
+link that routes all addresses but the host's own. So requests to others keep their address,
+whatever nginx itself listens on, and still lead nowhere.
 
-TCP has the target's settings in each namespace, else a stock kernel's, never this machine's: a new
-one takes the congestion control of the host it is made on, and under BBR, which paces, a limited
-link and many connections give other answers than under CUBIC or Reno.
+TCP has the target's settings in each namespace, else a stock kernel's, never this machine's. A new
+namespace inherits the host's congestion control, and under BBR, which paces, a limited link and
+many connections behave unlike under CUBIC or Reno.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ SERVER_ADDRESS, CLIENT_ADDRESS = "198.18.0.1", "198.18.0.2"
 _SERVER_END, _CLIENT_END = "lab-server", "lab-clients"
 _CLONE_NEWNET = 0x40000000
 _LEAST_BURST_BYTES = 256 << 10
-"""Segments of up to 64 KiB must pass the bucket whole."""
+"""Segments of up to 64 KiB must fit into the bucket."""
 _TURN_SECONDS = 0.004
-"""The bucket holds what the rate lets pass in this time: the kernel's clock tick."""
+"""The bucket holds the bytes of this time: the kernel's clock tick."""
 _MOST_WAIT = "50ms"
 
 
 class Namespace:
     """A network namespace that lives as long as this process.
 
-    ``lo`` is up in it, and TCP is set as in the namespace that it is made from.
+    ``lo`` is up, and TCP has the settings of the parent namespace.
     """
 
     def __init__(self, what_for: str, *, hint: str = "") -> None:
         self._refusal = (f"no network namespace for {what_for}", hint)
         self._descriptor = _in_new_thread(self._make)
         self.name = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        """The name that ``ip`` knows it by."""
+        """The name for ``ip``."""
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make a call in there."""
+        """Make a call in the namespace."""
 
         def enter_and_call() -> T:
             self._check(_libc.setns(self._descriptor, _CLONE_NEWNET))
@@ -99,7 +99,7 @@ class ClientSide:
         self.run(lambda: _limit(_CLIENT_END, link))
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make a call at the clients' end."""
+        """Make a call in the clients' namespace."""
         return self._namespace.run(call)
 
 
@@ -109,9 +109,9 @@ def _raise_end(name: str, address: str) -> None:
 
 
 def _limit(name: str, link: LabLink) -> None:
-    """Bound what leaves an end, and hold it back.
+    """Limit and delay the traffic that leaves an end.
 
-    Source: tc-tbf(8): the burst must hold what the rate gives in one tick of the clock.
+    Source: tc-tbf(8): the burst must hold the bytes of one tick of the clock.
     """
     parent = ["root"]
     if link.bits_per_second is not None:
@@ -146,7 +146,7 @@ class Outside:
     """The network beyond the sandbox, reached from this namespace."""
 
     def __init__(self) -> None:
-        """Make it. Errors: UndecidedError where the kernel or this user cannot."""
+        """Errors: UndecidedError where the kernel or this user cannot make it."""
         self._namespace = Namespace("what lies outside")
         run_tool(
             "ip", "link", "add", _NEAR_END, "type", "veth",
@@ -161,7 +161,7 @@ class Outside:
             self.run(_take_every_address_6)
 
     def take(self, address: str) -> None:
-        """Have an address by its name out there, for answers that must come from it."""
+        """Add an address out there, for answers that must come from it."""
         if ":" in address:
             words = ["ip", "-6", "address", "add", f"{address}/128", "dev", "lo", "nodad"]
         else:
@@ -169,12 +169,12 @@ class Outside:
         self.run(lambda: run_tool(*words))
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make a call out there."""
+        """Make a call in the network outside."""
         return self._namespace.run(call)
 
 
 def open_outside() -> tuple[Outside | None, str]:
-    """The network beyond the sandbox; None and the reason where there can be none."""
+    """The network beyond the sandbox; None and the reason when it is impossible."""
     try:
         return Outside(), ""
     except NginxTuneError as error:
@@ -183,7 +183,7 @@ def open_outside() -> tuple[Outside | None, str]:
 
 def _take_every_address() -> None:
     _raise_end(_FAR_END, _FAR)
-    # In the table of the links, where their own networks come first: answers find their way.
+    # In the main table, where the links' own networks come first and answers find their way.
     run_tool("ip", "route", "add", "local", "default", "dev", "lo", "table", "main")
 
 
@@ -193,7 +193,7 @@ def _take_every_address_6() -> None:
 
 
 def _raise_end_6(name: str, address: str) -> None:
-    # Without the search for duplicates, which takes a second or two.
+    # Without duplicate address detection, which takes a second or two.
     run_tool("ip", "-6", "address", "add", f"{address}/126", "dev", name, "nodad")
 
 
@@ -203,27 +203,27 @@ _STOCK = {
     _RECEIVE: "4096 131072 6291456",
     _SEND: "4096 16384 4194304",
 }
-"""The kernel's defaults with 4 GiB of memory or more.
+"""The kernel's defaults with at least 4 GiB of memory.
 
 Source: Documentation/networking/ip-sysctl.rst; net/ipv4/tcp.c, tcp_init().
 """
 _ALWAYS_ALLOWED = "reno"
-"""The one control that every namespace may choose (net/ipv4/tcp_cong.c, tcp_reno)."""
+"""The control that every namespace may choose (net/ipv4/tcp_cong.c, tcp_reno)."""
 _KNOWN = "net.ipv4.tcp_available_congestion_control"
 
 
 def set_tcp(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Set TCP of this thread's network namespace; the settings that hold then, by sysctl.
+    """Set TCP in this thread's network namespace; the resulting settings by sysctl.
 
-    A control that is not loaded, or that the kernel keeps from namespaces
-    (``tcp_allowed_congestion_control``), gives way to CUBIC, and that to Reno.
+    A control that is not loaded, or that namespaces may not choose
+    (``tcp_allowed_congestion_control``), is replaced by CUBIC, and that by Reno.
     """
     values = {**_STOCK, **wanted}
     controls = (values.pop(_CONTROL), _STOCK[_CONTROL], _ALWAYS_ALLOWED)
     for name, value in values.items():
         with contextlib.suppress(OSError):
             _sysctl_file(name).write_text(value)
-    # To write the name of one that is not there would have the kernel load a module.
+    # Writing the name of a missing one would have the kernel load a module.
     loaded = _read_sysctl(_KNOWN).split()
     for control in controls:
         if control in loaded:
@@ -234,15 +234,15 @@ def set_tcp(wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_tcp() -> dict[str, str]:
-    """The settings of this thread's network namespace.
+    """The TCP settings of this thread's network namespace.
 
-    Before Linux 4.15 they are the whole host's, and a namespace has no files for them: none then.
+    Before Linux 4.15 they are the host's, without files in a namespace: none then.
     """
     return {name: value for name in TCP_SETTINGS if (value := " ".join(_read_sysctl(name).split()))}
 
 
 def differing(held: Mapping[str, str], target: Mapping[str, str], where: str) -> list[str]:
-    """A note for each setting that differs from the target's; ``where`` names the target."""
+    """Notes on the settings that differ from the target's; ``where`` names the target."""
     return [
         f"{name} is {held[name]} in the lab and {value} on {where}"
         for name, value in target.items()
@@ -266,9 +266,9 @@ _LOOPBACK_INDEX = 1
 
 
 def take_addresses(addresses: Iterable[str]) -> None:
-    """Have ``lo`` answer for these addresses, as the host's links do outside.
+    """Add addresses to ``lo``, as the host's links have them outside.
 
-    One that the kernel does not take is left out: nginx says so itself when it binds it.
+    An address that the kernel refuses is left out, and nginx reports it when it binds it.
     Source: netdevice(7); in6_ifreq of linux/ipv6.h.
     """
     for number, text in enumerate(addresses, start=1):
@@ -281,7 +281,7 @@ def take_addresses(addresses: Iterable[str]) -> None:
 
 
 def _take_ipv4(alias: str, packed: bytes) -> None:
-    """An alias of ``lo`` with this address."""
+    """Add an alias of ``lo`` with this address."""
     # struct ifreq: the name, then a sockaddr_in; its family is in the host's byte order.
     place = struct.pack("=H2x4s8x", socket.AF_INET, packed)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -298,16 +298,16 @@ _DAYS = 2
 
 
 class Certificate(NamedTuple):
-    """Files in PEM."""
+    """Files of a certificate in PEM."""
 
     certificate: Path
     key: Path
 
 
 def make_certificate(directory: Path, *, names: list[str]) -> Certificate:
-    """A certificate on the curve P-256 (what most sites use) for names and IP addresses.
+    """A certificate on P-256, the most common curve, for names and IP addresses.
 
-    By the openssl program, which a host of nginx has, so that no further package is needed.
+    The openssl program makes it, which hosts of nginx have, so that no package is needed.
     Errors: MissingToolError without it.
     """
     made = Certificate(directory / "certificate.pem", directory / "certificate.key")

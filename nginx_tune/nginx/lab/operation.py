@@ -1,11 +1,10 @@
-"""Messages into the sandbox and out of it: requests to the process inside, and its answers.
+"""Messages into the sandbox and back: requests to the process inside, and its answers.
 
-An operation has a name, a request and an answer; on the wire each is a line of JSON. A request goes
-by ``json`` because names of files may hold bytes that are no UTF-8; an answer by ``msgspec`` where
-it can, which makes of a number that is none a null.
+An operation has a name, a request and an answer, each a line of JSON on the wire. Requests are
+encoded by ``json``, since names of files may contain bytes that are no UTF-8; answers by
+``msgspec`` where possible, which encodes NaN as null.
 
-Beside them stand the parts of a lab that both sides speak of: where its site is reached, and the
-servers that it asks.
+The module also has the parts of a lab that both sides use: the place of its site and its stubs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Operation(Generic[Q, A]):
-    """One kind of question."""
+    """A kind of request with its answer."""
 
     name: str
     request: type[Q]
@@ -32,12 +31,12 @@ class Operation(Generic[Q, A]):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first request: the sandbox is finished from inside."""
+    """The first request, after which the process finishes the sandbox from inside."""
 
     mark: str
     directory: str
     weaker: list[SandboxPart]
-    """Sandbox that the user gave up where they cannot be had."""
+    """Parts of the sandbox that the user gives up where they are impossible."""
 
 
 class OperationIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,18 +50,18 @@ HELLO = Operation("hello", Hello, OperationIdentity)
 
 
 def request_line(operation: Operation[Q, A], request: Q) -> str:
-    """A request as it is sent."""
+    """The line of a request."""
     return json.dumps({"operation": operation.name, "request": msgspec.to_builtins(request)}) + "\n"
 
 
 def read_request(line: str) -> tuple[str, Any]:
-    """The operation's name and what is still to be converted to its request."""
+    """The name of the operation and its request, still to be converted."""
     found = json.loads(line)
     return found["operation"], found["request"]
 
 
 def answer_line(answer: object) -> str:
-    """An answer as it is sent."""
+    """The line of an answer."""
     try:
         return f'{{"answer":{msgspec.json.encode(answer).decode()}}}\n'
     except UnicodeEncodeError:
@@ -76,43 +75,43 @@ UpstreamProtocol = Literal[
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """The lab's topology, as far as a site in it must know."""
+    """The lab's topology that a site in it must know."""
 
     address: str = LOOPBACK
     """The address at which clients reach nginx."""
     origin: str | None = None
     """``address:port`` of the origin."""
     objects: dict[str, int] = {}
-    """Path and bytes of what the origin has."""
+    """The origin's objects: bytes by path."""
     certificate: str | None = None
     certificate_key: str | None = None
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that a configuration asks."""
+    """A server that a configuration sends requests to."""
 
     protocol: UpstreamProtocol
     name: str
-    """Its name for people."""
+    """Its name as text."""
     address: str = ""
-    """Its address on this very host; empty for anywhere else."""
+    """Its address on this host; empty for another host's."""
     port: int = 0
     path: str = ""
     """The path of a unix socket."""
     answers_from: str = ""
-    """Elsewhere, for datagrams: whoever asks wants the answer from the address that was asked."""
+    """The address of another host's datagram server, from which the answer must come."""
 
     @property
     def is_here(self) -> bool:
-        """True for a server on this very host."""
+        """True for a server on this host."""
         return bool(self.address or self.path)
 
 
 class Stubs(msgspec.Struct, frozen=True, kw_only=True):
-    """The servers that answer in the place of others, and those that do not."""
+    """The stubs of servers, and the servers without one."""
 
     answering: list[Outgoing] = []
     silent: dict[str, str] = {}
-    """The reason why nothing answers, by name."""
+    """The reason why a server has no stub, by name."""
     sockets: dict[str, str] = {}
-    """The real place of a unix socket, by the path that nginx knows."""
+    """The real path of a unix socket, by nginx's path."""

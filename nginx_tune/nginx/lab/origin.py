@@ -1,9 +1,8 @@
-"""The slow origin behind nginx: a small HTTP/1.1 server with a delay, a rate and a bound.
+"""The slow origin behind nginx: an HTTP/1.1 server with a delay, a rate and a limit.
 
-Its objects are made up from their names, the same bytes in every run, and cost no disk: what is
-slow about it is what the lab says. It answers GET and HEAD, keeps connections, and lets at most
-so many requests move at once; others wait their turn, as behind a real application. An object has
-an ETag, and whoever names it is told that nothing changed.
+Its objects are generated from their names, the same bytes in every run, without a disk. It answers
+GET and HEAD, keeps connections, and serves a limited number of requests at once while others wait,
+as behind a real application. Objects have ETags, and conditional requests get a 304.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: cl
 
 
 class OriginRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The only argument that the process is started with, as JSON."""
+    """The argument of the process, as JSON."""
 
     address: str
     origin: LabOrigin
@@ -43,12 +42,12 @@ class OriginRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def origin_objects(origin: LabOrigin) -> dict[str, int]:
-    """Path and bytes of every object; pure."""
+    """The bytes of every object by path; pure."""
     return {f"/f{index:05d}.bin": origin.file_bytes for index in range(origin.files)}
 
 
 class Origin:
-    """The server; the process says its port on standard output once it listens."""
+    """The server; the process prints its port once it listens."""
 
     def __init__(self, request: OriginRequest) -> None:
         self._origin = request.origin
@@ -58,7 +57,7 @@ class Origin:
         self._block = block + block[:_PIECE_BYTES]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, request by request."""
+        """Serve a connection, request by request."""
         with contextlib.suppress(
             ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError
         ):
@@ -67,7 +66,7 @@ class Origin:
         writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer a request; true when another may follow."""
+        """Answer a request; returns True when another may follow."""
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _IDLE_SECONDS)
         except asyncio.LimitOverrunError:
@@ -82,7 +81,7 @@ class Origin:
             await asyncio.sleep(self._origin.delay_seconds)
             if size is None:
                 writer.write(_NOT_FOUND)
-            elif _tag(words[1]) in head:  # in no other field than If-None-Match
+            elif _tag(words[1]) in head:  # only If-None-Match contains one
                 writer.write(_NOT_MODIFIED % (_CACHE_CONTROL, _tag(words[1])))
             else:
                 await self._send(words, size, writer)
@@ -109,7 +108,7 @@ class Origin:
 
 
 def _tag(path: str) -> bytes:
-    """The ETag of a path's object, which never changes."""
+    """The ETag of a path's object, which does not change."""
     return b'"%08x"' % zlib.crc32(path.encode("latin-1"))
 
 

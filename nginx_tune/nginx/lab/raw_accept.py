@@ -1,9 +1,9 @@
-"""A bare server in nginx's place: processes that accept from one listening socket, and no more.
+"""A bare server in nginx's place: processes that accept from a listening socket.
 
-The source's experiment on how the kernel spreads connections (the sources, B2): with all processes
-blocked in ``accept()`` the kernel wakes them in turn; with all of them in epoll the first of the
-list that waits gets the connection, again and again. Each answers one short request a connection
-and notes its process id and the connection's number, as nginx's log of connections does.
+It shows how the kernel spreads connections: processes blocked in ``accept()`` are woken in turn,
+while with epoll the first waiter in the list gets the connections again and again. Each process
+answers one short request a connection and logs its process id and the connection's number, as
+nginx's log of connections does.
 
     python -m nginx_tune.nginx.lab.raw_accept --how epoll --port 8080 --workers 4 --log FILE
 """
@@ -32,7 +32,7 @@ _ANSWER = (
 )
 _REQUEST_SECONDS = 5.0
 _BACKLOG = 511
-"""nginx's own on Linux (listen(2), ngx_linux_config.h)."""
+"""nginx's default on Linux (ngx_linux_config.h)."""
 
 
 def raw_accept_command(
@@ -66,14 +66,14 @@ def _main() -> NoReturn:
 
 
 def _serve_blocking(listener: socket.socket, log: int) -> NoReturn:
-    """Wait in accept(): each waiter is exclusive and queued at the tail, so they take turns."""
+    """Wait in accept(): waiters are exclusive and queue at the tail, so they take turns."""
     while True:
         connection, _ = listener.accept()
         _answer(connection, log)
 
 
 def _serve_epoll(listener: socket.socket, log: int) -> NoReturn:
-    """Wait in epoll, added once: the place in the listener's queue stays as it was."""
+    """Wait in epoll: the place in the listener's queue stays the same."""
     listener.setblocking(False)
     poller = select.epoll()
     poller.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)

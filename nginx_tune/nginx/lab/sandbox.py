@@ -1,14 +1,14 @@
-"""The sandbox: mount, process, network and IPC namespaces whose first process takes all with it.
+"""The sandbox: mount, PID, network and IPC namespaces that end with their first process.
 
-``unshare --kill-child`` ends the first process inside when ``unshare`` ends, and ``unshare``
-itself asks for SIGKILL at its parent's death, so kill -9 of the command leaves no process, no
-mount and no loop device; the keeper does what namespaces cannot (cgroups, files).
+``unshare --kill-child`` ends the first process inside with ``unshare``, which itself asks for
+SIGKILL at its parent's death. So kill -9 of the command leaves no process, mount or loop device;
+the keeper cleans up cgroups and files.
 
-As an ordinary user the sandbox is made in a user namespace that keeps the user's own id: nginx
-then changes no user, and there are no cgroups and no loop devices.
+For an ordinary user the sandbox is in a user namespace with the user's own id: nginx then changes
+no user, and there are no cgroups and no loop devices.
 
-Under systemd the cgroups lie in a scope that it delegates: the part of the cgroup v2 tree that a
-lab may arrange. They bound what root's nginx may use up in all (``bound``).
+Under systemd the cgroups are in a delegated scope, the part of the cgroup v2 tree that a lab may
+arrange. They limit what root's nginx may use in all (``bound``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LAST_WORDS_SECONDS = 1.0
-"""The time for a process to end whose answers have ended."""
+"""The time to wait for the end of a process after its last answer."""
 _ERRORS: dict[int, type[NginxTuneError]] = {
     ExitStatus.USAGE: UsageError,
     ExitStatus.CONFIGURATION: ConfigurationError,
@@ -67,12 +67,12 @@ def give_up(parts: Iterable[SandboxPart]) -> None:
 
 
 def given_up() -> list[SandboxPart]:
-    """The parts that the user gave up, wherever this host cannot have them."""
+    """The parts of the sandbox that the user gave up where they are impossible."""
     return list(_given_up)
 
 
 def unshare_command(*, root: bool) -> list[str]:
-    """The command that makes the sandbox around what follows it."""
+    """The command that makes the sandbox around the command after it."""
     command = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork"]
     command += ["--kill-child=SIGKILL", "--mount-proc"]
     if not root:
@@ -83,7 +83,7 @@ def unshare_command(*, root: bool) -> list[str]:
 class Sandbox:
     """A process inside the sandbox that answers requests, one JSON line each.
 
-    Use as a context manager: leaving it, by whatever way, ends all inside and cleans up.
+    A context manager: leaving it ends all processes inside and cleans up.
     """
 
     def __init__(self, module: str, *, progress: Callable[[str], None] | None = None) -> None:
@@ -119,7 +119,7 @@ class Sandbox:
     def _start(self) -> None:
         command = [*unshare_command(root=self.root), *own_module(self._module)]
         environment = {ENVIRONMENT_MARK: new_mark()}
-        # Inside, processes have other ids; the kernel's events name those of this /proc.
+        # Processes have other ids inside; the kernel's events have those of this /proc.
         outer = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
         if is_initial_namespace():
             environment[OUTER_PROC_VARIABLE] = str(outer)
@@ -155,7 +155,7 @@ class Sandbox:
         )
 
     def group(self) -> LabCgroups:
-        """The lab's cgroups, none made yet; the keeper removes those that are."""
+        """The lab's cgroups, none created yet; the keeper removes those that are."""
         return LabCgroups(
             self.mark,
             before_making=self._note_cgroup,
@@ -168,7 +168,7 @@ class Sandbox:
         return self._scope.directory
 
     def limit_dirty(self, device: str, most_bytes: int) -> None:
-        """Have writers to a device of the lab wait for it, until the sandbox goes."""
+        """Limit the unwritten data of a device of the lab, until the sandbox ends."""
         self._note("dirty-limit", device)
         limit_dirty(device, most_bytes)
 
@@ -177,12 +177,12 @@ class Sandbox:
             self._keeper.note(kind, value)
 
     def _note_cgroup(self, directory: Path) -> None:
-        """Have the keeper remove a cgroup at the end."""
+        """Note a cgroup for the keeper and in the mark."""
         self._note("cgroup", str(directory))
         write_mark(self.directory, self.mark, cgroup=directory)
 
     def ask(self, operation: Operation[Q, A], request: Q) -> A:
-        """The answer of the process inside; its error is raised here as it was raised there."""
+        """The answer of the process inside; its errors are raised here."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise UndecidedError("the lab is not running")
@@ -240,39 +240,40 @@ _NEEDED = (
     "sys_admin", "chown", "dac_override", "kill", "net_admin", "net_bind_service", "setgid",
     "setpcap", "setuid", "sys_chroot",
 )  # fmt: skip
-"""The capabilities of root that the sandbox and its network take, or leave to nginx."""
-"""Source: capability.h."""
+"""Root's capabilities that the sandbox and its network use or leave to nginx.
+Source: capability.h."""
 
 
 class NamespaceRefusal(NamedTuple):
-    """The reason for people, and the way out."""
+    """The reason of a refusal, and the remedy."""
 
     message: str
     hint: str
 
 
 def refuse_without_rights(status: str) -> None:
-    """Errors: MissingPermissionError that names what root lacks, by its /proc/PID/status.
+    """Check root's capabilities, by its /proc/PID/status.
 
     Without CAP_SETPCAP nginx would keep the rest of root's rights within its reach.
+    Errors: MissingPermissionError that names the missing ones.
     """
     held = parse_capabilities(parse_status(status).get("CapEff", ""))
-    missing = [] if isinstance(held, Missing) else [one for one in _NEEDED if one not in held]
+    missing = [] if isinstance(held, Missing) else [name for name in _NEEDED if name not in held]
     if missing:
-        names = ", ".join(f"CAP_{one.upper()}" for one in missing)
+        names = ", ".join(f"CAP_{name.upper()}" for name in missing)
         raise MissingPermissionError(
             f"root without the capability {names} cannot make the sandbox",
             hint="in a container add "
-            + " ".join(f"--cap-add {one.upper()}" for one in missing)
+            + " ".join(f"--cap-add {name.upper()}" for name in missing)
             + " --security-opt apparmor=unconfined (docker run), in a systemd unit name it in "
             "CapabilityBoundingSet=, or run this as an ordinary user who may make user namespaces",
         )
 
 
-def explain_refusal(said: str, *, is_root: bool) -> NamespaceRefusal | None:
-    """The words of unshare(1), explained; None where they are not about namespaces."""
-    last = said.strip().rpartition("unshare: ")[2]
-    if "unshare: " not in said:
+def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
+    """The explanation of an error of unshare(1); None for other errors."""
+    last = error.strip().rpartition("unshare: ")[2]
+    if "unshare: " not in error:
         return None
     if "No space left on device" in last:
         return NamespaceRefusal(
@@ -297,13 +298,13 @@ def explain_refusal(said: str, *, is_root: bool) -> NamespaceRefusal | None:
 
 
 _RUNS_SYSTEMD = Path("/run/systemd/system")
-"""There when systemd is the init that runs: sd_booted(3)."""
+"""Exists under systemd: sd_booted(3)."""
 _HOLDER = "holder"
 _PATIENCE_SECONDS = 10.0
 
 
 def has_systemd() -> bool:
-    """True where systemd runs this machine and can be asked for a scope."""
+    """True when systemd runs this machine and ``systemd-run`` is there."""
     if not _RUNS_SYSTEMD.is_dir():
         return False
     try:
@@ -314,11 +315,11 @@ def has_systemd() -> bool:
 
 
 class DelegatedScope:
-    """A delegated scope, held by a process; ``close`` ends it.
+    """A delegated scope, held by a process until ``close``.
 
-    ``note_process`` is told of that process, so that whoever cleans up ends it.
-    Errors: UndecidedError with what systemd said, MissingPermissionError when the directory may
-            not be arranged.
+    ``note_process`` gets the id of that process, for whoever cleans up.
+    Errors: UndecidedError with systemd's message, MissingPermissionError when the directory is not
+            writable.
     """
 
     def __init__(self, mark: str, unified: Path, note_process: Callable[[int], None]) -> None:
@@ -353,12 +354,12 @@ class DelegatedScope:
 
 
 def _await_scope(holder: subprocess.Popen[str], unit: str, unified: Path) -> Path:
-    """The scope's directory, once systemd has moved the process there."""
+    """The scope's directory, after systemd has moved the process there."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if holder.poll() is not None:
-            said = "" if holder.stderr is None else holder.stderr.read().strip()
-            raise UndecidedError(f"systemd gives no scope: {said or holder.returncode}")
+            reason = "" if holder.stderr is None else holder.stderr.read().strip()
+            raise UndecidedError(f"systemd gives no scope: {reason or holder.returncode}")
         groups = Path(f"/proc/{holder.pid}/cgroup").read_text()
         for line in groups.splitlines():
             path = line.partition("::")[2]
@@ -369,10 +370,10 @@ def _await_scope(holder: subprocess.Popen[str], unit: str, unified: Path) -> Pat
 
 
 def bound(group: LabCgroups, sandbox: Sandbox, *, is_brief: bool = False) -> list[SandboxPart]:
-    """Bound root's nginx; the parts that cannot be had and are done without.
+    """Limit root's nginx; the impossible parts that are done without.
 
-    ``is_brief`` is for what is over within a minute in any case: it may do without any.
-    Errors: UndecidedError for what cannot be bounded and is not given up.
+    ``is_brief`` is for runs of less than a minute, which may do without any.
+    Errors: UndecidedError for an impossible part that the user did not give up.
     """
     if not sandbox.root:
         return []

@@ -1,6 +1,6 @@
-"""``--lab SPEC``: a class of host, a TOML file with the words of the lab document, or facts.
+"""The lab of ``--lab SPEC``: a class of host, a TOML file of a lab document, or facts.
 
-The lab of facts is a scale model of their host: less memory and less data, the same disks.
+The lab of facts is a scale model of their host, with less memory and data and the same disks.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from nginx_tune.nginx.lab.check import DiskClassName, check_lab, is_below
 from nginx_tune.nginx.lab.disk_models import CLASSES, LIMITS, MIB, MODELS
 
 _USUAL_DATA_BYTES = 1 << 30
-"""The data of a lab where nothing else is given: filled in some seconds."""
+"""The data of a lab by default, written within seconds."""
 _LEAST_MEMORY_BYTES = 64 << 20
-"""nginx itself, its buffers and the kernel's own take some tens of MiB of the limit."""
+"""nginx, its buffers and the kernel's own memory take some tens of MiB."""
 _USUAL_FILE_BYTES = 4 << 20
 _MOST_FILES = 20_000
 
 
 class Shape(NamedTuple):
-    """The site that a lab is made for: the directory that is served, the sizes of what is there."""
+    """The site of a lab: its served directory and the sizes of its files."""
 
     root: str
     sizes: Sequence[int] = ()
     replayed: Mapping[str, int] = {}
-    """Files below the root that recorded requests ask for, with their bytes; none for any."""
+    """Bytes of the files below the root that recorded requests ask for; empty for any files."""
     share: float = 1.0
-    """The part of the recorded objects that is kept; memory shrinks with them."""
+    """The share of the recorded objects that is kept, and of memory with it."""
 
 
 class PlannedLab(NamedTuple):
-    """A lab, and what must be known about it."""
+    """A lab, and notes about it."""
 
     lab: Lab
     notes: Sequence[str] = ()
 
 
 LabPlan = Callable[[Shape], PlannedLab]
-"""Makes the lab once it is known what is served."""
+"""A function from the served site to its lab."""
 
 
 def plan_of_class(name: str) -> LabPlan:
-    """The scale model of a class of host: one disk, memory a fifth of the data.
+    """The scale model of a class of host: one disk, and memory for a fifth of the data.
 
-    ``memory`` is the host whose memory holds all.
+    The class ``memory`` has memory for all of it.
     """
     return lambda shape: PlannedLab(_complete(_class_lab(name), shape, fifth=name != "memory"))
 
@@ -64,7 +64,7 @@ def plan_of_tables(tables: Mapping[str, Any], source: str) -> LabPlan:
 
 
 def plan_of_lab(lab: Lab, source: str) -> LabPlan:
-    """A lab that is described. Errors: UsageError that names the file and the field."""
+    """The lab of a document. Errors: UsageError that names the file and the field."""
     check_lab(lab, f"{source}: ")
     if sum(not disk.mount for disk in lab.disks) > 1:
         raise UsageError(f"{source}: disks: only one mount can be left out")
@@ -76,16 +76,16 @@ def plan_of_lab(lab: Lab, source: str) -> LabPlan:
 
 
 def plan_of_facts(facts: Facts, scale: float | None) -> LabPlan:
-    """A scale model of the host that the facts are of.
+    """A scale model of the host of the facts.
 
-    Errors (of the plan): UndecidedError for facts that lack what it takes.
+    Errors (of the plan): UndecidedError for facts that are not sufficient.
     """
     if scale is not None and not 0 < scale <= 1:
         raise UsageError("--scale: not above 0 and at most 1")
 
     def plan(shape: Shape) -> PlannedLab:
         if not shape.replayed:
-            return PlannedLab(*scale_lab(facts, root=shape.root, scale=scale))
+            return scale_lab(facts, root=shape.root, scale=scale)
         lab, notes = scale_lab(facts, root=shape.root, scale=shape.share)
         return PlannedLab(_with_replayed(lab, shape), notes)
 
@@ -105,7 +105,7 @@ def _class_lab(name: str) -> Lab:
 
 
 def _complete(lab: Lab, shape: Shape, *, fifth: bool) -> Lab:
-    """The lab with what its text left to the site: where its disk is, and what is on it."""
+    """The lab with the mounts and data that its document leaves to the site."""
     disks = [msgspec.structs.replace(disk, mount=disk.mount or shape.root) for disk in lab.disks]
     lab = _with_replayed(msgspec.structs.replace(lab, disks=disks), shape)
     filled = {item.disk for item in lab.data}
@@ -118,7 +118,7 @@ def _complete(lab: Lab, shape: Shape, *, fifth: bool) -> Lab:
 
 
 def _with_replayed(lab: Lab, shape: Shape) -> Lab:
-    """The lab with the files that are asked for, on the disk that holds the root."""
+    """The lab with the recorded files, on the disk of the root."""
     holders = [disk for disk in lab.disks if is_below(shape.root, disk.mount)]
     if not shape.replayed or not holders:
         return lab
@@ -132,7 +132,7 @@ def _with_replayed(lab: Lab, shape: Shape) -> Lab:
 
 
 def _data(disk: str, shape: Shape) -> LabData:
-    """About a GiB of files of the mean size of those that are served."""
+    """About a GiB of files of the mean size of the served ones."""
     mean = sum(shape.sizes) // len(shape.sizes) if shape.sizes else _USUAL_FILE_BYTES
     size = min(max(mean, 1024), 64 * MIB)
     return LabData(
@@ -142,18 +142,11 @@ def _data(disk: str, shape: Shape) -> LabData:
 
 _MOST_SCALED_FILES = 50_000
 _TAIL_FACTOR = 2.0
-"""A p99 above so many medians is a tail, below it a spread."""
-
-
-class Scaled(NamedTuple):
-    """A lab and what must be known about it."""
-
-    lab: Lab
-    notes: list[str]
+"""A p99 above so many medians is a tail, and below a spread."""
 
 
 class _Group(NamedTuple):
-    """The makings of one disk: a dataset, and the leaf disks it lies on."""
+    """The source of a disk: a dataset, and its leaf disks."""
 
     path: str
     dataset: Dataset
@@ -161,11 +154,11 @@ class _Group(NamedTuple):
     curve: Curve | None
 
 
-def scale_lab(facts: Facts, *, root: str, scale: float | None) -> Scaled:
+def scale_lab(facts: Facts, *, root: str, scale: float | None) -> PlannedLab:
     """The scale model for a site that serves ``root``.
 
-    ``scale`` is the share of data and memory that is kept; None takes what gives about a GiB of
-    data. Errors: UndecidedError for facts that lack memory or datasets.
+    ``scale`` is the share of data and memory to keep; None for about a GiB of data.
+    Errors: UndecidedError for facts without memory or datasets.
     """
     notes: list[str] = []
     groups = _groups(facts, root)
@@ -196,15 +189,15 @@ def scale_lab(facts: Facts, *, root: str, scale: float | None) -> Scaled:
         link=_link(facts),
         tcp={name: value for name in TCP_SETTINGS if (value := facts.kernel.sysctls.get(name))},
     )
-    return Scaled(lab, notes)
+    return PlannedLab(lab, notes)
 
 
 def model_of_curve(curve: Curve, class_name: DiskClassName) -> DiskModel:
-    """The model whose latency at depth 1, plateau and tail are those of a measured curve.
+    """The model with the depth-1 latency, plateau and tail of a measured curve.
 
-    From reads of two sizes b and b' the bandwidth follows where sequential reads do not show a
-    greater one; the time at depth 1 is what the transfer leaves; the channels are the plateau
-    times the latency at depth 1, which is where the knee was.
+    The bandwidth is that of sequential reads, or of two read sizes if greater. The time at depth 1
+    is what the transfer leaves. The channels are the plateau times the depth-1 latency, where the
+    knee was.
     """
     sweep = curve.small_reads or curve
     alone = _first(sweep)
@@ -246,7 +239,7 @@ def _fit_tail(point: CurvePoint) -> tuple[float, float, float]:
         spread = min(1.0, max(0.0, p99 / p50 - 1))
         if p999 is None or p999 <= _TAIL_FACTOR * p50:
             return 0.0, 0.0, spread
-        # So rare that p99 does not see it: twice in a thousand, its median at p999.
+        # Too rare for p99: twice in a thousand, with its median at p999.
         return 0.002, (p999 - p50) / math.log(2), spread
     if p999 is None or p999 <= p99:
         return 0.02, (p99 - p50) / math.log(2), 0.0
@@ -285,6 +278,7 @@ def _lab_disk(name: str, group: _Group, notes: list[str]) -> LabDisk:
     disk = LabDisk(name=name, class_name=class_name, mount=group.path)
     if class_name == "memory":
         return disk
+    model: DiskModel | None = None
     if group.curve is not None:
         model = model_of_curve(group.curve, class_name)
     elif curves and len(curves) == len(group.disks):
@@ -294,12 +288,11 @@ def _lab_disk(name: str, group: _Group, notes: list[str]) -> LabDisk:
             f"{group.dataset.path}: no disk curve in the facts, so its disk is a usual {class_name}"
             " ('nginx-tune inspect --disks' measures one)"
         )
-        return LabDisk(name=name, class_name=class_name, mount=group.path, kind="modelled")
-    return LabDisk(name=name, class_name=class_name, mount=group.path, kind="modelled", model=model)
+    return msgspec.structs.replace(disk, kind="modelled", model=model)
 
 
 def _side_by_side(models: Sequence[DiskModel]) -> DiskModel:
-    """Several disks that serve the same files: the channels and buses add up."""
+    """Several disks with the same files: channels and buses add up."""
     slowest = max(models, key=lambda model: model.read_seconds)
     return DiskModel(
         read_seconds=sum(model.read_seconds for model in models) / len(models),
@@ -320,7 +313,7 @@ def _class_name(disks: Sequence[Disk]) -> DiskClassName:
 
 
 def _lab_data(disk: str, dataset: Dataset, scale: float) -> list[LabData]:
-    """Files of the dataset's sizes, fewer of each; at least one of each."""
+    """Files of the dataset's sizes, fewer of each, and at least one."""
     buckets = dataset.sizes.buckets if dataset.sizes is not None else []
     shapes = [(bucket.files, bucket.bytes) for bucket in buckets if bucket.files and bucket.bytes]
     shapes = shapes or [(dataset.files or 1, dataset.bytes or 1)]

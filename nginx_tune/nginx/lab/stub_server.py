@@ -1,8 +1,8 @@
-"""Stubs of what is no HTTP: FastCGI, SCGI and uwsgi applications, a resolver, a log, an echo.
+"""Stubs of other servers than HTTP's: FastCGI, SCGI, uwsgi, a resolver, a log, an echo.
 
-The echo takes what was upgraded to another protocol, such as WebSocket, whose frames it reads and
-writes. One process serves all. Every request of an application gets the same answer at once, 200
-with a body of ``BODY_BYTES``; every name resolves to one address; what is logged is thrown away.
+The echo serves connections that were upgraded to another protocol, such as WebSocket, whose frames
+it parses. One process serves all. Every request of an application gets the same answer at once, 200
+with a body of ``BODY_BYTES``; every name resolves to one address; log messages are discarded.
 Source: the FastCGI, SCGI and uwsgi specifications; RFC 1035; RFC 6455.
 """
 
@@ -23,7 +23,7 @@ import msgspec
 
 BODY_BYTES = 2048
 RESOLVED = "192.0.2.1"
-"""Every name's address: of no network there is (RFC 5737)."""
+"""The address of every name, from a range without hosts (RFC 5737)."""
 _BODY = b"x" * BODY_BYTES
 _CGI = b"Status: 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
 _HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
@@ -31,31 +31,31 @@ _FCGI_END, _FCGI_STDIN, _FCGI_STDOUT = 3, 5, 6
 _FCGI_HEADER = struct.Struct("!BBHHBx")
 _UWSGI_HEADER = struct.Struct("<BHB")
 _ENDLESS = 1 << 24
-"""No head of a request is longer."""
+"""The bound on the head of a request."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The place where one stub listens."""
+    """A stub's protocol and listening address."""
 
     protocol: Literal["fastcgi", "scgi", "uwsgi", "dns", "syslog", "echo"]
     address: str = ""
-    """An IP address; empty for every one."""
+    """An IP address; empty for all."""
     port: int = 0
     path: str = ""
     """The path of a unix socket."""
 
 
 class _Application(asyncio.Protocol, abc.ABC):
-    """A connection on which requests come; what has come so far is ``seen``."""
+    """A connection with requests; ``seen`` has the bytes that are not consumed yet."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """Accept a client."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # of a stream
         self.transport = transport
         self.seen = b""
 
     def data_received(self, data: bytes) -> None:
-        """More has come."""
+        """Take more bytes."""
         self.seen += data
         if len(self.seen) > _ENDLESS:
             self.transport.abort()
@@ -64,16 +64,16 @@ class _Application(asyncio.Protocol, abc.ABC):
 
     @abc.abstractmethod
     def answer_seen(self) -> None:
-        """Answer what is whole of what has come."""
+        """Answer the complete requests in ``seen``."""
 
 
 class FastCgi(_Application):
-    """Answers where the input of a request ends; a connection may be kept."""
+    """Answers at the end of a request's input; may keep the connection."""
 
     keeps = False
 
     def answer_seen(self) -> None:
-        """Answer what is whole of what has come."""
+        """Answer the complete requests in ``seen``."""
         while len(self.seen) >= _FCGI_HEADER.size:
             version, kind, number, length, padding = _FCGI_HEADER.unpack_from(self.seen)
             end = _FCGI_HEADER.size + length + padding
@@ -97,10 +97,10 @@ class FastCgi(_Application):
 
 
 class Scgi(_Application):
-    """Answers behind the netstring of the headers."""
+    """Answers after the netstring of the headers."""
 
     def answer_seen(self) -> None:
-        """Answer what is whole of what has come."""
+        """Answer a complete request."""
         length, colon, rest = self.seen.partition(b":")
         if colon and length.isdigit() and len(rest) > int(length):
             self.transport.write(_CGI % BODY_BYTES + _BODY)
@@ -108,10 +108,10 @@ class Scgi(_Application):
 
 
 class Uwsgi(_Application):
-    """Answers behind the variables, in HTTP."""
+    """Answers after the variables, in HTTP."""
 
     def answer_seen(self) -> None:
-        """Answer what is whole of what has come."""
+        """Answer a complete request."""
         head = _UWSGI_HEADER.size
         if len(self.seen) < head:
             return
@@ -122,16 +122,13 @@ class Uwsgi(_Application):
 
 
 class Echo(_Application):
-    """Takes an upgraded connection, and sends back what comes.
-
-    Frames of WebSocket come back as a server's, anything else as it is.
-    """
+    """Accepts an upgrade and sends the bytes back, with WebSocket frames as a server's."""
 
     is_upgraded = False
     frames: FrameReader | None = None
 
     def answer_seen(self) -> None:
-        """Answer what is whole of what has come."""
+        """Answer the upgrade, then the complete frames."""
         if not self.is_upgraded:
             head, end, rest = self.seen.partition(b"\r\n\r\n")
             if not end:
@@ -141,7 +138,7 @@ class Echo(_Application):
         data, self.seen = self.seen, b""
         if not data:
             return
-        if self.frames is None and data[0] & _FINAL:  # text that is no frame has not that bit
+        if self.frames is None and data[0] & _FINAL:  # text without frames lacks that bit
             self.frames = FrameReader()
         if self.frames is None:
             self.transport.write(data)
@@ -168,7 +165,7 @@ _MOST_PAYLOAD_BYTES = 4 << 20
 
 
 class Frame(NamedTuple):
-    """A frame that a client sent."""
+    """A client's frame."""
 
     opcode: int
     payload: bytes
@@ -176,25 +173,25 @@ class Frame(NamedTuple):
 
 
 def switching(head: bytes) -> bytes:
-    """The answer to a client's opening, whose request this is."""
+    """The answer to a client's opening handshake."""
     return _SWITCHES % accept_key(head)
 
 
 def accept_key(head: bytes) -> bytes:
-    """The proof to a client of WebSocket that its request was understood."""
+    """The ``Sec-WebSocket-Accept`` of a request."""
     pairs = (line.partition(b":") for line in head.split(b"\r\n"))
     key = next((v.strip() for n, _, v in pairs if n.lower() == b"sec-websocket-key"), b"")
     return base64.b64encode(hashlib.sha1(key + _KEY_ENDS_IN, usedforsecurity=False).digest())
 
 
 class FrameReader:
-    """Takes bytes of a client, gives its frames."""
+    """A parser of a client's frames."""
 
     def __init__(self) -> None:
         self._seen = b""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are whole by now. Errors: ValueError for what no client may send."""
+        """The frames that are complete. Errors: ValueError for bytes that no client may send."""
         self._seen += data
         while (whole := self._next()) is not None:
             yield whole
@@ -222,7 +219,7 @@ class FrameReader:
 
 
 def server_frame(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes:
-    """A frame as a server sends it: without a mask."""
+    """A server's frame, which has no mask."""
     first = opcode | (_FINAL if is_final else 0)
     length = len(payload)
     if length < _TWO_BYTES:
@@ -233,7 +230,7 @@ def server_frame(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes
 
 
 def echo_of(frame: Frame) -> bytes:
-    """The echo's answer: data as it came, a pong to a ping, a close to a close."""
+    """The echo's answer: the same data, a pong to a ping, a close to a close."""
     if frame.opcode == PING:
         return server_frame(PONG, frame.payload)
     if frame.opcode == PONG:
@@ -250,22 +247,22 @@ def _unmasked(payload: bytes, key: bytes) -> bytes:
 
 
 class Resolver(asyncio.DatagramProtocol):
-    """Knows every name: IPv4 alone, so that nginx has one address to ask."""
+    """A resolver of every name, to IPv4 alone, so that nginx has one address to ask."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there."""
+        """Keep the transport."""
         # asyncio's own is no instance of what it is documented to be.
         self.transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        """A query."""
+        """Answer a query."""
         answer = resolve(data)
         if answer:
             self.transport.sendto(answer, address)
 
 
 def resolve(query: bytes) -> bytes:
-    """The answer to a query of one name; empty for what is none."""
+    """The answer to a query of one name; empty for other messages."""
     end = query.find(b"\0", 12) + 1
     if len(query) < 17 or not end or len(query) < end + 4:  # noqa: PLR2004  # a head and a name
         return b""
@@ -277,7 +274,7 @@ def resolve(query: bytes) -> bytes:
 
 
 class SystemLog(asyncio.DatagramProtocol):
-    """Takes what comes."""
+    """A log that discards its messages."""
 
 
 _STREAMS = {"echo": Echo, "fastcgi": FastCgi, "scgi": Scgi, "uwsgi": Uwsgi}
@@ -286,23 +283,25 @@ _DATAGRAMS = {"dns": Resolver, "syslog": SystemLog}
 
 async def _serve(endpoints: list[Endpoint]) -> None:
     loop = asyncio.get_running_loop()
-    for one in endpoints:
-        if one.protocol in _DATAGRAMS:
-            kind = _DATAGRAMS[one.protocol]
-            if one.path:
+    for endpoint in endpoints:
+        if endpoint.protocol in _DATAGRAMS:
+            kind = _DATAGRAMS[endpoint.protocol]
+            if endpoint.path:
                 await loop.create_datagram_endpoint(
-                    kind, local_addr=one.path, family=socket.AF_UNIX
+                    kind, local_addr=endpoint.path, family=socket.AF_UNIX
                 )
                 continue
             await loop.create_datagram_endpoint(
                 kind,
-                local_addr=(one.address or "0.0.0.0", one.port),  # noqa: S104  # in the sandbox
+                local_addr=(endpoint.address or "0.0.0.0", endpoint.port),  # noqa: S104  # in the sandbox
             )
-        elif one.path:
-            await loop.create_unix_server(_STREAMS[one.protocol], one.path, backlog=1024)
+        elif endpoint.path:
+            await loop.create_unix_server(_STREAMS[endpoint.protocol], endpoint.path, backlog=1024)
         else:
-            place = one.address or None
-            await loop.create_server(_STREAMS[one.protocol], place, one.port, backlog=1024)
+            place = endpoint.address or None
+            await loop.create_server(
+                _STREAMS[endpoint.protocol], place, endpoint.port, backlog=1024
+            )
     os.write(1, b"ready\n")
     await asyncio.Event().wait()
 

@@ -1,8 +1,8 @@
-"""Servers in the place of those that a configuration asks: upstreams, resolvers, system logs.
+"""Stubs of the servers that a configuration uses: upstreams, resolvers, system logs.
 
-What speaks HTTP is a bare nginx of the same build, so that it is never what limits; the rest is
-``stub_server``. Both answer every request at once with 200 and a body of ``BODY_BYTES``. They go
-with the sandbox.
+The stub of HTTP servers is a bare nginx of the same build, so that it is never the bottleneck; the
+others are ``stub_server``. Both answer every request at once with 200 and a body of ``BODY_BYTES``.
+They end with the sandbox.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ def start_stubs(
     *,
     echoes: bool = False,
 ) -> Stubs:
-    """Answer in the place of some servers; with ``echoes`` HTTP's take upgraded connections."""
+    """Start the stubs of servers; with ``echoes`` those of HTTP take upgraded connections."""
     echo = _start_echo(directory, cpus) if echoes and wanted else ""
     silent: dict[str, str] = {}
     sockets = {
         path: str(directory / f"socket-{number}")
-        for number, path in enumerate(dict.fromkeys(one.path for one in wanted if one.path))
+        for number, path in enumerate(dict.fromkeys(s.path for s in wanted if s.path))
     }
-    here = [one for one in wanted if one.is_here and (":" not in one.address or _has_ipv6())]
-    there = [one for one in wanted if not one.is_here]
-    # Never at the path itself: it may be a socket of the host.
-    ours = [msgspec.structs.replace(one, path=sockets.get(one.path, "")) for one in here]
+    here = [s for s in wanted if s.is_here and (":" not in s.address or _has_ipv6())]
+    there = [s for s in wanted if not s.is_here]
+    # Not at the path itself, which may be a socket of the host.
+    ours = [msgspec.structs.replace(s, path=sockets.get(s.path, "")) for s in here]
     started = _start(ours, binary, directory / "here", cpus, silent, echo=echo) if here else []
-    answering = [one for one, own in zip(here, ours, strict=True) if own in started]
+    answering = [s for s, own in zip(here, ours, strict=True) if own in started]
     if there:
         outside, reason = open_outside()
         if outside is None:
-            silent |= {one.name: reason for one in there}
+            silent |= {server.name: reason for server in there}
         else:
-            for address in dict.fromkeys(one.answers_from for one in there if one.answers_from):
+            for address in dict.fromkeys(s.answers_from for s in there if s.answers_from):
                 with contextlib.suppress(UndecidedError):  # a kernel without IPv6
                     outside.take(address)
             answering += outside.run(
                 lambda: _start(there, binary, directory / "there", cpus, silent, echo=echo)
             )
-    reached = {one.path for one in answering}
+    reached = {server.path for server in answering}
     found = {path: ours for path, ours in sockets.items() if path in reached}
     return Stubs(answering=answering, silent=silent, sockets=found)
 
@@ -78,17 +78,17 @@ def _start(
     *,
     echo: str,
 ) -> list[Outgoing]:
-    """Start what answers in this network; which of them do."""
+    """Start the stubs in this network; the servers whose stub answers."""
     directory.mkdir(parents=True)
     places: dict[_Place, Outgoing] = {}
-    for one in wanted:
-        first = places.setdefault(_place(one), one)
-        if first.protocol != one.protocol and one.name not in silent:
-            where = "at its path" if one.path else "on its port"
-            silent[one.name] = f"{first.protocol} is spoken {where}"
+    for server in wanted:
+        first = places.setdefault(_place(server), server)
+        if first.protocol != server.protocol and server.name not in silent:
+            where = "at its path" if server.path else "on its port"
+            silent[server.name] = f"{first.protocol} is spoken {where}"
     answering: list[Outgoing] = []
-    web = [one for one in places.values() if one.protocol in _LISTEN]
-    others = [one for one in places.values() if one.protocol not in _LISTEN]
+    web = [server for server in places.values() if server.protocol in _LISTEN]
+    others = [server for server in places.values() if server.protocol not in _LISTEN]
     for is_web, part in ((True, web), (False, others)):
         try:
             if part and is_web:
@@ -97,24 +97,24 @@ def _start(
                 _start_others(part, cpus)
         except (NginxTuneError, OSError) as error:
             reason = error.message if isinstance(error, NginxTuneError) else str(error)
-            silent |= {one.name: reason for one in part}
+            silent |= {server.name: reason for server in part}
             continue
         answering += part
-    kinds = {(_place(one), one.protocol) for one in answering}
-    return [one for one in wanted if (_place(one), one.protocol) in kinds]
+    kinds = {(_place(server), server.protocol) for server in answering}
+    return [server for server in wanted if (_place(server), server.protocol) in kinds]
 
 
 _Place = tuple[str, int, str, bool]
 
 
-def _place(one: Outgoing) -> _Place:
-    """The place that is listened at: a port of datagrams is another than that of connections."""
-    is_datagram = not one.path and one.protocol in {"dns", "syslog"}
-    return (one.address or one.answers_from, one.port, one.path, is_datagram)
+def _place(server: Outgoing) -> _Place:
+    """The place of a stub; datagrams have ports of their own."""
+    is_datagram = not server.path and server.protocol in {"dns", "syslog"}
+    return (server.address or server.answers_from, server.port, server.path, is_datagram)
 
 
 def _start_echo(directory: Path, cpus: Sequence[int]) -> str:
-    """Start the echo, which takes upgraded connections; the path of its socket."""
+    """Start the echo for upgraded connections; the path of its socket."""
     directory.mkdir(parents=True, exist_ok=True)
     path = str(directory / "echo")
     _run_stubs([Endpoint(protocol="echo", path=path)], cpus)
@@ -125,7 +125,7 @@ def _start_web(
     wanted: Sequence[Outgoing], binary: str, directory: Path, cpus: Sequence[int], echo: str
 ) -> None:
     conf = directory / "nginx.conf"
-    tls = any(one.protocol in {"https", "grpcs"} for one in wanted)
+    tls = any(server.protocol in {"https", "grpcs"} for server in wanted)
     certificate = make_certificate(directory, names=["localhost"]) if tls else None
     secure = (
         f"ssl_certificate {certificate.certificate}; ssl_certificate_key {certificate.key};"
@@ -133,7 +133,9 @@ def _start_web(
         else ""
     )
     listens = "".join(
-        f" listen {place}{_LISTEN[one.protocol]};" for one in wanted for place in _places(one)
+        f" listen {place}{_LISTEN[server.protocol]};"
+        for server in wanted
+        for place in _places(server)
     )
     conf.write_text(
         f"daemon off; master_process off; pid {directory}/pid; error_log stderr error;\n"
@@ -158,14 +160,14 @@ def _start_web(
     while not _accepts(wanted[0]):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            said = stderr_path.read_text(errors="replace").strip().splitlines()
-            emergencies = [line for line in said if "[emerg]" in line] or said or ["no message"]
+            lines = stderr_path.read_text(errors="replace").strip().splitlines()
+            emergencies = [line for line in lines if "[emerg]" in line] or lines or ["no message"]
             raise UndecidedError(f"the stub ended: {emergencies[0].rpartition('] ')[2]}")
         time.sleep(0.01)
 
 
 def _temporary_paths(binary: str, directory: Path) -> str:
-    """Lines that have nginx make its temporary directories in ours: the host's take no writes."""
+    """Directives for nginx's temporary directories in ours, since the host's are read-only."""
     flags = run_program([binary, "-V"], is_checked=True).stderr.decode(errors="replace")
     modules = [
         name
@@ -176,7 +178,7 @@ def _temporary_paths(binary: str, directory: Path) -> str:
 
 
 def _upgraded(echo: str) -> str:
-    """The lines of a server that send what asks for another protocol to the echo."""
+    """The directives of a server that pass upgraded connections to the echo."""
     return (
         "if ($http_upgrade) { rewrite ^ /.upgraded last; }\n"
         f"location = /.upgraded {{ internal; proxy_pass http://unix:{echo}; proxy_read_timeout 1h;"
@@ -185,31 +187,33 @@ def _upgraded(echo: str) -> str:
     )
 
 
-def _places(one: Outgoing) -> Iterable[str]:
-    if one.path:
-        return [f"unix:{one.path}"]
-    if one.address:
+def _places(server: Outgoing) -> Iterable[str]:
+    if server.path:
+        return [f"unix:{server.path}"]
+    if server.address:
         return [
-            f"[{one.address}]:{one.port}" if ":" in one.address else f"{one.address}:{one.port}"
+            f"[{server.address}]:{server.port}"
+            if ":" in server.address
+            else f"{server.address}:{server.port}"
         ]
-    both = [f"*:{one.port}", f"[::]:{one.port}"]
+    both = [f"*:{server.port}", f"[::]:{server.port}"]
     return both if _has_ipv6() else both[:1]
 
 
 def _has_ipv6() -> bool:
-    """True where this thread's network has an address of IPv6."""
+    """True when this thread's network has an IPv6 address."""
     with contextlib.suppress(OSError):
         return bool(Path("/proc/thread-self/net/if_inet6").read_text())
     return False
 
 
-def _accepts(one: Outgoing) -> bool:
+def _accepts(server: Outgoing) -> bool:
     with contextlib.suppress(OSError):
-        if one.path:
+        if server.path:
             with socket.socket(socket.AF_UNIX) as client:
-                client.connect(one.path)
+                client.connect(server.path)
         else:
-            place = (one.address or "127.0.0.1", one.port)
+            place = (server.address or "127.0.0.1", server.port)
             socket.create_connection(place, timeout=1.0).close()
         return True
     return False
@@ -218,12 +222,12 @@ def _accepts(one: Outgoing) -> bool:
 def _start_others(wanted: Sequence[Outgoing], cpus: Sequence[int]) -> None:
     endpoints = [
         Endpoint(
-            protocol=one.protocol,  # type: ignore[arg-type]  # not of the web's
-            address=one.address or one.answers_from,
-            port=one.port,
-            path=one.path,
+            protocol=server.protocol,  # type: ignore[arg-type]  # not of the web's
+            address=server.address or server.answers_from,
+            port=server.port,
+            path=server.path,
         )
-        for one in wanted
+        for server in wanted
     ]
     _run_stubs(endpoints, cpus)
 
@@ -244,7 +248,7 @@ def _run_stubs(endpoints: Sequence[Endpoint], cpus: Sequence[int]) -> None:
 
 
 def _settle(process: subprocess.Popen[bytes] | subprocess.Popen[str], cpus: Sequence[int]) -> None:
-    """Have it on the CPUs of the clients: of nginx's it takes nothing."""
+    """Move the process to the clients' CPUs, away from nginx's."""
     if cpus:
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(process.pid, cpus)

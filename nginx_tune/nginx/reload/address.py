@@ -1,4 +1,4 @@
-"""The addresses where an nginx listens, the sockets that it binds, and what is in their way; pure.
+"""The addresses where an nginx listens, its sockets, and conflicting ones of others; pure.
 
 Source: ngx_init_cycle (a socket of the same address is taken over), ngx_open_listening_sockets
         (SO_REUSEADDR always, SO_REUSEPORT with ``reuseport``, IPV6_V6ONLY unless
@@ -27,7 +27,7 @@ from nginx_tune.host.parse_network import IPAddress, canonical
 
 _UNSAID_PORTS = (80, 8000)
 _MOST_PORTS = 1024
-"""The longest range that is looked at port by port."""
+"""The longest range of ports that is expanded."""
 _ONE_OF_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where to ask
 Speaks = Literal["http", "http2", "tls", "unknown"]
 
@@ -36,7 +36,7 @@ class Address(NamedTuple):
     """A ``listen`` of the configuration."""
 
     host: str
-    """``*`` for every address."""
+    """``*`` for all addresses."""
     port: int
     path: str
     """The path of a socket file; empty otherwise."""
@@ -47,12 +47,12 @@ class Address(NamedTuple):
         return self.port == port and _number(self.host) == ipaddress.ip_address(address)
 
     def is_named_at(self, port: int) -> bool:
-        """True for the listener of a port at whatever a name stands for."""
+        """True for the listener of a port at a named host."""
         return not self.path and self.port == port and _number(self.host) is None
 
 
 def _number(host: str) -> IPAddress | None:
-    """The address of a ``listen``; null for a name."""
+    """The address of a ``listen``; None for a name."""
     try:
         return ipaddress.ip_address("0.0.0.0" if host == "*" else host.strip("[]"))  # noqa: S104
     except ValueError:
@@ -60,39 +60,39 @@ def _number(host: str) -> IPAddress | None:
 
 
 def where_to_ask(address: str) -> str:
-    """The address to connect to for a listening socket: one of this host where it has them all."""
+    """The address to connect to for a listening socket: loopback for a wildcard."""
     return _ONE_OF_ALL.get(address, address)
 
 
 def spoken_at(address: str, port: int, found: Sequence[Address]) -> Speaks:
-    """The protocol to ask a listening socket in, by the ``listen`` that its connection is for.
+    """The protocol of a listening socket, by the ``listen`` that takes its connections.
 
-    Where a socket has every address, a ``listen`` of a single one of them holds there before that
-    of all: ``listen 127.0.0.1:80 http2`` beside ``listen 80``. What a name stands for is not known.
+    At a wildcard socket a ``listen`` of a single address takes precedence over that of all
+    addresses: ``listen 127.0.0.1:80 http2`` beside ``listen 80``. A name's address is unknown.
     Source: ngx_http_init_connection() (by the local address, the wildcard last).
     """
     asked = where_to_ask(address)
-    own = next((one for one in found if one.is_at(asked, port)), None)
-    own = own or next((one for one in found if one.is_at(address, port)), None)
+    own = next((listen for listen in found if listen.is_at(asked, port)), None)
+    own = own or next((listen for listen in found if listen.is_at(address, port)), None)
     if own is None:
         return "unknown"
-    is_clear = all(one.speaks == own.speaks for one in found if one.is_named_at(port))
+    is_clear = all(listen.speaks == own.speaks for listen in found if listen.is_named_at(port))
     return own.speaks if is_clear else "unknown"
 
 
 def lost_addresses(before: Sequence[Address], after: Sequence[Address]) -> list[str]:
-    """The places that nginx gives up, for people; a listener of all addresses is one of each."""
+    """The places that nginx gives up, as text; a wildcard listener covers each address."""
     there = set(map(_socket, after))
     lost: dict[SocketName, None] = {}
-    for one in map(_socket, before):
-        every = socket_name(f"{'[::]' if one.family == 'inet6' else '*'}:{one.first}")
-        if one not in there and (one.family == "unix" or every not in there):
-            lost[one] = None
+    for place in map(_socket, before):
+        every = socket_name(f"{'[::]' if place.family == 'inet6' else '*'}:{place.first}")
+        if place not in there and (place.family == "unix" or every not in there):
+            lost[place] = None
     return list(map(str, lost))
 
 
-def _socket(one: Address) -> SocketName:
-    return socket_name(f"unix:{one.path}" if one.path else f"{one.host}:{one.port}")
+def _socket(address: Address) -> SocketName:
+    return socket_name(f"unix:{address.path}" if address.path else f"{address.host}:{address.port}")
 
 
 class AcceptingSocket(NamedTuple):
@@ -105,7 +105,7 @@ class AcceptingSocket(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The address as text."""
         if self.path:
             return f"unix:{self.path}"
         return (
@@ -116,21 +116,21 @@ class AcceptingSocket(NamedTuple):
 
 
 def unheard(held: Iterable[AcceptingSocket], tree: ConfTree) -> list[str]:
-    """The sockets of a running nginx that a configuration would not have, for people.
+    """The sockets of a running nginx that a configuration would close, as text.
 
-    Every ``listen`` counts, of http, stream, mail and other modules alike; one that names a host is
-    taken for any address of its port. Sockets of files are not looked at.
+    Every ``listen`` counts, of http, stream, mail and other modules. A named host stands for any
+    address of its port. Socket files are ignored.
     Source: ngx_init_cycle closes the listening sockets that the new cycle has not.
     """
     lines = [line for line in tree.main.walk() if line.name == "listen" and line.args]
-    # Source: ngx_http_core_server: one that says nothing listens at 80, or at 8000 if not root.
+    # A server without ``listen`` has port 80, or 8000 if not root. Source: ngx_http_core_server.
     unsaid = any(not (server.block and server.block.all("listen")) for _, server in servers(tree))
     return [
-        one.name
-        for one in held
-        if not one.path
-        and not (unsaid and one.port in _UNSAID_PORTS)
-        and not any(_hears(line, one) for line in lines)
+        sock.name
+        for sock in held
+        if not sock.path
+        and not (unsaid and sock.port in _UNSAID_PORTS)
+        and not any(_hears(line, sock) for line in lines)
     ]
 
 
@@ -147,11 +147,11 @@ def _hears(line: Directive, socket: AcceptingSocket) -> bool:
 
 
 def addresses_of(found: Iterable[ListenAddress]) -> list[Address]:
-    """The addresses of a configuration's listeners; what has no port that is known is left out.
+    """The addresses of listeners, without those of unknown ports.
 
-    A range of ports is an address each; where it has too many of them it is left out.
+    A range of ports is an address for each; a range that is too long is left out.
     """
-    return [address for one in found for address in _addresses(one)]
+    return [address for listener in found for address in _addresses(listener)]
 
 
 def _addresses(listener: ListenAddress) -> Iterator[Address]:
@@ -164,7 +164,7 @@ def _addresses(listener: ListenAddress) -> Iterator[Address]:
 
 
 def _speaks(listener: ListenAddress) -> Speaks:
-    """The protocol that can be asked there: with ``http2`` and no TLS no other until 1.25.1.
+    """The protocol to ask there: before 1.25.1 ``http2`` without TLS allows no other.
 
     Source: ngx_http_init_connection(), by version.
     """
@@ -175,52 +175,55 @@ def _speaks(listener: ListenAddress) -> Speaks:
     return "http2" if listener.is_http2 else "http"
 
 
-_EVERY = "0.0.0.0"  # noqa: S104  # compared with
+_EVERY = "0.0.0.0"  # noqa: S104  # for comparison
 _MOST_BOUND_PORTS = 4096
 
 
 class Binding(NamedTuple):
-    """A socket that nginx makes."""
+    """A socket that nginx binds."""
 
     kind: Literal["tcp", "udp"]
     address: str
-    """A number; of a name nothing is known."""
+    """A numeric address."""
     port: int
     reuses_port: bool = False
     takes_both: bool = False
-    """An IPv6 wildcard that takes IPv4 too."""
+    """True for an IPv6 wildcard that also takes IPv4."""
     line: Directive | None = None
-    """Null for a server that has none."""
+    """The ``listen``; null for a server without one."""
 
     @property
     def name(self) -> str:
-        """The name that nginx says."""
+        """The address as nginx prints it."""
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"{host}:{self.port}"
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """The key by which a reload knows it again."""
+        """The key by which a reload recognises the socket."""
         return (self.kind, self.address, self.port)
 
     @property
     def is_wildcard(self) -> bool:
-        """True for one that stands for every address."""
+        """True for a socket of all addresses."""
         return ipaddress.ip_address(self.address).is_unspecified
 
 
 def bindings_of(tree: ConfTree) -> list[Binding]:
-    """The sockets of http, stream and mail, each place once; those of files are left out."""
+    """The sockets of http, stream and mail, each place once, without socket files."""
     found: dict[tuple[str, str, int], Binding] = {}
-    for top in (*http_blocks(tree), *(one for one in tree.main if one.name in {"stream", "mail"})):
-        for one in _bindings_in(top, tree):
-            was = found.get(one.place)
+    for top in (
+        *http_blocks(tree),
+        *(binding for binding in tree.main if binding.name in {"stream", "mail"}),
+    ):
+        for binding in _bindings_in(top, tree):
+            was = found.get(binding.place)
             if was is None:
-                found[one.place] = one
-            else:  # an option of one ``listen`` holds for the socket that they share
-                found[one.place] = was._replace(
-                    reuses_port=was.reuses_port or one.reuses_port,
-                    takes_both=was.takes_both or one.takes_both,
+                found[binding.place] = binding
+            else:  # an option of one ``listen`` applies to the shared socket
+                found[binding.place] = was._replace(
+                    reuses_port=was.reuses_port or binding.reuses_port,
+                    takes_both=was.takes_both or binding.takes_both,
                 )
     return list(found.values())
 
@@ -246,7 +249,7 @@ def _bindings_in(top: Directive, tree: ConfTree) -> Iterator[Binding]:
             if any(map(is_socket_option, line.args[1:]))
         }
         for name, line in zip(names, own, strict=True):
-            # What a wildcard takes has no socket of its own.
+            # An address under a wildcard has no socket of its own.
             if name in forced or not wildcards.cover(name):
                 yield from _bindings(kind, name, line)  # type: ignore[arg-type]
 
@@ -271,7 +274,7 @@ def _bindings(kind: Literal["tcp", "udp"], name: SocketName, line: Directive) ->
 
 
 def socket_files_of(tree: ConfTree) -> dict[str, Directive]:
-    """The socket files that nginx makes, by their full paths."""
+    """The socket files that nginx binds, by full path."""
     found: dict[str, Directive] = {}
     for line in tree.main.walk():
         if line.name == "listen" and line.value[:5].lower() == "unix:":
@@ -282,8 +285,8 @@ def socket_files_of(tree: ConfTree) -> dict[str, Directive]:
 
 
 def in_the_way(binding: Binding, taken: Iterable[BoundSocket]) -> list[BoundSocket]:
-    """Those whose place overlaps, which only options of both could make them share."""
-    return [one for one in taken if _overlaps(binding, one)]
+    """The sockets of an overlapping place, which only options of both could let share it."""
+    return [other for other in taken if _overlaps(binding, other)]
 
 
 def _overlaps(binding: Binding, other: BoundSocket) -> bool:
@@ -304,9 +307,9 @@ def _takes_ipv4(address: IPAddress, *, is_both: bool) -> bool:
 
 
 def may_share(binding: Binding, other: BoundSocket, holder: Holder | None, user_id: int) -> bool:
-    """True when both may stand side by side, as far as is known: in doubt they may."""
+    """True unless both certainly conflict."""
     if binding.reuses_port and other.user_id == user_id:
         return holder is None or holder.reuses_port is not False
-    if binding.kind == "tcp":  # SO_REUSEADDR helps no socket beside one that listens
+    if binding.kind == "tcp":  # SO_REUSEADDR does not help beside a listening socket
         return False
     return holder is None or holder.reuses_address is not False

@@ -1,8 +1,8 @@
-"""The proof that a new generation of workers serves: its processes, not what nginx says of itself.
+"""The proof that a new worker generation serves, from its processes and not from nginx's word.
 
-A reload that nginx refuses leaves the old workers, one whose workers die leaves a socket that
-nobody accepts from: in both ``nginx -s reload`` is content. So the workers are told apart by their
-numbers and starts, and each listener is asked until a new worker has accepted.
+``nginx -s reload`` succeeds although nginx refuses the configuration and the old workers stay, and
+although new workers die and nobody accepts from a socket. So workers are identified by number and
+start time, and each listener is asked until a new worker accepts.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from nginx_tune.nginx.reload.workers import (
 
 _POLL_SECONDS = 0.05
 _STABLE_SECONDS = 0.6
-"""A worker that dies as it starts is started again at once: one look shows it alive."""
+"""A worker that dies at its start is restarted at once, so a single sample shows it alive."""
 _MOST_PLACES = 64
 _SEEING_SECONDS = 1.5
-"""The time to see every worker accept a connection; a light load favours few of them."""
+"""The time to see every worker accept; a light load favours few of them."""
 _RETRIES = 4
 
 
 class Readiness(NamedTuple):
-    """A new generation, as it was seen."""
+    """A new worker generation and the signs that it serves."""
 
     workers: frozenset[Process]
     seen: int
-    """The number of them that were seen to accept."""
+    """Workers that were seen to accept."""
     places: list[AcceptingSocket]
     notes: list[str]
 
@@ -51,7 +51,7 @@ class Readiness(NamedTuple):
 def logged_faults(
     logs: Logs, master: Process, before: frozenset[Process], now: frozenset[Process]
 ) -> list[str]:
-    """Emergencies and alerts of the master and of the new workers that are new."""
+    """The new emergencies and alerts of the master and the new workers."""
     return _faults(logs.lines(), logs, master, before, now)
 
 
@@ -62,8 +62,8 @@ def _faults(
     before: frozenset[Process],
     now: frozenset[Process],
 ) -> list[str]:
-    ours = {logs.number_of(one) for one in (master, *now)}
-    found = bad_lines(lines, ours=ours, old={logs.number_of(one) for one in before})
+    ours = {logs.number_of(process) for process in (master, *now)}
+    found = bad_lines(lines, ours=ours, old={logs.number_of(process) for process in before})
     return logs.new_faults(found, before)
 
 
@@ -76,11 +76,11 @@ def await_workers(
     seconds: float,
     heeds_logs: bool = True,
 ) -> frozenset[Process]:
-    """The new workers, once they alone serve and have stayed the same for a while.
+    """The new workers, once they alone serve and have not changed for a while.
 
-    ``look`` tells the workers as they are now. Without ``heeds_logs`` emergencies are only told
-    beside: a refused reload before this one may still be writing them.
-    Errors: ReloadError with the line that says why, or that the old ones still serve.
+    ``look`` returns the present workers. Without ``heeds_logs`` emergencies do not end the wait,
+    since an earlier, refused reload may still write them.
+    Errors: ReloadError with the line that gives the reason, or that the old workers still serve.
     """
     until = time.monotonic() + seconds
     last: frozenset[Process] = frozenset()
@@ -113,15 +113,15 @@ def _late(now: Generations, before: frozenset[Process], seconds: float) -> str:
 
 
 def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list[AcceptingSocket]:
-    """The listening sockets of a master, and what is spoken there."""
+    """The listening sockets of a master with their protocols."""
     listening = ask_listening(host, master.pid)
     held = held_sockets(master.pid)
     found: dict[tuple[str, int], AcceptingSocket] = {}
-    for one in getattr(listening, "sockets", []):
-        if one.inode in held:
-            speaks = spoken_at(one.address, one.port, addresses)
-            place = AcceptingSocket(one.address, one.port, "", speaks)
-            found.setdefault((one.address, one.port), place)
+    for sock in getattr(listening, "sockets", []):
+        if sock.inode in held:
+            speaks = spoken_at(sock.address, sock.port, addresses)
+            place = AcceptingSocket(sock.address, sock.port, "", speaks)
+            found.setdefault((sock.address, sock.port), place)
     unix = [AcceptingSocket("", 0, a.path, a.speaks) for a in addresses if a.path]
     return [*found.values(), *unix]
 
@@ -129,7 +129,7 @@ def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list
 def ask_before(
     host: Host, master: Process, addresses: Sequence[Address]
 ) -> frozenset[AcceptingSocket]:
-    """The places that do not answer as things are: of these no answer is asked afterwards."""
+    """The places that do not answer before the change, and need not answer afterwards."""
     places = places_of(host, master, addresses)[:_MOST_PLACES]
 
     def ask() -> frozenset[AcceptingSocket]:
@@ -145,9 +145,9 @@ def see_answers(
     addresses: Sequence[Address],
     silent_before: frozenset[AcceptingSocket],
 ) -> Readiness:
-    """See that every listener of a generation answers, by its own workers.
+    """Check that every listener answers by a worker of the new generation.
 
-    Errors: ReloadError that names the listener that does not.
+    Errors: ReloadError that names a listener that does not.
     """
     places = places_of(host, master, addresses)
     notes = [f"{len(places) - _MOST_PLACES} listeners were not asked"] * (
@@ -171,14 +171,14 @@ def see_answers(
         _see_more(host, places, master, workers, seen)
 
     in_network_of(master.pid, ask_all)
-    return Readiness(workers, len(seen & {one.pid for one in workers}), places, notes)
+    return Readiness(workers, len(seen & {worker.pid for worker in workers}), places, notes)
 
 
 def _until_answered(
     host: Host, place: AcceptingSocket, master: Process, workers: frozenset[Process]
 ) -> Asked:
-    """The answer of a new worker: for a moment both generations accept."""
-    ours = {one.pid for one in workers}
+    """The answer of a new worker, after retries while both generations accept."""
+    ours = {worker.pid for worker in workers}
     asked = Asked(None, "not asked", False)
     for _ in range(_RETRIES):
         asked = ask_place(host, place, master, ours)
@@ -195,11 +195,11 @@ def _see_more(
     workers: frozenset[Process],
     seen: set[int],
 ) -> None:
-    """Go on connecting until every worker has accepted, or the time is over.
+    """Connect until every worker has accepted, or the time is up.
 
-    Nothing is said: what is asked of nginx stands in the operator's access log.
+    No request is sent, since it would appear in the operator's access log.
     """
-    ours = {one.pid for one in workers}
+    ours = {worker.pid for worker in workers}
     plain = [place for place in places if not place.path]
     until = time.monotonic() + _SEEING_SECONDS
     while plain and ours - seen and time.monotonic() < until:
@@ -213,36 +213,36 @@ _ANSWER_SECONDS = 3.0
 _ACCEPT_SECONDS = 2.0
 _REQUEST = b"GET / HTTP/1.1\r\nUser-Agent: nginx-tune\r\n"
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-"""A client's beginning, and empty settings."""
+"""The client preface with empty settings."""
 _FRAME_HEAD_BYTES = 9
 _SETTINGS = 4
 _REFUSED_NAME = "unrecognized"
-"""ssl_reject_handshake: the worker has spoken."""
+"""The alert of ssl_reject_handshake, which is an answer of the worker."""
 
 
 class Asked(NamedTuple):
     """The outcome of asking a listener."""
 
     who: int | None
-    """The process that accepted; null where that cannot be seen."""
+    """The process that accepted; null when unknown."""
     why: str
-    """The fault; empty when it answered."""
+    """The fault; empty after an answer."""
     is_answer: bool
     is_out_of_reach: bool = False
-    """It cannot be asked from here: an address that this host does not route to."""
+    """True for an address that this host does not route to."""
 
 
 def _may_answer(asked: Asked) -> bool:
-    """True where silence says something about the server."""
+    """True when a missing answer is the server's fault."""
     return not asked.is_out_of_reach
 
 
 def ask_place(
     host: Host, place: AcceptingSocket, master: Process, workers: Collection[int] | None = None
 ) -> Asked:
-    """Connect, see who accepts, and have an answer where one can be asked for.
+    """Connect, find the process that accepts, and request an answer where possible.
 
-    With ``workers`` only they count. In the network namespace of the caller.
+    With ``workers`` only they count. Works in the caller's network namespace.
     """
     try:
         with _connected(place) as connection:
@@ -304,18 +304,18 @@ def _ask_on(
 
 
 def _answer(connection: socket.socket, who: int | None) -> Asked:
-    said = connection.recv(64)
-    is_answer = said.startswith(b"HTTP/")
-    why = "" if is_answer else "closes the connection" if not said else "does not speak HTTP"
+    data = connection.recv(64)
+    is_answer = data.startswith(b"HTTP/")
+    why = "" if is_answer else "closes the connection" if not data else "does not speak HTTP"
     return Asked(who, why, is_answer=is_answer)
 
 
 def _http2_answer(connection: socket.socket, who: int | None) -> Asked:
-    said = b""
-    while len(said) < _FRAME_HEAD_BYTES and (more := connection.recv(_FRAME_HEAD_BYTES)):
-        said += more
-    is_answer = len(said) >= _FRAME_HEAD_BYTES and said[3] == _SETTINGS
-    why = "" if is_answer else "closes the connection" if not said else "does not speak HTTP/2"
+    data = b""
+    while len(data) < _FRAME_HEAD_BYTES and (more := connection.recv(_FRAME_HEAD_BYTES)):
+        data += more
+    is_answer = len(data) >= _FRAME_HEAD_BYTES and data[3] == _SETTINGS
+    why = "" if is_answer else "closes the connection" if not data else "does not speak HTTP/2"
     return Asked(who, why, is_answer=is_answer)
 
 
@@ -327,7 +327,7 @@ def _ask_tls(
     workers: Collection[int] | None,
 ) -> Asked:
     context = ssl.create_default_context()
-    context.check_hostname = False  # who answers is the question, not whether its name is right
+    context.check_hostname = False  # the answer matters, whatever its name
     context.verify_mode = ssl.CERT_NONE
     with context.wrap_socket(connection, do_handshake_on_connect=False) as wrapped:
         wrapped.do_handshake()
@@ -343,7 +343,7 @@ def _ask_tls(
 def _acceptor(
     host: Host, connection: socket.socket, master: Process, workers: Collection[int]
 ) -> int | None:
-    """The worker that holds the other end; null when none of these has accepted in time."""
+    """The worker that holds the other end; None when none of these accepts in time."""
     server_port, client_port = connection.getpeername()[1], connection.getsockname()[1]
     until = time.monotonic() + _ACCEPT_SECONDS
     while time.monotonic() < until:
@@ -362,9 +362,9 @@ def _acceptor(
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """True when a process accepted it and closed it: a stream whose upstream refuses, say.
+    """True when a process accepted and closed it, as a stream whose upstream refuses.
 
-    One that waits in a queue that goes is reset instead.
+    A connection in the queue of a closed listener is reset instead.
     """
     if isinstance(connection, ssl.SSLSocket) or not select.select([connection], [], [], 0)[0]:
         return False

@@ -1,11 +1,10 @@
-"""Reasons why nginx would refuse a configuration here: what the host has not, or what others hold.
+"""The reasons why nginx would refuse a configuration on this host and not in a sandbox.
 
-A sandbox has directories, addresses and ports of its own, so what nginx takes there it may refuse
-here. Only what is new is looked at: the host has what the configuration before has, or it is not
-the host that is meant.
-Source: ngx_conf_open_file, ngx_init_cycle (opens logs), ngx_create_paths (makes the last directory
-        of a path alone), ngx_create_pidfile, ngx_open_listening_sockets. With ``-t`` the last says
-        nothing of an address that is in use; a ``lock_file`` is not opened (ngx_shmtx_create).
+A sandbox has directories, addresses and ports of its own. Only new directives are checked, since
+the previous configuration works on this host, or another host is meant.
+Source: ngx_conf_open_file, ngx_init_cycle (opens logs), ngx_create_paths (creates the last
+        directory of a path alone), ngx_create_pidfile, ngx_open_listening_sockets. With ``-t`` the
+        last does not report addresses in use; a ``lock_file`` is not opened (ngx_shmtx_create).
 """
 
 from __future__ import annotations
@@ -41,37 +40,37 @@ from nginx_tune.nginx.reload.workers import held_sockets
 
 _LOGS = ("access_log", "error_log")
 _MADE = ("_temp_path", "_cache_path")
-"""Ends of the names of directives whose directory nginx makes."""
+"""Endings of directives whose directory nginx creates."""
 _NO_FILES = frozenset({"off", "stderr", "none"})
 
 
 class HostRefusal(NamedTuple):
-    """The reason why nginx would not take a configuration on this host."""
+    """A reason why nginx would refuse a configuration on this host."""
 
     line: Directive | None
     text: str
     remedy: str
 
     def answer_clause(self, name: Callable[[str], str]) -> str:
-        """All of it in a line; ``name`` tells how a file is called."""
+        """The place, reason and remedy in a line; ``name`` shortens names of files."""
         return f"{self.place(name)}{self.text}; {self.remedy}"
 
     def place(self, name: Callable[[str], str] = str) -> str:
-        """The place where it stands, as the beginning of a message."""
+        """The file and line as the beginning of a message."""
         return "" if self.line is None else f"{name(self.line.file)}:{self.line.line}: "
 
 
 class Looked(NamedTuple):
-    """The refusals that were found, and what could not be looked at."""
+    """The refusals, and notes on checks that were impossible."""
 
     refusals: list[HostRefusal]
     notes: list[str]
 
 
 def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Looked:
-    """All that stands in the way of a configuration in the place of another.
+    """The reasons against a configuration in the place of another on this host.
 
-    ``masters`` are the processes that run either of them: what they hold is theirs.
+    ``masters`` are the processes that run either of them, whose sockets are no conflict.
     """
     files = [*_files(before, after), *_socket_files(before, after, masters)]
     sockets = taken_here(before, after, masters)
@@ -79,7 +78,7 @@ def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> L
 
 
 def taken_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Looked:
-    """The ports that other programs hold, which ``nginx -t`` does not tell."""
+    """The ports of other programs, which ``nginx -t`` does not report."""
     new = _new_bindings(before, after)
     if not new:
         return Looked([], [])
@@ -89,18 +88,18 @@ def taken_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Loo
         words = getattr(error, "strerror", None) or str(error)
         return Looked([], [f"which ports of this host are taken was not seen: {words}"])
     own = frozenset[int]().union(*map(held_sockets, masters))
-    known = {one.place for one in bindings_of(before)}
+    known = {sock.place for sock in bindings_of(before)}
     others = [
-        one
-        for one in bound
-        if one.inode not in own and (one.kind, one.address, one.port) not in known
+        sock
+        for sock in bound
+        if sock.inode not in own and (sock.kind, sock.address, sock.port) not in known
     ]
-    ports = {one.port for one in others}
+    ports = {sock.port for sock in others}
     user_id = _user_of(masters)
     found = [
         refusal
-        for one in new
-        if one.port in ports and (refusal := _taken(one, others, user_id)) is not None
+        for sock in new
+        if sock.port in ports and (refusal := _taken(sock, others, user_id)) is not None
     ]
     return Looked(found, [])
 
@@ -123,8 +122,8 @@ def _taken(binding: Binding, others: Iterable[BoundSocket], user_id: int) -> Hos
 
 
 def _new_bindings(before: ConfTree, after: ConfTree) -> list[Binding]:
-    known = {one.place for one in bindings_of(before)}
-    return [one for one in bindings_of(after) if one.place not in known]
+    known = {binding.place for binding in bindings_of(before)}
+    return [binding for binding in bindings_of(after) if binding.place not in known]
 
 
 def _user_of(masters: Sequence[int]) -> int:
@@ -137,9 +136,9 @@ def _user_of(masters: Sequence[int]) -> int:
 
 
 def _addresses(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> list[HostRefusal]:
-    """Addresses that no interface has."""
-    new = {one.address: one for one in reversed(_new_bindings(before, after))}
-    there = {one.address for one in bindings_of(before)}
+    """The refusals of addresses that no interface has."""
+    new = {binding.address: binding for binding in reversed(_new_bindings(before, after))}
+    there = {binding.address for binding in bindings_of(before)}
     found = []
     for address, binding in new.items():
         if address in there:
@@ -160,7 +159,7 @@ def _addresses(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> lis
 
 
 def _files(before: ConfTree, after: ConfTree) -> list[HostRefusal]:
-    """Logs and the pid that cannot be opened, directories that cannot be made."""
+    """The refusals of logs and pid files to open, and of directories to create."""
     known = _written(before)
     return [
         HostRefusal(line, f"{line.name} {line.value}: nginx cannot {what} it ({why})", remedy)
@@ -171,7 +170,7 @@ def _files(before: ConfTree, after: ConfTree) -> list[HostRefusal]:
 
 
 def _written(tree: ConfTree) -> dict[str, tuple[Directive, str]]:
-    """Full names of what nginx opens or makes as it starts: the line, and which of both."""
+    """The files that nginx opens and the directories that it creates at its start, by full path."""
     found: dict[str, tuple[Directive, str]] = {}
     for line in tree.main.walk():
         makes = line.name.endswith(_MADE)
@@ -187,9 +186,9 @@ def _written(tree: ConfTree) -> dict[str, tuple[Directive, str]]:
 
 
 def _why_not(path: str, *, makes: bool) -> list[tuple[str, str]]:
-    """The reason why a file cannot be written, or a directory made, and the remedy; none if it can.
+    """The reason why a path cannot be written or created, with the remedy; none if it can.
 
-    A link to nowhere is followed: what it names is made.
+    A dangling link is followed, since nginx creates its target.
     """
     real = os.path.realpath(path)
     there = _status(real)
@@ -227,7 +226,7 @@ def _socket_files(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> 
 
 
 def _listens(pid: int, path: str) -> bool:
-    """True for a process that listens at a socket file: a reload of it takes the socket over."""
+    """True for a process that listens at a socket file, which a reload of it takes over."""
     try:
         text = Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape")
     except OSError:
@@ -254,6 +253,6 @@ def _words(number: int) -> str:
 
 
 def masters_of(instances: Iterable[tuple[int, str | None]], paths: Collection[str]) -> list[int]:
-    """Those of running masters, given with their main files, that read one of the paths."""
+    """The running masters, given with their main files, that read one of the paths."""
     real = {os.path.realpath(path) for path in paths}
     return [pid for pid, conf in instances if conf and os.path.realpath(conf) in real]

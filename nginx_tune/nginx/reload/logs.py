@@ -1,4 +1,4 @@
-"""The error logs of an nginx, read on from a moment."""
+"""The error logs of an nginx, followed from a moment on."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from nginx_tune.nginx.reload.workers import Process
 
 _MOST_LOG_BYTES = 4 << 20
 _MOST_BEFORE_BYTES = 32 << 20
-"""The most of a log and of those before it, unpacked, that is looked through for what is known."""
+"""Bytes of a log and its rotated ones, unpacked, that are searched for known faults."""
 _ROTATED = r"[.-][0-9]+(?:\.gz)?"
-"""Behind the name of a log: those before it. Source: logrotate(8), dateext and compress."""
+"""The ending of a rotated log. Source: logrotate(8), dateext and compress."""
 _MOST_ROTATED = 15
 _MOST_DOUBTFUL = 100
 
 
 Opening = Callable[[str], int]
-"""A descriptor of a log, by its name; OSError where none can be had."""
+"""A function from a log's name to its descriptor; OSError without one."""
 
 
 def _open_plainly(path: str) -> int:
@@ -45,7 +45,7 @@ def _own_number(pid: int) -> int:
 
 
 class _Log:
-    """One log, followed by its name and by the file that it was."""
+    """A log, followed by its name and by its first file."""
 
     def __init__(self, path: str, opening: Opening, *, only_own: bool, begin: int | None) -> None:
         self.path = path
@@ -53,11 +53,11 @@ class _Log:
         self._opening = opening
         self._only_own = only_own
         self.doubtful: deque[bytes] = deque(maxlen=_MOST_DOUBTFUL)
-        """The last emergencies and alerts that were left out."""
+        """The last emergencies and alerts that were dropped."""
         self._file = self._open()
         self._at = 0 if self._file is None else os.lseek(self._file, 0, os.SEEK_END)
-        # A message is written at once, but a file grows by pages while that is done: one that ends
-        # at such a bound may end amid a message. Source: generic_perform_write() in mm/filemap.c.
+        # A message is written at once, but a file grows by pages meanwhile, so one that ends at a
+        # page's end may end within a message. Source: generic_perform_write() in mm/filemap.c.
         is_amid = self._at > 0 and self._at % mmap.PAGESIZE == 0
         self._clients = ClientText(self._at if is_amid else None)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino
@@ -75,9 +75,9 @@ class _Log:
         return descriptor
 
     def lines_before(self, since_unix: float) -> list[bytes]:
-        """The emergencies and alerts that stood there already, and in logs before it since then.
+        """The earlier emergencies and alerts, of rotated logs back to ``since_unix``.
 
-        The search is bounded, and by ``begin`` where that is given.
+        The search is bounded, also by ``begin`` where given.
         """
         begin = max(self._begin or 0, self._end - _MOST_BEFORE_BYTES)
         data = b"" if self._first is None else os.pread(self._first, self._end - begin, begin)
@@ -88,7 +88,7 @@ class _Log:
         return found
 
     def _faults_of(self, data: bytes, at: int) -> list[bytes]:
-        """Those of a part of a log, which begins there."""
+        """The faults in a part of a log that begins at an offset."""
         clients = ClientText(at or None)
         found = []
         for line in data.split(b"\n")[:-1]:
@@ -99,7 +99,7 @@ class _Log:
         return found
 
     def new_lines(self) -> list[bytes]:
-        """The lines since the last time, also of a file that has taken its place."""
+        """The lines since the last call, also of a file that took the log's name."""
         found = self._rest()
         now = self._open()
         if now is None or os.fstat(now).st_ino == self._inode:
@@ -126,14 +126,14 @@ class _Log:
         return found
 
     def close(self) -> None:
-        """No more."""
+        """Close the descriptors."""
         for descriptor in (self._file, self._first):
             if descriptor is not None:
                 os.close(descriptor)
 
 
 def _rotated(path: str, since_unix: float, most_bytes: int) -> Iterator[bytes]:
-    """The logs before one that were written to since then, the newest first."""
+    """The rotated logs that were written to since ``since_unix``, the newest first."""
     directory, name = os.path.split(path)
     pattern = re.compile(re.escape(name) + _ROTATED)
     with contextlib.suppress(OSError):
@@ -142,24 +142,25 @@ def _rotated(path: str, since_unix: float, most_bytes: int) -> Iterator[bytes]:
             for entry in os.scandir(directory or ".")
             if pattern.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
         ]
-        for changed, one in sorted(older, reverse=True)[:_MOST_ROTATED]:
+        for changed, older_path in sorted(older, reverse=True)[:_MOST_ROTATED]:
             if changed < since_unix or most_bytes <= 0:
                 return
             with contextlib.suppress(OSError, EOFError, zlib.error):
-                with Path(one).open("rb") as file:
-                    is_packed = one.endswith(".gz")
+                with Path(older_path).open("rb") as file:
+                    is_packed = older_path.endswith(".gz")
                     data = (gzip.GzipFile(fileobj=file) if is_packed else file).read(most_bytes)
                 most_bytes -= len(data)
                 yield data
 
 
 class Logs:
-    """The error logs from now on: those of the old configuration and of the new one.
+    """The error logs of the old and the new configuration from now on.
 
-    From the zones on an emergency of a reload stands in the new log, the end of the old one says
-    only that it is tried. Source: ngx_init_cycle (the log is changed before the sockets are).
-    With ``only_own`` the lines that a client may have written are left out (``ClientText``).
-    ``begins`` are by the log where it begins to tell of this nginx.
+    An emergency of a reload after the creation of zones is in the new log, and the end of the old
+    one only has the attempt.
+    Source: ngx_init_cycle (the log changes before the sockets do). ``only_own`` drops lines that a
+            client may have written (``ClientText``). ``begins`` has the offset, by log, at which
+            the text about this nginx begins.
     """
 
     def __init__(
@@ -178,43 +179,43 @@ class Logs:
         self._lines: list[bytes] = []
         self._numbers: dict[Process, int] = {}
         self.seen_before: dict[str, None] = {}
-        """Emergencies and alerts that came again, and are not the change's."""
+        """Emergencies and alerts that recurred, and are not the change's."""
 
     def lines(self) -> list[bytes]:
-        """Every line since the beginning."""
+        """All lines so far."""
         for log in self._logs:
             self._lines += log.new_lines()
         return self._lines
 
     def new_faults(self, faults: Sequence[str], old: Collection[Process]) -> list[str]:
-        """The faults that workers ``old`` had not logged before the change."""
+        """The faults that the ``old`` workers had not logged before the change."""
         if not faults or not old:
             return list(faults)
         if self._before is None:
             age = time.clock_gettime(time.CLOCK_BOOTTIME) - min(
-                one.start_ticks for one in old
+                process.start_ticks for process in old
             ) / os.sysconf("SC_CLK_TCK")
             since = time.time() - age
             self._before = [line for log in self._logs for line in log.lines_before(since)]
-        known = known_faults(self._before, serving={self.number_of(one) for one in old})
+        known = known_faults(self._before, serving={self.number_of(process) for process in old})
         again = [text for text in faults if fault_kind(text) in known]
         self.seen_before |= dict.fromkeys(again)
         return [text for text in faults if text not in again]
 
     def doubtful_lines(self) -> list[bytes]:
-        """Emergencies and alerts left out: they may say why something is so, never that it is."""
+        """The dropped emergencies and alerts: they may explain a fault, and prove none."""
         return [line for log in self._logs for line in log.doubtful]
 
     def number_of(self, process: Process) -> int:
-        """The number of a process in the logs: in a namespace of its own it has another one.
+        """The process's number in the logs, which is another in a PID namespace of its own.
 
-        To be asked while it lives.
+        Call it while the process lives.
         """
         if process not in self._numbers:
             self._numbers[process] = _own_number(process.pid)
         return self._numbers[process]
 
     def close(self) -> None:
-        """No more."""
+        """Close all logs."""
         for log in self._logs:
             log.close()

@@ -1,4 +1,4 @@
-"""Lines of nginx's error logs about a reload, and owners of sockets in ``/proc/net/tcp``; pure.
+"""Lines of nginx's error logs about a reload, and owners of sockets in /proc/net/tcp; pure.
 
 Source: ngx_log_error_core (``DATE TIME [LEVEL] PID#THREAD: TEXT``), ngx_process.c
 ngx_process_get_status.
@@ -17,14 +17,14 @@ _NOTABLE = re.compile(
     rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>warn|error|crit|alert|emerg)\] "
     rb"\d{1,10}#\d+: (?:\*\d+ )?(?P<text>.*?)(?:, client: .*)?$"
 )
-"""The client of the request is left out."""
+"""The text ends before the request's client."""
 _OF_REQUEST = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] \d{1,10}#\d+: \*\d+ ")
-"""A line with the number of a connection: what follows is in part its client's."""
+"""A line about a connection, whose text is in part its client's."""
 _MOST_MESSAGE_BYTES = 4096
 """Source: NGX_MAX_ERROR_STR (ngx_log.h): 2,048, but some distributors build it with 4,096."""
 _NUMBER = re.compile(r"[0-9]+")
 _VARYING = re.compile(r"(\*|#|connection |RLIMIT_[A-Z]+, )[0-9]+")
-"""Connections, sockets, and the limit that may not be raised."""
+"""Numbers of connections and sockets, and a limit that could not be raised."""
 _MOST_LINES = 8
 _ENDED = re.compile(rb"\S+ process (\d{1,10}) (?:exited|\S+ )")
 _MOST_TEXT = 300
@@ -32,25 +32,24 @@ _ESTABLISHED = "01"
 
 
 class ClientText:
-    """Tells the lines of one log that a client cannot have written.
+    """A filter for the lines of a log that no client can have written.
 
-    A path may hold a line break (``%0A``), and nginx logs it as it is: what comes behind looks like
-    a line of its own, an emergency of any process. It is part of the message of a connection all
-    the same, which begins with that connection's number, is written at once and is bounded. So a
-    line counts that has no connection and begins more than such a message behind the last that has
-    one. A client that forges numbers too makes more lines doubtful, never fewer; much is left out
-    that is nginx's own, and what it would tell must be seen otherwise.
+    nginx logs a line break in a path (``%0A``) as it is, and the text behind it looks like a line
+    of its own. Such a message begins with the number of its connection, is written at once and is
+    bounded. So a line counts when it has no connection and begins more than such a message behind
+    the last one with a connection. A client that forges numbers makes more lines doubtful, never
+    fewer. Many lines of nginx itself are dropped too, so no conclusion may rest on an absent line.
     Source: ngx_log_error_core(), ngx_http_log_error().
     """
 
     def __init__(self, amid: int | None = None) -> None:
-        """``amid`` is where a message may go on whose beginning was not seen."""
+        """``amid``: the offset at which a message may continue whose beginning was not read."""
         self._request_at = -_MOST_MESSAGE_BYTES if amid is None else amid
 
     def is_free(self, at: int, line: bytes) -> bool:
-        """True for a line that nginx alone has written; to be asked of each in its order.
+        """True for a line that nginx alone has written; call it for each line in order.
 
-        ``at`` is where it begins, in bytes from the beginning of its file.
+        ``at`` is the offset of the line in its file, in bytes.
         """
         if _OF_REQUEST.match(line):
             self._request_at = at
@@ -59,7 +58,7 @@ class ClientText:
 
 
 def is_fault(line: bytes) -> bool:
-    """True for a line that is an emergency or an alert without a connection."""
+    """True for an emergency or an alert without a connection."""
     match = _LINE.match(line)
     return match is not None and not _OF_REQUEST.match(line)
 
@@ -67,10 +66,9 @@ def is_fault(line: bytes) -> bool:
 def bad_lines(
     lines: Iterable[bytes], *, ours: Collection[int] | None, old: Collection[int]
 ) -> list[str]:
-    """The emergencies and alerts that processes ``ours`` (the master, its new workers) logged.
+    """The emergencies and alerts of processes ``ours`` (the master, its new workers); None for all.
 
-    With null those of every process. What is told of the end of ``old`` workers is theirs: they are
-    asked to go.
+    Lines about the end of ``old`` workers are left out, since the reload asks them to end.
     """
     found = []
     for line in lines:
@@ -86,10 +84,10 @@ def bad_lines(
 
 
 def known_faults(lines: Iterable[bytes], *, serving: Collection[int]) -> frozenset[str]:
-    """The emergencies and alerts that workers ``serving`` before a change have logged, by kind.
+    """The emergencies and alerts of the workers ``serving`` before a change, by kind.
 
-    Those of a master are of its reloads, and those of other workers may be of a change that was
-    taken back: neither stands for how things are. The end of a process is no state either.
+    A master's are about its reloads, and other workers' may be about a change that was taken back:
+    neither describes the present state. Nor does the end of a process.
     """
     return frozenset(
         fault_kind(text)
@@ -99,12 +97,12 @@ def known_faults(lines: Iterable[bytes], *, serving: Collection[int]) -> frozens
 
 
 def fault_kind(text: str) -> str:
-    """A line of ``bad_lines`` without the numbers that differ where the cause is the same."""
+    """A line of ``bad_lines`` without the numbers that vary for the same cause."""
     return _VARYING.sub(r"\1", text.partition(", client: ")[0])
 
 
 def notable_lines(lines: Iterable[bytes]) -> list[str]:
-    """The lines from ``warn`` on, without time and process; of those alike but for numbers one."""
+    """The lines from ``warn`` on, without time and process; those that differ in numbers once."""
     found: dict[str, str] = {}
     for line in lines:
         match = _NOTABLE.match(line)
@@ -115,9 +113,9 @@ def notable_lines(lines: Iterable[bytes]) -> list[str]:
 
 
 def accepted_inode(tables: Iterable[str], *, server_port: int, client_port: int) -> int | None:
-    """The server's socket of a connection between two ports of this host.
+    """The inode of the server's socket of a connection between two ports of this host.
 
-    Shape:  0 while nobody has accepted it, null when there is none.
+    Shape:  0 before it is accepted, None when there is none.
     Source: net/ipv4/tcp_ipv4.c get_tcp4_sock().
     """
     local, remote = f":{server_port:04X}", f":{client_port:04X}"

@@ -1,4 +1,4 @@
-"""Processes of an nginx as they are now: alive or not, by generation, and with their sockets."""
+"""The processes of an nginx now: alive or not, their generations, and their sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nginx_tune.host.parse_network import parse_socket_link
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that cannot be taken for a later one with its number."""
+    """A process that no later one with its number equals."""
 
     pid: int
     start_ticks: int
@@ -24,27 +24,27 @@ _ENDED = (b"Z", b"X")
 
 
 def process_of(pid: int) -> Process | None:
-    """A process with its start; null when there is none, or only its end is left to be heard."""
+    """The process with this number; None when there is none, or only a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name in brackets may itself hold brackets; the 22nd field is the start.
+    # The name in brackets may contain brackets; the start is the 22nd field.
     words = text.rpartition(b")")[2].split()
     return None if words[0] in _ENDED else Process(pid=pid, start_ticks=int(words[19]))
 
 
 def lives(process: Process | None) -> bool:
-    """True while it is there, and no other one with its number."""
+    """True while this very process exists."""
     return process is not None and process_of(process.pid) == process
 
 
 class ReloadError(NginxTuneError):
-    """The new configuration does not serve, or not as it is written."""
+    """The error when the new configuration does not serve as written."""
 
 
 class OldServeError(ReloadError):
-    """No new worker has come, and nothing was logged: perhaps nobody reloaded."""
+    """The error when no new worker came and nothing was logged: perhaps nobody reloaded."""
 
 
 class Generations(NamedTuple):
@@ -55,7 +55,7 @@ class Generations(NamedTuple):
 
 
 def held_sockets(pid: int) -> frozenset[int]:
-    """Inodes of the sockets that a process holds; none when it is gone."""
+    """Inodes of a process's sockets; none when it has ended."""
     found = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208  # names, not paths
