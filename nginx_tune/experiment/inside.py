@@ -38,7 +38,7 @@ from nginx_tune.experiment.operations import (
     Tried,
 )
 from nginx_tune.experiment.trial import ShownFiles, give_names, try_inside, try_laid
-from nginx_tune.host.lifetime import die_with_parent
+from nginx_tune.host.program import die_with_parent
 from nginx_tune.nginx.lab.enclosure import STATE, Enclosure, raise_loopback
 from nginx_tune.nginx.lab.network import set_tcp, take_addresses
 from nginx_tune.nginx.lab.operation import Hello, OperationIdentity, answer_line, read_request

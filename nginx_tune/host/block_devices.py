@@ -1,6 +1,6 @@
-"""Block devices in sysfs: a leaf disk with its class and queues, and what stands on disks.
+"""Block devices in sysfs: leaf disks with their class and queues, and devices on top of others.
 
-What stands on others is a partition, md, device-mapper, bcache or a loop device.
+The latter are partitions, md, device-mapper, bcache and loop devices.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 from nginx_tune.documents.facts import Array, Disk, Layer
 from nginx_tune.host.cpu import read_numa_node
-from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, mapped, read_parsed
 from nginx_tune.host.parse_proc import parse_choice, parse_integer
 from nginx_tune.host.parse_storage import (
     Identity,
@@ -20,11 +20,11 @@ from nginx_tune.host.parse_storage import (
 )
 
 _SECTOR_BYTES = 512
-"""Unit of ``/sys/block/X/size``, whatever the disk's own sectors."""
+"""The unit of ``/sys/block/X/size``, whatever the disk's own sectors."""
 
 
 def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
-    """The disk whose sysfs directory (links resolved) is given."""
+    """The disk of a sysfs directory (links resolved)."""
     gaps: Gaps = {"/curve": "not measured"}
     name = directory.rpartition("/")[2]
     rotational = _read_integer(host, f"{directory}/queue/rotational")
@@ -45,22 +45,14 @@ def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
     queue_directory = _queue_directory(host, directory, name)
     nr_requests = _read_integer(host, f"{queue_directory}/queue/nr_requests")
     queues = _read_queue_count(host, queue_directory)
-    depth = nr_requests if isinstance(nr_requests, Missing) else queues
-    if not isinstance(nr_requests, Missing) and not isinstance(queues, Missing):
-        depth = nr_requests * queues
+    depth = mapped(nr_requests, lambda n: mapped(queues, lambda count: n * count))
     disk = Disk(
         name=name,
         class_=verdict.disk_class,
         class_reason=verdict.reason,
-        size_bytes=known(
-            size if isinstance(size, Missing) else size * _SECTOR_BYTES, gaps, "/size_bytes"
-        ),
+        size_bytes=known(mapped(size, lambda n: n * _SECTOR_BYTES), gaps, "/size_bytes"),
         model=known(model, gaps, "/model"),
-        rotational=known(
-            rotational if isinstance(rotational, Missing) else bool(rotational),
-            gaps,
-            "/rotational",
-        ),
+        rotational=known(mapped(rotational, bool), gaps, "/rotational"),
         scheduler=known(_read_scheduler(host, queue_directory), gaps, "/scheduler"),
         nr_requests=known(nr_requests, gaps, "/nr_requests"),
         hardware_queues=known(queues, gaps, "/hardware_queues"),
@@ -76,14 +68,13 @@ def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
 
 
 def read_read_ahead_bytes(host: Host, directory: str) -> int | Missing:
-    """The read-ahead of a block device; what counts is that of the file system's own device."""
+    """The read-ahead of a block device, of which the file system's own device counts."""
     kibibytes = _read_integer(host, f"{directory}/queue/read_ahead_kb")
-    return kibibytes if isinstance(kibibytes, Missing) else kibibytes * 1024
+    return mapped(kibibytes, lambda n: n * 1024)
 
 
 def _read_integer(host: Host, path: str) -> int | Missing:
-    text = attempt(host.read_text, path)
-    return text if isinstance(text, Missing) else parse_integer(text)
+    return read_parsed(host, path, parse_integer)
 
 
 def _read_text(host: Host, path: str) -> str | Missing:
@@ -95,12 +86,12 @@ def _read_text(host: Host, path: str) -> str | Missing:
 
 def _read_word(host: Host, path: str) -> str:
     text = attempt(host.read_text, path)
-    # The vendor of a virtio device is its PCI number (0x1af4): no name.
+    # The vendor of a virtio device is a PCI number (0x1af4), no name.
     return "" if isinstance(text, Missing) or text.startswith("0x") else " ".join(text.split())
 
 
 def _read_transport(host: Host, directory: str) -> str:
-    """The transport of an NVMe disk; behind a multipath head, that of its first path."""
+    """The transport of an NVMe disk, for a multipath head that of its first path."""
     for path in (f"{directory}/device/transport", f"{directory}/device/nvme0/transport"):
         text = attempt(host.read_text, path)
         if not isinstance(text, Missing):
@@ -109,10 +100,10 @@ def _read_transport(host: Host, directory: str) -> str:
 
 
 def _queue_directory(host: Host, directory: str, name: str) -> str:
-    """The directory of a disk's real queues.
+    """The directory with a disk's queues.
 
-    The head of an NVMe multipath (``nvme0n1``) has none; its paths have. One path is taken:
-    with the default policy one serves a node's reads.
+    The head of an NVMe multipath (``nvme0n1``) has none, so its first path's are taken: by the
+    default policy one path serves a node's reads.
     """
     paths = _path_nodes(host, directory, name)
     return f"/sys/block/{paths[0]}" if paths else directory
@@ -137,12 +128,11 @@ def _read_queue_count(host: Host, directory: str) -> int | Missing:
 
 
 def _read_scheduler(host: Host, directory: str) -> str | Missing:
-    text = attempt(host.read_text, f"{directory}/queue/scheduler")
-    return text if isinstance(text, Missing) else parse_choice(text)
+    return read_parsed(host, f"{directory}/queue/scheduler", parse_choice)
 
 
 def read_layer(host: Host, directory: str, lower: list[str]) -> Layer:
-    """A device that is no leaf, by its directory in sysfs (links resolved)."""
+    """The layer of a sysfs directory (links resolved), a device that is no leaf."""
     name = directory.rpartition("/")[2]
     if not isinstance(attempt(host.read_text, f"{directory}/partition"), Missing):
         return Layer(name=name, kind="partition", lower=lower)
@@ -173,10 +163,9 @@ def read_array(host: Host, directory: str) -> tuple[Array, Gaps]:
     members = _read_integer(host, f"{directory}/md/raid_disks")
     degraded = _read_integer(host, f"{directory}/md/degraded")
     action = _read_text(host, f"{directory}/md/sync_action")
-    done = attempt(host.read_text, f"{directory}/md/sync_completed")
+    ratio = read_parsed(host, f"{directory}/md/sync_completed", parse_sync_completed)
     if isinstance(level, str) and level in WITHOUT_REDUNDANCY:
-        degraded = action = done = Missing(f"{level} has no redundancy: it is whole or lost")
-    ratio = done if isinstance(done, Missing) else parse_sync_completed(done)
+        degraded = action = ratio = Missing(f"{level} has no redundancy: it is whole or lost")
     array = Array(
         name=directory.rpartition("/")[2],
         level=known(level, gaps, "/level"),
@@ -194,17 +183,13 @@ def _read_dm(host: Host, directory: str, uuid: str, lower: list[str]) -> Layer:
     label = "" if isinstance(volume, Missing) else volume
     kind = parse_dm_kind(uuid)
     if kind not in {"crypt", "multipath"} and label:
-        said = attempt(host.run, ["dmsetup", "table"])
-        if not isinstance(said, Missing) and said.status == 0:
-            kind = parse_dm_table(said.stdout).get(label, kind)
+        run = attempt(host.run, ["dmsetup", "table"])
+        if not isinstance(run, Missing) and run.status == 0:
+            kind = parse_dm_table(run.stdout).get(label, kind)
     return Layer(name=name, kind=kind, lower=lower, detail=label)
 
 
 def _read_bcache(host: Host, directory: str) -> str:
-    mode = attempt(host.read_text, f"{directory}/bcache/cache_mode")
-    state = _read_text(host, f"{directory}/bcache/state")
-    words = [
-        mode if isinstance(mode, Missing) else parse_choice(mode),
-        state,
-    ]
+    mode = read_parsed(host, f"{directory}/bcache/cache_mode", parse_choice)
+    words = [mode, _read_text(host, f"{directory}/bcache/state")]
     return ", ".join(word for word in words if isinstance(word, str))

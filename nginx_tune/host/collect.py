@@ -1,19 +1,26 @@
-"""What the collector asks a machine: all that nginx-tune's own readers may want to know of it.
+"""The collector's questions to a machine: everything that nginx-tune's readers may want to know.
 
-The readers ask what the last answer leads them to. The collector asks more broadly, so that it
-needs little of what they know: every block device, every mount's path, every nginx process. A
-replay finds its answers among these, and takes the rest for what it is: not asked for.
+The readers' questions depend on earlier answers. The collector asks more broadly and needs little
+of their knowledge: every block device, every mount's path, every nginx process. A replay finds its
+answers among these, and others were not asked for.
 
 This file is part of the collector: standard library, Python 3.6.
 """
 
+import argparse
+import json
+import os
 import posixpath
 import re
+import sys
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from nginx_tune import __version__
+from nginx_tune.host.collect_here import Here
 from nginx_tune.host.kernel import SYSCTLS
 from nginx_tune.host.parse_nginx import COMMS, NAMES
-from nginx_tune.host.redaction import escaped, from_bytes
+from nginx_tune.host.redaction import escaped, from_bytes, redact_answers
+from nginx_tune.host.trust import acts_as_root, foreign_link
 
 _MOST_DEVICES = 1024
 _MOST_DESCRIPTORS = 4096
@@ -50,7 +57,7 @@ _DEVICE_FILES = (
 
 
 class Collector:
-    """Asks a machine and keeps the answers, refusals too, under nginx-tune's questions."""
+    """A collector of a machine's answers, refusals too, under nginx-tune's questions."""
 
     def __init__(self, machine: Any) -> None:
         self.answers: Dict[str, Dict[str, Any]] = {}
@@ -80,10 +87,10 @@ class Collector:
         self._ask_network(masters)
 
     def _ask(self, question: str, ask: Callable[[], Any], to_value: Callable[[Any], Any]) -> Any:
-        """The answer; None when there is none."""
+        """The answer; None for a refusal."""
         try:
             answer = ask()
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is the answer
+        except Exception as error:  # noqa: BLE001  # any error is the answer
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
             self.answers[escaped(question)] = {
                 "value": None,
@@ -94,17 +101,17 @@ class Collector:
         return answer
 
     def read(self, path: str) -> Optional[str]:
-        """Contents of a file."""
+        """The text of a file."""
         data = self._ask("read " + path, lambda: self._machine.read_bytes(path), from_bytes)
         return None if data is None else data.decode(errors="surrogateescape")
 
     def list(self, path: str) -> List[str]:
-        """Names in a directory."""
+        """The names in a directory."""
         ask = lambda: self._machine.list_dir(path)  # noqa: E731
         return self._ask("list " + path, ask, lambda names: [escaped(n) for n in names]) or []
 
     def link(self, path: str) -> Optional[str]:
-        """Target of a link."""
+        """The target of a link."""
         target = self._ask("link " + path, lambda: self._machine.read_link(path), escaped)
         return None if target is None else str(target)
 
@@ -114,39 +121,35 @@ class Collector:
         return None if target is None else str(target)
 
     def device(self, path: str) -> bool:
-        """Whether a path is there."""
+        """True for an existing path."""
         ask = lambda: self._machine.device_of(path)  # noqa: E731
         return self._ask("device " + path, ask, list) is not None
 
     def room(self, path: str) -> None:
-        """Size and free space of the file system of a path."""
+        """Ask for the size and free space of a path's file system."""
         if "room " + path not in self.answers:
             self._ask("room " + path, lambda: self._machine.room(path), list)
 
     def run(self, *argv: str) -> Optional[Tuple[int, str, str]]:
-        """What a program said."""
-        said = self._ask(
+        """The exit status, standard output and standard error of a program."""
+        answer = self._ask(
             "run " + " ".join(_shell_word(word) for word in argv),
             lambda: self._machine.run(list(argv)),
-            lambda said: {
-                "status": said[0],
-                "stdout": escaped(said[1]),
-                "stderr": escaped(said[2]),
-            },
+            lambda run: {"status": run[0], "stdout": escaped(run[1]), "stderr": escaped(run[2])},
         )
-        return None if said is None else (said[0], said[1], said[2])
+        return None if answer is None else (answer[0], answer[1], answer[2])
 
     def texts(self, path: str) -> None:
-        """What the file of an nginx program says of its version."""
+        """Ask for the version texts in the file of an nginx program."""
         self._ask("texts " + path, lambda: self._machine.version_texts(path), escaped)
 
     def program(self, name: str) -> Optional[str]:
-        """Where a program is."""
+        """The path of a program."""
         found = self._ask("program " + name, lambda: self._machine.find_program(name), escaped)
         return None if found is None else str(found)
 
     def _ask_nginx(self, binary: Optional[str]) -> List[int]:
-        """Programs and processes; the masters, and those without any title, come back."""
+        """Ask about programs and processes; returns the masters, and processes without a title."""
         for name in NAMES if binary is None else (binary,):
             found = self.program(name)
             if found is not None:
@@ -163,7 +166,7 @@ class Collector:
             if re.match(r"[\w-]+: (?!master)", title):
                 continue
             masters.append(pid)
-            # The answer alone is kept, no environment.
+            # Only the answer is kept, no environment.
             self._ask("in-lab {}".format(pid), lambda: self._machine.is_in_lab(pid), bool)  # noqa: B023
             binary_link = self.link("/proc/{}/exe".format(pid)) or ""
             self.real(re.sub(r" \(deleted\)$", "", binary_link))
@@ -175,7 +178,7 @@ class Collector:
         return masters
 
     def _is_trusted(self, pid: int) -> bool:
-        """Whether the file that a process runs may be run; see nginx/binary.py."""
+        """True when the program of a process may be run; see nginx/binary.py."""
         users = []
         for process in ("self", str(pid)):
             status = self.read("/proc/{}/status".format(process)) or ""
@@ -189,9 +192,9 @@ class Collector:
         return same and why == "" and theirs is not None and theirs in {"0", ours, caller}
 
     def _sees_ours(self, pid: int) -> bool:
-        """Whether a process sees our files: no other mounts, no chroot; nginx/processes.py."""
+        """True for a process with our mounts and root; see nginx/processes.py."""
         asked = [(who, name) for name in ("ns/mnt", "root") for who in (pid, "self")]
-        mounts, ours, root, own = (self.link("/proc/{}/{}".format(*one)) for one in asked)
+        mounts, ours, root, own = (self.link("/proc/{}/{}".format(*words)) for words in asked)
         return mounts == ours and (root is None or own is None or root == own)
 
     def _ask_frequencies(self) -> None:
@@ -201,7 +204,7 @@ class Collector:
             self.read("{}/{}/scaling_driver".format(policies, name))
 
     def _ask_place(self, real: str) -> None:
-        """The NUMA node of a device, or of the bus above it."""
+        """Ask for the NUMA node of a device, or of the bus above it."""
         while real.startswith("/sys/devices/"):
             if self.read(real + "/numa_node") is not None:
                 return
@@ -229,7 +232,7 @@ class Collector:
         self._ask_cgroups(process)
 
     def _ask_cgroups(self, process: str) -> None:
-        """Limits and usage of every group that a process may be in, and of those above."""
+        """Ask for limits and usage of a process's possible groups and their ancestors."""
         groups = re.findall(
             r"^\d+:[^:\n]*:(/.*)$", self.read("/proc/{}/cgroup".format(process)) or "", re.MULTILINE
         )
@@ -253,7 +256,7 @@ class Collector:
                     directory = directory.rpartition("/")[0]
 
     def _mounts(self, process: str) -> List[Tuple[str, str, str, str]]:
-        """Root, mount point, file system and options of every mount."""
+        """The root, mount point, file system and options of every mount."""
         text = self.read("/proc/{}/mountinfo".format(process)) or ""
         found = []
         for line in text.splitlines():
@@ -264,7 +267,7 @@ class Collector:
         return found
 
     def _ask_devices(self) -> None:
-        """Every block device, the hidden and the stacked ones too."""
+        """Ask about every block device, with hidden and stacked ones."""
         mounted = re.findall(r" (\d+:\d+) /", self.read("/proc/self/mountinfo") or "")
         paths = ["/sys/block/" + name for name in self.list("/sys/block")[:_MOST_DEVICES]]
         paths += ["/sys/dev/block/" + number for number in mounted if number[:2] != "0:"]
@@ -277,7 +280,7 @@ class Collector:
             self.run("dmsetup", "table")
 
     def _ask_device(self, path: str, depth: int) -> None:
-        """One device, its partitions and what is under it."""
+        """Ask about a device, its partitions and the devices under it."""
         real = self.real(path)
         if real is None or depth > _DEEPEST:
             return
@@ -296,7 +299,7 @@ class Collector:
             self._ask_nearest("", re.sub(r" \(deleted\)$", "", backing.rstrip("\n")))
 
     def _ask_device_files(self, real: str, name: str) -> None:
-        """By its real name, and by the one under which the paths of an NVMe disk are asked."""
+        """Ask by the device's real name, and by its name for readers of an NVMe disk's paths."""
         for directory in (real, "/sys/block/" + name):
             for file in _DEVICE_FILES:
                 self.read("{}/{}".format(directory, file))
@@ -307,7 +310,7 @@ class Collector:
         self._ask_place(real)
 
     def _ask_paths(self, process: str, root: str, paths: List[str]) -> None:
-        """Where paths lie that are asked for, and those of every mount and overlay layer."""
+        """Ask about the wanted paths, and those of all mounts and overlay layers."""
         if root:
             self.device(root + "/")
         mountinfo = self.read("/proc/{}/mountinfo".format(process)) or ""
@@ -318,7 +321,7 @@ class Collector:
             for option in re.split(r"(?<!\\),", options):
                 if option.startswith(("upperdir=", "lowerdir=")):
                     text = option.partition("=")[2].replace("\\:", "\0")
-                    layers += [one.replace("\0", ":") for one in text.split(":") if one]
+                    layers += [part.replace("\0", ":") for part in text.split(":") if part]
         for path in ["/"] + paths + points + layers:  # noqa: RUF005  # Python 3.6
             self._ask_nearest(root, path)
         for layer in layers:
@@ -330,12 +333,12 @@ class Collector:
                 self.run("zpool", "list", "-vHPL", source.partition("/")[0])
 
     def _ask_sources(self, filesystem: str, source: str) -> None:
-        """The devices of a mount; a bcachefs names all of its."""
+        """Ask about the devices of a mount; a bcachefs names all of its devices."""
         for device in source.split(":") if filesystem == "bcachefs" else [source]:
             self.real(_plain(device))
 
     def _ask_nearest(self, root: str, path: str) -> None:
-        """A path or, where it is not there, its nearest parent."""
+        """Ask about a path or its nearest existing parent."""
         candidate = posixpath.normpath(path)
         while True:
             found = self._real_below(root, candidate) if root else self.real(candidate)
@@ -347,7 +350,7 @@ class Collector:
             candidate = parent
 
     def _real_below(self, root: str, path: str) -> Optional[str]:
-        """The path in another root, its links followed one by one."""
+        """The path in another root, with its links followed one by one."""
         done = ""
         parts = path.split("/")
         for _ in range(200):
@@ -396,3 +399,55 @@ def _plain(text: str) -> str:
 
 def _shell_word(word: str) -> str:
     return word if re.match(r"[\w@%+=:,./-]+$", word, re.ASCII) else "'" + word + "'"
+
+
+def collected(machine: Any, paths: List[str], nginx: Optional[str], pid: Optional[int]) -> Any:
+    """The capture of a machine with secrets redacted."""
+    collector = Collector(machine)
+    collector.collect(paths, nginx)
+    request: Dict[str, Any] = {
+        "paths": [escaped(path) for path in paths],
+        "datasets": [],
+        "nginx_binary": nginx,
+        "pid": pid,
+        "link_speeds": {},
+    }
+    answers, request = redact_answers(collector.answers, request)
+    return {
+        "schema": "nginx-tune/capture/1",
+        "tool_version": __version__,
+        "request": request,
+        "answers": answers,
+    }
+
+
+def main() -> int:
+    """Write the capture; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        description="Record this host for nginx-tune; secrets are redacted. "
+        "Then, anywhere: nginx-tune inspect --host FILE"
+    )
+    parser.add_argument("--path", action="append", default=[], help="a path whose disks matter")
+    parser.add_argument("--nginx", help="the nginx executable")
+    parser.add_argument("--pid", type=int, help="the nginx master to look at")
+    parser.add_argument("-o", "--output", help="write there (mode 0600), not to standard output")
+    given = parser.parse_args()
+    paths = [os.path.abspath(path) for path in given.path]  # noqa: PTH100
+    capture = collected(Here(), paths, given.nginx, given.pid)
+    text = json.dumps(capture, indent=2, sort_keys=True) + "\n"
+    if given.output is None:
+        sys.stdout.write(text)
+        return 0
+    why = foreign_link(given.output) if acts_as_root() else ""
+    if why:
+        sys.stderr.write("{}: not written as root: {}\n".format(given.output, why))
+        return 2
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(os.open(given.output, flags, 0o600), "w") as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(text)
+    except OSError as error:
+        sys.stderr.write("{}: cannot write: {}\n".format(given.output, error.strerror))
+        return 2
+    return 0

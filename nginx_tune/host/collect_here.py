@@ -1,4 +1,4 @@
-"""This machine as the collector asks it: files, programs and netlink without any library.
+"""The collector's machine: files, programs and netlink without any library.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -11,11 +11,11 @@ import subprocess
 import threading
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from nginx_tune.host.caller import caller_id
 from nginx_tune.host.kernel import NETWORK_SYSCTLS
 from nginx_tune.host.lab_mark import is_in_lab
+from nginx_tune.host.parse_elf import version_texts
 from nginx_tune.host.programs import find_program, start_program, why_distrusted
-from nginx_tune.host.version_texts import version_texts
+from nginx_tune.host.trust import caller_id
 
 _MAX_BYTES = 64 << 20
 _SECONDS = 10
@@ -44,10 +44,10 @@ _OFFLOADS = (
 
 
 class Here:
-    """The machine that this runs on. Methods raise OSError or ValueError."""
+    """This machine. The methods raise OSError or ValueError."""
 
     def read_bytes(self, path: str) -> bytes:
-        """Contents of a file, without waiting for a FIFO."""
+        """The contents of a file, without blocking on a FIFO."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             parts: List[bytes] = []
@@ -63,11 +63,11 @@ class Here:
         raise ValueError("larger than {} MiB".format(_MAX_BYTES >> 20))
 
     def list_dir(self, path: str) -> List[str]:
-        """Names in a directory, sorted."""
+        """The names in a directory, sorted."""
         return sorted(os.listdir(path))  # noqa: PTH208
 
     def read_link(self, path: str) -> str:
-        """Target of a symbolic link."""
+        """The target of a symbolic link."""
         return os.readlink(path)  # noqa: PTH115
 
     def real_path(self, path: str) -> str:
@@ -76,17 +76,17 @@ class Here:
         return os.path.realpath(path)
 
     def device_of(self, path: str) -> Tuple[int, int]:
-        """Device number of the file system of a path."""
+        """The device number of a path's file system."""
         number = os.stat(path).st_dev  # noqa: PTH116
         return os.major(number), os.minor(number)
 
     def room(self, path: str) -> Tuple[int, int]:
-        """Size of the file system of a path, and what an ordinary user can still write."""
-        told = os.statvfs(path)
-        return told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+        """The size of a path's file system, and the space that an ordinary user can write."""
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def run(self, argv: Sequence[str]) -> Tuple[int, str, str]:
-        """Status, standard output and standard error of a program, run without a shell."""
+        """The status, standard output and standard error of a program, run without a shell."""
         process = start_program(
             argv,
             environment={"LC_ALL": "C"},
@@ -105,27 +105,27 @@ class Here:
         return process.returncode, texts[0], texts[1]
 
     def version_texts(self, path: str) -> str:
-        """What an nginx program says of itself, read out of its file."""
+        """The version texts in the file of an nginx program."""
         return version_texts(self.read_bytes(path))
 
     def find_program(self, name: str) -> str:
-        """Absolute path of a program that may be run."""
+        """The absolute path of a program that may be run."""
         return find_program(name)
 
     def distrust(self, path: str) -> str:
-        """Why somebody else could have written a program; else empty."""
+        """The reason why others could write a program; empty for none."""
         return why_distrusted(path)
 
     def caller(self) -> int:
-        """The id of the user who called."""
+        """The id of the calling user."""
         return caller_id()
 
     def is_in_lab(self, pid: int) -> bool:
-        """Whether a process is of a laboratory of nginx-tune."""
+        """True for a process of a lab of nginx-tune."""
         return is_in_lab(self, pid)
 
     def processes(self, *names: str) -> List[int]:
-        """Ids of the processes of these names."""
+        """The ids of the processes with these names."""
         wanted = {name.encode() for name in names}
         found = []
         for entry in os.listdir("/proc"):  # noqa: PTH208
@@ -139,7 +139,7 @@ class Here:
         return sorted(found)
 
     def links(self) -> List[Dict[str, Any]]:
-        """Network links, by rtnetlink; speeds, rings and offloads by ethtool."""
+        """The network links by rtnetlink, with speeds, rings and offloads by ethtool."""
         rows = []
         for data in _dump(_NETLINK_ROUTE, _RTM_GETLINK, struct.pack("=BxHiII", 0, 0, 0, 0, 0)):
             index, flags = struct.unpack_from("=4xiI", data)
@@ -176,7 +176,7 @@ class Here:
         return sorted(links, key=lambda link: str(link["name"]))
 
     def listening(self, pid: Optional[int]) -> Dict[str, Any]:
-        """Listening TCP sockets of a process's network namespace, by sock_diag."""
+        """The listening TCP sockets of a process's network namespace, by sock_diag."""
         if pid is None or os.stat("/proc/{}/ns/net".format(pid)).st_ino == _own_network():  # noqa: PTH116
             return _listening()
         result: List[Any] = []  # the answer, or the error
@@ -230,7 +230,7 @@ def _listening() -> Dict[str, Any]:
                     "drops": drops,
                 }
             )
-    found.sort(key=lambda one: (one["port"], one["address"], one["inode"]))
+    found.sort(key=lambda sock: (sock["port"], sock["address"], sock["inode"]))
     try:
         with open("/proc/sys/net/core/somaxconn") as file:  # noqa: PTH123
             somaxconn: Optional[int] = int(file.read())
@@ -251,7 +251,7 @@ def _network_sysctls() -> Dict[str, str]:
 
 
 def _dump(protocol: int, kind: int, request: bytes) -> Iterator[bytes]:
-    """The payload of every message that answers a netlink dump."""
+    """The payload of each message in the answer to a netlink dump."""
     with socket.socket(_AF_NETLINK, socket.SOCK_RAW, protocol) as asked:
         asked.settimeout(_SECONDS)
         asked.send(struct.pack("=IHHII", 16 + len(request), kind, _DUMP, 1, 0) + request)
@@ -318,7 +318,7 @@ def _details(name: str) -> Dict[str, Any]:
 
 
 def _ethtool(name: str, command: int, count: int) -> Optional[Tuple[int, ...]]:
-    """The numbers that the driver answers to a command of ethtool; none when it refuses."""
+    """The driver's numbers for an ethtool command; None when it refuses."""
     import ctypes  # noqa: PLC0415  # not on every Python
 
     try:

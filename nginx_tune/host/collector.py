@@ -1,4 +1,4 @@
-"""The collector as one file: the parts that ask, redact and write, without the package."""
+"""The collector as one file: the modules that ask, redact and write, without the package."""
 
 from __future__ import annotations
 
@@ -11,15 +11,12 @@ from nginx_tune.host.parse_nginx import COMMS, NAMES
 
 _PARTS = (
     "redaction",
-    "version_texts",
     "parse_elf",
     "trust",
     "programs",
-    "caller",
     "lab_mark",
     "collect_here",
     "collect",
-    "collect_command",
 )
 _TABLES = {
     "SYSCTLS": SYSCTLS,
@@ -44,9 +41,9 @@ _FOOT = '\n\nif __name__ == "__main__":\n    sys.exit(main())\n'
 
 
 def render_collector() -> bytes:
-    """The program, UTF-8.
+    """The text of the program in UTF-8.
 
-    Errors: OSError when the package's own source cannot be read (a zip import, say).
+    Errors: OSError when the package's source is not readable (a zip import, say).
     """
     here = Path(__file__).parent
     sources = [(here / f"{name}.py").read_text(encoding="utf-8") for name in _PARTS]
@@ -63,7 +60,7 @@ def _imports(source: str) -> list[str]:
 
 
 def _body(source: str) -> str:
-    """A part without its docstring and imports."""
+    """The module without its docstring and imports."""
     code = source.split('"""', 2)[2]
     code = re.sub(r"^(?:import|from) .*\n", "", code, flags=re.MULTILINE)
     return re.sub(r"  # noqa.*", "", code).strip("\n") + "\n"

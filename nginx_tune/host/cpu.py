@@ -1,6 +1,6 @@
-"""Processors: those that may be used, what a quota leaves of them, and which devices are near.
+"""Processors: the usable ones, their quota, and the devices near them.
 
-Devices hang on a node of the machine, and their interrupts go to some of its CPUs.
+Devices belong to a NUMA node, and their interrupts go to some CPUs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Cpu, Throttled
-from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, mapped, read_parsed
 from nginx_tune.host.mounts import ControlGroup, read_group
 from nginx_tune.host.parse_proc import (
     parse_cfs_quota,
@@ -32,15 +32,13 @@ _CPUSET_FILES = {
 
 
 def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:
-    """Processors that a process (a pid or ``self``) may use."""
+    """The processors that a process (a pid or ``self``) may use."""
     gaps: Gaps = {}
     online = _read_online(host)
     allowed = _read_allowed(host, process, online)
     quota = _read_quota(host, process)
-    online_count = known(online if isinstance(online, Missing) else len(online), gaps, "/online")
-    allowed_count = known(
-        allowed if isinstance(allowed, Missing) else len(allowed), gaps, "/cpuset"
-    )
+    online_count = known(mapped(online, len), gaps, "/online")
+    allowed_count = known(mapped(allowed, len), gaps, "/cpuset")
     quota_cpus = known(quota, gaps, "/quota_cpus")
     bounds = [float(n) for n in (online_count, allowed_count, quota_cpus) if n is not None]
     if not bounds:
@@ -63,11 +61,11 @@ def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:
 
 
 def with_workers(cpu: Cpu, libc: str | None, gaps: Gaps) -> Cpu:
-    """The processors with what ``worker_processes auto`` makes of them, and what fits.
+    """The processors with the workers of ``worker_processes auto``, and the fitting number.
 
-    Source: ngx_posix_init.c asks sysconf(_SC_NPROCESSORS_ONLN). glibc answers with the CPUs
-            online (getsysstats.c; 2.34 alone with the affinity mask, unless patched), musl with
-            the affinity mask (src/conf/sysconf.c). Neither knows a quota.
+    Source: ngx_posix_init.c uses sysconf(_SC_NPROCESSORS_ONLN). glibc returns the CPUs online
+            (getsysstats.c; 2.34 alone the affinity mask, unless patched), musl the affinity mask
+            (src/conf/sysconf.c). Neither knows a quota.
     """
     counted = cpu.cpuset if libc == "musl" else cpu.online
     reason = {
@@ -88,17 +86,15 @@ def with_workers(cpu: Cpu, libc: str | None, gaps: Gaps) -> Cpu:
 
 def _read_threads_per_core(host: Host) -> int | Missing:
     path = "/sys/devices/system/cpu/cpu0/topology/thread_siblings_list"
-    text = attempt(host.read_text, path)
-    siblings = text if isinstance(text, Missing) else parse_id_list(text)
+    siblings = read_parsed(host, path, parse_id_list)
     if isinstance(siblings, Missing):
         return siblings
     return len(siblings) or Missing(f"{path} is empty")
 
 
 def _read_numa_nodes(host: Host) -> int | Missing:
-    """Nodes that are online; a kernel without NUMA has no such file."""
-    text = attempt(host.read_text, "/sys/devices/system/node/online")
-    nodes = text if isinstance(text, Missing) else parse_id_list(text)
+    """The nodes online; a kernel without NUMA has no such file."""
+    nodes = read_parsed(host, "/sys/devices/system/node/online", parse_id_list)
     if isinstance(nodes, Missing):
         return nodes
     return len(nodes) or Missing("no node is online")
@@ -120,7 +116,7 @@ def _read_online(host: Host) -> frozenset[int] | Missing:
 def _read_allowed(
     host: Host, process: str, online: frozenset[int] | Missing
 ) -> frozenset[int] | Missing:
-    """CPUs of the affinity mask and of the cpuset that are online."""
+    """The CPUs online in both the affinity mask and the cpuset."""
     found = []
     status = attempt(host.read_text, f"/proc/{process}/status")
     if not isinstance(status, Missing):
@@ -133,7 +129,7 @@ def _read_allowed(
             if not isinstance(text, Missing) and text.strip():
                 found.append(parse_id_list(text))
                 break
-    sets = [one for one in found if isinstance(one, frozenset) and one]
+    sets = [cpus for cpus in found if isinstance(cpus, frozenset) and cpus]
     if not sets:
         return status if isinstance(status, Missing) else Missing("no affinity mask, no cpuset")
     allowed = frozenset.intersection(*sets)
@@ -160,8 +156,7 @@ def _quota_of(host: Host, directory: str, version: int) -> float | Missing | Non
         if isinstance(quota, Missing):
             return quota
         return period if isinstance(period, Missing) else parse_cfs_quota(quota, period)
-    text = attempt(host.read_text, f"{directory}/cpu.max")
-    return text if isinstance(text, Missing) else parse_cpu_max(text)
+    return read_parsed(host, f"{directory}/cpu.max", parse_cpu_max)
 
 
 def _read_model(host: Host) -> str | Missing:
@@ -174,7 +169,7 @@ def _read_model(host: Host) -> str | Missing:
 
 POLICIES = "/sys/devices/system/cpu/cpufreq"
 MOST_POLICIES = 1024
-"""Policies that are looked at; many drivers have one a CPU."""
+"""Policies to read at most; many drivers have one for each CPU."""
 
 
 def read_governors(host: Host) -> list[str] | Missing:
@@ -190,11 +185,11 @@ def read_governors(host: Host) -> list[str] | Missing:
         text = attempt(host.read_text, f"{POLICIES}/{policy}/scaling_governor")
         if isinstance(text, str) and re.fullmatch(r"[\w-]{1,32}", text.strip()):
             found.add(text.strip())
-    return sorted(found) or Missing("no policy tells its governor")
+    return sorted(found) or Missing("no policy has a governor")
 
 
 def read_frequency_driver(host: Host) -> str | Missing:
-    """The driver that sets frequencies: a host has one."""
+    """The driver of the CPU frequencies, one for a host."""
     policies = _policies(host)
     if isinstance(policies, Missing):
         return policies
@@ -203,10 +198,10 @@ def read_frequency_driver(host: Host) -> str | Missing:
 
 
 def read_isolated(host: Host, allowed: frozenset[int] | Missing) -> int | Missing:
-    """The number of allowed CPUs between which the scheduler moves nothing.
+    """The number of allowed CPUs without load balancing by the scheduler.
 
-    Source: Documentation/admin-guide/kernel-parameters.txt, isolcpus=domain; isolated
-            partitions of cpuset stand there too.
+    Source: Documentation/admin-guide/kernel-parameters.txt, isolcpus=domain; isolated partitions of
+            cpusets are included.
     """
     text = attempt(host.read_text, "/sys/devices/system/cpu/isolated")
     if isinstance(text, Missing):
@@ -226,10 +221,9 @@ def _policies(host: Host) -> list[str] | Missing:
 
 
 def read_throttled(host: Host, process: str) -> Throttled | Missing:
-    """The time that quotas of a process's group and of those above held back.
+    """The throttling by the quotas of a process's group and its ancestors.
 
-    Each group counts what its own quota did; the one that was held back longest is the one
-    that binds.
+    Each group counts its own quota; the one that was throttled longest binds.
     """
     group = read_group(host, "cpu", process)
     if isinstance(group, Missing):
@@ -248,23 +242,23 @@ def read_throttled(host: Host, process: str) -> Throttled | Missing:
                 )
             )
     if not found:
-        return Missing("no control group of the process counts what a quota holds back")
-    return max(found, key=lambda one: (one.throttled_seconds, one.throttled_periods, one.periods))
+        return Missing("no control group of the process counts throttling")
+    return max(found, key=lambda t: (t.throttled_seconds, t.throttled_periods, t.periods))
 
 
 def read_steal_ratio(host: Host) -> float | Missing:
-    """Share of all CPU time since the host came up that a hypervisor gave to others."""
+    """The share of CPU time since boot that a hypervisor gave to others."""
     text = attempt(host.read_text, "/proc/stat")
     if isinstance(text, Missing):
         return text
     counted = parse_host_cpu(text)
     if counted is None or counted.total <= 0:
-        return Missing("/proc/stat does not tell it")
+        return Missing("/proc/stat does not have it")
     return round(min(1.0, counted.steal / counted.total), 4)
 
 
 MOST_INTERRUPTS = 1024
-"""Interrupts of a device that are looked at."""
+"""Interrupts of a device to read at most."""
 _TOP = "/sys/devices"
 
 
@@ -273,17 +267,16 @@ class Interrupts(NamedTuple):
 
     number: int
     cpus: int | Missing
-    """Different CPUs that they go to now."""
+    """The number of CPUs that they go to now."""
 
 
 def read_numa_node(host: Host, directory: str) -> int | Missing:
-    """The node of a device by its directory (links resolved), or that of the bus above it.
+    """The NUMA node of a device by its directory (links resolved), or of the bus above it.
 
-    Source: Documentation/ABI/testing/sysfs-bus-pci: ``numa_node``, -1 where the firmware tells
-            none.
+    Source: Documentation/ABI/testing/sysfs-bus-pci: ``numa_node``, -1 where the firmware reports
+    none.
     """
-    online = attempt(host.read_text, "/sys/devices/system/node/online")
-    nodes = online if isinstance(online, Missing) else parse_id_list(online)
+    nodes = read_parsed(host, "/sys/devices/system/node/online", parse_id_list)
     if isinstance(nodes, Missing):
         return nodes
     if len(nodes) < 2:  # noqa: PLR2004
@@ -293,17 +286,16 @@ def read_numa_node(host: Host, directory: str) -> int | Missing:
         if isinstance(text, str):
             node = parse_integer(text)
             if isinstance(node, int) and node < 0:
-                return Missing("the firmware tells no node")
+                return Missing("the firmware reports no node")
             return node
         directory = posixpath.dirname(directory)
-    return Missing("it hangs on no bus that has a node")
+    return Missing("it is on no bus with a node")
 
 
 def read_interrupts(host: Host, directory: str) -> Interrupts | Missing:
     """The message-signalled interrupts of a device (links resolved) or of the bus just above it.
 
-    The device of a virtual NIC is a virtio one; its interrupts are those of the PCI device that
-    carries it.
+    A virtual NIC is a virtio device, whose interrupts are those of its PCI device.
 
     Source: Documentation/ABI/testing/sysfs-bus-pci, msi_irqs; Documentation/core-api/irq/
             irq-affinity.rst, effective_affinity_list since 4.13.
@@ -317,10 +309,9 @@ def read_interrupts(host: Host, directory: str) -> Interrupts | Missing:
     if not numbers:
         return Missing("no message-signalled interrupts")
     cpus: set[int] = set()
-    reason = Missing("no interrupt tells its CPU")
+    reason = Missing("no interrupt has a CPU")
     for number in numbers[:MOST_INTERRUPTS]:
-        text = attempt(host.read_text, f"/proc/irq/{number}/effective_affinity_list")
-        found = text if isinstance(text, Missing) else parse_id_list(text)
+        found = read_parsed(host, f"/proc/irq/{number}/effective_affinity_list", parse_id_list)
         if isinstance(found, Missing):
             reason = found
         else:

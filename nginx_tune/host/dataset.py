@@ -1,13 +1,13 @@
-"""Walking a tree of files once: counts, sizes, and what of it the page cache holds.
+"""A walk through a tree of files: counts, sizes, and the share in the page cache.
 
-The walk is a guest on a production host: idle I/O priority, access times left alone where
-the kernel permits, one file system, no symbolic links followed, hard links counted once, and
-a time budget after which the counts are lower bounds. It holds one open directory per level
-and a sample of fixed size, so its memory is the same for ten files and for ten million.
+The walk spares a production host: idle I/O priority, unchanged access times where the kernel
+permits that, one file system, no symbolic links, hard links counted once, and a time budget after
+which the counts are lower bounds. It has one open directory for each level and a sample of fixed
+size, so its memory is the same for ten files and for ten million.
 
-What costs on a cold disk is asking each file for its size. With a ``sample_ratio`` below 1 all
-names are still counted, and that share of the files is asked, chosen by inode number: all
-names of a file are in the sample or none is.
+On a cold disk reading each file's size is expensive. With a ``sample_ratio`` below 1 all names are
+still counted, and the sizes of that share of files are read, chosen by inode number: all names of
+a file are in the sample or none is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nginx_tune.host.parse_storage import (
 from nginx_tune.host.residency import read_residency
 
 _WALK_SHARE = 0.7
-"""Share of the budget for the walk; the rest is for asking about the sample."""
+"""The share of the budget for the walk; the rest is for the page cache."""
 
 
 def scan_dataset(
@@ -89,7 +89,7 @@ def scan_dataset(
 
 @contextlib.contextmanager
 def _idle_io_priority() -> Iterator[None]:
-    """Be served only when nobody else wants the disk (schedulers that know priorities)."""
+    """Idle I/O priority in a context, for schedulers with priorities."""
     import psutil  # noqa: PLC0415  # only for datasets
 
     process = psutil.Process()
@@ -107,13 +107,13 @@ def _idle_io_priority() -> Iterator[None]:
 
 
 SAMPLE_FILES = 4096
-"""Files that are asked what of them the page cache holds."""
+"""Files whose pages in the page cache are counted."""
 MOST_LINKED = 100_000
-"""Files with several names that are remembered until all of their names were met."""
+"""Files with several names that are remembered until all were found."""
 DEEPEST = 128
-"""Levels of directories; one descriptor is open for each."""
+"""Levels of directories, with an open descriptor each."""
 _CHECKED_EVERY = 64
-_TOLD_EVERY = 50_000
+_REPORTED_EVERY = 50_000
 _FEW = 30
 _HASH = 0x9E3779B97F4A7C15
 _WORD = 1 << 64
@@ -122,7 +122,7 @@ _BLOCK_BYTES = 512
 
 
 class Estimate(NamedTuple):
-    """The findings of a walk, scaled up from the files that were asked."""
+    """The results of a walk, scaled up from the sampled files."""
 
     files: int
     bytes: int
@@ -133,16 +133,16 @@ class Estimate(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """An open directory that is being read."""
+    """An open directory in the walk."""
 
     descriptor: int
     entries: os._ScandirIterator[str]
     prefix: str
-    """Its path below the root, with a final slash; empty for the root."""
+    """The path below the root with a final slash; empty for the root."""
 
 
 class Walk:
-    """A tree, depth first."""
+    """The walk through a tree, depth first."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Walk:
         self._unreadable = 0
         self._too_deep = 0
         self._linked: dict[int, int] = {}
-        """Names that are still to come, by inode."""
+        """Names that were not found yet, by inode."""
         self._forgotten_links = 0
 
     def run(self) -> None:
@@ -197,7 +197,7 @@ class Walk:
                 _close(level)
 
     def estimate(self) -> Estimate:
-        """Counts and sizes of all files."""
+        """The counts and sizes of all files."""
         counter, asked, names = self._counter, self._asked, self._names
         if asked == names:
             links = names - counter.files
@@ -215,7 +215,7 @@ class Walk:
         )
 
     def _error_ratio(self) -> float | None:
-        """Half of the 95 % interval of the mean size, relative to the mean."""
+        """Half of the 95 % interval of the mean size, as a share of the mean."""
         counter = self._counter
         if counter.files < _FEW or not counter.bytes:
             return None
@@ -225,7 +225,7 @@ class Walk:
         return 1.96 * math.sqrt(variance / counter.files * left) / mean
 
     def reasons_incomplete(self) -> list[str]:
-        """Reasons that the counts are lower bounds."""
+        """The reasons why the counts are lower bounds."""
         reasons = ["the time budget ran out"] if self._late else []
         if self._unreadable:
             reasons.append(f"{self._unreadable} files or directories could not be read")
@@ -234,7 +234,7 @@ class Walk:
         return reasons
 
     def reasons_left_out(self) -> list[str]:
-        """Things left out on purpose, or not counted as they should be."""
+        """Notes on files left out on purpose, or possibly counted twice."""
         reasons = []
         if self.other_filesystems:
             reasons.append(f"{self.other_filesystems} directories on other file systems left out")
@@ -260,7 +260,7 @@ class Walk:
         _close(level)
 
     def _open(self, path: str, parent: int | None, prefix: str) -> _Level:
-        """A directory. Links are followed in the path of the root alone."""
+        """An open directory; only the root's path may contain links."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
         flags |= 0 if parent is None else os.O_NOFOLLOW
         try:
@@ -274,7 +274,7 @@ class Walk:
             raise
 
     def _read_on(self, level: _Level) -> str | None:
-        """Count files up to the next subdirectory, whose name comes back; None at the end."""
+        """Count files up to the next subdirectory, and return its name; None at the end."""
         while True:
             try:
                 entry = next(level.entries, None)
@@ -299,7 +299,7 @@ class Walk:
         self._entries += 1
         if self._entries % _CHECKED_EVERY == 0 or self._entries == 1:
             self._late = time.monotonic() > self._deadline
-            if self._entries % _TOLD_EVERY < _CHECKED_EVERY:
+            if self._entries % _REPORTED_EVERY < _CHECKED_EVERY:
                 text = f"{self._root}: {self._names} files"
                 self._progress(Step(text, done=self._names, unit="file"))
         return self._late
@@ -317,9 +317,9 @@ class Walk:
         self.sample.add(level.prefix, entry.name, status.st_size)
 
     def _was_met(self, status: os.stat_result) -> bool:
-        """Tell whether another name of the file was counted.
+        """True when another name of the file was counted.
 
-        Files whose names were all met are forgotten, and of the others only so many remembered.
+        Files are forgotten after their last name, and only a limited number is remembered.
         """
         left = self._linked.get(status.st_ino)
         if left is None:
@@ -343,8 +343,8 @@ def _close(level: _Level) -> None:
 def _mounted_twice(root: str) -> frozenset[str]:
     """Directories below a root, as prefixes, that would be counted twice.
 
-    At them is mounted a part of the tree that is walked anyway, or a directory of its file
-    system that another of them shows already (bind mounts).
+    They are mount points of a part of the walked tree, or of a directory of its file system that
+    another one shows already (bind mounts).
     """
     foreign = re.match(r"/proc/([0-9]+)/root(/.*)", root)
     process, path = (foreign[1], foreign[2]) if foreign else ("self", os.path.realpath(root))
@@ -363,7 +363,7 @@ def _mounted_twice(root: str) -> frozenset[str]:
         point = mount.mount_point
         if mount.device != holder.device or point == path or not is_inside(point, path):
             continue
-        if any(is_inside(mount.root, one) for one in walked):
+        if any(is_inside(mount.root, seen) for seen in walked):
             found.add(point.removeprefix(path.rstrip("/")).lstrip("/") + "/")
         else:
             walked.append(mount.root)

@@ -1,10 +1,10 @@
-"""The one door to the machine: everything that is read of a host goes through ``Host``.
+"""The one door to the machine: ``Host``, through which all facts about it are read.
 
-``LiveHost`` is this machine, ``RecordedHost`` replays a capture, ``RecordingHost`` wraps a live
-one and keeps every answer. Readers take a Host, so any machine can stand in a test.
+``LiveHost`` is this machine, ``RecordedHost`` replays a capture, ``RecordingHost`` wraps a live one
+and keeps every answer. Readers take a Host, so a test can be any machine.
 
-Parsers return ``Missing(reason)`` in place of a value that is not known. Readers turn it into null
-and keep the reason in ``Gaps``, by JSON pointer relative to the part they return.
+Parsers return ``Missing(reason)`` for an unknown value. Readers turn it into null and keep the
+reason in ``Gaps``, by JSON pointer relative to the part that they return.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nginx_tune.errors import UndecidedError
 
 
 class HostReadError(UndecidedError):
-    """Something of the host could not be read; ``reason`` is the short cause."""
+    """The error for an unreadable part of the host; ``reason`` is the short cause."""
 
     def __init__(self, question: str, reason: str) -> None:
         super().__init__(f"{question}: {reason}")
@@ -27,7 +27,7 @@ class HostReadError(UndecidedError):
 
 
 class ProgramResult(NamedTuple):
-    """The words of a program, and its status."""
+    """A program's exit status and output."""
 
     status: int
     stdout: str
@@ -35,7 +35,7 @@ class ProgramResult(NamedTuple):
 
 
 class Room(NamedTuple):
-    """The size of a file system, and what an ordinary user can still write there."""
+    """The size of a file system, and the space that an ordinary user can write."""
 
     size_bytes: int
     available_bytes: int
@@ -49,23 +49,23 @@ class Device(NamedTuple):
 
 
 MOST_BYTES = 64 << 20
-"""No file of a kernel, log or program that is asked for is larger, unless it is something else."""
+"""The size limit of a file, above that of any real file of a kernel, log or program."""
 
 
 class Host(Protocol):
-    """A machine that can be asked. Every method raises HostReadError when it cannot answer."""
+    """A machine to read from. Every method raises HostReadError when it cannot answer."""
 
     def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
-        """Contents of a file; HostReadError for one that is larger than the limit."""
+        """The contents of a file; HostReadError above the limit."""
 
     def read_text(self, path: str) -> str:
-        """Contents of a file; bytes that are no UTF-8 become surrogate escapes."""
+        """The text of a file; bytes that are no UTF-8 become surrogate escapes."""
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
+        """The names in a directory, sorted."""
 
     def read_link(self, path: str) -> str:
-        """Target of a symbolic link, as stored."""
+        """The target of a symbolic link, as stored."""
 
     def real_path(self, path: str) -> str:
         """The path with every symbolic link resolved; the file must exist."""
@@ -77,70 +77,81 @@ class Host(Protocol):
         """``f_type`` of statfs(2)."""
 
     def room(self, path: str) -> Room:
-        """Size and free space of the file system of a path.
+        """The size and free space of a path's file system.
 
         Source: ``f_blocks`` and ``f_bavail`` of statvfs(3), times ``f_frsize``.
         """
 
     def run(self, argv: Sequence[str], *, timeout_seconds: float = 10.0) -> ProgramResult:
-        """Run a program without a shell; a path, or a name that ``find_program`` finds."""
+        """Run a program without a shell, by its path or a name for ``find_program``."""
 
     def version_texts(self, path: str) -> str:
-        """The text that an nginx program would print for ``-V``, read out of its file."""
+        """The text of ``-V`` of an nginx program, read from its file."""
 
     def find_program(self, name: str) -> str:
-        """Absolute path of a program that may be run; as root only in system directories."""
+        """The absolute path of a program that may be run; as root only in system directories."""
 
     def distrust(self, path: str) -> str:
-        """The reason to distrust a program (or ``/proc/PID/exe``) of others; empty for none."""
+        """The reason why others could write a program (or ``/proc/PID/exe``); empty for none."""
 
     def caller(self) -> int:
-        """The id of the user who called, behind sudo too."""
+        """The id of the calling user, also behind sudo."""
 
     def is_in_lab(self, pid: int) -> bool:
-        """Tell if a process is of a laboratory of nginx-tune, and so none of the host's own."""
+        """True for a process of a lab of nginx-tune, and so none of the host's own."""
 
     def processes(self, *names: str) -> list[int]:
-        """Ids of the processes whose ``comm`` is one of the names, ascending."""
+        """The ids of the processes with one of these names (``comm``), ascending."""
 
     def links(self) -> list[Link]:
-        """Network links (netlink); speeds as the driver tells them."""
+        """The network links (netlink), with the drivers' speeds."""
 
     def listening(self, pid: int | None) -> Listening:
-        """Listening TCP sockets (sock_diag) of a process's network namespace, else of ours."""
+        """The listening TCP sockets (sock_diag) of a process's network namespace, or of ours."""
 
     def disk_activity(self, seconds: float) -> dict[str, float]:
-        """Share of the time that each block device was busy, watched now for so long."""
+        """The busy share of each block device, watched for ``seconds``."""
 
     def scan_dataset(
         self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
     ) -> Dataset:
-        """Walk a tree of files: counts, size distribution and page-cache residency."""
+        """The counts, size distribution and page-cache residency of a tree of files."""
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 P = ParamSpec("P")
 
 Gaps = dict[str, str]
-"""Reason by JSON pointer, relative to the part it came with: ``{"/total_bytes": "…"}``."""
+"""Reasons by JSON pointer, relative to a part: ``{"/total_bytes": "…"}``."""
 
 
 class Missing(NamedTuple):
-    """In place of a value that could not be read."""
+    """The reason why a value is unknown, in its place."""
 
     reason: str
 
 
 def attempt(ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Missing:
-    """The answer to ``ask(…)``, or why the host could not give it."""
+    """The result of ``ask(…)``, or the reason why the host did not answer."""
     try:
         return ask(*args, **kwargs)
     except HostReadError as error:
         return Missing(str(error))
 
 
+def mapped(value: T | Missing, change: Callable[[T], U | Missing]) -> U | Missing:
+    """The result of ``change`` for a known value; a missing one stays missing."""
+    return value if isinstance(value, Missing) else change(value)
+
+
+def read_parsed(host: Host, path: str, parse: Callable[[str], U | Missing]) -> U | Missing:
+    """The parsed text of a file, or the reason why it is unknown."""
+    return mapped(attempt(host.read_text, path), parse)
+
+
 def known(value: T | Missing, gaps: Gaps, pointer: str) -> T | None:
-    """The value; for a missing one null, its reason kept under ``pointer``."""
+    """The value, or null for a missing one, with its reason under ``pointer``."""
     if isinstance(value, Missing):
         gaps[pointer] = value.reason
         return None
@@ -148,5 +159,5 @@ def known(value: T | Missing, gaps: Gaps, pointer: str) -> T | None:
 
 
 def under(prefix: str, gaps: Gaps) -> Gaps:
-    """The same gaps seen from further up: each pointer behind ``prefix``."""
+    """The gaps with ``prefix`` before each pointer."""
     return {prefix + pointer: reason for pointer, reason in gaps.items()}

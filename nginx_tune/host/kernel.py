@@ -1,4 +1,4 @@
-"""The kernel: release, features that nginx can use, sysctls and limits that bound it.
+"""The kernel: release, features for nginx, sysctls and limits.
 
 Where systemd starts nginx, the limits on descriptors are those of its unit files. Source:
 systemd.unit(5) (search path, drop-ins, the last one wins), systemd.exec(5) (``LimitNOFILE=``),
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Kernel, Limits
 from nginx_tune.documents.facts_machine import Listening
-from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, mapped, read_parsed
 from nginx_tune.host.parse_proc import (
     UNLIMITED,
     DescriptorLimit,
@@ -26,59 +26,38 @@ from nginx_tune.host.parse_proc import (
 )
 
 SYSCTLS = (
-    "fs.file-max",
-    "fs.nr_open",
-    "kernel.io_uring_disabled",
-    "kernel.task_delayacct",
-    "net.core.default_qdisc",
-    "net.core.netdev_max_backlog",
-    "net.core.rmem_max",
-    "net.core.somaxconn",
-    "net.core.wmem_max",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_abort_on_overflow",
-    "net.ipv4.tcp_congestion_control",
-    "net.ipv4.tcp_fastopen",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_max_syn_backlog",
-    "net.ipv4.tcp_max_tw_buckets",
-    "net.ipv4.tcp_migrate_req",
-    "net.ipv4.tcp_notsent_lowat",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_slow_start_after_idle",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.tcp_tw_reuse",
-    "net.ipv4.tcp_wmem",
-    "net.ipv6.conf.all.disable_ipv6",
-    "vm.dirty_background_bytes",
-    "vm.dirty_background_ratio",
-    "vm.dirty_bytes",
-    "vm.dirty_ratio",
-    "vm.min_free_kbytes",
-    "vm.swappiness",
+    "fs.file-max", "fs.nr_open", "kernel.io_uring_disabled", "kernel.task_delayacct",
+    "net.core.default_qdisc", "net.core.netdev_max_backlog", "net.core.rmem_max",
+    "net.core.somaxconn", "net.core.wmem_max", "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports", "net.ipv4.tcp_abort_on_overflow",
+    "net.ipv4.tcp_congestion_control", "net.ipv4.tcp_fastopen", "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_max_syn_backlog", "net.ipv4.tcp_max_tw_buckets", "net.ipv4.tcp_migrate_req",
+    "net.ipv4.tcp_notsent_lowat", "net.ipv4.tcp_rmem", "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_syncookies", "net.ipv4.tcp_tw_reuse", "net.ipv4.tcp_wmem",
+    "net.ipv6.conf.all.disable_ipv6", "vm.dirty_background_bytes", "vm.dirty_background_ratio",
+    "vm.dirty_bytes", "vm.dirty_ratio", "vm.min_free_kbytes", "vm.swappiness",
     "vm.vfs_cache_pressure",
-)
+)  # fmt: skip
 
 NETWORK_SYSCTLS = (
     "net.core.somaxconn",
     *(name for name in SYSCTLS if name.startswith(("net.ipv4.", "net.ipv6."))),
 )
-"""Those of which each network namespace has its own, all since Linux 4.15; of the other
-``net.core`` there is one. Source: net/ipv4/sysctl_net_ipv4.c."""
+"""Sysctls of each network namespace, all since Linux 4.15; the other ``net.core`` ones are global.
+Source: net/ipv4/sysctl_net_ipv4.c."""
 
 _SINCE = {"epollexclusive": (4, 5), "cachestat": (6, 5)}
-"""Features by the release that brought them (EPOLLEXCLUSIVE: epoll_ctl(2))."""
+"""Features by their first release (EPOLLEXCLUSIVE: epoll_ctl(2))."""
 
 _BY_SYSCTL = {
     "task_delayacct": "kernel.task_delayacct",
     "tcp_migrate_req": "net.ipv4.tcp_migrate_req",
 }
-"""Features whose switch is there when they are."""
+"""Features with a sysctl, which exists when they do."""
 
 
 def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
-    """Release, features and sysctls. A sysctl that this kernel has not is left out."""
+    """The release, features and sysctls, without sysctls that this kernel lacks."""
     gaps: Gaps = {}
     system = _read_name(host, "/proc/sys/kernel/ostype", "-s")
     release = _read_name(host, "/proc/sys/kernel/osrelease", "-r")
@@ -88,10 +67,9 @@ def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
         if not isinstance(value, Missing):
             sysctls[name] = value
     features: dict[str, bool | None] = {}
+    version = mapped(release, parse_release)
     for name, since in _SINCE.items():
-        has: bool | Missing = (
-            release if isinstance(release, Missing) else parse_release(release) >= since
-        )
+        has = version if isinstance(version, Missing) else version >= since
         features[name] = known(has, gaps, f"/features/{name}")
     for name, sysctl in _BY_SYSCTL.items():
         there: bool | Missing = sysctl in sysctls if sysctls else Missing("no sysctl can be read")
@@ -110,34 +88,29 @@ def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
 
 
 def of_network(kernel: Kernel, asked: Listening | Missing) -> tuple[Kernel, Gaps]:
-    """The kernel as an nginx in another network namespace has it.
+    """The kernel for an nginx in another network namespace.
 
-    What that namespace does not show there is one of, in the first namespace: older kernels have
-    fewer for each. What could not be asked is left out: the reader's says nothing about it.
+    Sysctls that the namespace lacks exist once, in the first namespace, more of them in older
+    kernels. Where its sysctls are unknown, ours are left out.
     """
     if isinstance(asked, Missing) or asked.sysctls is None:
         reason = asked.reason if isinstance(asked, Missing) else "it was not asked"
         kept = {name: text for name, text in kernel.sysctls.items() if name not in NETWORK_SYSCTLS}
         if not isinstance(asked, Missing) and asked.somaxconn is not None:
             kept["net.core.somaxconn"] = str(asked.somaxconn)
-        said = f"nginx has a network namespace of its own, whose settings are not known: {reason}"
-        return replace(kernel, sysctls=dict(sorted(kept.items()))), {"/sysctls": said}
+        note = f"nginx has a network namespace of its own, whose settings are not known: {reason}"
+        return replace(kernel, sysctls=dict(sorted(kept.items()))), {"/sysctls": note}
     theirs = {name: " ".join(text.split()) for name, text in asked.sysctls.items()}
     return replace(kernel, sysctls=dict(sorted({**kernel.sysctls, **theirs}.items()))), {}
 
 
 def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:
-    """Descriptor limits of a process (a pid or ``self``) and of the system."""
+    """The descriptor limits of a process (a pid or ``self``) and of the system."""
     gaps: Gaps = {}
-    text = attempt(host.read_text, f"/proc/{process}/limits")
-    files = text if isinstance(text, Missing) else parse_open_files(text)
+    files = read_parsed(host, f"/proc/{process}/limits", parse_open_files)
     limits = Limits(
-        nofile_soft=known(
-            files if isinstance(files, Missing) else files.soft, gaps, "/nofile_soft"
-        ),
-        nofile_hard=known(
-            files if isinstance(files, Missing) else files.hard, gaps, "/nofile_hard"
-        ),
+        nofile_soft=known(mapped(files, lambda f: f.soft), gaps, "/nofile_soft"),
+        nofile_hard=known(mapped(files, lambda f: f.hard), gaps, "/nofile_hard"),
         nr_open=known(_read_integer(host, "fs.nr_open"), gaps, "/nr_open"),
         file_max=known(_read_integer(host, "fs.file-max"), gaps, "/file_max"),
         can_raise=known(_read_can_raise(host, process), gaps, "/can_raise"),
@@ -146,7 +119,7 @@ def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:
 
 
 def of_nginx(host: Host, limits: Limits, *, is_running: bool) -> Limits:
-    """The limits as those of nginx: a running one's, else its unit's, else the reader's own."""
+    """The limits of nginx: of the running one, else of its unit, else of the reader."""
     if is_running:
         return replace(limits, nofile_of="nginx")
     unit = read_unit_limits(host)
@@ -156,15 +129,15 @@ def of_nginx(host: Host, limits: Limits, *, is_running: bool) -> Limits:
 
 
 def _read_can_raise(host: Host, process: str) -> bool | Missing:
-    """Tell whether a process may raise its hard limits.
+    """True for a process that may raise its hard limits.
 
-    Source: kernel/sys.c do_prlimit() asks capable(), which means the first user namespace: the
-            one in which user 0 maps to user 0 over the whole range.
+    Source: kernel/sys.c do_prlimit() uses capable(), which means the first user namespace: the one
+            that maps user 0 to user 0 over the whole range.
     """
     text = attempt(host.read_text, f"/proc/{process}/status")
     mask = text if isinstance(text, Missing) else parse_status(text).get("CapEff")
     if not isinstance(mask, str):
-        return mask or Missing("/proc/PID/status tells no capabilities")
+        return mask or Missing("/proc/PID/status has no capabilities")
     capabilities = parse_capabilities(mask)
     if isinstance(capabilities, Missing):
         return capabilities
@@ -184,30 +157,29 @@ def _read_line(host: Host, path: str) -> str:
 
 
 def _read_integer(host: Host, sysctl: str) -> int | Missing:
-    text = attempt(host.read_text, sysctl_path(sysctl))
-    return text if isinstance(text, Missing) else parse_integer(text)
+    return read_parsed(host, sysctl_path(sysctl), parse_integer)
 
 
 def _read_name(host: Host, path: str, option: str) -> str | Missing:
-    """A line that Linux has in a file (the hardware name since 6.1) and others only in uname."""
+    """A name from its file (the hardware name since 6.1), else from uname."""
     name = attempt(_read_line, host, path)
     if not isinstance(name, Missing):
         return name
-    said = attempt(host.run, ["uname", option])
-    return name if isinstance(said, Missing) else said.stdout.strip() or name
+    run = attempt(host.run, ["uname", option])
+    return name if isinstance(run, Missing) else run.stdout.strip() or name
 
 
 def _has_file(content: str | Missing, system: str | Missing) -> bool | Missing:
-    """Tell whether a file of /proc is there, on a host that has a /proc to look at."""
+    """True for an existing file of /proc, on a host with a visible /proc."""
     if isinstance(content, Missing) and isinstance(system, Missing):
         return content
     return not isinstance(content, Missing)
 
 
 def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
-    """Tell whether kernel TLS is there or can be loaded.
+    """True when kernel TLS is there or can be loaded.
 
-    Source: net/tls/tls_proc.c; a module is loaded on the first use of the ULP, for which
+    Source: net/tls/tls_proc.c; the module is loaded on the first use of the ULP, for which
     unprivileged workers lack the right (net/ipv4/tcp_ulp.c).
     """
     if not isinstance(attempt(host.read_text, "/proc/net/tls_stat"), Missing):
@@ -225,25 +197,22 @@ def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
     if isinstance(attempt(host.list_dir, "/sys/module"), Missing):
         return Missing("neither /proc/net/tls_stat nor the directory of modules can be seen")
     if isinstance(attempt(host.read_text, "/proc/modules"), Missing):
-        return False  # a kernel that loads no modules, and TLS is not in it
+        return False  # a kernel without modules, and without TLS
     return Missing(f"not loaded, and /lib/modules/{release} cannot be seen")
 
 
 BOOTED = "/run/systemd/system"
-"""There when systemd is the init that runs: sd_booted(3)."""
+"""Exists under systemd: sd_booted(3)."""
 UNIT = "nginx.service"
 _ADMINISTRATOR = "/etc/systemd"
 _PLACES = ("/usr/lib/systemd", "/lib/systemd", "/usr/local/lib/systemd", "/run/systemd")
-"""From the least to the most important; ``_ADMINISTRATOR`` goes before all."""
+"""Directories in ascending precedence; ``_ADMINISTRATOR`` precedes all."""
 _EVERY = (*_PLACES, _ADMINISTRATOR)
 _DEFAULT = DescriptorLimit(1024, 524_288)
 
 
 def read_unit_limits(host: Host) -> DescriptorLimit | Missing:
-    """Soft and hard limit of the unit nginx.service on a host that systemd runs.
-
-    Errors: missing without systemd or without the unit.
-    """
+    """The limits of the unit nginx.service under systemd; Missing without systemd or the unit."""
     if isinstance(attempt(host.list_dir, BOOTED), Missing):
         return Missing("systemd is not the init that runs")
     texts = [text for place in _EVERY if (text := _text(host, f"{place}/system/{UNIT}"))]
@@ -263,9 +232,9 @@ def read_unit_limits(host: Host) -> DescriptorLimit | Missing:
 def limits_in(
     text: str, section: str, key: str, before: DescriptorLimit, otherwise: DescriptorLimit
 ) -> DescriptorLimit:
-    """The limits after a unit file: what its last assignment says.
+    """The limits after a unit file, by its last assignment.
 
-    ``before`` holds where it has none that can be read, ``otherwise`` where it is emptied.
+    They are ``before`` without a readable assignment, and ``otherwise`` after an empty one.
     """
     found, current = before, ""
     for line in map(str.strip, text.splitlines()):
@@ -290,7 +259,7 @@ def _count(text: str) -> int | None:
 
 
 def _drop_ins(host: Host, directories: list[str]) -> Iterator[str]:
-    """Texts in the order of their names; one in a later directory hides its namesakes."""
+    """The texts in the order of their names; a later directory's file hides its namesakes."""
     by_name: dict[str, str] = {}
     for directory in directories:
         names = attempt(host.list_dir, directory)

@@ -1,8 +1,8 @@
-"""The network of this machine: its links, who listens with what backlog, which ports are taken.
+"""The network of this machine: its links, listening sockets with backlogs, and taken ports.
 
-Links come by netlink, and by sysfs where netlink is not to be had; sockets by sock_diag in the
-network namespace of a process. Backlogs and drops are facts. Taken ports are asked beside the
-facts, when somebody means to listen somewhere: nothing is bound for it that others could want.
+Links come from netlink, else from sysfs, sockets from sock_diag in a process's network namespace.
+Backlogs and drops are facts. Taken ports are read apart, for a configuration that listens; no
+socket that others could want is bound for it.
 
 Source: sock_diag(7); net/ipv4/inet_diag.c inet_diag_msg_attrs_fill().
 """
@@ -32,7 +32,7 @@ from nginx_tune.host.parse_network import parse_socket_link
 
 _IFF_LOOPBACK = 0x8
 _ASKED_KINDS = frozenset({"physical", "bond", "team", "vlan", "macvlan", "ipvlan", "bridge"})
-"""Kinds whose driver may know a speed; hosts of containers have hundreds of others."""
+"""Kinds whose driver may know a speed; container hosts have hundreds of others."""
 _DETAILED_KINDS = frozenset({"physical"})
 _OFFLOADS = (
     ("tcp-segmentation-offload", "tso"),
@@ -45,7 +45,7 @@ _CLASS = Path("/sys/class/net")
 
 
 def read_links() -> list[Link]:
-    """Every link of this network namespace, sorted by name.
+    """All links of this network namespace, sorted by name.
 
     Errors: HostReadError when neither netlink nor sysfs answers.
     """
@@ -56,9 +56,9 @@ def read_links() -> list[Link]:
 
 
 def _import_pyroute2_by_parts() -> None:
-    """Leave out what pyroute2's own ``__init__`` imports: all of its 163 modules.
+    """Import pyroute2 without its ``__init__``, which imports all of its 163 modules.
 
-    Errors: ImportError where it is not installed.
+    Errors: ImportError when it is not installed.
     """
     spec = importlib.util.find_spec("pyroute2") if "pyroute2" not in sys.modules else None
     if spec is not None:
@@ -94,9 +94,9 @@ def _read_netlink() -> list[Link]:
 
 
 def _details(ethtool: Any, name: str) -> dict[str, Any]:
-    """Queues, rings and offloads as the driver tells them.
+    """The driver's queues, rings and offloads.
 
-    Parts that it does not tell are left out: pyroute2 raises whatever its answer leads it to.
+    Unsupported parts are left out, for which pyroute2 raises any kind of error.
     """
     found: dict[str, Any] = {}
     with contextlib.suppress(Exception):
@@ -113,7 +113,7 @@ def _details(ethtool: Any, name: str) -> dict[str, Any]:
 
 
 def _lower_names(dump: list[Any]) -> dict[str, list[str]]:
-    """Links under each link: those that name it as their master, or the one it is put on."""
+    """The links under each link, by their master or carrier."""
     names = {message["index"]: str(message.get_attr("IFLA_IFNAME")) for message in dump}
     found: dict[str, list[str]] = {name: [] for name in names.values()}
     for message in dump:
@@ -123,7 +123,7 @@ def _lower_names(dump: list[Any]) -> dict[str, list[str]]:
             found[names[master]].append(name)
         carrier = message.get_attr("IFLA_LINK")
         kind = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND")
-        # The index of a carrier in another namespace would name some other link here.
+        # A carrier's index in another namespace would be some other link here.
         if kind in _CARRIED_KINDS and message.get_attr("IFLA_LINK_NETNSID") is None:
             found[name] += [names[carrier]] if carrier in names else []
     return found
@@ -173,7 +173,7 @@ def _read_sysfs() -> list[Link]:
 
 
 def _sysfs_kind(directory: Path) -> str | None:
-    """The kind as far as sysfs shows it; a veth is told by nothing but its missing device."""
+    """The kind by sysfs, where only the missing device shows a veth."""
     if _word(directory / "type") == "772":
         return "loopback"
     if (directory / "tun_flags").exists():
@@ -190,7 +190,7 @@ def _sysfs_speed(name: str) -> int | None:
 
 
 def _bits(megabits: int | None) -> int | None:
-    """Drivers that do not know say 0, -1 or its unsigned form."""
+    """The speed in bits; drivers report an unknown one as 0, -1 or its unsigned form."""
     return megabits * 10**6 if megabits and 0 < megabits < (1 << 31) else None
 
 
@@ -204,11 +204,11 @@ def _word(path: Path) -> str:
 _TCP_LISTEN = 1 << 10
 _SKMEMINFO = 7
 _DROPS = 8
-"""Place of the drops in INET_DIAG_SKMEMINFO (include/uapi/linux/sock_diag.h)."""
+"""Index of the drops in INET_DIAG_SKMEMINFO (include/uapi/linux/sock_diag.h)."""
 
 
 def read_listening(pid: int | None) -> Listening:
-    """The listening TCP sockets of a process's network namespace; None: of the reader's.
+    """The listening TCP sockets of a process's network namespace (None: ours).
 
     Errors: HostReadError when the kernel has no sock_diag, OSError when the namespace may not be
             entered.
@@ -233,7 +233,7 @@ def _ask_listening() -> Listening:
                 )
     except NetlinkError as error:
         raise HostReadError("listening", f"sock_diag: {error}") from None
-    found = sorted(map(_listen_socket, sockets), key=lambda one: (one.port, one.address, one.inode))
+    found = sorted(map(_listen_socket, sockets), key=lambda s: (s.port, s.address, s.inode))
     return Listening(sockets=found, somaxconn=_somaxconn())
 
 
@@ -249,14 +249,14 @@ def _listen_socket(message: Any) -> ListenSocket:
 
 
 def _drops(meminfo: str | None) -> int | None:
-    """The drops in an attribute that is given as ``00:1f:…``."""
+    """The drops in an attribute in the form ``00:1f:…``."""
     data = bytes.fromhex((meminfo or "").replace(":", ""))
     numbers = struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
     return numbers[_DROPS] if len(numbers) > _DROPS else None
 
 
 def _sysctls() -> dict[str, str]:
-    """Those of the calling thread's namespace; one that this kernel has not is left out."""
+    """The sysctls of the calling thread's namespace, without missing ones."""
     found = {}
     for name in NETWORK_SYSCTLS:
         with contextlib.suppress(OSError):
@@ -265,7 +265,7 @@ def _sysctls() -> dict[str, str]:
 
 
 def _somaxconn() -> int | None:
-    """The sysctl as the calling thread's namespace has it."""
+    """The sysctl of the calling thread's namespace."""
     try:
         return int(Path("/proc/sys/net/core/somaxconn").read_text())
     except (OSError, ValueError):
@@ -274,15 +274,15 @@ def _somaxconn() -> int | None:
 
 T = TypeVar("T")
 _STATES = {"tcp": 1 << 10, "udp": 1 << 7}
-"""TCP_LISTEN; TCP_CLOSE, which is a UDP socket that is bound and not connected."""
+"""TCP_LISTEN; TCP_CLOSE, the state of a bound UDP socket without a peer."""
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP}
 _PIDFD_GETFD = 438
-"""The same number on every architecture but alpha (Linux 5.6)."""
+"""The number on every architecture but alpha (Linux 5.6)."""
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
 class BoundSocket(NamedTuple):
-    """A listening TCP socket, or a UDP socket that takes what comes to its port."""
+    """A listening TCP socket, or a bound UDP socket."""
 
     kind: Literal["tcp", "udp"]
     address: str
@@ -293,18 +293,18 @@ class BoundSocket(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A process that holds a socket, and how it may be shared."""
+    """The process of a socket, and the socket's sharing options."""
 
     pid: int
     name: str
     reuses_address: bool | None = None
-    """SO_REUSEADDR; null where this user may not look."""
+    """SO_REUSEADDR; null if unreadable."""
     reuses_port: bool | None = None
     """SO_REUSEPORT."""
 
 
 def read_bound(pid: int | None) -> list[BoundSocket]:
-    """The bound sockets of a process's network namespace; None: of the reader's.
+    """The bound sockets of a process's network namespace (None: ours).
 
     Errors: HostReadError when the kernel has no sock_diag, OSError when the namespace may not be
             entered.
@@ -313,7 +313,7 @@ def read_bound(pid: int | None) -> list[BoundSocket]:
 
 
 def in_network(pid: int | None, ask: Callable[[], T]) -> T:
-    """The answer of a function in that network namespace."""
+    """The result of a function in a process's network namespace (None: ours)."""
     return ask() if pid is None else in_network_of(pid, ask)
 
 
@@ -335,7 +335,7 @@ def _ask_bound() -> list[BoundSocket]:
                 if kind == "udp" or family == socket.AF_INET6:  # a kernel without udp_diag, IPv6
                     continue
                 raise HostReadError("bound sockets", f"sock_diag: {error}") from None
-            found += [_bound_socket(kind, one) for one in messages]
+            found += [_bound_socket(kind, message) for message in messages]
     return found
 
 
@@ -351,12 +351,12 @@ def _bound_socket(kind: Literal["tcp", "udp"], message: Any) -> BoundSocket:
 
 
 def _is_set(value: object) -> bool:
-    """An attribute of one byte, as a number or as what pyroute2 prints of it (``01``)."""
+    """True for a non-zero attribute of one byte, a number or pyroute2's text (``01``)."""
     return str(value).strip("0: ") not in {"", "None"}
 
 
 def find_holder(inode: int) -> Holder | None:
-    """The process that holds a socket; None where none can be seen."""
+    """The process of a socket; None if invisible."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -386,7 +386,7 @@ def _holder(pid: int, descriptor: int) -> Holder:
 
 
 def _copied(pid: int, descriptor: int) -> socket.socket:
-    """A socket of another process, to ask what is set on it. Errors: OSError."""
+    """A copy of another process's socket, to read its options. Errors: OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     process = os.pidfd_open(pid)
     try:
@@ -400,10 +400,10 @@ def _copied(pid: int, descriptor: int) -> socket.socket:
 
 
 def why_not_here(host: str) -> int | None:
-    """The error number with which no socket of this network can be bound to an address.
+    """The error number of binding to an address here; None for an address that may be here.
 
-    Tried with any free port, and nothing listens on it: so routes of type ``local`` and
-    ``ip_nonlocal_bind`` count as they do for nginx. Null for an address that is here, or may be.
+    It is tried with any free port, without listening: so routes of type ``local`` and
+    ``ip_nonlocal_bind`` count as they do for nginx.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

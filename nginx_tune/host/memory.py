@@ -1,4 +1,4 @@
-"""Memory: the amount of it, and the part of that which can hold file data."""
+"""Memory: its amount, and the part that can hold file data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Memory
-from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, read_parsed
 from nginx_tune.host.mounts import ControlGroup, group_at, read_group
 from nginx_tune.host.parse_proc import (
     available_memory_bytes,
@@ -35,7 +35,7 @@ class _Limit(NamedTuple):
 def read_memory(
     host: Host, *, process: str = "self", cgroup_directory: str | None = None
 ) -> tuple[Memory, Gaps]:
-    """Memory as the process (a pid or ``self``) meets it, or one in the named cgroup."""
+    """The memory of a process (a pid or ``self``), or in the given cgroup."""
     gaps: Gaps = {}
     meminfo = attempt(host.read_text, "/proc/meminfo")
     fields = {} if isinstance(meminfo, Missing) else parse_meminfo(meminfo)
@@ -71,7 +71,7 @@ def read_memory(
         page_cache_limit_reason=bound.reason,
         consumers=memory_consumers(fields),
     )
-    absent = meminfo if isinstance(meminfo, Missing) else Missing("/proc/meminfo does not tell")
+    absent = meminfo if isinstance(meminfo, Missing) else Missing("/proc/meminfo has no such field")
     memory = _with_dirty(host, memory, fields, absent, gaps)
     return _with_paging(host, _with_arc(host, memory, gaps), gaps), gaps
 
@@ -79,10 +79,10 @@ def read_memory(
 def _with_dirty(
     host: Host, memory: Memory, fields: dict[str, int], absent: Missing, gaps: Gaps
 ) -> Memory:
-    """Memory that waits to be written, and how much of that the kernel lets gather.
+    """The memory with its dirty pages and their limits.
 
-    Source: Documentation/admin-guide/sysctl/vm.rst: the ratios are of the memory that file data
-            can have; a limit in bytes, where set, stands before its ratio.
+    Source: Documentation/admin-guide/sysctl/vm.rst: the ratios are of the memory for file data; a
+            limit in bytes, where set, replaces its ratio.
     """
     dirty = fields.get("Dirty")
 
@@ -106,12 +106,12 @@ def _with_dirty(
 
 
 def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
-    """The cache of ZFS.
+    """The memory with the cache of ZFS.
 
     Source: arcstats of OpenZFS, a kstat with the columns name, type and data.
     """
     text = attempt(host.read_text, "/proc/spl/kstat/zfs/arcstats")
-    none = Missing(f"no ZFS ({text.reason})") if isinstance(text, Missing) else Missing("not told")
+    none = Missing(f"no ZFS ({text.reason})" if isinstance(text, Missing) else "not in arcstats")
     stats = {} if isinstance(text, Missing) else parse_kstat(text)
     return replace(
         memory,
@@ -121,31 +121,29 @@ def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
 
 
 def _with_paging(host: Host, memory: Memory, gaps: Gaps) -> Memory:
-    """Places that memory is moved to, and whether it comes in huge pages.
+    """The memory with its swap and its huge pages.
 
     Source: Documentation/admin-guide/mm/transhuge.rst.
     """
-    swaps = attempt(host.read_text, "/proc/swaps")
+    swaps = read_parsed(host, "/proc/swaps", parse_swaps)
     chosen: dict[str, str | Missing] = {}
     for name in ("enabled", "defrag"):
-        text = attempt(host.read_text, f"/sys/kernel/mm/transparent_hugepage/{name}")
-        chosen[name] = text if isinstance(text, Missing) else parse_choice(text)
+        path = f"/sys/kernel/mm/transparent_hugepage/{name}"
+        chosen[name] = read_parsed(host, path, parse_choice)
     return replace(
         memory,
-        swaps=known(swaps if isinstance(swaps, Missing) else parse_swaps(swaps), gaps, "/swaps")
-        or [],
+        swaps=known(swaps, gaps, "/swaps") or [],
         transparent_huge_pages=known(chosen["enabled"], gaps, "/transparent_huge_pages"),
         huge_page_defrag=known(chosen["defrag"], gaps, "/huge_page_defrag"),
     )
 
 
 def _read_sysctl(host: Host, name: str) -> int | Missing:
-    text = attempt(host.read_text, f"/proc/sys/vm/{name}")
-    return text if isinstance(text, Missing) else parse_integer(text)
+    return read_parsed(host, f"/proc/sys/vm/{name}", parse_integer)
 
 
 def _least_limit(host: Host, group: ControlGroup | Missing) -> _Limit | Missing:
-    """The least limit of the group and all its ancestors."""
+    """The least limit of the group and its ancestors."""
     if isinstance(group, Missing):
         return group
     found = []
@@ -181,7 +179,7 @@ class _Bound(NamedTuple):
 def _page_cache_limit(
     available: int | None, limit: _Limit | Missing, usage: int | Missing
 ) -> _Bound:
-    """The lesser of what the machine and what the cgroup leave for file data."""
+    """The lesser of the memory that the machine and the cgroup leave for file data."""
     if isinstance(limit, Missing):
         if available is None:
             return _Bound(None, "neither MemAvailable nor a cgroup limit is known")
@@ -190,7 +188,7 @@ def _page_cache_limit(
     rest = max(0, limit.limit_bytes - charged)
     what = f"{limit.file} of {limit.directory} less {charged} bytes that are not file data"
     if isinstance(usage, Missing):
-        what = f"{limit.file} of {limit.directory} (what else it holds is not known)"
+        what = f"{limit.file} of {limit.directory} (its other contents are not known)"
     if available is not None and available < rest:
         return _Bound(available, f"MemAvailable of the host, below the cgroup's rest: {what}")
     return _Bound(rest, what)

@@ -1,11 +1,11 @@
-"""The mounts of a process: the files that it sees, and the control groups that it is in.
+"""The mounts of a process, through which it sees files, and its control groups.
 
-An nginx in a container lives in a mount namespace of its own. Its mounts stand in
-``/proc/PID/mountinfo``, its files are reached through ``/proc/PID/root``. That is a magic link:
-the kernel goes on behind it with the other namespace's mounts, but its text is just ``/``, so
-links are followed here one by one, each from that root.
+An nginx in a container has its own mount namespace, with its mounts in ``/proc/PID/mountinfo`` and
+its files below ``/proc/PID/root``. That is a magic link: the kernel continues with the other
+namespace's mounts, but the link's text is just ``/``, so links are followed here one by one from
+that root.
 
-A control group is a directory below one of the mounts, another one for each controller.
+A control group is a directory below a mount, another one for each controller.
 """
 
 from __future__ import annotations
@@ -18,51 +18,51 @@ from nginx_tune.host.parse_proc import membership_for, parse_membership
 from nginx_tune.host.parse_storage import Mount, is_inside, parse_mountinfo
 
 _MOST_STEPS = 200
-"""The kernel follows 40 links; a path of more parts is none."""
+"""Steps of a path at most; the kernel follows 40 links."""
 
 
 class View(NamedTuple):
-    """Files as one process sees them."""
+    """The files that a process sees."""
 
     host: Host
     mounts: list[Mount]
     root: str = ""
-    """``/proc/PID/root``; empty for the reader's own."""
+    """``/proc/PID/root``; empty for our own."""
 
     @property
     def is_foreign(self) -> bool:
-        """True when it is another process's."""
+        """True for another process's view."""
         return bool(self.root)
 
     def real_path(self, path: str) -> str | Missing:
-        """The path, as this view names it, with every link resolved; the file must exist."""
+        """The path in this view with its links resolved; the file must exist."""
         if not self.root:
             return attempt(self.host.real_path, path)
         return _real_path_below(self.host, self.root, path)
 
     def nearest(self, path: str) -> str | Missing:
-        """The path, links resolved, or its nearest parent that exists."""
+        """The path with its links resolved, or its nearest existing parent."""
         candidate = posixpath.normpath(path)
         while True:
             real = self.real_path(candidate)
             parent = posixpath.dirname(candidate)
-            # "/" and "//" are their own parents; a relative path ends at nothing.
+            # "/" and "//" are their own parents; a relative path ends at "".
             if not isinstance(real, Missing) or parent in {candidate, ""}:
                 return real
             candidate = parent
 
     def outside(self, path: str) -> str:
-        """The reader's name for a path of this view."""
+        """Our path of a file of this view."""
         return f"{self.root}{path}"
 
 
 def own_view(host: Host) -> View:
-    """The reader's view."""
+    """Our own view."""
     return View(host, read_mounts(host))
 
 
 def view_of(host: Host, pid: int) -> View | Missing:
-    """Another process's view; what it shows needs the right to trace that process."""
+    """Another process's view, which needs the right to trace it."""
     mounts = read_mounts(host, str(pid))
     root = f"/proc/{pid}/root"
     reachable = attempt(host.device_of, f"{root}/")
@@ -72,7 +72,7 @@ def view_of(host: Host, pid: int) -> View | Missing:
 
 
 def read_mounts(host: Host, process: str = "self") -> list[Mount]:
-    """The mounts that a process sees; none where the host does not tell."""
+    """The mounts of a process; none if unreadable."""
     text = attempt(host.read_text, f"/proc/{process}/mountinfo")
     return [] if isinstance(text, Missing) else parse_mountinfo(text)
 
@@ -102,15 +102,15 @@ def _real_path_below(host: Host, root: str, path: str) -> str | Missing:
 
 
 class ControlGroup(NamedTuple):
-    """A control group of one controller."""
+    """A control group of a controller."""
 
     version: int
     directories: list[str]
-    """Directories of the group and all its ancestors that can be seen, the group first."""
+    """The directories of the group and its visible ancestors, the group first."""
 
 
 def read_group(host: Host, controller: str, process: str = "self") -> ControlGroup | Missing:
-    """The group of a process (a pid or ``self``) that counts for ``controller``."""
+    """A process's control group (a pid or ``self``) of a controller."""
     membership_text = attempt(host.read_text, f"/proc/{process}/cgroup")
     if isinstance(membership_text, Missing):
         return membership_text
@@ -126,7 +126,7 @@ def read_group(host: Host, controller: str, process: str = "self") -> ControlGro
 
 
 def group_at(host: Host, directory: str) -> ControlGroup | Missing:
-    """The group whose directory was named, with its ancestors in the same hierarchy."""
+    """The control group of a directory, with its ancestors in the hierarchy."""
     directory = directory.rstrip("/") or "/"
     around = [
         mount
@@ -149,10 +149,10 @@ def _hierarchy_mount(mounts: list[Mount], version: int, controller: str) -> Moun
 
 
 def _directory(mount: Mount, path: str) -> str:
-    """The directory of a group below a mount that may itself show a part of the hierarchy.
+    """The directory of a group below a mount, which may show a part of the hierarchy.
 
-    A container without a cgroup namespace sees the host's path, but mounted is only its own
-    group: then ``root`` is that path. A path outside of what is mounted is the mount itself.
+    A container without a cgroup namespace sees the host's path while only its own group is mounted:
+    then ``root`` is that path. A path outside the mounted part is the mount itself.
     """
     if mount.root != "/" and is_inside(path, mount.root):
         path = path[len(mount.root) :]

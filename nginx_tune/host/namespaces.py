@@ -1,8 +1,8 @@
-"""Namespaces of processes: work done in the network of another, and the ids that the kernel uses.
+"""The namespaces of processes: calls in another's network, and the kernel's own ids.
 
-A process in a process namespace sees others by the ids of that namespace; trace events and BPF
-programs name the initial ones. From inside the sandbox they are looked up in the /proc that
-was there outside, which comes in as an open directory.
+A process sees others by the ids of its PID namespace, while trace events and BPF programs have the
+initial namespace's. In the sandbox they are read from the outer /proc, which comes in as an open
+directory.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ _CLONE_NEWNET = 0x40000000
 
 
 def in_network_of(pid: int, ask: Callable[[], T]) -> T:
-    """The answer of a function in the network namespace of a process.
+    """The result of a function in a process's network namespace.
 
-    Errors: OSError when the namespace may not be entered or the process is gone; what the
-            function raises.
+    Errors: OSError when the namespace cannot be entered or the process is gone; the function's own.
     """
     if is_our_network(pid):
         return ask()
-    # A thread has a namespace of its own choice and ends with it.
+    # A thread can enter a namespace by itself, and ends with it.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(_enter_and_ask, pid, ask).result()
 
 
 def is_our_network(pid: int) -> bool:
-    """Tell whether a process has the network namespace of this one.
+    """True for a process in our network namespace.
 
-    Errors: OSError when that may not be asked or the process is gone.
+    Errors: OSError when that is not readable or the process is gone.
     """
     theirs, ours = (os.stat(f"/proc/{who}/ns/net") for who in (pid, "self"))  # noqa: PTH116
     return theirs.st_ino == ours.st_ino
@@ -56,13 +55,13 @@ def _enter_and_ask(pid: int, ask: Callable[[], T]) -> T:
 
 
 OUTER_PROC_VARIABLE = "NGINX_TUNE_OUTER_PROC"
-"""Names the descriptor of the /proc of the initial process namespace."""
+"""The variable with the descriptor of the initial PID namespace's /proc."""
 INITIAL_NAMESPACE = "pid:[4026531836]"
-"""The initial namespace has this number on every kernel (PROC_PID_INIT_INO)."""
+"""The initial namespace, the same on every kernel (PROC_PID_INIT_INO)."""
 
 
 def is_initial_namespace() -> bool:
-    """Tell whether the ids that this process sees are the kernel's own."""
+    """True when this process sees the kernel's own ids."""
     try:
         return Path("/proc/self/ns/pid").readlink() == Path(INITIAL_NAMESPACE)
     except OSError:
@@ -70,7 +69,7 @@ def is_initial_namespace() -> bool:
 
 
 def read_global_ids(pids: Sequence[int]) -> dict[int, int] | Missing:
-    """The kernel's own id of each process; those that are gone are left out."""
+    """The kernel's id of each process that still exists."""
     if is_initial_namespace():
         return {pid: pid for pid in pids}
     descriptor = os.environ.get(OUTER_PROC_VARIABLE, "")
@@ -91,7 +90,7 @@ def read_global_ids(pids: Sequence[int]) -> dict[int, int] | Missing:
             continue
         ids, space = _ids(entry), None
         for count in depth:
-            if any(one == ids[-count:] for _, one in wanted):
+            if any(known == ids[-count:] for _, known in wanted):
                 space = space or _namespace(entry)
                 if (space, ids[-count:]) in wanted:
                     found[wanted[space, ids[-count:]]] = int(entry.name)
@@ -99,7 +98,7 @@ def read_global_ids(pids: Sequence[int]) -> dict[int, int] | Missing:
 
 
 def _ids(process: Path) -> tuple[int, ...]:
-    """Its ids from the namespace of this /proc to its own, the innermost; NSpid of its status."""
+    """A process's ids from the namespace of this /proc to its own, by NSpid of its status."""
     try:
         lines = (process / "status").read_text(errors="replace").splitlines()
         line = next(line for line in lines if line.startswith("NSpid:"))

@@ -1,6 +1,6 @@
-"""The network: links with a speed that can be believed, its use, and who listens where.
+"""The network: links with credible speeds, its use, and the listening sockets.
 
-Drivers of virtual links report speeds that were made up; those are taken as not known.
+Drivers of virtual links report fixed speeds, which count as unknown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from nginx_tune.documents.facts import Link, Network, Queues, Tcp
 from nginx_tune.documents.facts_machine import Listener, Listening, ListenSocket
 from nginx_tune.errors import UsageError
 from nginx_tune.host.cpu import Interrupts, read_interrupts, read_numa_node
-from nginx_tune.host.door import Gaps, Host, Missing, attempt, known
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, mapped, read_parsed
 from nginx_tune.host.parse_network import (
     has_cpus,
     parse_listeners,
@@ -34,18 +34,18 @@ _FAKES = {
     "dummy": "a dummy has no speed",
     "ifb": "an ifb has no speed",
 }
-"""Source: drivers/net/veth.c, drivers/net/tun.c: fixed ethtool answers."""
+"""The reasons by kind. Source: drivers/net/veth.c, drivers/net/tun.c: fixed ethtool answers."""
 
 _NOMINAL_DRIVERS = {"vmxnet3": "vmxnet3 reports a nominal speed, not the host's uplink"}
 
 MOST_QUEUES = 256
-"""Queues of each direction that are looked at."""
+"""Queues of each direction to read at most."""
 
 
 def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps]:
-    """Every link, with the speeds that were declared (bits per second by name) set.
+    """All links, with the declared speeds (bits per second by name).
 
-    Errors: UsageError when a declared link is not there.
+    Errors: UsageError for a declared link that is not there.
     """
     asked = attempt(host.links)
     if isinstance(asked, Missing):
@@ -63,7 +63,7 @@ def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps
     for index, link in enumerate(judged):
         for field in ("kind", "state", "mtu", "qdisc"):
             if getattr(link, field) is None:
-                gaps[f"/links/{index}/{field}"] = "the kernel does not tell"
+                gaps[f"/links/{index}/{field}"] = "the kernel does not report it"
         if link.speed_bits_per_second is None:
             gaps[f"/links/{index}/speed_bits_per_second"] = link.speed_reason
         queued = _with_queues(host, link, f"/links/{index}", gaps)
@@ -87,18 +87,20 @@ def _with_queues(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
             rps=_count_masks(host, link.name, receive, "rps_cpus"),
             xps=_count_masks(host, link.name, send, "xps_cpus"),
             rss=known(
-                Missing("ethtool tells none") if rss is None else rss, gaps, f"{pointer}/queues/rss"
+                Missing("ethtool reports none") if rss is None else rss,
+                gaps,
+                f"{pointer}/queues/rss",
             ),
         )
     if link.rings is None:
-        gaps[f"{pointer}/rings"] = "ethtool tells none"
+        gaps[f"{pointer}/rings"] = "ethtool reports none"
     return replace(
         link, driver=_driver(host, link.name), queues=known(queues, gaps, f"{pointer}/queues")
     )
 
 
 def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
-    """The link with the node and the interrupts of its device, and what its ring missed.
+    """The link with its device's node and interrupts, and the packets that its ring missed.
 
     Source: Documentation/ABI/testing/sysfs-class-net-statistics, rx_missed_errors.
     """
@@ -114,8 +116,9 @@ def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
     else:
         node = read_numa_node(host, directory)
         found = read_interrupts(host, directory)
-    text = attempt(host.read_text, f"/sys/class/net/{link.name}/statistics/rx_missed_errors")
-    missed = text if isinstance(text, Missing) else parse_integer(text)
+    missed = read_parsed(
+        host, f"/sys/class/net/{link.name}/statistics/rx_missed_errors", parse_integer
+    )
     count, cpus = (found, found) if isinstance(found, Missing) else (found.number, found.cpus)
     return replace(
         link,
@@ -127,7 +130,7 @@ def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
 
 
 def _count_masks(host: Host, link: str, queues: list[str], mask: str) -> int:
-    """Queues whose mask of CPUs is not empty; none in a kernel without such masks.
+    """The queues with a non-empty CPU mask; none in a kernel without such masks.
 
     Source: Documentation/networking/scaling.rst.
     """
@@ -139,7 +142,7 @@ def _count_masks(host: Host, link: str, queues: list[str], mask: str) -> int:
 
 
 def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | None) -> Link:
-    """The link with a speed that can be believed, or none and why."""
+    """The link with a credible speed, or the reason for none."""
     if declared is not None:
         return _with_speed(link, declared, "declared")
     if link.kind in _FAKES:
@@ -148,20 +151,21 @@ def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | No
     if driver in _NOMINAL_DRIVERS:
         return _with_speed(link, None, _NOMINAL_DRIVERS[driver])
     lower = [links[name] for name in link.lower if name in links]
-    fakes = [one for one in lower if one.kind in _FAKES]
+    fakes = [below for below in lower if below.kind in _FAKES]
     if fakes:
         reason = f"{fakes[0].name} under it: {_FAKES[str(fakes[0].kind)]}"
         return _with_speed(link, None, reason)
     if link.speed_bits_per_second:
-        said = f"driver {driver}" if driver else f"{link.kind or 'driver'}, as the kernel adds up"
-        return _with_speed(link, link.speed_bits_per_second, said)
+        source = f"driver {driver}" if driver else f"{link.kind or 'driver'}, as the kernel adds up"
+        return _with_speed(link, link.speed_bits_per_second, source)
     if link.state == "down":
         return _with_speed(link, None, "the link is down")
     if driver == "virtio_net":
         return _with_speed(link, None, "virtio_net: the hypervisor offers no speed")
     if lower:
         return _from_lower(host, link, lower)
-    return _with_speed(link, None, f"{f'driver {driver}' if driver else 'the kernel'} tells none")
+    source = f"driver {driver}" if driver else "the kernel"
+    return _with_speed(link, None, f"{source} reports none")
 
 
 def _with_speed(link: Link, speed: int | None, reason: str) -> Link:
@@ -170,8 +174,8 @@ def _with_speed(link: Link, speed: int | None, reason: str) -> Link:
 
 def _from_lower(host: Host, link: Link, lower: list[Link]) -> Link:
     """The speed that the links under a bond, VLAN or bridge allow."""
-    names = ", ".join(one.name for one in lower)
-    real = [one.speed_bits_per_second for one in lower if one.speed_bits_per_second]
+    names = ", ".join(below.name for below in lower)
+    real = [below.speed_bits_per_second for below in lower if below.speed_bits_per_second]
     if not real or len(real) < len(lower):
         return _with_speed(link, None, f"not known for every link under it ({names})")
     if link.kind == "bond":
@@ -191,16 +195,14 @@ _CONNTRACK = "/proc/sys/net/netfilter/nf_conntrack_"
 
 
 def add_network_use(host: Host, network: Network, pid: int | None) -> tuple[Network, Gaps]:
-    """The network with its use; of TCP that in the network namespace of ``pid``."""
+    """The network with its use; that of TCP in the network namespace of ``pid``."""
     gaps: Gaps = {}
     process = "self" if pid is None else str(pid)
-    softnet = attempt(host.read_text, "/proc/self/net/softnet_stat")
+    softnet = read_parsed(host, "/proc/self/net/softnet_stat", parse_softnet)
     entries, limit = _read_conntrack(host, process)
     network = replace(
         network,
-        softnet=known(
-            softnet if isinstance(softnet, Missing) else parse_softnet(softnet), gaps, "/softnet"
-        ),
+        softnet=known(softnet, gaps, "/softnet"),
         tcp=_read_tcp(host, process, gaps),
         conntrack_entries=known(entries, gaps, "/conntrack_entries"),
         conntrack_limit=known(limit, gaps, "/conntrack_limit"),
@@ -209,16 +211,17 @@ def add_network_use(host: Host, network: Network, pid: int | None) -> tuple[Netw
 
 
 def _read_tcp(host: Host, process: str, gaps: Gaps) -> Tcp:
-    """Source: Documentation/networking/snmp_counter.rst; net/ipv4/tcp.c, tcp_mem is of the host."""
+    """The use of TCP in a process's network namespace, and the host's ``tcp_mem``.
+
+    Source: Documentation/networking/snmp_counter.rst; net/ipv4/tcp.c.
+    """
     text = attempt(host.read_text, f"/proc/{process}/net/snmp")
     counters = {} if isinstance(text, Missing) else parse_netstat(text)
     absent = text if isinstance(text, Missing) else Missing("the kernel does not count it")
     stat = attempt(host.read_text, f"/proc/{process}/net/sockstat")
-    held = stat if isinstance(stat, Missing) else parse_tcp_pages(stat)
-    waiting = stat if isinstance(stat, Missing) else parse_time_wait(stat)
-    sysctl = attempt(host.read_text, "/proc/sys/net/ipv4/tcp_mem")
-    levels = sysctl if isinstance(sysctl, Missing) else parse_tcp_mem(sysctl)
-    pressure, most = (levels, levels) if isinstance(levels, Missing) else (levels[1], levels[2])
+    held, waiting = mapped(stat, parse_tcp_pages), mapped(stat, parse_time_wait)
+    levels = read_parsed(host, "/proc/sys/net/ipv4/tcp_mem", parse_tcp_mem)
+    pressure, most = (levels, levels) if isinstance(levels, Missing) else levels[1:]
     return Tcp(
         segments_sent=known(counters.get("OutSegs", absent), gaps, "/tcp/segments_sent"),
         segments_retransmitted=known(
@@ -232,7 +235,7 @@ def _read_tcp(host: Host, process: str, gaps: Gaps) -> Tcp:
 
 
 def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Missing]:
-    """Entries and limit; both are of the reader's network namespace.
+    """The entries and the limit of our network namespace.
 
     Source: Documentation/networking/nf_conntrack-sysctl.rst.
     """
@@ -246,7 +249,7 @@ def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Miss
     for name in ("count", "max"):
         text = attempt(host.read_text, _CONNTRACK + name)
         found.append(
-            Missing(f"no connection is followed here ({text.reason})")
+            Missing(f"no connections are tracked here ({text.reason})")
             if isinstance(text, Missing)
             else parse_integer(text)
         )
@@ -254,15 +257,14 @@ def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Miss
 
 
 MOST_DESCRIPTORS = 4096
-"""Descriptors of a master that are looked at: its listening sockets are among the first."""
+"""Descriptors of a master to read at most; its listening sockets are among the first."""
 
 
 def ask_listening(host: Host, pid: int | None) -> Listening | Missing:
-    """The listening sockets of a process's network namespace (None: the reader's).
+    """The listening sockets of a process's network namespace (None: ours).
 
-    An ordinary user may not enter the namespace of root's nginx, and some kernels have no
-    sock_diag; ``/proc/PID/net/tcp`` tells the addresses and queues all the same, but no backlog
-    and no drops.
+    An ordinary user may not enter the namespace of root's nginx, and some kernels lack sock_diag.
+    ``/proc/PID/net/tcp`` still has addresses and queues, without backlogs and drops.
     """
     asked = attempt(host.listening, pid)
     if not isinstance(asked, Missing):
@@ -276,20 +278,22 @@ def ask_listening(host: Host, pid: int | None) -> Listening | Missing:
             continue  # a kernel without IPv6
         sockets += [
             ListenSocket(
-                address=str(one.address),
-                port=one.port,
-                inode=one.inode,
-                accept_queue=one.accept_queue,
+                address=str(sock.address),
+                port=sock.port,
+                inode=sock.inode,
+                accept_queue=sock.accept_queue,
             )
-            for one in parse_listeners(text, byteorder="little")
+            for sock in parse_listeners(text, byteorder="little")
         ]
-    return Listening(sockets=sorted(sockets, key=lambda one: (one.port, one.address, one.inode)))
+    return Listening(
+        sockets=sorted(sockets, key=lambda sock: (sock.port, sock.address, sock.inode))
+    )
 
 
 def read_listeners(
     host: Host, asked: Listening | Missing, pid: int | None
 ) -> tuple[list[Listener], Gaps]:
-    """The addresses listened on, from what ``ask_listening`` answered."""
+    """The listeners by address, from the answer of ``ask_listening``."""
     if isinstance(asked, Missing):
         return [], {"": asked.reason}
     held = Missing("no nginx is running") if pid is None else _read_held(host, pid)
@@ -306,7 +310,7 @@ def read_listeners(
 def add_counters(
     host: Host, network: Network, asked: Listening | Missing, pid: int | None
 ) -> tuple[Network, Gaps]:
-    """The network with what the kernel counted at the listening sockets of ``pid``'s namespace.
+    """The network with the kernel's counters of ``pid``'s listening sockets.
 
     Source: Documentation/networking/snmp_counter.rst.
     """
@@ -314,12 +318,12 @@ def add_counters(
     text = attempt(host.read_text, f"/proc/{pid or 'self'}/net/netstat")
     counters = {} if isinstance(text, Missing) else parse_netstat(text)
     absent = text if isinstance(text, Missing) else Missing("the kernel does not count it")
-    somaxconn = asked if isinstance(asked, Missing) else asked.somaxconn
+    somaxconn = mapped(
+        asked, lambda a: Missing("not known") if a.somaxconn is None else a.somaxconn
+    )
     network = replace(
         network,
-        somaxconn=known(
-            Missing("not told") if somaxconn is None else somaxconn, gaps, "/somaxconn"
-        ),
+        somaxconn=known(somaxconn, gaps, "/somaxconn"),
         listen_overflows=known(counters.get("ListenOverflows", absent), gaps, "/listen_overflows"),
         listen_drops=known(counters.get("ListenDrops", absent), gaps, "/listen_drops"),
         syn_queue_drops=known(counters.get("TCPReqQFullDrop", absent), gaps, "/syn_queue_drops"),
@@ -338,28 +342,26 @@ def _listener(
     address: str, port: int, sockets: list[ListenSocket], held: frozenset[int] | Missing
 ) -> tuple[Listener, Gaps]:
     gaps: Gaps = {}
-    untold = Missing("sock_diag does not tell, or could not be asked")
-    backlogs = [one.backlog for one in sockets if one.backlog is not None]
-    queues = [one.accept_queue for one in sockets if one.accept_queue is not None]
-    drops = [one.drops for one in sockets if one.drops is not None]
-    ours: bool | Missing = (
-        held if isinstance(held, Missing) else any(one.inode in held for one in sockets)
-    )
+    unknown = Missing("sock_diag does not report it, or could not be asked")
+    backlogs = [sock.backlog for sock in sockets if sock.backlog is not None]
+    queues = [sock.accept_queue for sock in sockets if sock.accept_queue is not None]
+    drops = [sock.drops for sock in sockets if sock.drops is not None]
+    ours = mapped(held, lambda inodes: any(sock.inode in inodes for sock in sockets))
     listener = Listener(
         address=address,
         port=port,
         sockets=len(sockets),
-        backlog=known(min(backlogs, default=untold), gaps, "/backlog"),
-        accept_queue=known(sum(queues) if queues else untold, gaps, "/accept_queue"),
-        longest_accept_queue=known(max(queues, default=untold), gaps, "/longest_accept_queue"),
-        drops=known(sum(drops) if drops else untold, gaps, "/drops"),
+        backlog=known(min(backlogs, default=unknown), gaps, "/backlog"),
+        accept_queue=known(sum(queues) if queues else unknown, gaps, "/accept_queue"),
+        longest_accept_queue=known(max(queues, default=unknown), gaps, "/longest_accept_queue"),
+        drops=known(sum(drops) if drops else unknown, gaps, "/drops"),
         of_nginx=known(ours, gaps, "/of_nginx"),
     )
     return listener, gaps
 
 
 def _read_held(host: Host, pid: int) -> frozenset[int] | Missing:
-    """Inodes of the sockets that a process holds."""
+    """The inodes of a process's sockets."""
     names = attempt(host.list_dir, f"/proc/{pid}/fd")
     if isinstance(names, Missing):
         return names

@@ -1,34 +1,36 @@
-"""What an ELF file has the kernel and the dynamic loader load beside it, and from where.
+"""The file of a program: the loader and libraries of an ELF file, and nginx's version texts.
 
-Source: elf(5), ld.so(8), System V ABI (gabi) chapter 5 "Dynamic Section".
+Source: elf(5), ld.so(8), System V ABI (gabi) chapter 5 "Dynamic Section"; src/core/nginx.c
+ngx_show_version_info(), NGX_CONFIGURE in objs/ngx_auto_config.h.
 
 This file is part of the collector: standard library, Python 3.6.
 """
 
+import re
 import struct
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP = 1, 2, 3
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 0, 1, 5, 15, 29
 _DT_LIBRARIES = (_DT_NEEDED, 0x6FFFFEFB, 0x6FFFFEFC, 0x7FFFFFFD, 0x7FFFFFFF)
-"""NEEDED, DEPAUDIT, AUDIT, AUXILIARY and FILTER: each names libraries that are loaded."""
+"""NEEDED, DEPAUDIT, AUDIT, AUXILIARY and FILTER, which all name libraries to load."""
 _MOST_HEADERS = 512
 _MOST_ENTRIES = 4096
 _LONGEST_NAME = 4096
 
 ReadAt = Callable[[int, int], bytes]
-"""So many bytes of a file at an offset."""
+"""A function that reads a number of bytes at an offset of a file."""
 
 ElfPaths = NamedTuple(
     "ElfPaths", [("interpreter", str), ("libraries", List[str]), ("directories", List[str])]
 )
-"""The interpreter (empty for none), the names of libraries and RPATH and RUNPATH as they stand."""
+"""The interpreter (empty for none), the names of libraries, and RPATH and RUNPATH as stored."""
 
 
 def parse_elf(read_at: ReadAt) -> Optional[ElfPaths]:
-    """What a file names; None when it is no ELF file.
+    """The names in an ELF file; None for another file.
 
-    Errors: ValueError for an ELF file that makes no sense.
+    Errors: ValueError for a broken ELF file.
     """
     head = read_at(0, 64)
     if head[:4] != b"\x7fELF":
@@ -67,7 +69,7 @@ def _parse(read_at: ReadAt, head: bytes) -> ElfPaths:
 
 
 def _header(table: bytes, at: int, order: str, wide: bool) -> Tuple[int, int, int, int]:
-    """Kind, offset, address and size in the file of a segment."""
+    """The kind, offset, address and size in the file of a segment."""
     if wide:
         kind, _, offset, address, _, size = struct.unpack_from(order + "IIQQQQ", table, at)
     else:
@@ -76,7 +78,7 @@ def _header(table: bytes, at: int, order: str, wide: bool) -> Tuple[int, int, in
 
 
 def _entries(data: bytes, order: str, wide: bool) -> List[Tuple[int, int]]:
-    """Tag and value of the dynamic section's entries."""
+    """The tags and values of the dynamic section."""
     form = order + ("QQ" if wide else "II")
     found = []
     for at in range(min(len(data) // struct.calcsize(form), _MOST_ENTRIES)):
@@ -99,7 +101,28 @@ def _string(data: bytes) -> str:
 
 
 def expand(directory: str, variables: Dict[str, str]) -> str:
-    """An element of a run path with ``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` filled in."""
+    """An element of a run path with ``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` expanded."""
     for name, value in variables.items():
         directory = directory.replace("${" + name + "}", value).replace("$" + name, value)
     return directory
+
+
+_TEXTS = re.compile(
+    rb"\w{1,20} version: [\w-]{1,40}/[0-9][ -~]{0,80}"
+    rb"|built with \w{0,20}SSL [ -~]{1,60}?(?= \(running|\0|\n)"
+    rb"|configure arguments: ?[ -~]{0,65536}"
+)
+
+
+def version_texts(program: bytes) -> str:
+    """The lines of ``nginx -V``, read from the program without running it; empty for none.
+
+    The texts are compiled into nginx whole. So a program that must not be run, from a container or
+    of another user, still reports its version.
+    """
+    found = []
+    for match in _TEXTS.finditer(program):
+        line = match.group().decode()
+        if line not in found:
+            found.append(line)
+    return "".join(line + "\n" for line in found)

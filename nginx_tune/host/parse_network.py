@@ -1,4 +1,4 @@
-"""Texts of ``/proc/net`` and of links: who listens, and what the network stack counts and holds."""
+"""Texts of ``/proc/net`` and of links: listening sockets and the network stack's counters; pure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ListeningSocket(NamedTuple):
     port: int
     inode: int
     accept_queue: int | None = None
-    """Connections that wait to be accepted: ``rx_queue`` of a listening socket."""
+    """Connections in the accept queue: ``rx_queue`` of a listening socket."""
 
     def covers(self, address: IPAddress, port: int) -> bool:
-        """Tell whether it may take a connection to this address and port.
+        """True when it may accept a connection to this address and port.
 
-        An IPv6 wildcard takes IPv4 too, unless IPV6_V6ONLY is set, which is not told here.
+        An IPv6 wildcard may accept IPv4 too, unless IPV6_V6ONLY is set, which is unknown here.
         """
         if port != self.port:
             return False
@@ -46,16 +46,17 @@ class ListeningSocket(NamedTuple):
 
 
 def canonical(address: IPAddress) -> IPAddress:
-    """The address, of IPv4 where it is one mapped into IPv6."""
+    """The address, or the IPv4 address mapped into it."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
 def parse_listeners(text: str, *, byteorder: str) -> list[ListeningSocket]:
-    """The listening sockets; rows of another form are left out.
+    """The listening sockets, without malformed rows.
 
     ``byteorder`` is the machine's (``sys.byteorder``): addresses are printed as numbers of 32
-    bits in its order. Source: net/ipv4/tcp_ipv4.c get_openreq4(), get_tcp4_sock().
+    bits in its order.
+    Source: net/ipv4/tcp_ipv4.c get_openreq4(), get_tcp4_sock().
     """
     found = []
     for line in text.splitlines():
@@ -83,7 +84,7 @@ def parse_listeners(text: str, *, byteorder: str) -> list[ListeningSocket]:
 
 
 def parse_unix_listeners(text: str, path: str) -> set[int]:
-    """The inodes of the unix sockets of ``/proc/net/unix`` that listen at a path.
+    """The inodes of the unix sockets that listen at a path, from ``/proc/net/unix``.
 
     Source: net/unix/af_unix.c unix_seq_show(): address, references, protocol, flags, type, state,
     inode and path; ``__SO_ACCEPTCON`` is flag 0x10000.
@@ -97,7 +98,7 @@ def parse_unix_listeners(text: str, path: str) -> set[int]:
 
 
 def parse_socket_link(target: str) -> int | None:
-    """The inode in a link of ``/proc/PID/fd`` to a socket."""
+    """The inode of a socket's link in ``/proc/PID/fd``; None for another link."""
     match = _SOCKET.fullmatch(target)
     return int(match[1]) if match else None
 
@@ -106,7 +107,7 @@ _TLS_LINE = re.compile(r"^(Tls\w+)\s+([0-9]{1,20})\s*$", re.MULTILINE)
 
 
 def parse_netstat(text: str) -> dict[str, int]:
-    """Counters by name: each pair of lines has the names above and the values below.
+    """The counters by name; each pair of lines has names and values.
 
     Source: net/ipv4/proc.c netstat_seq_show().
     """
@@ -127,10 +128,7 @@ def parse_netstat(text: str) -> dict[str, int]:
 
 
 def parse_tls_stat(text: str) -> dict[str, int]:
-    """Counters by name.
-
-    Source: Documentation/networking/tls.rst.
-    """
+    """The counters by name. Source: Documentation/networking/tls.rst."""
     return {name: int(value) for name, value in _TLS_LINE.findall(text)}
 
 
@@ -140,7 +138,7 @@ _LEVELS = 3
 
 
 def parse_softnet(text: str) -> Softnet | Missing:
-    """The counters of all CPUs, added.
+    """The sums of the counters over all CPUs.
 
     Source: net/core/net-procfs.c softnet_seq_show(): a line for each CPU, 32 bits of hexadecimal
             a number, the first three in every kernel.
@@ -151,7 +149,7 @@ def parse_softnet(text: str) -> Softnet | Missing:
     totals = [0, 0, 0]
     for row in rows:
         if row is None:
-            return Missing("softnet_stat is not as the kernel prints it")
+            return Missing("softnet_stat has another form")
         totals = [
             total + int(number, 16) for total, number in zip(totals, row.groups(), strict=True)
         ]
@@ -159,22 +157,22 @@ def parse_softnet(text: str) -> Softnet | Missing:
 
 
 def parse_tcp_pages(text: str) -> int | Missing:
-    """Pages that TCP's buffers hold.
+    """The pages of TCP's buffers.
 
     Source: net/ipv4/proc.c sockstat_seq_show(): ``TCP: inuse 5 orphan 0 tw 0 alloc 7 mem 1``.
     """
     match = re.search(r"^TCP: .*\bmem ([0-9]{1,18})$", text, re.MULTILINE)
-    return int(match[1]) if match else Missing("sockstat does not tell the memory of TCP")
+    return int(match[1]) if match else Missing("sockstat has no memory of TCP")
 
 
 def parse_time_wait(text: str) -> int | Missing:
-    """Connections in TIME_WAIT; of the same line."""
+    """The connections in TIME_WAIT, from the same line."""
     match = re.search(r"^TCP: .*\btw ([0-9]{1,18})\b", text, re.MULTILINE)
-    return int(match[1]) if match else Missing("sockstat does not tell connections in TIME_WAIT")
+    return int(match[1]) if match else Missing("sockstat has no connections in TIME_WAIT")
 
 
 def parse_tcp_mem(text: str) -> tuple[int, int, int] | Missing:
-    """Pages at which TCP is content, sparing and at its end.
+    """The pages below which TCP allocates freely, above which it saves, and its limit.
 
     Source: Documentation/networking/ip-sysctl.rst, tcp_mem.
     """
@@ -186,5 +184,5 @@ def parse_tcp_mem(text: str) -> tuple[int, int, int] | Missing:
 
 
 def has_cpus(mask: str) -> bool:
-    """Tell whether a mask of CPUs, as sysfs prints it, has any."""
+    """True for a non-empty CPU mask of sysfs."""
     return _MASK.fullmatch(mask.strip()) is not None

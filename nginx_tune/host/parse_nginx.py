@@ -1,4 +1,4 @@
-"""nginx from outside: its names, ``nginx -V`` of every known product, and process titles."""
+"""nginx's names, ``nginx -V`` of every known product, and process titles; pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 from nginx_tune.host.door import Missing
 
 NAMES = ("nginx", "angie", "openresty", "freenginx", "tengine")
-"""Programs, in the order they are looked for."""
+"""Names of programs, in the order of the search."""
 
 COMMS = ("nginx", "angie", "openresty", "freenginx", "tengine")
-"""Processes, in ``/proc/PID/comm``."""
+"""Names of processes, as in ``/proc/PID/comm``."""
 
 
 _VERSION = re.compile(
@@ -24,16 +24,16 @@ _COMPILER = {
     "--with-cc", "--with-cpp", "--with-cc-opt", "--with-ld-opt", "--with-cpu-opt",
     "--with-pcre-opt", "--with-openssl-opt", "--with-zlib-opt", "--with-libatomic", "--with-perl",
 }  # fmt: skip
-"""Arguments whose values say how the binary was compiled, not what it can do."""
+"""Arguments about the compilation of the binary, not its features."""
 
 _TLS_LIBRARY = re.compile(r"^built with (\S.*?)(?: \(running with (.+?)\))?$", re.MULTILINE)
 
 _FREENGINX_BASE = "1.25.4"
-"""The last nginx that freenginx shares; its own numbers went on from there."""
+"""The last common version of nginx and freenginx."""
 
 
 class VersionOutput(NamedTuple):
-    """The words of ``nginx -V``."""
+    """The answer of ``nginx -V``."""
 
     product: str
     version: str
@@ -45,14 +45,14 @@ class VersionOutput(NamedTuple):
     pid_path: str
     openssl_built: str | Missing = Missing("built without TLS")
     openssl: str | Missing = Missing("built without TLS")
-    """The library it runs with; the one it was built with where it names no other."""
+    """The library at run time, or at build time where no other is named."""
 
 
 def parse_build(text: str) -> VersionOutput | Missing:
     """The product, its version and its configure arguments.
 
     Shape:  flags in the order of the configure line, compiler options without their values.
-    Errors: text that is not of an nginx gives Missing.
+    Errors: Missing for a text that is not nginx's.
     Source: src/core/nginx.c ngx_show_version_info() of nginx and its forks.
     """
     versions = _VERSION.findall(text)
@@ -86,7 +86,7 @@ def parse_build(text: str) -> VersionOutput | Missing:
 
 
 def _tls_libraries(text: str) -> dict[str, str]:
-    """Source: src/core/nginx.c; the library in use is named only where it is another one."""
+    """The TLS library at build and run time; src/core/nginx.c names the latter if it differs."""
     match = _TLS_LIBRARY.search(text)
     if match is None:
         return {}
@@ -94,7 +94,7 @@ def _tls_libraries(text: str) -> dict[str, str]:
 
 
 def parse_libc(ldd: str) -> tuple[str, str] | Missing:
-    """The C library and its version, from what ``ldd --version`` says."""
+    """The C library and its version, from ``ldd --version``."""
     if match := re.search(r"^musl libc.*\nVersion ([0-9][\w.]*)", ldd, re.MULTILINE):
         return "musl", match[1]
     if match := re.match(r"ldd \(.+\) ([0-9]+\.[0-9]+)", ldd):
@@ -103,7 +103,7 @@ def parse_libc(ldd: str) -> tuple[str, str] | Missing:
 
 
 def libc_of(mapped: list[str]) -> str | Missing:
-    """The C library among the files that a process has mapped."""
+    """The C library among a process's mapped files."""
     for path in mapped:
         name = posixpath.basename(path)
         if re.match(r"(ld-musl-|libc\.musl-)", name):
@@ -121,7 +121,7 @@ def _nginx_version(product: str, versions: dict[str, str]) -> str | Missing:
         return ".".join(own.split(".")[:3])
     if product == "freenginx":
         return min(own, _FREENGINX_BASE, key=_numbers)
-    return Missing(f"{product} does not say which nginx it is built on")
+    return Missing(f"{product} does not report its nginx version")
 
 
 def _numbers(version: str) -> list[int]:
@@ -129,7 +129,7 @@ def _numbers(version: str) -> list[int]:
 
 
 _PASSING = {"-t", "-T", "-v", "-V", "-s", "-h", "-?"}
-"""Options of an nginx that says or signals something and ends."""
+"""Options of an nginx that reports or signals something and ends."""
 
 
 class Title(NamedTuple):
@@ -139,7 +139,7 @@ class Title(NamedTuple):
     """``master``, ``worker``, ``leaving`` (a worker on its way out), ``other`` (cache manager, …)
     or ``single`` (no title: ``master_process off``)."""
     arguments: list[str]
-    """The command line behind a master's title, split at blanks (quoting is lost there)."""
+    """The command line in a master's title, split at blanks, without its quotes."""
 
 
 def parse_title(arguments: list[str]) -> Title:
@@ -161,7 +161,7 @@ def parse_title(arguments: list[str]) -> Title:
 
 
 def global_directives(arguments: list[str]) -> str:
-    """The directives of ``-g``; quotes are lost in the title, so they go to the next option."""
+    """The directives of ``-g``, up to the next option, since the title has no quotes."""
     words: list[str] = []
     is_inside = False
     for word in arguments[1:]:
@@ -176,14 +176,14 @@ def global_directives(arguments: list[str]) -> str:
 
 
 class StartOptions(NamedTuple):
-    """Paths given to nginx on its command line."""
+    """The paths on nginx's command line."""
 
     conf_path: str | None
     prefix: str | None
 
 
 def parse_start_options(arguments: list[str]) -> StartOptions:
-    """``-c`` and ``-p`` of an nginx command line, with the value attached or apart."""
+    """The values of ``-c`` and ``-p`` on nginx's command line, attached or apart."""
     found: dict[str, str] = {}
     words = iter(arguments[1:])
     for word in words:

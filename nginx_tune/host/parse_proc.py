@@ -1,6 +1,6 @@
-"""Texts of ``/proc`` and ``/sys``: single values, processes, CPU time, memory, control groups.
+"""Texts of ``/proc`` and ``/sys``: single values, processes, CPU time, memory, cgroups; pure.
 
-The kernel has control groups of two versions. A hybrid host has some controllers on version 1 and
+Control groups have two versions. A hybrid host has some controllers on version 1 and
 the others on version 2, so the version is a property of one controller, never of the host.
 """
 
@@ -17,7 +17,7 @@ _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
 def parse_integer(text: str) -> int | Missing:
-    """One decimal number, alone in its file."""
+    """A decimal number alone in its file."""
     text = text.strip()
     if not _INTEGER.fullmatch(text):
         return Missing(f"not a number: {text[:40]!r}")
@@ -25,7 +25,7 @@ def parse_integer(text: str) -> int | Missing:
 
 
 def parse_id_list(text: str) -> frozenset[int] | Missing:
-    """CPU or node numbers from the kernel's list form, e.g. ``0-3,8``; empty text is no CPU.
+    """CPU or node numbers in the kernel's list form, such as ``0-3,8``; empty for none.
 
     Source: Documentation/core-api/cpu_hotplug.rst, lib/bitmap-str.c bitmap_parselist().
     """
@@ -40,7 +40,7 @@ def parse_id_list(text: str) -> frozenset[int] | Missing:
 
 
 def parse_choice(text: str) -> str | Missing:
-    """The chosen word of a sysfs menu: ``mq-deadline`` of ``none [mq-deadline] kyber``."""
+    """The chosen word of a sysfs menu, such as ``none [mq-deadline] kyber``."""
     match = re.search(r"\[([\w+-]+)\]", text)
     if match:
         return match[1]
@@ -49,17 +49,17 @@ def parse_choice(text: str) -> str | Missing:
 
 
 def parse_release(release: str) -> tuple[int, int]:
-    """Major and minor of a kernel release; ``(0, 0)`` when it starts otherwise."""
+    """The major and minor number of a kernel release; ``(0, 0)`` for another form."""
     match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", release)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 UNLIMITED = (1 << 63) - 1
-"""Stands for an unlimited number of descriptors (RLIM_INFINITY is no JSON integer)."""
+"""The value for unlimited descriptors (RLIM_INFINITY is no JSON integer)."""
 
 
 class DescriptorLimit(NamedTuple):
-    """Soft and hard limit of open descriptors."""
+    """The soft and hard limit of open descriptors."""
 
     soft: int
     hard: int
@@ -80,19 +80,19 @@ def parse_open_files(text: str) -> DescriptorLimit | Missing:
 
 
 def parse_status(text: str) -> dict[str, str]:
-    """Fields of ``/proc/PID/status`` by name."""
+    """The fields of ``/proc/PID/status`` by name."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {name: value.strip() for name, separator, value in pairs if separator}
 
 
 def parse_parent_pid(stat: str) -> int | Missing:
-    """The parent in ``/proc/PID/stat``; the name in brackets may itself hold brackets."""
+    """The parent in ``/proc/PID/stat``, after the name in brackets, which may contain brackets."""
     words = stat.rpartition(")")[2].split()
     return parse_integer(words[1]) if len(words) > 1 else Missing("/proc/PID/stat is cut off")
 
 
 def parse_cmdline(data: bytes) -> list[str]:
-    """Arguments of a process. A process title (setproctitle) is one argument."""
+    """The arguments of a process; a title (setproctitle) is one argument."""
     text = data.decode(errors="surrogateescape")
     return text.rstrip("\0 ").split("\0") if text.strip("\0 ") else []
 
@@ -101,7 +101,7 @@ TICKS_PER_SECOND = 100
 """USER_HZ, the unit of times in ``/proc``, on every architecture that nginx is built for."""
 
 _START_FIELD = 19
-"""Place of ``starttime`` (field 22) behind the name in ``/proc/PID/stat``."""
+"""Index of ``starttime`` (field 22) after the name in ``/proc/PID/stat``."""
 
 _LIMITS = {
     "Max processes": "processes",
@@ -119,11 +119,11 @@ CAPABILITIES = (
     "lease", "audit_write", "audit_control", "setfcap", "mac_override", "mac_admin", "syslog",
     "wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore",
 )  # fmt: skip
-"""By number (include/uapi/linux/capability.h)."""
+"""The names by number (include/uapi/linux/capability.h)."""
 
 
 def parse_soft_limits(text: str) -> dict[str, int]:
-    """Soft limits of ``/proc/PID/limits`` other than of open files; unlimited ones left out."""
+    """The soft limits of ``/proc/PID/limits``, without open files and unlimited ones."""
     found = {}
     for title, name in _LIMITS.items():
         match = re.search(rf"^{title}\s+([0-9]{{1,20}})\s", text, re.MULTILINE)
@@ -133,7 +133,7 @@ def parse_soft_limits(text: str) -> dict[str, int]:
 
 
 def parse_start_seconds(stat: str) -> float | Missing:
-    """When a process started, in seconds since boot, from ``/proc/PID/stat``."""
+    """The start of a process in seconds since boot, from ``/proc/PID/stat``."""
     words = stat.rpartition(")")[2].split()
     if len(words) <= _START_FIELD:
         return Missing("/proc/PID/stat is cut off")
@@ -142,13 +142,13 @@ def parse_start_seconds(stat: str) -> float | Missing:
 
 
 def parse_uptime(text: str) -> float | Missing:
-    """Seconds since boot, from ``/proc/uptime``."""
+    """The seconds since boot, from ``/proc/uptime``."""
     match = re.match(r"([0-9]{1,12}(?:\.[0-9]{1,6})?)(?:\s|$)", text)
     return float(match[1]) if match else Missing(f"not an uptime: {text.strip()[:40]!r}")
 
 
 def parse_capabilities(mask: str) -> list[str] | Missing:
-    """Names of the capabilities in a mask of ``/proc/PID/status``; later ones by number."""
+    """The names in a capability mask of ``/proc/PID/status``; unknown ones by number."""
     if not re.fullmatch(r"[0-9a-f]{1,16}", mask):
         return Missing(f"not a mask of capabilities: {mask[:40]!r}")
     bits = int(mask, 16)
@@ -160,7 +160,7 @@ def parse_capabilities(mask: str) -> list[str] | Missing:
 
 
 def parse_mapped_files(maps: str) -> list[str]:
-    """Files that a process has mapped, each once, in the order of ``/proc/PID/maps``."""
+    """A process's mapped files, each once, in the order of ``/proc/PID/maps``."""
     paths = re.findall(r"^[0-9a-f*-]+ \S+ \S+ \S+ \S+ +(/.+)$", maps, re.MULTILINE)
     return list(dict.fromkeys(path.removesuffix(" (deleted)") for path in paths))
 
@@ -171,11 +171,11 @@ class Throttling(NamedTuple):
     periods: int
     throttled_periods: int
     throttled_seconds: float
-    """The time of all its CPUs, added."""
+    """The sum over its CPUs."""
 
 
 def parse_throttling(text: str) -> Throttling | None:
-    """The quota's part of a group's ``cpu.stat``; None for a group without one.
+    """The quota's counters in ``cpu.stat``; None for a group without a quota.
 
     Source: cpu_cfs_stat_show (version 1, nanoseconds) and cpu_extra_stat_show (version 2,
     microseconds) in kernel/sched/core.c.
@@ -195,14 +195,14 @@ class HostCpu(NamedTuple):
 
     total: int
     idle: int
-    """With ``iowait``."""
+    """Idle time with ``iowait``."""
     steal: int
     iowait: int
-    """Idle while a task of the CPU waited for a disk."""
+    """Idle time while a task waited for a disk."""
 
 
 def parse_host_cpu(text: str) -> HostCpu | None:
-    """Time of all CPUs since the host came up.
+    """The time of all CPUs since boot.
 
     Source: proc(5): user nice system idle iowait irq softirq steal; guest time is in user.
     """
@@ -217,10 +217,7 @@ _MEMINFO_LINE = re.compile(r"^([\w()]+):\s+([0-9]{1,18})( kB)?$", re.MULTILINE)
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Fields by name.
-
-    Units: bytes, except the counts of huge pages.
-    """
+    """The fields by name, in bytes, except counts of huge pages."""
     return {
         match[1]: int(match[2]) * (1024 if match[3] else 1)
         for match in _MEMINFO_LINE.finditer(text)
@@ -233,7 +230,7 @@ def total_memory_bytes(fields: dict[str, int]) -> int | Missing:
 
 
 def available_memory_bytes(fields: dict[str, int]) -> int | Missing:
-    """``MemAvailable``; before Linux 3.14 what is free or holds file data."""
+    """``MemAvailable``; before Linux 3.14 free memory and file data."""
     if "MemAvailable" in fields:
         return fields["MemAvailable"]
     if "MemFree" in fields and "Cached" in fields:
@@ -249,10 +246,7 @@ _CONSUMERS = {
 
 
 def memory_consumers(fields: dict[str, int]) -> dict[str, int]:
-    """Memory that no file data can have, by kind; kinds that are not told are left out.
-
-    Units: bytes.
-    """
+    """Bytes of memory that file data cannot use, by known kind."""
     found = {
         kind: sum(fields.get(name, 0) for name in names)
         for kind, names in _CONSUMERS.items()
@@ -264,7 +258,7 @@ def memory_consumers(fields: dict[str, int]) -> dict[str, int]:
 
 
 def parse_kstat(text: str) -> dict[str, int]:
-    """Numbers of a ZFS kstat by name: lines of name, type and value."""
+    """The numbers of a ZFS kstat by name, from lines of name, type and value."""
     return {
         name: int(value)
         for name, value in re.findall(r"^(\w+)\s+[0-9]+\s+([0-9]{1,20})$", text, re.MULTILINE)
@@ -275,7 +269,7 @@ _SWAP_LINE = re.compile(r"^(\S+)\s+(partition|file)\s+([0-9]{1,18})\s+([0-9]{1,1
 
 
 def parse_swaps(text: str) -> list[Swap]:
-    """Every place that swap is on.
+    """The swap areas.
 
     Source: mm/swapfile.c swap_show(): sizes in KiB, names with octal escapes.
     """
@@ -300,7 +294,7 @@ _UNLIMITED_V1 = 1 << 60
 
 
 class Membership(NamedTuple):
-    """The group of one process in one hierarchy."""
+    """A process's group in a hierarchy."""
 
     version: int
     controllers: frozenset[str]
@@ -308,7 +302,7 @@ class Membership(NamedTuple):
 
 
 def parse_membership(text: str) -> list[Membership]:
-    """Every line of ``/proc/PID/cgroup`` that can be read.
+    """The memberships in ``/proc/PID/cgroup``, without malformed lines.
 
     Source: cgroups(7): ``hierarchy-ID:controller-list:cgroup-path``; version 2 is ``0::PATH``.
     """
@@ -324,21 +318,14 @@ def parse_membership(text: str) -> list[Membership]:
 
 
 def membership_for(memberships: list[Membership], controller: str) -> Membership | Missing:
-    """The membership that counts for a controller: version 1 where it is mounted there."""
-    for one in memberships:
-        if controller in one.controllers:
-            return one
-    for one in memberships:
-        if one.version == 2:  # noqa: PLR2004
-            return one
-    return Missing(f"no cgroup with the {controller} controller")
+    """The membership for a controller: of version 1 where it is mounted there."""
+    own = [group for group in memberships if controller in group.controllers]
+    unified = [group for group in memberships if group.version == 2]  # noqa: PLR2004
+    return next(iter(own + unified), Missing(f"no cgroup with the {controller} controller"))
 
 
 def parse_memory_limit(text: str) -> int | Missing | None:
-    """A memory limit; None is unlimited (``max``, or the sentinel of version 1).
-
-    Units: bytes.
-    """
+    """A memory limit in bytes; None for unlimited (``max``, or version 1's sentinel)."""
     if text.strip() == "max":
         return None
     value = parse_integer(text)
@@ -348,18 +335,15 @@ def parse_memory_limit(text: str) -> int | Missing | None:
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
-    """Fields of ``memory.stat``.
-
-    Units: bytes and counts.
-    """
+    """The fields of ``memory.stat``, in bytes and counts."""
     pairs = re.findall(r"^(\w+) ([0-9]{1,20})$", text, re.MULTILINE)
     return {name: int(value) for name, value in pairs}
 
 
 def unreclaimable_bytes(stat: dict[str, int], version: int) -> int | Missing:
-    """Memory charged to a group and its children that no file data can displace.
+    """Memory of a group and its children that file data cannot displace.
 
-    Anonymous memory and shared memory; on version 2 also what the kernel cannot give back.
+    It is anonymous and shared memory, and on version 2 the kernel's unreclaimable memory.
     """
     if version == 1:
         if "total_rss" not in stat:
@@ -372,7 +356,7 @@ def unreclaimable_bytes(stat: dict[str, int], version: int) -> int | Missing:
 
 
 def parse_cpu_max(text: str) -> float | Missing | None:
-    """The quota of ``cpu.max`` in CPUs; None is no quota."""
+    """The quota of ``cpu.max`` in CPUs; None for none."""
     words = text.split()
     if words and words[0] == "max":
         return None
@@ -380,7 +364,7 @@ def parse_cpu_max(text: str) -> float | Missing | None:
 
 
 def parse_cfs_quota(quota: str, period: str) -> float | Missing | None:
-    """The quota of version 1 in CPUs (``cpu.cfs_quota_us``: -1 is none); None is no quota."""
+    """The quota of version 1 in CPUs (``cpu.cfs_quota_us``); None for none (-1)."""
     if quota.strip() == "-1":
         return None
     return _cpus(quota, period)

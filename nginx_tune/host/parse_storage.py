@@ -1,8 +1,8 @@
-"""Mounts, stacked devices, disks and sizes of files, from texts and numbers of the kernel.
+"""Mounts, stacked devices, disks and sizes of files, from texts and numbers of the kernel; pure.
 
-``/proc/PID/mountinfo`` says which mount holds a path; device-mapper, md, ZFS and the block layer
-say what stands on what; bus, model and driver say what kind of disk a block device is. Sizes come
-by in any number: powers of two, quantiles and a sample of files stay small.
+``/proc/PID/mountinfo`` shows the mount of a path; device-mapper, md, ZFS and the block layer show
+the stacking; bus, model and driver show the kind of a disk. File sizes come in any number, and the
+memory for them stays bounded: powers of two, quantiles and a sample.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _FIELDS_AFTER_DASH = 2
 
 
 class Mount(NamedTuple):
-    """One mount."""
+    """A mount."""
 
     mount_id: int
     parent_id: int
     device: str
-    """``MAJOR:MINOR``; major 0 is anonymous: no block device of its own."""
+    """``MAJOR:MINOR``; major 0 has no block device."""
     root: str
-    """The directory of the file system that is mounted; not ``/`` for bind mounts."""
+    """The mounted directory of the file system; not ``/`` for bind mounts."""
     mount_point: str
     filesystem: str
     source: str
     options: dict[str, str]
-    """Options of the file system, e.g. ``upperdir``; flags have an empty value."""
+    """The file system's options, such as ``upperdir``; flags have an empty value."""
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """Every mount whose line can be read, in the kernel's order.
+    """The mounts in the kernel's order, without malformed lines.
 
     Source: proc_pid_mountinfo(5).
     """
@@ -66,13 +66,13 @@ def _parse_line(line: str) -> Mount | None:
 
 
 def _plain(text: str) -> str:
-    """Blanks and backslashes are printed in octal (fs/seq_file.c mangle_path())."""
+    """The text without octal escapes of blanks and backslashes (fs/seq_file.c mangle_path())."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def _parse_options(text: str) -> dict[str, str]:
     found = {}
-    # overlayfs prints a comma inside a path as "\," (fs/overlayfs/params.c).
+    # overlayfs escapes commas in paths (fs/overlayfs/params.c).
     for option in re.split(r"(?<!\\),", text):
         name, _, value = option.partition("=")
         if name:
@@ -81,16 +81,16 @@ def _parse_options(text: str) -> dict[str, str]:
 
 
 def is_inside(path: str, directory: str) -> bool:
-    """Tell whether a path is the directory or lies under it (both normal and absolute)."""
+    """True for the directory and paths below it (both normal and absolute)."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def mount_of(mounts: list[Mount], path: str) -> Mount | None:
-    """The mount that holds ``path`` (absolute, links resolved).
+    """The mount of ``path`` (absolute, links resolved).
 
-    Later mounts hide earlier ones, also those below the new mount point: the tree is walked
-    from the root along parent ids. Where the list has no root (cut off, odd namespace) the
-    longest mount point wins, the last of equals.
+    Later mounts hide earlier ones, also those below the new mount point, so the tree is walked from
+    the root along parent ids. Without a root in the list (cut off, odd namespace) the longest mount
+    point wins, and the last of equals.
     """
     ids = {mount.mount_id for mount in mounts}
     current = next(
@@ -110,8 +110,8 @@ def mount_of(mounts: list[Mount], path: str) -> Mount | None:
         ]
         if not below:
             return current
-        # As the kernel walks a path: the first mount point on the way wins, and a sibling
-        # further down the path is hidden behind it.
+        # The first mount point on the path wins, as for the kernel, and hides siblings further
+        # down.
         current = min(reversed(below), key=lambda mount: len(mount.mount_point))
         passed.add(current.mount_id)
 
@@ -123,7 +123,7 @@ _DISKSTATS = re.compile(
 
 
 def parse_dm_kind(uuid: str) -> str:
-    """The kind of a device-mapper device by the prefix of its uuid; ``dm`` when that says nothing.
+    """The kind of a device-mapper device by the prefix of its uuid; else ``dm``.
 
     Source: the prefixes of lvm2, cryptsetup and multipath-tools.
     """
@@ -138,7 +138,7 @@ def parse_dm_kind(uuid: str) -> str:
 
 
 def parse_dm_table(text: str) -> dict[str, str]:
-    """Targets by device, from ``dmsetup table``; several of a device are joined with ``+``."""
+    """The targets by device, from ``dmsetup table``, joined with ``+``."""
     found: dict[str, list[str]] = {}
     for name, target in _TABLE_LINE.findall(text):
         targets = found.setdefault(name, [])
@@ -148,7 +148,7 @@ def parse_dm_table(text: str) -> dict[str, str]:
 
 
 def parse_sync_completed(text: str) -> float | Missing:
-    """Share that is done, from ``md/sync_completed``: ``DONE / TOTAL`` sectors, or ``none``."""
+    """The share done, from ``md/sync_completed``: ``DONE / TOTAL`` sectors, or ``none``."""
     match = re.fullmatch(r"([0-9]{1,20}) / ([0-9]{1,20})", text.strip())
     if match is None:
         return Missing("nothing is being synchronised")
@@ -157,12 +157,12 @@ def parse_sync_completed(text: str) -> float | Missing:
 
 
 def parse_zpool_devices(text: str) -> list[str]:
-    """Device files of a pool, from ``zpool list -vHPL POOL``, in its order."""
+    """The device files of a pool, from ``zpool list -vHPL POOL``, in its order."""
     return list(dict.fromkeys(re.findall(r"^\s*(/dev/[\w./:+-]+)", text, re.MULTILINE)))
 
 
 def parse_busy_milliseconds(text: str) -> dict[str, int]:
-    """Time with any request in flight, by device, from ``/proc/diskstats``.
+    """The time with a request in flight by device, from ``/proc/diskstats``.
 
     Source: Documentation/admin-guide/iostats.rst, field 10.
     """
@@ -170,15 +170,15 @@ def parse_busy_milliseconds(text: str) -> dict[str, int]:
 
 
 class Identity(NamedTuple):
-    """The identity of a block device, as the kernel tells it."""
+    """The kernel's identification of a block device."""
 
     name: str
     directory: str = ""
-    """Its real directory in sysfs: shows the bus it hangs on."""
+    """Its real directory in sysfs, which shows its bus."""
     vendor: str = ""
     model: str = ""
     transport: str = ""
-    """That of an NVMe controller: ``pcie``, ``tcp``, ``rdma``, ``fc``, ``loop``."""
+    """The transport of an NVMe controller: ``pcie``, ``tcp``, ``rdma``, ``fc``, ``loop``."""
     rotational: bool | None = None
     kind: str = ""
     """``device/type`` of a card: ``MMC`` or ``SD``."""
@@ -212,7 +212,7 @@ _MODELS: tuple[tuple[str, DiskClass, str], ...] = (
     ("MegaRAID", "unknown", "a RAID controller hides its disks"),
     ("MR9", "unknown", "a RAID controller hides its disks"),
 )
-"""By part of the model (or vendor) string, the first that fits.
+"""The class by a part of the model (or vendor); the first match counts.
 
 Source: the cloud providers' udev rules; inquiry strings of the hypervisors and controllers.
 """
@@ -224,13 +224,13 @@ _NAMES: tuple[tuple[str, DiskClass, str], ...] = (
     (r"(?:ram|zram|pmem)\d.*", "memory", "a block device in memory"),
     (r"loop\d+", "virtual", "a file served as a block device"),
 )
-"""By device name: drivers whose rotational flag says nothing."""
+"""The class by device name, for drivers with a meaningless rotational flag."""
 
 
 def classify(identity: Identity) -> Classification:
-    """The class of a leaf disk and why. ``rotational`` alone never proves anything.
+    """The class of a leaf disk and the reason. ``rotational`` alone proves nothing.
 
-    Source: NVMe, SCSI and virtio drivers of Linux set the flag each by a rule of its own.
+    Source: Linux's NVMe, SCSI and virtio drivers each set the flag by a rule of their own.
     """
     for pattern, disk_class, reason in _NAMES:
         if re.fullmatch(pattern, identity.name):
@@ -250,7 +250,7 @@ def classify(identity: Identity) -> Classification:
         return Classification("network", "a Fibre Channel port leads to it")
     if identity.name.startswith("sd") and label:
         return _classify_scsi(identity, label)
-    return Classification("unknown", f"nothing known tells what {identity.name} is")
+    return Classification("unknown", f"nothing shows the kind of {identity.name}")
 
 
 def _classify_nvme(identity: Identity, label: str) -> Classification:
@@ -259,7 +259,7 @@ def _classify_nvme(identity: Identity, label: str) -> Classification:
     if identity.rotational:
         return Classification("hdd", f"NVMe disk '{label}' that declares itself rotational")
     if not label:
-        return Classification("nvme", "an NVMe disk that tells no model")
+        return Classification("nvme", "an NVMe disk without a model")
     return Classification("nvme", f"NVMe model '{label}', no known network volume")
 
 
@@ -280,7 +280,7 @@ _HYPERVISOR_FILESYSTEMS = {"9p", "virtiofs", "vboxsf", "fuse.vmhgfs-fuse"}
 
 
 def classify_filesystem(filesystem: str) -> Classification | None:
-    """The class of what lies under a file system without a block device; None: look deeper."""
+    """The class of the storage of a file system without a block device; None for other ones."""
     if filesystem in _MEMORY_FILESYSTEMS:
         return Classification("memory", f"{filesystem} keeps its files in memory")
     if filesystem in NETWORK_FILESYSTEMS:
@@ -288,20 +288,20 @@ def classify_filesystem(filesystem: str) -> Classification | None:
     if filesystem in _HYPERVISOR_FILESYSTEMS:
         return Classification("virtual", f"{filesystem}: the files are the hypervisor's")
     if filesystem == "zfs":
-        return Classification("unknown", "the kernel does not tell the disks of a ZFS pool")
+        return Classification("unknown", "the kernel does not show the disks of a ZFS pool")
     if filesystem == "fuse" or filesystem.startswith("fuse."):
         return Classification("unknown", f"{filesystem}: its files may be local or remote")
     return None
 
 
 _MOST_SIZES = 1 << 16
-"""Different sizes that are told apart to the byte; a few megabytes of memory."""
+"""Sizes that are exact to the byte, in a few megabytes of memory."""
 _BITS = 9
-"""Bits of a size that are kept when there are more: it is known to 0.2 % then."""
+"""Leading bits of a size that are kept for more sizes, exact to 0.2 %."""
 
 
 class SizeCounter:
-    """Counts sizes into buckets ``(le/2, le]``; empty files have the bucket 0."""
+    """A counter of sizes in buckets ``(le/2, le]``; empty files are in bucket 0."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -311,11 +311,11 @@ class SizeCounter:
         self._max_bytes = 0
         self._buckets: dict[int, list[int]] = {}
         self._by_size: dict[int, int] = {}
-        """Files by their size, or by the middle of a span of sizes when these are too many."""
+        """Files by size, or by the middle of a span of sizes when there are too many."""
         self._is_exact = True
 
     def add(self, size_bytes: int) -> None:
-        """One more file."""
+        """Count a file."""
         self.files += 1
         self.bytes += size_bytes
         self.squares += size_bytes * size_bytes
@@ -333,9 +333,9 @@ class SizeCounter:
         bucket[1] += size_bytes
 
     def sizes(self, scale: float = 1.0) -> Sizes | None:
-        """The distribution; a quantile is the size that so many files do not exceed.
+        """The distribution; a quantile is the size that such a share of files does not exceed.
 
-        ``scale`` is how many files each one that was counted stands for.
+        ``scale`` is the number of files that each counted one represents.
         """
         if not self.files:
             return None
@@ -373,26 +373,26 @@ class SizeCounter:
 
 
 def _middle(size_bytes: int) -> int:
-    """The middle of the sizes that begin with the same bits."""
+    """The middle of the sizes with the same leading bits."""
     rest = max(0, size_bytes.bit_length() - _BITS)
     return (size_bytes >> rest << rest) + (1 << rest >> 1)
 
 
 class Sampled(NamedTuple):
-    """A file that is to be asked about."""
+    """A file in the sample."""
 
     path: str
     size_bytes: int
     start_bytes: int
-    """The place of its first byte when all files are laid end to end."""
+    """The offset of its first byte with all files laid end to end."""
 
 
 class ByteSample:
-    """A sample of files of which any byte of the tree is as likely as any other.
+    """A sample of files in which each byte of the tree is equally likely.
 
-    All files are laid end to end; the files that hold a multiple of the stride are kept. The
-    stride is 0 (all files) until the sample is full and doubles each time it is full again,
-    so the tree is walked once and its size need not be known.
+    With all files laid end to end, those with a multiple of the stride are kept. The stride is 0
+    (all files) until the sample is full and doubles each time it is full again, so one walk is
+    enough and the tree's size need not be known.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -402,7 +402,7 @@ class ByteSample:
         self._end_bytes = 0
 
     def add(self, directory: str, name: str, size_bytes: int) -> None:
-        """One more file; empty ones have no bytes to ask about."""
+        """Add a file; empty ones have no bytes."""
         start = self._end_bytes
         self._end_bytes += size_bytes
         if size_bytes and self._holds_mark(start, size_bytes):
@@ -420,10 +420,10 @@ class ByteSample:
         stride = self.stride_bytes
         if not stride:
             return True
-        # Marks lie in the middle of each stride, so that the first file is nothing special.
+        # Marks are in the middle of each stride, so that the first file is not preferred.
         first = start_bytes + stride // 2
         return -(-first // stride) * stride < first + size_bytes
 
     def weight_bytes(self, file: Sampled) -> int:
-        """Bytes of the tree that a sampled file stands for: itself, or a stride if smaller."""
+        """Bytes of the tree that a sampled file represents: its own, or a stride if larger."""
         return max(file.size_bytes, self.stride_bytes)

@@ -1,11 +1,11 @@
-"""Paths: where they lead, whether they stay below a directory, whether root may rely on them.
+"""Paths: their targets, their place below a directory, and their use as root.
 
-``..`` leads up from where a link leads to, as the kernel goes, not back along the link's name. A
-file below a directory is opened by a path on which no step is a link or leads up.
+``..`` leads up from a link's target, as for the kernel, not back along its name. A file below a
+directory is opened by a path on which no step is a link or leads up.
 
-``TMPDIR`` and the directories for caches and state come from the caller's environment, and sudo
-may leave ``HOME`` the caller's. What lies there is run (a disk image is mounted) and believed (a
-settings file), so as root only places are used that are root's on the whole way.
+``TMPDIR`` and the directories for caches and state come from the caller's environment, and sudo may
+leave ``HOME`` the caller's. Their contents are run (a disk image is mounted) and trusted (a
+settings file), so root only uses places that are root's on the whole path.
 """
 
 from __future__ import annotations
@@ -19,34 +19,39 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nginx_tune.errors import UsageError
-from nginx_tune.host.caller import caller_id
-from nginx_tune.host.trust import acts_as_root, distrust_handed, distrust_place, foreign_link
+from nginx_tune.host.trust import (
+    acts_as_root,
+    caller_id,
+    distrust_handed,
+    distrust_place,
+    foreign_link,
+)
 
 
 def absolute_path(path: str) -> str:
-    """A path of this host from the root on, without ``..``; links stay but where ``..`` follows."""
+    """The absolute path without ``..``; links stay, except before a ``..``."""
     if ".." not in path.split("/"):
         return os.path.abspath(path)  # noqa: PTH100  # links stay
     return climbed(posixpath.join(os.getcwd(), path), os.path.realpath)  # noqa: PTH109
 
 
 def climbed(path: str, real_path: Callable[[str], str]) -> str:
-    """An absolute path with ``..`` as one without; what follows the last one stays as named."""
+    """The absolute path with its ``..`` resolved; links behind the last one stay."""
     parts = path.split("/")
     below = len(parts) - parts[::-1].index("..")
     return posixpath.normpath(posixpath.join(real_path("/".join(parts[:below])), *parts[below:]))
 
 
 def steps_below(name: str) -> list[str] | None:
-    """The steps of a relative path that leads down alone; None for any other."""
+    """The steps of a relative path that only leads down; None for any other."""
     steps = [step for step in name.split("/") if step not in {"", "."}]
     return None if name.startswith("/") or ".." in steps else steps
 
 
 def open_below(directory: str, name: str, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> int:
-    """A descriptor of what a relative path names below a directory.
+    """A descriptor of a file by its relative path below a directory.
 
-    Errors: OSError, ELOOP for a path that leads up or through a link, also as its last step.
+    Errors: OSError, with ELOOP for a path that leads up or through a link, also at its end.
     """
     steps = steps_below(name)
     if steps is None:
@@ -72,10 +77,9 @@ def _through_link(name: str) -> OSError:
 
 
 def why_not_below(directory: str, name: str) -> str:
-    """The reason that a path leads out of a directory, or could; empty where it does not.
+    """The reason why a path leads, or could lead, out of a directory; empty for none.
 
-    It is empty for a path that is not there too, and says nothing of what stands there later: a
-    file is to be opened by `open_below`.
+    A missing file has none, and may be anything later: open files by `open_below`.
     """
     if name.startswith("/"):
         return "is an absolute path"
@@ -85,7 +89,7 @@ def why_not_below(directory: str, name: str) -> str:
         return ""
     except OSError as error:
         leads = error.errno == errno.ELOOP
-        return str(error.strerror) if leads else f"cannot be looked at: {error.strerror}"
+        return str(error.strerror) if leads else f"cannot be read: {error.strerror}"
     except ValueError:
         return "is no name of a file"
     return ""
@@ -95,51 +99,51 @@ _PLACES = ("TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
 
 def settle_places() -> list[str]:
-    """Leave out of this process's environment, as root, the places that others could change.
+    """Drop variables of places that others could change from root's environment.
 
-    Shape: a sentence for each; of HOME nothing is said, sudo has it either way.
+    Shape: a sentence for each. HOME is replaced without one, since sudo may keep or change it.
     """
     if not acts_as_root():
         return []
-    told = []
+    notes = []
     for name in _PLACES:
         place = os.environ.get(name)
         why = distrust_place(place) if place else ""
         if why:
             del os.environ[name]
-            told.append(f"{name}={place} is not used as root: {why}")
+            notes.append(f"{name}={place} is not used as root: {why}")
     if distrust_place(os.environ.get("HOME", "")):
         os.environ["HOME"] = pwd.getpwuid(0).pw_dir
-    return told
+    return notes
 
 
 def why_not_own(path: Path) -> str:
-    """The reason not to rely, as root, on what is kept in a place; empty where one may."""
+    """The reason why root must not rely on the files of a place; empty for none."""
     return distrust_place(os.path.abspath(path)) if acts_as_root() else ""  # noqa: PTH100
 
 
 def why_not_handed(path: str) -> str:
-    """The reason not to put a file's content in force as root; empty where one may.
+    """The reason why root must not apply the contents of a file; empty for none.
 
-    Behind sudo the files of who typed it will do: he has become root himself.
+    Behind sudo the calling user's files will do, since he became root himself.
     """
     if not acts_as_root():
         return ""
-    whole = os.path.abspath(path)  # noqa: PTH100  # links stay: each of them is looked at
+    whole = os.path.abspath(path)  # noqa: PTH100  # links stay and are checked
     return distrust_handed(whole, caller_id())
 
 
 def check_writable(path: Path) -> None:
-    """Refuse, as root, a path that another user's link leads elsewhere. Errors: UsageError."""
+    """Refuse to write as root through another user's link. Errors: UsageError."""
     why = foreign_link(os.fspath(path)) if acts_as_root() else ""
     if why:
         raise UsageError(f"{path}: not written as root: {why}", hint="name another file")
 
 
 def open_own(path: Path) -> int:
-    """A file that this user keeps, opened for reading; links are not followed.
+    """A descriptor for reading a file of this user; links are not followed.
 
-    Errors: OSError, FileNotFoundError also for one that somebody else made or may write.
+    Errors: OSError, with FileNotFoundError also for a file that another user owns or may write.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(descriptor)

@@ -1,8 +1,9 @@
-"""Running a program that may hang or talk without end."""
+"""Programs that may hang, write without end or outlive the one that started them."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import selectors
 import signal
@@ -23,12 +24,12 @@ def run_bounded(
     is_checked: bool = False,
     enter: Callable[[], None] | None = None,
 ) -> ProgramResult:
-    """Run a program, and give what it says on both streams, within the time and 4 MiB.
+    """Run a program within a time and 4 MiB of output; its status and output.
 
-    ``is_checked`` is for a program that was looked at before the sandbox was entered; ``enter``
-    is called in the child before it becomes the program, which then inherits no environment.
-    Errors: HostReadError when it cannot be started or is not to be, takes longer or says more.
-    Side effects: runs it in a session of its own, which is killed when it must end.
+    ``is_checked`` is for a program that was checked before the sandbox was entered. ``enter`` is
+    called in the child before it becomes the program, which then inherits no environment.
+    Errors: HostReadError when it cannot be started, takes longer or writes more.
+    Side effects: runs it in a session of its own, which is killed with it.
     """
     question = f"run {' '.join(argv)}"
     try:
@@ -63,16 +64,16 @@ def run_bounded(
 def _collect(
     process: subprocess.Popen[bytes], question: str, deadline: float
 ) -> tuple[bytes, bytes]:
-    """Both streams to their end."""
+    """Both streams up to their ends."""
     if process.stdout is None or process.stderr is None:
         raise HostReadError(question, "no pipes")
-    heard: dict[int, bytearray] = {
+    received: dict[int, bytearray] = {
         process.stdout.fileno(): bytearray(),
         process.stderr.fileno(): bytearray(),
     }
-    first, second = heard.values()
+    first, second = received.values()
     with selectors.DefaultSelector() as selector:
-        for descriptor in heard:
+        for descriptor in received:
             selector.register(descriptor, selectors.EVENT_READ)
         while selector.get_map():
             ready = selector.select(max(0.0, deadline - time.monotonic()))
@@ -80,14 +81,26 @@ def _collect(
                 raise HostReadError(question, "took too long")
             for key, _ in ready:
                 part = os.read(key.fd, 1 << 16)
-                heard[key.fd] += part
+                received[key.fd] += part
                 if not part:
                     selector.unregister(key.fd)
-                if len(heard[key.fd]) > _MAX_OUTPUT_BYTES:
-                    raise HostReadError(question, "says too much")
+                if len(received[key.fd]) > _MAX_OUTPUT_BYTES:
+                    raise HostReadError(question, "writes too much")
     return bytes(first), bytes(second)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends (prctl(2)).
+
+    It is for a fork before exec, and async-signal-safe.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,9 +1,9 @@
-"""The one place from which other programs are started: which file, and with what environment.
+"""The start of other programs: which file runs, and with which environment.
 
-As root only what nobody but root could have written is started (see ``trust``): a name is looked
-for in the system's directories, never in the caller's PATH or in the working directory, and of
-the environment only what is known to be harmless goes along. An ordinary user has his own PATH
-and environment: nobody gains anything by it.
+As root only programs that nobody but root could write are started (see ``trust``). Names are looked
+up in the system's directories, never in the caller's PATH or the working directory, and only
+harmless variables are inherited. An ordinary user has his own PATH and environment, which gain him
+nothing.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -21,17 +21,17 @@ DIRECTORIES = (
     "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
     "/run/current-system/sw/bin",
 )  # fmt: skip
-"""Where system programs are."""
+"""Directories of system programs."""
 NGINX_DIRECTORIES = (
     "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/nginx/sbin", "/opt/nginx/sbin",
     "/usr/local/openresty/nginx/sbin", "/usr/local/openresty/bin",
 )  # fmt: skip
-"""Where else nginx is."""
+"""More directories of nginx."""
 _KEPT = re.compile(r"HOME|USER|LOGNAME|TERM|TMPDIR|LANG|LC_\w+|XDG_\w+_HOME|NGINX_TUNE_\w+|COLUMNS")
 _TIME_ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _OF_PROCESS = re.compile(r"/proc/([0-9]+)/exe")
 _INHERITED = ("NGINX", "NGINX_VAR")
-"""nginx would take the sockets of a binary upgrade from them."""
+"""Variables from which nginx would take the sockets of a binary upgrade."""
 _AS_MODULE = (
     "import runpy, sys; sys.path[:] = {!r}; del sys.argv[0]; "
     "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
@@ -39,29 +39,29 @@ _AS_MODULE = (
 
 
 class ProgramError(OSError):
-    """A program that is not there, or that is not to be run."""
+    """The error for a program that is missing or must not be run."""
 
 
 _vouched: Set[str] = set()
 
 
 def vouch_for(path: str) -> None:
-    """Take the operator's word (``--trust``) for a program, whoever may have written it."""
+    """Trust a program on the operator's word (``--trust``), whoever may write it."""
     _vouched.add(posixpath.abspath(path))
 
 
 def is_vouched_for(path: str) -> bool:
-    """Whether the operator gave his word for a program."""
+    """True for a program that the operator vouched for."""
     return posixpath.abspath(path) in _vouched
 
 
 def find_program(name: str) -> str:
-    """Absolute path of a program that may be run: a path, or a name found where programs are.
+    """The absolute path of a program by its path or name.
 
-    Errors: ProgramError when there is none, or none that may be run.
+    Errors: ProgramError when there is none that may be run.
     """
     if "/" in name:
-        path = os.path.abspath(name)  # noqa: PTH100  # links stay: the name is what runs
+        path = os.path.abspath(name)  # noqa: PTH100  # links stay, since the name is run
         if not os.path.isfile(path):  # noqa: PTH113
             raise ProgramError("No such file")
         if not os.access(path, os.X_OK, effective_ids=True):
@@ -83,7 +83,7 @@ def find_program(name: str) -> str:
 
 
 def search_path() -> List[str]:
-    """The directories that programs are looked for in, in order."""
+    """The directories of programs, in the order of the search."""
     places = list(DIRECTORIES + NGINX_DIRECTORIES)
     if not acts_as_root():
         places = os.environ.get("PATH", "").split(":") + places
@@ -91,12 +91,12 @@ def search_path() -> List[str]:
 
 
 def why_not_run(path: str) -> str:
-    """Why this process does not run a program; empty when it does."""
+    """The reason why this process must not run a program; empty when it may."""
     return why_distrusted(path) if acts_as_root() else ""
 
 
 def why_distrusted(path: str) -> str:
-    """Why somebody else could have written a program; empty for one that is vouched for."""
+    """The reason why others could write a program; empty for none, or one that is vouched for."""
     if is_vouched_for(path):
         return ""
     process = _OF_PROCESS.fullmatch(path)
@@ -104,14 +104,14 @@ def why_distrusted(path: str) -> str:
 
 
 def check_program(path: str) -> None:
-    """Errors: ProgramError for a program that root does not run."""
+    """Check that a program may be run. Errors: ProgramError with the reason."""
     why = why_not_run(path)
     if why:
         raise ProgramError("not run as root: " + why)
 
 
 def clean_environment(extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
-    """What a program is given of the environment, and ``extra``."""
+    """The variables that a program inherits, and ``extra``."""
     if not acts_as_root():
         kept = {key: value for key, value in os.environ.items() if key not in _INHERITED}
         kept["PATH"] = ":".join(search_path())
@@ -125,9 +125,9 @@ def clean_environment(extra: Optional[Mapping[str, str]] = None) -> Dict[str, st
 
 
 def own_module(module: str, *arguments: str) -> List[str]:
-    """The command that runs a module of this package, as this very installation.
+    """The command that runs a module of this very installation.
 
-    ``python -m`` would take what lies in the working directory for ours.
+    ``python -m`` would prefer files in the working directory.
     """
     places = [place for place in sys.path if posixpath.isabs(place)]
     code = _AS_MODULE.format(places)
@@ -142,13 +142,12 @@ def start_program(
     inherits: bool = True,
     **options: Any,
 ) -> "subprocess.Popen[bytes]":
-    """Start a program without a shell; streams are bytes.
+    """Start a program without a shell, with streams of bytes.
 
-    ``environment`` is given besides the cleaned one, or alone where nothing is inherited.
-    ``is_checked`` is for what is a part of this installation, and for what was looked at before
-    the sandbox was entered.
+    ``environment`` is added to the inherited variables, if any are. ``is_checked`` is for a part of
+    this installation, or a program that was checked before the sandbox was entered.
 
-    Errors: OSError, ProgramError among them for one that is not there or not to be run.
+    Errors: OSError, with ProgramError for a program that is missing or must not be run.
     """
     words = [argv[0] if isinstance(argv[0], str) else os.fspath(argv[0]), *list(argv[1:])]
     held = -1
@@ -170,10 +169,9 @@ def start_program(
 
 
 def _hold(path: str) -> int:
-    """A descriptor of the very file that a process runs, looked at; -1 for any other path.
+    """A checked descriptor of the file that a process runs; -1 for any other path.
 
-    By its path it would be looked up again to be run, and by then the number could be another
-    process's.
+    A second lookup by path could find another process with the same number.
     """
     if not _OF_PROCESS.fullmatch(path):
         return -1
@@ -194,7 +192,7 @@ def start_text_program(argv: Sequence[Any], **options: Any) -> "subprocess.Popen
 def run_program(
     argv: Sequence[Any], *, stdin: bytes = b"", stdout: Any = subprocess.PIPE, **options: Any
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program to its end; what it said.
+    """Run a program to its end; its output and status.
 
     Errors: as ``start_program``.
     """

@@ -1,9 +1,8 @@
-"""Taking out of recorded answers what is nobody else's business, on plain JSON values.
+"""The redaction of secrets in recorded answers, on plain JSON values.
 
-Serial numbers and world-wide names, MAC and IP addresses, UUIDs and values on command lines
-go. The same secret becomes the same word everywhere, in questions too, so that a replay finds
-its way from one answer to the next. A capture never holds environments or file contents of a
-dataset: nothing asks for them.
+Serial numbers and world-wide names, MAC and IP addresses, UUIDs and values on command lines are
+replaced. The same secret becomes the same word everywhere, in questions too, so that a replay
+finds its way. No question asks for environments or contents of datasets.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -14,18 +13,18 @@ import re
 from typing import Any, Callable, Dict, List, Match, Pattern, Tuple
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}[-_](?:[0-9a-fA-F]{4}[-_]){3}[0-9a-fA-F]{12}(?![0-9a-fA-F])")
-"""Also behind other letters (``pod6f1c…``) and as systemd spells it in a slice, with ``_``."""
+"""Also behind other letters (``pod6f1c…``), and with ``_`` as in systemd's slices."""
 _LVM_UUID = re.compile(r"(?<=LVM-)[A-Za-z0-9]{32,64}\b")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])")
 _MAC_NAME = re.compile(r"(?<=\benx)[0-9a-f]{12}\b")
-"""In a link's predictable name."""
+"""The address in a link's predictable name."""
 _WWN = re.compile(r"\b(?:0x|naa\.|eui\.|nvme\.|3)[0-9a-fA-F]{16,64}\b")
 _BY_ID = re.compile(r"(?<=/dev/disk/by-id/)\S+")
 _IPV4 = re.compile(r"(?<![\w.-])(?<!(?<!/)/)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w.-])")
-"""Not behind a name, a dash or a single slash: ``openresty/1.21.4.1`` is no address."""
+"""No address behind a name, a dash or a single slash, as in ``openresty/1.21.4.1``."""
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?![\w:])")
 _NOBODYS = frozenset({"0.0.0.0", "127.0.0.1", "::", "::1"})  # noqa: S104  # nothing is bound
-"""Addresses that are the same everywhere."""
+"""Addresses that are the same on every host."""
 _SERIAL_FILES = re.compile(r"/(?:serial|wwid|wwn|eui|nguid|uuid|vpd_pg\w+|address)$")
 _CMDLINE = re.compile(r"^read /proc/[0-9]+/cmdline$")
 _MAPS = re.compile(r"^read /proc/[0-9]+/maps$")
@@ -34,15 +33,15 @@ _ADDRESSED = re.compile(
     r"^(?:read /proc/\w+/mountinfo|read /(?!proc/|sys/)|real /|list /|link /|dataset |links"
     r"|listening )"
 )
-"""Questions whose answers can hold IP addresses (``0::/`` of a cgroup reads like one)."""
+"""Questions whose answers can contain IP addresses; ``0::/`` of a cgroup looks like one."""
 _KEPT_OPTIONS = frozenset({"-c", "-p", "-e"})
-"""Options of nginx whose values are paths that the facts name."""
+"""nginx's options with paths, which the facts name."""
 
 
 def redact_answers(
     answers: Dict[str, Dict[str, Any]], request: Dict[str, Any]
 ) -> Tuple[Dict[str, Dict[str, Any]], Dict[str, Any]]:
-    """The answers and the request without secrets; doing it twice changes nothing more."""
+    """The answers and the request without secrets; idempotent."""
     words = _Words()
     kept = {}
     for question, answer in answers.items():
@@ -55,7 +54,7 @@ def redact_answers(
 
 
 class _Words:
-    """The word that stands for each secret, numbered as they come."""
+    """The words in place of secrets, numbered in order."""
 
     def __init__(self) -> None:
         self._known: Dict[str, str] = {}
@@ -84,7 +83,7 @@ class _Words:
 
 
 def _fitting(words: _Words, question: str, is_key: bool) -> Callable[[str], str]:
-    """What to do with the texts of one question, or with the question itself."""
+    """The change of the texts of a question's answer, or of the question itself."""
     if not is_key:
         for pattern, change in (
             (_CMDLINE, _redact_cmdline),
@@ -113,7 +112,7 @@ def _fitting(words: _Words, question: str, is_key: bool) -> Callable[[str], str]
 
 
 def _redact_serial(text: str) -> str:
-    """``LVM-…`` and ``mpath-…`` tell what a device is; what follows tells which."""
+    """The text with the kind of device (``LVM-…``, ``mpath-…``) and without its identity."""
     kind, dash, rest = text.strip().partition("-")
     if not dash or not kind.isalpha():
         return "redacted\n"
@@ -122,14 +121,14 @@ def _redact_serial(text: str) -> str:
 
 
 def _redact_maps(text: str) -> str:
-    """The files that are mapped, without where: addresses would help whoever attacks it."""
+    """The mapped files without their addresses, which would help an attacker."""
     fields = (line.split(None, 5) for line in text.splitlines())
     paths = {words[5]: None for words in fields if len(words) == 6}
     return "".join("0-0 r--p 0 00:00 0 {}\n".format(path) for path in paths if path[0] == "/")
 
 
 def _redact_unit(text: str) -> str:
-    """Sections and descriptor limits of a unit file: environments and commands stay out."""
+    """The sections and descriptor limits of a unit file, without environments and commands."""
     lines = (line.strip() for line in text.splitlines())
     kept = (
         line for line in lines if re.match(r"\[\w+\]$|(?:Default)?LimitNOFILE\s*=[\s\w:]*$", line)
@@ -138,7 +137,7 @@ def _redact_unit(text: str) -> str:
 
 
 def _redact_cmdline(text: str) -> str:
-    """The command line of an nginx with the values of all but its path options taken out."""
+    """Nginx's command line with only the values of its path options."""
     title, separator, rest = text.partition(": master process ")
     if not separator:
         return "\0".join(_redact_words(text.split("\0")))
@@ -159,7 +158,7 @@ def _redact_words(words: List[str]) -> List[str]:
 
 
 def _map(function: Callable[[str], str], value: Any) -> Any:
-    """The value with every text in it changed, names in mappings among them."""
+    """The value with every text changed, with the keys of mappings."""
     if isinstance(value, str):
         return function(value)
     if isinstance(value, list):
@@ -175,7 +174,7 @@ def _map(function: Callable[[str], str], value: Any) -> Any:
 
 
 def from_bytes(data: bytes) -> Any:
-    """Contents of a file as an answer holds them: text, or base64 of what is no UTF-8."""
+    """The contents of a file as an answer: text, or base64 if they are no UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -183,5 +182,5 @@ def from_bytes(data: bytes) -> Any:
 
 
 def escaped(text: str) -> str:
-    """Text that JSON can hold: what is no UTF-8 in a file name is shown escaped."""
+    """The text for JSON, with bytes of file names that are no UTF-8 escaped."""
     return text.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -1,8 +1,7 @@
-"""The share of a set of files that the page cache holds now, and the system calls that tell it.
+"""The share of files in the page cache, and the system calls that report it.
 
-Nothing here reads file data: cachestat(2) and mincore(2) ask what the page cache holds and
-leave it as it is. preadv2 with RWF_NOWAIT would start read-ahead, and posix_fadvise would
-drop pages; neither is a question.
+Nothing here reads file data: cachestat(2) and mincore(2) report the page cache and leave it as
+it is. preadv2 with RWF_NOWAIT would start read-ahead, and posix_fadvise would drop pages.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OVERLAYFS = 0x794C7630
 _ZFS = 0x2FC12FC1
 _SEED = 1
 _FEW_FILES = 30
-"""A ratio from fewer files of a larger sample says little."""
+"""A ratio from fewer files of a larger sample is not trusted."""
 _NO_CACHESTAT = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
 
 ResidencyMethod = Literal["cachestat", "mincore"]
@@ -39,10 +38,9 @@ class _Answer(NamedTuple):
 def read_residency(
     root: str, sample: ByteSample, total_bytes: int, *, deadline: float, is_whole: bool = True
 ) -> Residency:
-    """Residency of the tree that the sample stands for; ``is_whole``: the walk asked every file.
+    """The residency of the tree of a sample; ``is_whole``: the walk covered every file.
 
-    Files are asked in a shuffled order, so what was asked when the time is over is a fair
-    part of the sample.
+    Files are read in a shuffled order, so those read when the time is up are a fair sample.
     """
     if not sample.files:
         return Residency(reason="no bytes to ask about")
@@ -93,9 +91,8 @@ def read_residency(
 def weighted_share(shares: list[tuple[float, float]]) -> tuple[float, float]:
     """The mean of (share, weight) pairs and half of its 95 % interval.
 
-    Where all files agree their spread is nothing, and the rule of three bounds what was missed:
-    with n files alike, fewer than 3 in n are otherwise, 19 times in 20. Weights that differ
-    count as fewer files (Kish's effective sample size).
+    Where all files agree, the rule of three is the bound: of n equal files fewer than 3 in n
+    differ, 19 times in 20. Unequal weights count as fewer files (Kish's effective sample size).
     """
     total = sum(weight for _, weight in shares)
     mean = sum(share * weight for share, weight in shares) / total
@@ -129,9 +126,9 @@ def _ask(path: str, file: Sampled, may_cachestat: bool) -> _Answer | None:
 
 
 def may_ask_mincore(descriptor: int, owner: int) -> bool:
-    """Tell whether mincore(2) tells the truth: for the owner and for who may write.
+    """True when mincore(2) is truthful: for the owner and for a user who may write.
 
-    The capability that stands for the owner (CAP_FOWNER) is taken as given for root.
+    Root is taken to have the owner's capability (CAP_FOWNER).
     """
     if os.geteuid() in {0, owner}:
         return True
@@ -139,7 +136,7 @@ def may_ask_mincore(descriptor: int, owner: int) -> bool:
 
 
 def _open(path: str) -> int:
-    """A descriptor; mapping it leaves the access time alone where the kernel permits that."""
+    """A descriptor whose mapping keeps the access time where the kernel permits that."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         return os.open(path, flags | os.O_NOATIME)
@@ -150,9 +147,9 @@ def _open(path: str) -> int:
 PAGE_BYTES = mmap.PAGESIZE
 
 _CACHESTAT = 451
-"""The same number on every architecture but alpha (Linux 6.5)."""
+"""The number on every architecture but alpha (Linux 6.5)."""
 _WINDOW_BYTES = 1 << 30
-"""The part of a file that is mapped at once; one byte of answer for each page."""
+"""Bytes of a file that are mapped at once, with a byte of answer for each page."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -177,9 +174,9 @@ class _CacheStat(ctypes.Structure):
 
 
 def cachestat_pages(descriptor: int) -> int:
-    """Pages of the file in the page cache.
+    """The file's pages in the page cache.
 
-    Errors: OSError; ENOSYS before Linux 6.5, EPERM for a file of somebody else.
+    Errors: OSError; ENOSYS before Linux 6.5, EPERM for another user's file.
     Source: cachestat(2), mm/filemap.c. On overlayfs it counts an empty mapping: always 0.
     """
     whole, answer = _Range(0, 0), _CacheStat()
@@ -196,10 +193,10 @@ def cachestat_pages(descriptor: int) -> int:
 
 
 def mincore_pages(descriptor: int, size_bytes: int) -> int:
-    """Pages of the file in the page cache, by mapping it without touching it.
+    """The file's pages in the page cache, by a mapping that is not touched.
 
-    Errors: OSError. For a file that the caller neither owns nor may write, the kernel claims
-            that all pages are there (mm/mincore.c can_do_mincore()): ask who owns it first.
+    Errors: OSError. For a file that the caller neither owns nor may write, the kernel reports all
+            pages as resident (mm/mincore.c can_do_mincore()): check the owner first.
     """
     resident = 0
     for offset in range(0, size_bytes, _WINDOW_BYTES):
@@ -210,7 +207,7 @@ def mincore_pages(descriptor: int, size_bytes: int) -> int:
         try:
             vector = ctypes.create_string_buffer(-(-length // PAGE_BYTES))
             _check(_libc.mincore(address, length, vector))
-            # Only the lowest bit means anything; the kernel sets no other.
+            # Only the lowest bit has a meaning, and the kernel sets no other.
             resident += vector.raw.count(b"\x01")
         finally:
             _libc.munmap(address, length)
@@ -218,7 +215,7 @@ def mincore_pages(descriptor: int, size_bytes: int) -> int:
 
 
 def statfs_magic(path: str) -> int:
-    """``f_type`` of statfs(2); the first word of the structure on 64-bit Linux.
+    """``f_type`` of statfs(2), the first word of the structure on 64-bit Linux.
 
     Errors: OSError.
     """

@@ -1,11 +1,10 @@
-"""From a path to the disks under it.
+"""The disks under paths.
 
-A path lies in a mount. The mount has a block device (``MAJOR:MINOR``), or its file system says
-where the bytes are: overlayfs in the directories it lays over each other, btrfs in a list of
-devices, tmpfs in memory, NFS elsewhere. A block device is a partition of a disk, or stands on
-others (``slaves/``: md, LVM, dm, bcache), or is a file (loop), which is a path again. What has
-nothing under it is a leaf disk. Two paths with a leaf in common do not fail or queue
-independently, however many devices lie between.
+A path is in a mount with a block device (``MAJOR:MINOR``), or in a file system that names the place
+of its bytes: overlayfs in its layers, btrfs in a list of devices, tmpfs in memory, NFS elsewhere. A
+block device is a partition, or on top of others (``slaves/``: md, LVM, dm, bcache), or a file
+(loop), which is a path again. A device with nothing under it is a leaf disk. Paths with a common
+leaf neither fail nor queue independently, whatever devices are between.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 
 from nginx_tune.documents.facts import Array, Disk, Layer, PathStorage, Storage
 from nginx_tune.host.block_devices import read_array, read_disk, read_layer, read_read_ahead_bytes
-from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, under
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, mapped, under
 from nginx_tune.host.mounts import View, own_view, view_of
 from nginx_tune.host.parse_storage import (
     Classification,
@@ -31,16 +30,16 @@ from nginx_tune.host.parse_storage import (
 )
 
 _MAX_DEPTH = 32
-"""Devices on devices; a loop in the recording of a host must end somewhere."""
+"""Levels of devices; the recording of a host may contain a loop."""
 
 _SYSTEM_DIRECTORIES = (
     "/boot", "/dev", "/efi", "/etc", "/proc", "/root", "/run", "/snap", "/sys", "/tmp", "/usr",  # noqa: S108
     "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/kubelet",
     "/var/lib/lxcfs", "/var/log", "/var/snap", "/var/tmp",  # noqa: S108
 )  # fmt: skip
-"""Mounts at or below these hold no data that nginx serves, unless they are asked for."""
-_NO_SIZE = Missing("the file system tells no size")
-"""Some made by programs, and those of the kernel, have none."""
+"""Mounts at or below these contain no served data, unless they are asked for."""
+_NO_SIZE = Missing("the file system has no size")
+"""The kernel's own file systems have none, and some of programs."""
 _SYSTEM_FILESYSTEMS = {"squashfs", "iso9660", "udf", "vfat", "efivarfs", "erofs"}
 
 
@@ -53,15 +52,15 @@ def read_storage(
     nginx_first: bool = False,
     watch_seconds: float = 0.0,
 ) -> tuple[Storage, Gaps]:
-    """The storage under the given paths and under every mount that looks made for data.
+    """The storage under the given paths and under every mount for data.
 
-    ``nginx_pid`` names an nginx in another mount namespace: paths that the reader does not have
-    are looked for among its mounts, with ``nginx_first`` all of them. ``watch_seconds`` is how
-    long to watch how busy the disks are.
+    ``nginx_pid`` names an nginx in another mount namespace: paths that we do not have are looked
+    up in its mounts, with ``nginx_first`` all of them. The disks are watched for
+    ``watch_seconds``.
 
-    Shape: the given paths first, then data mounts of the preferred view; independent disks are
-           counted over the given paths, over the data mounts when none are given. With
-           neither, the root is looked at alone.
+    Shape: the given paths first, then data mounts of the preferred view. Independent disks are
+           counted over the given paths, else over the data mounts. Without either, only the root
+           is read.
     """
     gaps: Gaps = {}
     views = [own_view(host)]
@@ -117,7 +116,7 @@ def _watch(host: Host, seconds: float) -> dict[str, float] | Missing:
 
 
 def data_mount_points(mounts: list[Mount]) -> list[str]:
-    """Mount points of file systems that hold data on disks, not the system itself, sorted."""
+    """Mount points of file systems for data on disks, without the system's own, sorted."""
     points = {
         mount.mount_point
         for mount in mounts
@@ -130,9 +129,9 @@ def data_mount_points(mounts: list[Mount]) -> list[str]:
 
 
 def count_independent(paths: Iterable[PathStorage], disks: Iterable[Disk]) -> int | None:
-    """The number of groups of leaf disks; paths that share a leaf are one group.
+    """The number of groups of leaf disks; paths with a common leaf are one group.
 
-    None when no path has a leaf that is a disk (memory is none).
+    None when no path has a leaf on a disk (memory is none).
     """
     memory = {disk.name for disk in disks if disk.class_ == "memory"}
     groups: list[set[str]] = []
@@ -152,18 +151,18 @@ def count_independent(paths: Iterable[PathStorage], disks: Iterable[Disk]) -> in
 
 @dataclass
 class _Below:
-    """Disks found under a mount or a device."""
+    """The devices under a mount or a device."""
 
     stack: dict[str, None] = field(default_factory=dict)
-    """Names of devices from the top down; a dict keeps each once, in order."""
+    """Names of devices from the top down, each once."""
     leaves: dict[str, None] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
 
 class PathResolver:
-    """Resolves paths of one host; keeps every leaf disk, layer and array it met.
+    """A resolver of a host's paths, which collects leaf disks, layers and arrays.
 
-    ``views`` are the ways to see files, the first to be preferred; one is the reader's own.
+    ``views`` are the views of files by preference; one is our own.
     """
 
     def __init__(self, host: Host, views: list[View], *, loop_is_leaf: bool = False) -> None:
@@ -194,10 +193,8 @@ class PathResolver:
         self._under_mount(view, mount, below, 0)
         gaps = {}
         room = attempt(self._host.room, view.outside(real))
-        size = room if isinstance(room, Missing) else room.size_bytes or _NO_SIZE
-        free = room if isinstance(room, Missing) else room.available_bytes
-        if isinstance(size, Missing):
-            free = size
+        size = mapped(room, lambda found: found.size_bytes or _NO_SIZE)
+        free = mapped(size, lambda _: mapped(room, lambda found: found.available_bytes))
         placed = PathStorage(
             path=path,
             mount_point=mount.mount_point,
@@ -245,7 +242,7 @@ class PathResolver:
             self._under_device(f"/sys/dev/block/{mount.device}", below, depth)
 
     def _under_overlay(self, view: View, mount: Mount, below: _Below, depth: int) -> None:
-        """The layers: what is written goes to the upper, what is read comes from any."""
+        """Follow the layers: writes go to the upper one, reads to any."""
         upper = mount.options.get("upperdir")
         lower = mount.options.get("lowerdir", "").replace("\\:", "\0").split(":")
         layers = [layer.replace("\0", ":") for layer in ([upper] if upper else []) + lower if layer]
@@ -258,14 +255,14 @@ class PathResolver:
                 seen.add(holder.mount_id)
                 self._under_mount(where, holder, below, depth + 1)
         if not layers:
-            below.reasons.append(f"{mount.filesystem} does not tell its layers")
+            below.reasons.append(f"{mount.filesystem} does not show its layers")
 
     def _layer_holder(self, view: View, mount: Mount, layer: str) -> tuple[Mount | None, View]:
-        """The mount that holds a layer.
+        """The mount of a layer, and its view.
 
-        A container's layers are named as the one who mounted them sees them, which is often the
-        reader. A layer that cannot be seen at all must not be looked for further up: its
-        nearest visible parent would be the overlay itself.
+        A container's layers have the names of whoever mounted them, which are often ours. For an
+        invisible layer no parent will do, since the nearest visible one would be the overlay
+        itself.
         """
         for candidate in [view, self._own] if view.is_foreign else [view]:
             real = candidate.real_path(layer)
@@ -275,7 +272,7 @@ class PathResolver:
         return None, view
 
     def _under_btrfs(self, mount: Mount, below: _Below, depth: int) -> None:
-        """Every device of the file system that has the mounted one among its devices."""
+        """Follow every device of the btrfs with the mounted one."""
         source = attempt(self._host.real_path, mount.source)
         name = mount.source if isinstance(source, Missing) else source
         name = name.rpartition("/")[2]
@@ -290,25 +287,25 @@ class PathResolver:
         below.reasons.append(f"the devices of the btrfs on {mount.source} are not known")
 
     def _under_bcachefs(self, mount: Mount, below: _Below, depth: int) -> None:
-        """Every device; source: bch2_show_devname() in fs/bcachefs/fs.c, colons between names."""
+        """Follow every device. Source: bch2_show_devname() in fs/bcachefs/fs.c, with colons."""
         for source in mount.source.split(":"):
             real = attempt(self._host.real_path, source)
             name = posixpath.basename(source if isinstance(real, Missing) else real)
             self._under_device(f"/sys/class/block/{name}", below, depth + 1)
 
     def _under_zfs(self, mount: Mount, below: _Below, depth: int) -> bool:
-        """The disks of a pool, as ``zpool`` lists them; False when they cannot be told."""
+        """Follow the disks of a pool, listed by ``zpool``; returns False when they are unknown."""
         pool = mount.source.partition("/")[0]
         if not re.fullmatch(r"[A-Za-z][\w.:-]*", pool):
             return False
-        said = attempt(self._host.run, ["zpool", "list", "-vHPL", pool])
-        devices = [] if isinstance(said, Missing) else parse_zpool_devices(said.stdout)
+        run = attempt(self._host.run, ["zpool", "list", "-vHPL", pool])
+        devices = [] if isinstance(run, Missing) else parse_zpool_devices(run.stdout)
         for device in devices:
             self._under_device(f"/sys/class/block/{posixpath.basename(device)}", below, depth + 1)
         return bool(devices)
 
     def _under_device(self, path: str, below: _Below, depth: int) -> None:
-        """Everything under a block device, given by any path into sysfs."""
+        """Follow a block device, by any of its paths in sysfs."""
         real = attempt(self._host.real_path, path)
         if isinstance(real, Missing):
             below.reasons.append(real.reason)
@@ -352,7 +349,7 @@ class PathResolver:
             self._under_device(f"{real}/slaves/{slave}", below, depth + 1)
 
     def _add_multipath(self, real: str, paths: list[str], below: _Below) -> None:
-        """Several paths to one disk are one disk: what is known of it the first path tells."""
+        """Add the disk of several paths, with the facts of the first path."""
         name = posixpath.basename(real)
         below.leaves[name] = None
         first = attempt(self._host.real_path, f"{real}/slaves/{paths[0]}")
@@ -370,7 +367,7 @@ class PathResolver:
         )
 
     def _under_file(self, loop: str, path: str, below: _Below, depth: int) -> None:
-        """A loop device is as good as the disk that its file lies on."""
+        """Follow the file of a loop device to its disk."""
         view = self._own
         real = view.nearest(path)
         mount = None if isinstance(real, Missing) else mount_of(view.mounts, real)
@@ -393,7 +390,7 @@ class PathResolver:
 
 
 def _without_device(name: str, verdict: Classification) -> tuple[Disk, Gaps]:
-    """A stand-in for the disk of a file system that has no block device."""
+    """The placeholder for the disk of a file system without a block device."""
     disk = Disk(name=name, class_=verdict.disk_class, class_reason=verdict.reason)
     absent = [
         "size_bytes", "model", "rotational", "scheduler", "nr_requests", "hardware_queues",

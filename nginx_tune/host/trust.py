@@ -1,14 +1,14 @@
-"""Which programs root may run: those that nobody but root could have written.
+"""The programs and files that root may trust: those that nobody but root could write.
 
-Any process can call itself nginx, any directory can stand in PATH, and a program is as good as
-whoever may write its file, a directory on the way to it, its loader or a library that it names.
-So each step of the path is looked at, symbolic links too, and what the file loads.
+Any process can call itself nginx, any directory can be in PATH, and a program is as trustworthy as
+everyone who may write its file, a directory on the way to it, its loader or a library that it
+names. So each step of the path is checked, with symbolic links, and everything that the file loads.
 
-An access list (ACL) is no way around it: the group's bits of a file that has one are its mask.
-Whatever an ordinary user may have mounted (FUSE, removable media) is mounted nosuid, and shows
-any owner that he likes. Source: acl(5), fusermount3(1), udisks(8).
+An access list (ACL) does not get around it: the group bits of its file are its mask. File systems
+that an ordinary user can mount (FUSE, removable media) are mounted nosuid, and show any owner.
+Source: acl(5), fusermount3(1), udisks(8).
 
-An ordinary user is asked the same of what was found for him, where his own files count too.
+For an ordinary user the same checks apply, with his own files as trusted.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -26,14 +26,14 @@ _MOST_LINKS = 40
 _MOST_LIBRARIES = 256
 _NOSUID = 2
 _LONGEST_PART = 1 << 20
-"""Of a file that may say anything of itself."""
+"""The bound on a read of a file whose sizes are not trusted."""
 _LIBRARY_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
 
 
 def acts_as_root() -> bool:
-    """Whether this process is root of a machine that has other users.
+    """True when this process is root of a machine with other users.
 
-    Who is root only in a user namespace of his own, where no other id is mapped, is himself.
+    Root of a user namespace without other ids is an ordinary user.
     """
     if os.geteuid() != 0:
         return False
@@ -46,62 +46,61 @@ def acts_as_root() -> bool:
 
 
 def distrust(path: str) -> str:
-    """Why a program is not to be run: somebody else could have written it; empty when it is."""
+    """The reason why others could write a program; empty for none."""
     return _Looker().program(path)
 
 
 def distrust_directory(path: str) -> str:
-    """Why somebody else could change what is in a directory, existing or not; empty if nobody."""
+    """The reason why others could change or create a directory's contents; empty for none."""
     return _Looker().directory(path)
 
 
 def distrust_place(path: str) -> str:
-    """Why somebody else could change or replace what this user keeps at a path; empty if nobody.
+    """The reason why others could change or replace this user's files at a path; empty for none.
 
-    Unlike for programs a directory like /tmp will do, where names are everybody's to make and
-    only their owner's to change (the sticky bit): what is kept there is this user's own.
+    Unlike for programs a directory such as /tmp will do: everyone may create names in it, and only
+    their owner may change them (the sticky bit).
     """
     return _Looker(sticky_will_do=True).directory(path)
 
 
 def distrust_handed(path: str, user: int) -> str:
-    """Why a file that root is handed to act upon may be somebody else's; empty when it is not.
+    """The reason why a file that root is given may be another user's; empty for none.
 
-    ``user`` is who typed the command: what is his alone is as good as root's. File systems that
-    are mounted nosuid are fine here, hardened hosts have /home and /tmp so; one that a user has
-    made with FUSE cannot be read by root.
+    ``user`` typed the command, and is as trusted as root. File systems mounted nosuid are fine
+    here, as /home and /tmp of hardened hosts are; root cannot read a user's FUSE mount.
     """
     return _Looker(sticky_will_do=True, handed_by=user).directory(path)
 
 
 def foreign_link(path: str) -> str:
-    """Why a path is not to be followed for writing: another user's link leads it elsewhere.
+    """The reason not to write through a path: another user's link on the way, or at its end.
 
-    The kernel may allow it (fs.protected_symlinks is for sticky directories, and can be off).
-    Shape: empty when no link on the way, and not the last, is another user's.
+    The kernel may follow it (fs.protected_symlinks is for sticky directories, and can be off).
+    Shape: empty for none.
     """
     try:
         for step, status in _steps(posixpath.join(os.getcwd(), path)):  # noqa: PTH109
             if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
                 return "{} is a link of user {}".format(step, status.st_uid)
-    except OSError:  # what is not there is made, what cannot be seen cannot be written
+    except OSError:  # a missing file is created, and an invisible one cannot be written
         return ""
     return ""
 
 
 def distrust_process(pid: int) -> str:
-    """Why the program that a process runs is not to be run; empty when it may be.
+    """The reason not to run the program of a process; empty for none.
 
-    What counts is the very file that the process runs, not a name that it gave itself; the file
-    may have been replaced or removed since by an upgrade.
+    The check is of the file that the process runs, whatever its name; an upgrade may have replaced
+    or removed it since.
     """
     return distrust_opened("/proc/{}/exe".format(pid))
 
 
 def distrust_opened(link: str) -> str:
-    """The same for the file that a link of /proc leads to: a process's, or a descriptor's.
+    """The same for a file by a link of /proc, of a process or a descriptor.
 
-    A descriptor stays with its file, whatever becomes of the process that it was opened by.
+    A descriptor keeps its file, whatever becomes of the process.
     """
     looker = _Looker()
     try:
@@ -114,7 +113,7 @@ def distrust_opened(link: str) -> str:
 
 
 class _Looker:
-    """Looks at files once each."""
+    """Checks of files, each of them once."""
 
     def __init__(
         self,
@@ -128,13 +127,13 @@ class _Looker:
         self._heeds_nosuid = handed_by is None
         if handed_by is not None:
             self._owners |= {handed_by}
-            # A group of his own has his number, where each user has one.
+            # A user's own group has his number, where each user has one.
             self._group = handed_by or self._group
         self._places: Dict[str, str] = {}
         self._programs: Set[str] = set()
 
     def program(self, path: str) -> str:
-        """Why a program, or a library, is not to be trusted."""
+        """The reason to distrust a program or a library."""
         if not posixpath.isabs(path):
             return "{} is looked for in the working directory".format(path)
         real, why = self.place(path)
@@ -146,7 +145,7 @@ class _Looker:
         return self.loaded(real, real)
 
     def loaded(self, file: str, name: str) -> str:
-        """Why something that a file has loaded is not to be trusted; ``name`` is where it lies."""
+        """The reason to distrust something that a file loads; ``name`` is the file's path."""
         try:
             with open(file, "rb") as opened:  # noqa: PTH123
 
@@ -171,7 +170,7 @@ class _Looker:
         origin = posixpath.dirname(name)
         directories = []
         for element in elf.directories:
-            # What $LIB and $PLATFORM stand for is the loader's: each place that they may mean.
+            # The loader defines $LIB and $PLATFORM, so each possible place is checked.
             for lib in ("lib", "lib64") if "LIB" in element else ("",):
                 full = expand(element, {"ORIGIN": origin, "LIB": lib, "PLATFORM": os.uname()[4]})
                 why = self.directory(full)
@@ -186,13 +185,13 @@ class _Looker:
         return ""
 
     def directory(self, path: str) -> str:
-        """Why somebody else may change what is in a directory, or make it."""
+        """The reason why others may change a directory's contents, or create it."""
         if not posixpath.isabs(path):
             return "that is the working directory"
         return self.place(path, may_be_absent=True)[1]
 
     def place(self, path: str, *, may_be_absent: bool = False) -> Tuple[str, str]:
-        """The path with its links resolved, and why one of its steps is not to be trusted."""
+        """The path with its links resolved, and the reason to distrust one of its steps."""
         done, before = "", None  # type: Tuple[str, Optional[int]]
         try:
             for step, status in _steps(path):
@@ -214,7 +213,7 @@ class _Looker:
         return done, ""
 
     def fault(self, path: str, status: os.stat_result) -> str:
-        """Why somebody else may write one file or the names in one directory."""
+        """The reason why others may write a file, or the names in a directory."""
         if status.st_uid not in self._owners:
             return "{} belongs to user {}".format(path, status.st_uid)
         if stat.S_ISLNK(status.st_mode):
@@ -229,7 +228,7 @@ class _Looker:
 
     @staticmethod
     def _brought(path: str, status: os.stat_result, before: Optional[int]) -> str:
-        """Why a file system may be one that an ordinary user has mounted."""
+        """The reason why a file system may be an ordinary user's mount."""
         if before is None or status.st_dev == before or stat.S_ISLNK(status.st_mode):
             return ""
         if not _is_nosuid(path) or _is_nosuid("/"):
@@ -242,9 +241,9 @@ def _is_nosuid(path: str) -> bool:
 
 
 def _steps(path: str) -> Iterator[Tuple[str, os.stat_result]]:
-    """Every directory, link and file that a path leads through; the last is the file itself.
+    """The directories and links on a path, and at last the file itself.
 
-    Errors: OSError for one that is not there.
+    Errors: OSError for a missing step.
     """
     yield "/", os.lstat("/")
     done = ""
@@ -274,7 +273,7 @@ def _steps(path: str) -> Iterator[Tuple[str, os.stat_result]]:
 
 
 def _find_library(name: str, directories: List[str]) -> str:
-    """Where the loader finds a library; empty where it is not in a place that is looked at."""
+    """The path of a library by the loader's search; empty if unknown."""
     for directory in directories + _library_directories():
         path = posixpath.join(directory, name)
         if os.path.exists(path):  # noqa: PTH110
@@ -286,7 +285,7 @@ _found_directories: List[str] = []
 
 
 def _library_directories() -> List[str]:
-    """What the loader is told to look in by its own configuration, then its defaults.
+    """The directories of the loader's configuration, then its defaults.
 
     Source: ldconfig(8), /etc/ld.so.conf; musl's etc/ld-musl-ARCH.path.
     """
@@ -306,3 +305,15 @@ def _library_directories() -> List[str]:
                     files += sorted(glob.glob(posixpath.join("/etc", word)))  # noqa: PTH207
         _found_directories.extend(_LIBRARY_DIRECTORIES)
     return list(_found_directories)
+
+
+def caller_id() -> int:
+    """The id of the calling user; behind sudo the one who typed the command.
+
+    Source: sudo(8), SUDO_UID. It gives no rights beyond those of a user who may call sudo: his
+    files are trusted as root's where they are named.
+    """
+    asked = os.environ.get("SUDO_UID", "")
+    if os.geteuid() == 0 and re.fullmatch(r"[0-9]{1,10}", asked):
+        return int(asked)
+    return os.getuid()

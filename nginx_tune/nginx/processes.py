@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from nginx_tune.documents.facts import Instance, Running, Worker
-from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, under
+from nginx_tune.host.door import Gaps, Host, Missing, attempt, known, read_parsed, under
 from nginx_tune.host.parse_network import parse_tls_stat
 from nginx_tune.host.parse_nginx import COMMS, Title, parse_start_options, parse_title
 from nginx_tune.host.parse_proc import (
@@ -51,8 +51,7 @@ def find_masters(host: Host) -> list[Master]:
     children: dict[tuple[int, str], list[int]] = {}
     for pid in pids:
         if titles[pid].role in {"worker", "leaving"}:
-            stat = attempt(host.read_text, f"/proc/{pid}/stat")
-            parent = stat if isinstance(stat, Missing) else parse_parent_pid(stat)
+            parent = read_parsed(host, f"/proc/{pid}/stat", parse_parent_pid)
             if not isinstance(parent, Missing):
                 children.setdefault((parent, titles[pid].role), []).append(pid)
     heads = [pid for pid in pids if titles[pid].role == "master"]
@@ -78,8 +77,7 @@ def find_orphans(host: Host) -> list[int]:
     pids = attempt(host.processes, *COMMS)
     found = []
     for pid in [] if isinstance(pids, Missing) else pids:
-        stat = attempt(host.read_text, f"/proc/{pid}/stat")
-        parent = stat if isinstance(stat, Missing) else parse_parent_pid(stat)
+        parent = read_parsed(host, f"/proc/{pid}/stat", parse_parent_pid)
         if isinstance(parent, Missing) or _title(host, pid).role not in {"worker", "leaving"}:
             continue
         if _title(host, parent).role != "master":
@@ -161,8 +159,7 @@ def read_instance(host: Host, master: Master) -> tuple[Instance, Gaps]:
 
 def read_mapped_files(host: Host, pid: int) -> list[str] | Missing:
     """The libraries and modules of a process; needs the right to trace it."""
-    maps = attempt(host.read_text, f"/proc/{pid}/maps")
-    return maps if isinstance(maps, Missing) else parse_mapped_files(maps)
+    return read_parsed(host, f"/proc/{pid}/maps", parse_mapped_files)
 
 
 def _is_module(path: str) -> bool:
@@ -170,15 +167,13 @@ def _is_module(path: str) -> bool:
 
 
 def _read_uptime(host: Host) -> float | Missing:
-    text = attempt(host.read_text, "/proc/uptime")
-    return text if isinstance(text, Missing) else parse_uptime(text)
+    return read_parsed(host, "/proc/uptime", parse_uptime)
 
 
 def _read_age(host: Host, pid: int, now: float | Missing) -> float | Missing:
     if isinstance(now, Missing):
         return now
-    stat = attempt(host.read_text, f"/proc/{pid}/stat")
-    start = stat if isinstance(stat, Missing) else parse_start_seconds(stat)
+    start = read_parsed(host, f"/proc/{pid}/stat", parse_start_seconds)
     return start if isinstance(start, Missing) else round(max(0.0, now - start), 2)
 
 

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from nginx_tune.host.door import Missing
-from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.namespaces import read_global_ids
+from nginx_tune.host.program import die_with_parent
 from nginx_tune.host.programs import ProgramError, find_program, start_text_program
 from nginx_tune.observe.parse_bpftrace import (
     MarkReading,

@@ -25,8 +25,7 @@ from typing import NamedTuple, NoReturn
 
 from nginx_tune.errors import NginxTuneError, UndecidedError
 from nginx_tune.host.door import HostReadError, ProgramResult
-from nginx_tune.host.lifetime import die_with_parent
-from nginx_tune.host.program import run_bounded
+from nginx_tune.host.program import die_with_parent, run_bounded
 from nginx_tune.sandbox import kernel_calls as calls
 from nginx_tune.sandbox.confinement import (
     Confinement,

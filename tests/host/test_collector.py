@@ -25,7 +25,7 @@ from rows import each_row
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.facts import Running
 from nginx_tune.documents.inspection import Capture
-from nginx_tune.host.collect_command import collected
+from nginx_tune.host.collect import collected
 from nginx_tune.host.collector import render_collector
 from nginx_tune.observe.inspect.inspection import record_host, replay
 

@@ -174,7 +174,7 @@ def test_lines_that_hold_none_stay(text: str) -> None:
     assert shown_line(text) == text
 
 
-_SAYS = {"report/terminal/saying.py", "host/collect_command.py"}
+_SAYS = {"report/terminal/saying.py", "host/collect.py"}
 _MAKERS = {
     "Finding": {"audit/engine.py"},
     "NginxTest": {"experiment/trial.py"},

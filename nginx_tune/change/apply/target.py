@@ -29,7 +29,7 @@ from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.logs import error_logs
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.host.door import MOST_BYTES, Host, HostReadError, Missing, attempt
+from nginx_tune.host.door import MOST_BYTES, Host, HostReadError, Missing, attempt, read_parsed
 from nginx_tune.host.parse_nginx import VersionOutput, global_directives, parse_start_options
 from nginx_tune.host.parse_proc import parse_parent_pid
 from nginx_tune.nginx.binary import choose_nginx, read_build
@@ -223,8 +223,7 @@ def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None
 
 
 def _parent(host: Host, pid: int) -> int | None:
-    text = attempt(host.read_text, f"/proc/{pid}/stat")
-    found = text if isinstance(text, Missing) else parse_parent_pid(text)
+    found = read_parsed(host, f"/proc/{pid}/stat", parse_parent_pid)
     return None if isinstance(found, Missing) else found
 
 
@@ -390,7 +389,8 @@ def read_files(
 ) -> FollowedFiles:
     """The files that the includes reach; ``contents`` replace those on the disk.
 
-    ``contents`` has paths with every link resolved. Errors: none, as of ``read_tree``.
+    ``contents`` has paths with every link resolved.
+    Errors: none, as of ``read_tree``.
     """
     reader = _Reader(host, contents or {})
     tree = read_tree(conf_path, reader, prefix=prefix)
@@ -400,7 +400,8 @@ def read_files(
 def check_included(changed: Iterable[str], files: Iterable[str]) -> None:
     """Check that the includes of the new configuration reach every changed file.
 
-    ``changed`` are paths with every link resolved. Errors: RefusedError.
+    ``changed`` are paths with every link resolved.
+    Errors: RefusedError.
     """
     loaded = {os.path.realpath(path) for path in files}
     for path in changed:

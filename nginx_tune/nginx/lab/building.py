@@ -16,7 +16,7 @@ import msgspec
 
 from nginx_tune.documents.lab import DiskModel, Lab, LabData, LabDisk, has_origin
 from nginx_tune.errors import UndecidedError
-from nginx_tune.host.lifetime import die_with_parent
+from nginx_tune.host.program import die_with_parent
 from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.nginx.lab.disk_models import describe_disk, model_of
 from nginx_tune.nginx.lab.disk_server import ServerRequest

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Literal, NoReturn
 
-from nginx_tune.host.lifetime import die_with_parent
+from nginx_tune.host.program import die_with_parent
 
 WaitingBy = Literal["blocking", "epoll"]
 

@@ -38,9 +38,9 @@ from nginx_tune.errors import (
 )
 from nginx_tune.host.door import Missing
 from nginx_tune.host.lab_mark import ENVIRONMENT_MARK
-from nginx_tune.host.lifetime import die_with_parent
 from nginx_tune.host.namespaces import OUTER_PROC_VARIABLE, is_initial_namespace
 from nginx_tune.host.parse_proc import parse_capabilities, parse_status
+from nginx_tune.host.program import die_with_parent
 from nginx_tune.host.programs import ProgramError, find_program, own_module, start_text_program
 from nginx_tune.nginx.lab.cgroups import LabCgroups, sandbox_bytes
 from nginx_tune.nginx.lab.disks import limit_dirty
