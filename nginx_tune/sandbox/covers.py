@@ -1,8 +1,8 @@
-"""File systems that nginx writes to, in a mount namespace in which no program ever runs.
+"""File systems for nginx's writes, in a mount namespace in which no program ever runs.
 
-The lab itself and all that it starts run in a namespace of their own, in which nginx never wrote a
-byte: no path there leads to one of these. They are reached by a descriptor that was opened before
-nginx started, and what nginx wrote is opened below it without following a link.
+The lab and its processes run in another namespace, in which nginx never writes: no path there leads
+to these. They are reached by a descriptor that was opened before nginx started, and nginx's files
+are opened below it without following links.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Covers:
-    """The namespace, and the directory in it that holds a mount for each name.
+    """The namespace, and its directory with a mount for each name.
 
-    To be made once no mount of the host takes writes any more: it begins as a copy of the caller's
-    mounts. It goes with the process that made it.
+    Make it once all mounts of the host are read-only, since it copies the caller's mounts. It ends
+    with the process that made it.
     """
 
     def __init__(self, directory: Path) -> None:
-        """``directory`` is an empty one of the lab, and stays empty in the lab's own mounts."""
+        """``directory``: an empty one of the lab, which stays empty in the lab's own mounts."""
         self._directory = str(directory)
         self.namespace, self._root = _in_new_thread(self._make)
 
@@ -45,32 +45,32 @@ class Covers:
         return namespace, os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def source(self, name: str) -> str:
-        """Path of a directory here, good in this namespace alone: what a sandbox is made from."""
+        """The path of a cover in this namespace alone, from which a sandbox is made."""
         return f"{self._directory}/{name}"
 
     def path(self, name: str) -> Path:
-        """Path of a directory here for this process, by its descriptor."""
+        """The path of a cover for this process, by its descriptor."""
         return Path(f"/proc/self/fd/{self._root}/{name}")
 
     def add_memory(self, name: str) -> None:
-        """Have an empty directory that takes writes, of bounded size and number of files."""
+        """Add an empty writable directory of limited size and number of files."""
         limits = ResourceLimits()
         data = f"mode=0755,size={limits.cover_bytes},nr_inodes={limits.cover_files}"
         self._mount("nginx-tune", name, "tmpfs", _PLAIN, data)
 
     def add_copy(self, name: str, directory: str, own: Collection[str] = ()) -> None:
-        """Have a directory of the host that takes writes in memory, with what it holds in sight.
+        """Add a host's directory whose writes go to memory, with its contents in sight.
 
-        Names in ``own`` are empty files of the caller's. Pipes are left out: nobody reads them
-        here, and a worker whose log a variable makes one of them would wait for ever.
+        Names in ``own`` are empty files of the caller. Pipes are removed: without a reader, a
+        worker that opens one as its log would wait for ever.
         """
         layers = f"{name}.layers"
         self.add_memory(layers)
         upper, work = (self.path(layers) / part for part in ("upper", "work"))
         upper.mkdir()
         work.mkdir()
-        for one in own:
-            (upper / one).touch(0o644)
+        for file in own:
+            (upper / file).touch(0o644)
         self._mount_over(name, directory, self.source(layers))
         for path in list(self.path(name).iterdir()):
             with contextlib.suppress(OSError):  # another user's directory takes no change
@@ -81,7 +81,7 @@ class Covers:
         self.path(name).mkdir(0o755)
 
         def mount() -> None:
-            # By descriptors of this namespace: the overlay's options have characters of their own.
+            # By descriptors of this namespace, since the overlay's options reserve characters.
             opened = [os.open(one, os.O_PATH | os.O_CLOEXEC) for one in (lower, layers)]
             below, above = (f"/proc/self/fd/{number}" for number in opened)
             data = f"lowerdir={below},upperdir={above}/upper,workdir={above}/work"
@@ -99,7 +99,7 @@ class Covers:
         self._mount(device, name, "ext4", flags, "")
 
     def remove(self, name: str) -> None:
-        """Unmount one."""
+        """Unmount a cover."""
         _in_new_thread(lambda: self._enter(lambda: calls.unmount(self.source(name))))
 
     def _mount(self, source: str, name: str, kind: str, flags: int, data: str) -> None:
@@ -113,7 +113,7 @@ class Covers:
         return call()
 
     def make_directory(self, name: str, inner: str) -> None:
-        """Make a directory in one, with those on the way; nothing for one that is there."""
+        """Make a directory in a cover with its parents, unless it exists."""
         parts = _parts(inner)
         for number, part in enumerate(parts):
             here = _descend(self.path(name), parts[:number])
@@ -124,13 +124,13 @@ class Covers:
                 os.close(here)
 
     def open(self, name: str, inner: str) -> int:
-        """Descriptor of a file that nginx wrote, for reading; errors as ``open_below``."""
+        """A descriptor for reading a file of nginx; errors as of ``open_below``."""
         return open_below(self.path(name), inner)
 
     def remove_socket(self, name: str, inner: str) -> bool:
-        """Take a socket away that an nginx left, or that the host has there.
+        """Remove a socket of an earlier nginx, or a copy of the host's.
 
-        True when none is left there; false in a directory of another user, where it stays.
+        Returns True when none is left, False for another user's directory, where it stays.
         """
         *directories, last = _parts(inner)
         try:
@@ -147,7 +147,7 @@ class Covers:
         return True
 
     def clear(self, name: str, kept: Collection[str]) -> None:
-        """Remove all but some entries of a directory."""
+        """Remove all entries of a cover except ``kept``."""
         for entry in list(self.path(name).iterdir()):
             if entry.name in kept:
                 continue
@@ -158,10 +158,10 @@ class Covers:
 
 
 def open_below(root: Path, path: str) -> int:
-    """Descriptor for reading of a file below a directory that nginx may have written to.
+    """A descriptor for reading a file below a directory that nginx may have written to.
 
     Errors: OSError; ELOOP for a link anywhere on the way, ENODEV for a device such as /dev/null,
-            EINVAL for what else is no file.
+            EINVAL for anything else but a file.
     """
     *directories, last = _parts(path) or ["."]
     file = _step(_descend(root, directories), last, os.O_PATH)
@@ -173,16 +173,16 @@ def open_below(root: Path, path: str) -> int:
             raise OSError(errno.ENODEV, "a device keeps nothing", path)
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "not a file", path)
-        # The descriptor is the file's: whatever stands at its name by now is not opened.
+        # By the descriptor, whatever has the file's name by now.
         return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(file)
 
 
 def open_files(root: Path) -> Iterator[tuple[str, int]]:
-    """Path below a directory and a descriptor, good until the next, of each regular file there.
+    """The path below a directory and a descriptor, valid until the next, of each regular file.
 
-    Sorted by directory; no link is followed.
+    They are sorted by directory; links are not followed.
     """
     for here, directories, files, number in os.fwalk(root, follow_symlinks=False):
         directories.sort()
@@ -197,7 +197,7 @@ def open_files(root: Path) -> Iterator[tuple[str, int]]:
 
 
 def _descend(root: Path, directories: Iterable[str]) -> int:
-    """Descriptor of a directory below another one, no link followed."""
+    """A descriptor of a directory below another one, without following links."""
     here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in directories:
         here = _step(here, name, os.O_PATH | os.O_DIRECTORY)
@@ -205,7 +205,7 @@ def _descend(root: Path, directories: Iterable[str]) -> int:
 
 
 def _parts(path: str) -> list[str]:
-    """Names on the way down. Errors: OSError ELOOP for a way up."""
+    """The names on a path. Errors: OSError ELOOP for a way up."""
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if ".." in parts:
         raise OSError(errno.ELOOP, "a way out of the directory", path)
@@ -213,7 +213,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _step(directory: int, name: str, flags: int) -> int:
-    """Descriptor of an entry, no link followed; that of its directory is closed."""
+    """A descriptor of an entry, without following a link; closes its directory's."""
     try:
         return os.open(name, flags | _NO_LINK, dir_fd=directory)
     except NotADirectoryError as error:
@@ -223,6 +223,6 @@ def _step(directory: int, name: str, flags: int) -> int:
 
 
 def _in_new_thread(call: Callable[[], T]) -> T:
-    """Call it in a thread that ends then: its namespace is its own."""
+    """Call a function in a thread of its own, whose namespace ends with it."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(call).result()

@@ -1,7 +1,7 @@
-"""System calls that make a sandbox, by ctypes: no program is run for them.
+"""System calls that make a sandbox, by ctypes and without a program.
 
 They are made between fork and exec, thousands of times in a benchmark, so nothing here starts a
-process or keeps state. Errors: OSError with the call's name in it.
+process or keeps state. Errors: OSError with the call's name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 
 _SECCOMP_SET_MODE_FILTER, _FILTER_SPEC_ALLOW, _FILTER_NEW_LISTENER = 1, 4, 8
 NOTIFICATIONS = _NOTIFICATION_RECEIVE, _NOTIFICATION_SEND = (0xC0502100, 0xC0182101)
-"""Requests of ioctl() to a supervisor's descriptor."""
+"""The ioctl() requests of a supervisor's descriptor."""
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 """struct seccomp_notif: id, pid, flags, then struct seccomp_data."""
 _RESPONSE = struct.Struct("=QqiI")
@@ -45,7 +45,7 @@ _O_PATH = os.O_PATH | os.O_CLOEXEC
 
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-"""It differs between architectures (include/uapi/asm*/unistd.h); those below do not."""
+"""The number by architecture (include/uapi/asm*/unistd.h); those below are the same for all."""
 _MOUNT_SETATTR = 442
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 
@@ -63,7 +63,7 @@ def architecture() -> str:
 
 
 def unshare(flags: int) -> None:
-    """Have namespaces of one's own."""
+    """Enter new namespaces."""
     _check(_libc.unshare(flags), "unshare")
 
 
@@ -74,7 +74,7 @@ def enter_mounts(namespace: int) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """Mount something, as the kernel takes it."""
+    """Mount a file system or bind mount (mount(2))."""
     status = _libc.mount(
         os.fsencode(source),
         os.fsencode(target),
@@ -86,18 +86,18 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = 
 
 
 def unmount(target: str) -> None:
-    """Unmount it; nobody may use it any more."""
+    """Unmount an unused mount."""
     _check(_libc.umount2(os.fsencode(target), 0), "umount", target)
 
 
 def detach(target: str) -> None:
-    """Unmount it and all below, now for names and when nobody uses it for the rest."""
+    """Unmount lazily, with all mounts below."""
     _check(_libc.umount2(os.fsencode(target), _MNT_DETACH), "umount", target)
 
 
 def pivot_root(new_root: str, put_old: str) -> None:
     """Change the root of the mount namespace."""
-    # By the C library (glibc and musl export it): it knows the number on every architecture.
+    # The C library (glibc and musl export it) knows the number on every architecture.
     _check(_libc.pivot_root(os.fsencode(new_root), os.fsencode(put_old)), "pivot_root")
 
 
@@ -108,7 +108,8 @@ class _MountAttributes(ctypes.Structure):
 def seal_tree(mounted: int, *, read_only: bool) -> None:
     """Make a mount and all below it nodev, nosuid and mostly read-only in one call.
 
-    ``mounted`` is a descriptor of its root. Errors: OSError ENOSYS before Linux 5.12.
+    ``mounted`` is a descriptor of its root.
+    Errors: OSError ENOSYS before Linux 5.12.
     """
     flags = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
     wanted = _MountAttributes(flags, 0, 0, 0)
@@ -124,12 +125,12 @@ def seal_tree(mounted: int, *, read_only: bool) -> None:
 
 
 def no_new_privileges() -> None:
-    """No program that is run from here on gains a right by its file."""
+    """Prevent programs from gaining rights by their files from here on."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
 def hide_memory() -> None:
-    """Keep others of the same user from this process's memory and descriptors."""
+    """Hide this process's memory and descriptors from others of the same user."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "PR_SET_DUMPABLE")
 
 
@@ -142,12 +143,12 @@ class _CapabilityData(ctypes.Structure):
 
 
 def drop_from_bounding_set(number: int) -> bool:
-    """Take a capability out of what programs may ever gain; False for one the kernel lacks."""
+    """Drop a capability from the bounding set; returns False for one that the kernel lacks."""
     return bool(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0)
 
 
 def set_capabilities(mask: int, *, inheritable: int = 0) -> None:
-    """Have these capabilities in force and allowed, and no other."""
+    """Set the effective and permitted capabilities to exactly these."""
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
     words = (_CapabilityData * 2)()
     for index in range(2):
@@ -157,7 +158,7 @@ def set_capabilities(mask: int, *, inheritable: int = 0) -> None:
 
 
 def clear_ambient() -> None:
-    """Have no ambient capability."""
+    """Drop all ambient capabilities."""
     _check(_libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0), "PR_CAP_AMBIENT")
 
 
@@ -171,7 +172,7 @@ class _Program(ctypes.Structure):
 
 
 def can_supervise() -> bool:
-    """True where a filter can leave calls to a supervisor that lets them go on: since Linux 5.5.
+    """True when a supervisor can let a filtered call proceed: since Linux 5.5.
 
     Source: SECCOMP_USER_NOTIF_FLAG_CONTINUE, seccomp_unotify(2).
     """
@@ -179,14 +180,14 @@ def can_supervise() -> bool:
 
 
 def install_filter(program: bytes, *, listens: bool = False) -> int:
-    """Judge every system call from here on by a BPF program (seccomp(2)).
+    """Filter all system calls from here on by a BPF program (seccomp(2)).
 
-    With ``listens`` the result is a descriptor for ``receive_call``; 0 without.
-    Errors: OSError where the kernel is built without.
+    Returns a descriptor for ``receive_call`` with ``listens``, else 0.
+    Errors: OSError for a kernel without filters.
     """
     code = ctypes.create_string_buffer(program, len(program))
     whole = _Program(len(program) // 8, ctypes.addressof(code))
-    # The speculation barriers that came with filters before 5.16 would stand in what is measured.
+    # Without the speculation barriers of filters before 5.16, which would affect measurements.
     status = _libc.syscall(
         ctypes.c_long(_SECCOMP[architecture()]),
         ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
@@ -206,7 +207,7 @@ class StoppedCall(NamedTuple):
 
 
 def receive_call(listener: int) -> StoppedCall:
-    """The next call that the filter left to its supervisor.
+    """The next call that the filter passed to its supervisor.
 
     Errors: OSError ENOENT when its process has ended meanwhile.
     Source: seccomp_unotify(2).
@@ -217,13 +218,13 @@ def receive_call(listener: int) -> StoppedCall:
 
 
 def answer_call(listener: int, call: StoppedCall, *, error: int) -> None:
-    """Have the call fail with an error number; 0 lets it go on."""
+    """Fail a call with an error number; 0 lets it proceed."""
     answer = _RESPONSE.pack(call.id, 0, -error, 0 if error else _CONTINUE)
     fcntl.ioctl(listener, _NOTIFICATION_SEND, answer)
 
 
 def landlock_version() -> int:
-    """The version of Landlock that the kernel has in force; 0 for none."""
+    """The kernel's active Landlock version; 0 for none."""
     status = _libc.syscall(
         ctypes.c_long(_LANDLOCK_CREATE),
         None,
@@ -244,7 +245,7 @@ class _Beneath(ctypes.Structure):
 
 
 def make_ruleset(files: int, scoped: int) -> int:
-    """A Landlock ruleset: what it forbids of files where no rule allows it; its descriptor."""
+    """The descriptor of a Landlock ruleset that forbids file rights without a rule."""
     rules = _Ruleset(files, 0, scoped)
     size = ctypes.sizeof(rules) if scoped else 8
     number = _libc.syscall(
@@ -258,7 +259,7 @@ def make_ruleset(files: int, scoped: int) -> int:
 
 
 def allow_beneath(ruleset: int, path: str, files: int) -> None:
-    """Have a ruleset allow something of files below a path."""
+    """Add a rule that allows file rights below a path."""
     parent = os.open(path, _O_PATH)
     try:
         rule = _Beneath(files, parent)
@@ -275,7 +276,7 @@ def allow_beneath(ruleset: int, path: str, files: int) -> None:
 
 
 def restrict_self(ruleset: int) -> None:
-    """Be bound by a ruleset."""
+    """Apply a ruleset to this process."""
     status = _libc.syscall(
         ctypes.c_long(_LANDLOCK_RESTRICT), ctypes.c_int(ruleset), ctypes.c_uint(0)
     )

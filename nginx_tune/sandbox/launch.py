@@ -1,13 +1,13 @@
-"""The start of a program inside the sandbox: the steps of a fork before it runs nginx.
+"""The start of a program inside the sandbox, from the fork to nginx.
 
-Three processes: the one that the caller forked has namespaces of its own made and waits; its child
-is the first process of the new process namespace, builds the root, starts nginx, judges the system
-calls that the filter leaves to it (``Supervisor``) and collects what ends; the third gives up its
-rights and becomes nginx. All end when any of the first two does: the kernel kills a process
-namespace with its first process.
+There are three processes. The caller's fork makes the namespaces and waits. Its child is the first
+process of the new PID namespace: it builds the root, starts nginx, answers the system calls that
+the filter leaves to it (``Supervisor``) and collects ended children. The third drops its rights and
+becomes nginx. All end with either of the first two, since the kernel kills a PID namespace with its
+first process.
 
-New processes and contexts of file AIO are counted by the supervisor, since the kernel has no limit
-of their own for a sandbox; every other call that comes to it is refused and recorded.
+The supervisor counts new processes and contexts of file AIO, for which the kernel has no limit of a
+sandbox, and refuses and records every other call.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _NAMESPACES = (
     | calls.CLONE_NEWCGROUP
 )
 _STREAMS = ("/proc/self/fd/1", "/proc/self/fd/2")
-"""``/dev/stdout`` and ``/dev/stderr`` are opened anew by those names."""
+"""The paths by which ``/dev/stdout`` and ``/dev/stderr`` are opened."""
 FAILED = 125
-"""Exit status of a process that did not become nginx."""
+"""The exit status of a process that did not become nginx."""
 
 
 class Prepared(NamedTuple):
-    """A sandbox that is planned; any number of programs can be started in such a one."""
+    """A planned sandbox, for any number of programs."""
 
     wanted: Confinement
     plan: RootPlan
@@ -64,13 +64,13 @@ class Prepared(NamedTuple):
     """The first process's filter."""
     share: HostShare
     namespace: int
-    """Descriptor of the mount namespace that the root is built from; -1 for the caller's."""
+    """The mount namespace from which the root is built; -1 for the caller's."""
 
 
 def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
     """Plan a sandbox.
 
-    Errors: UndecidedError for a part that this host cannot have and that is not given up.
+    Errors: UndecidedError for a part that this host lacks and that is not given up.
     """
     machine = calls.architecture()
     filters: tuple[bytes | None, bytes | None] = (None, None)
@@ -96,7 +96,7 @@ def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
 
 
 class Entrance:
-    """The calls of a forked child before exec, and of its parent after: use one for each start."""
+    """The steps of a forked child before exec, and of its parent afterwards, for one start."""
 
     def __init__(
         self,
@@ -108,19 +108,19 @@ class Entrance:
         self._prepared = prepared
         self._join_files = join_files
         self._before = before
-        self._told, self._tell = os.pipe()
+        self._result, self._report = os.pipe()
         self._refused, self._refuse = os.pipe()
-        self._open = {self._told, self._tell, self._refused, self._refuse}
+        self._open = {self._result, self._report, self._refused, self._refuse}
 
     def enter(self) -> None:
-        """Return only in the process that is to become nginx, inside the sandbox."""
+        """Enter the sandbox; returns only in the process that becomes nginx."""
         try:
             self._enter()
-        except BaseException as error:  # noqa: BLE001  # there is nobody above to raise it to
+        except BaseException as error:  # noqa: BLE001  # no caller would get it
             self._fail(error)
 
     def _enter(self) -> None:
-        # From the new root nothing is to be imported: nginx may have written there before.
+        # Nothing may be imported from the new root, where nginx may have written before.
         sys.meta_path.clear()
         die_with_parent()
         joins = [os.open(file, os.O_WRONLY | os.O_CLOEXEC) for file in self._join_files]
@@ -134,7 +134,7 @@ class Entrance:
         calls.unshare(_NAMESPACES)
         first = os.fork()
         if first:
-            os.write(self._tell, b"%d\n" % first)
+            os.write(self._report, b"%d\n" % first)
             _close_all()
             _wait_for(first)
         die_with_parent()
@@ -154,7 +154,7 @@ class Entrance:
     def _give_up_rights(self, first: socket.socket) -> None:
         wanted, plan = self._prepared.wanted, self._prepared.plan
         is_root = os.geteuid() == 0
-        # What it was started with is a device of the host, on a mount that takes writes.
+        # Its standard input is a device of the host on a writable mount.
         null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(null, 0)
         os.close(null)
@@ -184,7 +184,7 @@ class Entrance:
             ) from None
 
     def _be_first(self, ruled: int, other: socket.socket) -> NoReturn:
-        """Be the first process: without rights and memory that can be read, with few open files."""
+        """Become the first process: without rights, readable memory and most open files."""
         calls.hide_memory()
         calls.no_new_privileges()
         drop_all_capabilities()
@@ -206,19 +206,19 @@ class Entrance:
             text = f"{place}: " if place else ""
             text += reason or f"{type(error).__name__}: {error}"
         with contextlib.suppress(OSError):
-            os.write(self._tell, f"!{text}\t{hint}\n".encode(errors="replace"))
+            os.write(self._report, f"!{text}\t{hint}\n".encode(errors="replace"))
         os._exit(FAILED)
 
     def finish(self) -> int:
-        """Once nginx runs: the first process's id, as it is known out here.
+        """The first process's id on the host, once nginx runs.
 
-        Errors: UndecidedError with what kept the sandbox from being made.
+        Errors: UndecidedError with the reason when the sandbox could not be made.
         """
-        self._close(self._tell, self._refuse)
+        self._close(self._report, self._refuse)
         os.set_blocking(self._refused, False)
-        with os.fdopen(self._told, "rb", closefd=False) as pipe:
+        with os.fdopen(self._result, "rb", closefd=False) as pipe:
             lines = pipe.read().decode(errors="replace").splitlines()
-        self._close(self._told)
+        self._close(self._result)
         for line in lines:
             if line.startswith("!"):
                 self.close()
@@ -227,11 +227,11 @@ class Entrance:
         return int(lines[0]) if lines else 0
 
     def refusals(self) -> list[str]:
-        """System calls that were refused since this was asked last, by name; each once."""
+        """The names of the system calls refused since the last call, each once."""
         return _read_refusals(self._refused) if self._refused in self._open else []
 
     def close(self) -> None:
-        """Let go of what is left of it."""
+        """Close the remaining pipes."""
         self._close(*self._open)
 
     def _close(self, *descriptors: int) -> None:
@@ -247,25 +247,25 @@ def run_inside(
     *,
     join_files: Sequence[Path] = (),
 ) -> tuple[ProgramResult, list[str]]:
-    """The output of a program inside a sandbox, within the time; the system calls it was refused.
+    """The output of a program in a sandbox within a time, and the system calls refused to it.
 
-    Errors: HostReadError when it cannot be started or takes longer; UndecidedError when the
-            sandbox cannot be made.
+    Errors: HostReadError when it cannot be started or takes longer; UndecidedError when the sandbox
+            cannot be made.
     """
     entrance = Entrance(sandbox, join_files=join_files)
     try:
-        said = run_bounded(argv, timeout_seconds, is_checked=True, enter=entrance.enter)
+        result = run_bounded(argv, timeout_seconds, is_checked=True, enter=entrance.enter)
     except HostReadError:
         entrance.close()
         raise
     entrance.finish()
     refused = entrance.refusals()
     entrance.close()
-    return said, refused
+    return result, refused
 
 
 def _close_all(kept: Collection[int] = ()) -> None:
-    """Every descriptor: whoever waits for their end waits for nginx alone."""
+    """Close all descriptors, so that whoever waits for their end waits for nginx alone."""
     edge = 0
     for number in sorted(kept):
         os.closerange(edge, number)
@@ -274,9 +274,9 @@ def _close_all(kept: Collection[int] = ()) -> None:
 
 
 def _wait_for(child: int) -> NoReturn:
-    """Collect children until none is left; end as the one that counts did.
+    """Collect children until none is left, and end as ``child`` did.
 
-    One that ends in good order may leave others behind: nginx that goes to the background.
+    After a success others may go on: nginx that goes to the background.
     """
     status = FAILED
     while True:
@@ -299,10 +299,10 @@ _SIGNALLED = 128
 
 
 class Supervisor:
-    """Answers what comes from the listener of the filter until its children have ended."""
+    """The answers to the calls that the filter passes on, until the children have ended."""
 
     def __init__(self, listener: int, record: int, processes: int, share: HostShare) -> None:
-        """``record`` is a pipe for refused calls, ``processes`` a descriptor of ``/proc``."""
+        """``record``: a pipe for refused calls; ``processes``: a descriptor of ``/proc``."""
         self._listener = listener
         self._record = record
         self._processes = processes
@@ -312,7 +312,7 @@ class Supervisor:
         self._recorded: set[bytes] = set()
 
     def run(self, child: int) -> NoReturn:
-        """Answer calls and collect children; end as ``child`` did, once no other is left."""
+        """Answer calls and collect children; ends as ``child`` did, once no other is left."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -321,7 +321,7 @@ class Supervisor:
         poll.register(self._listener, select.POLLIN)
         status = FAILED
         while True:
-            # Children first: one may have ended before the signal was caught.
+            # Children first, since one may have ended before the handler was set.
             pid, ended = -1, 0
             with contextlib.suppress(ChildProcessError):
                 pid, ended = os.waitpid(-1, os.WNOHANG)
@@ -336,11 +336,11 @@ class Supervisor:
                     os.read(woken, 4096)
                 elif events & select.POLLIN:
                     self._answer()
-                else:  # nobody is left who could ask
+                else:  # no process is left to make calls
                     poll.unregister(self._listener)
 
     def _answer(self) -> None:
-        with contextlib.suppress(OSError):  # whoever asked has ended
+        with contextlib.suppress(OSError):  # the process has ended
             call = calls.receive_call(self._listener)
             error = self._judge(call)
             if error:
@@ -348,7 +348,7 @@ class Supervisor:
             calls.answer_call(self._listener, call, error=error)
 
     def _judge(self, call: calls.StoppedCall) -> int:
-        """The error that a call is answered with; 0 to let it go on."""
+        """The error number for a call; 0 lets it proceed."""
         numbers, first = self._numbers, call.arguments[0]
         is_clone = call.number == numbers["clone"]
         if is_clone and first & _NEW_NAMESPACES:
@@ -365,7 +365,7 @@ class Supervisor:
         return errno.EPERM
 
     def _note(self, call: calls.StoppedCall) -> None:
-        words = (call.number, *(one & 0xFFFFFFFF for one in call.arguments[:2]))
+        words = (call.number, *(word & 0xFFFFFFFF for word in call.arguments[:2]))
         line = b"%d %d %d\n" % words
         if len(self._recorded) < _MOST_RECORDED and line not in self._recorded:
             self._recorded.add(line)
@@ -373,12 +373,12 @@ class Supervisor:
 
 
 def _events_taken(asked: int) -> int:
-    """The part of ``fs.aio-nr`` that one context takes. Source: ioctx_alloc() in fs/aio.c."""
+    """The part of ``fs.aio-nr`` of a context. Source: ioctx_alloc() in fs/aio.c."""
     return max(asked, 4 * (os.cpu_count() or 1)) * 2
 
 
 def _read_refusals(record: int) -> list[str]:
-    """The refused calls in a pipe so far, each once, as people know them."""
+    """The names of the refused calls in a pipe so far, each once."""
     names = {number: name for name, number in call_numbers(calls.architecture()).items()}
     text = b""
     with contextlib.suppress(BlockingIOError):
@@ -394,5 +394,5 @@ def _read_refusals(record: int) -> list[str]:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End with the exit code of another process, as a shell says a signal."""
+    """End with another process's exit code, with a signal as a shell reports it."""
     os._exit(status if status >= 0 else _SIGNALLED - status)

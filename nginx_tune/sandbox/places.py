@@ -1,4 +1,4 @@
-"""Paths and mounts as they really are: the links that lead to a path, the mounts below one."""
+"""The real paths of files, the links to them, and the mounts below a path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from nginx_tune.host.parse_storage import Mount, is_inside, parse_mountinfo
 
 PRIVATE = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp", "/var/run")  # noqa: S108
-"""Never shown whole: each sandbox has its own, or none. What is named below them may be."""
+"""Directories that are never shown whole: each sandbox has its own, or none."""
 KERNELS_OWN = frozenset(
     {
         "proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "debugfs", "tracefs",
@@ -19,22 +19,22 @@ KERNELS_OWN = frozenset(
         "hugetlbfs", "rpc_pipefs", "nsfs", "selinuxfs", "nfsd",
     }
 )  # fmt: skip
-"""File systems that hold no files of the operator."""
+"""File systems without files of the operator."""
 _MOST_LINKS = 40
 
 
 class ResolvedPath(NamedTuple):
-    """A path as it really is."""
+    """The real path of a file."""
 
     path: str
-    """Without links."""
+    """The path without links."""
     is_directory: bool
     links: dict[str, str]
-    """Links on the way: where each stands, with what is written in it."""
+    """The targets of the links on the way, by path."""
 
 
 def find(path: str) -> ResolvedPath | None:
-    """The place that a path leads to; None where nothing is, or neither a file nor a directory.
+    """The real path of a file or directory; None for anything else.
 
     Source: path_resolution(7); 40 links at most.
     """
@@ -44,7 +44,7 @@ def find(path: str) -> ResolvedPath | None:
     while left:
         part = left.pop()
         if part == "..":
-            real = os.path.dirname(real)  # noqa: PTH120  # plain text, no links in it
+            real = os.path.dirname(real)  # noqa: PTH120  # textual, since it has no links
             continue
         here = os.path.join(real, part)  # noqa: PTH118
         try:
@@ -67,7 +67,7 @@ def find(path: str) -> ResolvedPath | None:
 
 
 def settle(path: str) -> ResolvedPath:
-    """The place of a path that need not exist: links are followed as far as they lead."""
+    """The real path of a file that need not exist."""
     missing: list[str] = []
     here = os.path.normpath(path)
     while (found := find(here)) is None:
@@ -78,13 +78,13 @@ def settle(path: str) -> ResolvedPath:
 
 
 def read_mounts() -> list[Mount]:
-    """Every mount of this namespace that some path leads to, each after what it stands on."""
+    """The reachable mounts of this namespace, each after its parent."""
     text = Path("/proc/self/mountinfo").read_bytes().decode(errors="surrogateescape")
     return in_sight(parse_mountinfo(text))
 
 
 def in_sight(mounts: Sequence[Mount]) -> list[Mount]:
-    """Without those that a later mount lies over; one over the root itself covers nothing."""
+    """The mounts that no later one covers; a later one over the root covers nothing."""
     covers: set[str] = set()
     found = []
     for mount in reversed(mounts):
@@ -97,7 +97,7 @@ def in_sight(mounts: Sequence[Mount]) -> list[Mount]:
 
 
 def below(mounts: Iterable[Mount], directory: str) -> list[Mount]:
-    """The mounts in a directory, itself not among them; those that hold files of somebody."""
+    """The mounts below a directory, without itself and the kernel's own file systems."""
     return [
         mount
         for mount in mounts
@@ -108,12 +108,12 @@ def below(mounts: Iterable[Mount], directory: str) -> list[Mount]:
 
 
 def is_private(path: str) -> bool:
-    """True for one of the private places, and for the root, which holds nothing but them."""
+    """True for a private place, and for the root."""
     return path == "/" or path in PRIVATE or is_inside(path, "/proc") or is_inside(path, "/sys")
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Those that are in no other one, sorted."""
+    """The paths that are below no other one, sorted."""
     found: list[str] = []
     for path in sorted(set(paths)):
         if not any(is_inside(path, other) for other in found):

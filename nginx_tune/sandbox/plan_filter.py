@@ -1,12 +1,11 @@
-"""The seccomp program: the system calls that nginx and its children may make.
+"""The seccomp program: the allowed system calls of nginx and its children.
 
-A positive list, taken from what nginx 1.18 to 1.30 and its modules call with threads, file AIO
-and QUIC, and what Lua, Perl and njs add. A few calls are judged by their arguments. Every other
-call is refused: with ENOSYS where C libraries then do without it, else by the supervisor, which
-records it (``launch``).
+It is a list of the calls of nginx 1.18 to 1.30 and its modules with threads, file AIO and QUIC, and
+of Lua, Perl and njs. A few calls are checked by their arguments. Any other call is refused: with
+ENOSYS where C libraries have a fallback, else by the supervisor, which records it (``launch``).
 
 The numbers of system calls are those of Linux 6.14, by architecture, from the table
-``system_calls.tsv`` beside this file; beyond that table all here is pure.
+``system_calls.tsv`` beside this file; apart from the table the module is pure.
 
 Source: seccomp(2), seccomp_unotify(2); include/uapi/linux/{seccomp,filter,audit}.h;
 arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
@@ -20,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""Architectures whose call numbers are known here, by what the kernel calls them."""
+"""The kernel's ids of the architectures with known call numbers."""
 _LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_AT_LEAST, _JUMP_SET = 0x20, 0x15, 0x25, 0x35, 0x45
 _AND, _RETURN = 0x54, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -28,8 +27,9 @@ _ALLOW, _KILL, _ERROR, _ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _X32 = 0x40000000
 _FIRST_NEW = 424
-"""The first number (Linux 5.1) from which on every architecture has the same calls; libraries that
-use one fall back on ENOSYS."""
+"""The first number (Linux 5.1) from which on the calls are the same on every architecture;
+libraries fall back on ENOSYS.
+"""
 ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
     """
     read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice tee
@@ -56,10 +56,10 @@ ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
     io_submit io_getevents io_destroy io_cancel io_pgetevents
     """.split()  # noqa: SIM905
 )
-"""Whatever their arguments. New processes and io_setup() are for the supervisor, which counts."""
+"""Calls with any arguments. The supervisor counts new processes and io_setup()."""
 _FCNTL = (0, 1, 2, 3, 4, 8, 9, 1030, 1031, 1032)
-"""F_DUPFD to F_SETFL, F_SETOWN, F_GETOWN, F_DUPFD_CLOEXEC, the sizes of pipes. No lock and no
-lease: one on a file that is shown would hold up the host."""
+"""F_DUPFD to F_SETFL, F_SETOWN, F_GETOWN, F_DUPFD_CLOEXEC, the sizes of pipes. Locks and leases on
+shown files would block the host."""
 _IOCTL = (0x5421, 0x5452, 0x541B, 0x5411, 0x5450, 0x5451, 0x5401, 0x5413)
 """FIONBIO, FIOASYNC, FIONREAD, TIOCOUTQ, FIONCLEX, FIOCLEX, TCGETS, TIOCGWINSZ."""
 _PRCTL = (1, 2, 3, 7, 8, 15, 16, 21, 23, 38, 39, 0x53564D41)
@@ -73,7 +73,7 @@ _SOCK_STREAM, _SOCK_DGRAM = 1, 2
 _PROTOCOLS = (0, 6, 17, 262)
 """The family's own, TCP, UDP, MPTCP."""
 _NEW_NAMESPACES = 0x7E020080
-"""Every CLONE_NEW* flag, that of time included."""
+"""All CLONE_NEW* flags, with that of time."""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _FILE_TYPES = (0, 0o100000, 0o010000)
@@ -133,7 +133,7 @@ def plan_filter(
 
 
 def _clone(refuse: int, count: int) -> FilterProgram:
-    """No new namespaces; threads as many as there may be, processes by the supervisor's count."""
+    """No new namespaces; any number of threads; processes by the supervisor's count."""
     part = FilterProgram()
     part.load(_argument(0))
     part.if_any_bit(_NEW_NAMESPACES, refuse)
@@ -143,9 +143,10 @@ def _clone(refuse: int, count: int) -> FilterProgram:
 
 
 def _socket(families: list[int], refuse: int) -> FilterProgram:
-    """Streams and datagrams of the families that nginx speaks.
+    """Streams and datagrams of nginx's address families.
 
-    No other type: SOCK_PACKET of AF_INET would be a packet socket (inet_create, packet(7)).
+    Other types are refused: SOCK_PACKET of AF_INET would be a packet socket (inet_create,
+    packet(7)).
     """
     part = FilterProgram()
     part.load(_argument(0))
@@ -160,9 +161,9 @@ def _socket(families: list[int], refuse: int) -> FilterProgram:
 
 
 def _pair(refuse: int) -> FilterProgram:
-    """Streams with a path alone: a pair of datagram sockets could send anywhere.
+    """Pairs of unix streams alone: a datagram socket of a pair could send anywhere.
 
-    Another family would have the host load its module (net-pf-N, __sock_create()).
+    Another family would make the host load its module (net-pf-N, __sock_create()).
     """
     part = FilterProgram()
     part.load(_argument(0))
@@ -175,9 +176,9 @@ def _pair(refuse: int) -> FilterProgram:
 
 
 def _prctl(refuse: int) -> FilterProgram:
-    """The requests of nginx and C libraries; that workers be dumpable is only said to be done.
+    """The requests of nginx and C libraries; a request to be dumpable succeeds without effect.
 
-    A worker that is would show its root, as /proc/PID/root, to whoever has its user outside.
+    A dumpable worker would expose its root, as /proc/PID/root, to its user outside the sandbox.
     """
     part = FilterProgram()
     part.load(_argument(0))
@@ -188,7 +189,7 @@ def _prctl(refuse: int) -> FilterProgram:
 
 
 def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0) -> FilterProgram:
-    """One argument by its values, some bits of it left out."""
+    """The allowed values of an argument, without some bits."""
     part = FilterProgram()
     part.load(_argument(place))
     if without:
@@ -224,15 +225,15 @@ def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _argument(number: int) -> int:
-    """Offset of the low half of an argument, on little-endian machines: both that are known.
+    """The offset of an argument's low half on little-endian machines, as both known ones are.
 
-    The kernel takes all judged arguments as 32-bit numbers, so the high half says nothing.
+    The kernel takes all checked arguments as 32-bit numbers, so the high half is irrelevant.
     """
     return _ARGUMENTS + 8 * number
 
 
 class FilterProgram:
-    """Instructions of classic BPF, each of eight bytes."""
+    """A program of classic BPF, with eight bytes for each instruction."""
 
     def __init__(self) -> None:
         self.code = b""
@@ -241,7 +242,7 @@ class FilterProgram:
         self.code += struct.pack("=HBBI", code, yes, no, value)
 
     def load(self, offset: int) -> None:
-        """Take a word of struct seccomp_data."""
+        """Load a word of struct seccomp_data."""
         self._add(_LOAD, 0, 0, offset)
 
     def mask(self, bits: int) -> None:
@@ -253,7 +254,7 @@ class FilterProgram:
         self._add(_RETURN, 0, 0, action)
 
     def if_within(self, first: int, last: int, action: int) -> None:
-        """End with an action when the word is in a range, both ends included."""
+        """End with an action when the word is in a range, with both ends."""
         if first == last:
             self._add(_JUMP_EQUAL, 0, 1, first)
         else:
@@ -274,18 +275,18 @@ class FilterProgram:
         self.answer(action)
 
     def only_for(self, number: int, part: FilterProgram) -> None:
-        """Judge one call by a part of its own, which answers."""
+        """Check a call by a part of its own, which ends with an action."""
         self._add(_JUMP_EQUAL, 0, len(part.code) // 8, number)
         self.code += part.code
 
 
 _COLUMNS = {"x86_64": 1, "aarch64": 2}
-"""The columns of the table, by architecture."""
+"""The table's column by architecture."""
 
 
 @functools.cache
 def call_numbers(machine: str) -> Mapping[str, int]:
-    """The numbers of an architecture by name; none for one that the table lacks."""
+    """The call numbers of an architecture by name; none for an unknown one."""
     column = _COLUMNS.get(machine)
     if column is None:
         return {}

@@ -1,18 +1,18 @@
-"""The new root: planned once, built anew for each nginx in a mount namespace of its own.
+"""The new root: planned once, built for each nginx in a mount namespace of its own.
 
-It is a small file system in memory that takes no writes. In it stand, each at its own path, what
-is shown (read-only, no devices, no setuid), what takes writes (covers, which exist in no other
-root), a /dev of a few harmless devices, a /proc of the sandbox's own processes, and empty /run,
-/tmp and /dev/shm. The rest of the host is not there.
+It is a small read-only file system in memory. It contains, each at its own path, shown files
+(read-only, no devices, no setuid), writable places (covers, which exist in no other root), a /dev
+of a few harmless devices, a /proc of the sandbox's own processes, and empty /run, /tmp and
+/dev/shm. The rest of the host is absent.
 
-A socket or a pipe of the host in a directory that is shown would be reached past a read-only
-mount. Where Landlock forbids to open pipes for writing and nginx opens no socket with a path,
-directories are shown as they are, and cost nothing. Else they are shown through an overlay, whose
-sockets and pipes are others than the host's (fs/overlayfs/inode.c; unix_find_bsd() compares
-inodes). So is a directory in which something stands that the host has no place for.
+A host's socket or pipe in a shown directory would be usable through a read-only mount. Where
+Landlock forbids opening pipes for writing and nginx uses no unix sockets, directories are shown
+directly, without cost. Otherwise they are shown through an overlay, whose sockets and pipes differ
+from the host's (fs/overlayfs/inode.c; unix_find_bsd() compares inodes). So are directories that
+contain a place that the host lacks.
 
-nginx may have put links into its covers when it ran before. So the places are reached from a
-descriptor of the new root, and no link is followed.
+An earlier nginx may have put links into its covers. So places are reached from a descriptor of the
+new root, without following links.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from nginx_tune.sandbox.confinement import Confinement
 from nginx_tune.sandbox.places import below, find, is_private, outermost, read_mounts, settle
 
 _STAGE = "/tmp"  # noqa: S108  # covered in this namespace
-"""The place where the new root is built: a directory that every system has."""
+"""The directory in which the new root is built, which every system has."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
                  "stderr": "/proc/self/fd/2"}  # fmt: skip
 _PROCESSORS = ("/sys/devices/system/cpu/online", "/sys/devices/system/cpu/possible")
-"""Files that C libraries count CPUs by (sysdeps/unix/sysv/linux/getsysstats.c)."""
+"""Files by which C libraries count CPUs (sysdeps/unix/sysv/linux/getsysstats.c)."""
 OWN_MEMORY = ("/tmp", "/run", "/var/tmp")  # noqa: S108  # each sandbox's own
 _KERNELS_PLACES = ("/dev", "/proc", "/sys")
 _SEALED = calls.MS_RDONLY | calls.MS_NOSUID | calls.MS_NODEV
@@ -47,19 +47,19 @@ MountKind = Literal["file", "directory", "empty", "memory"]
 
 
 class RootPlace(NamedTuple):
-    """One place of the new root."""
+    """A place of the new root."""
 
     path: str
     kind: MountKind
     source: str = ""
-    """The file or directory that is seen there, for those two kinds."""
+    """The source, for the kinds ``file`` and ``directory``."""
     writable: bool = False
     overlaid: bool = False
-    """Shown through an overlay: it may hold sockets and pipes of the host."""
+    """Shown through an overlay, since it may contain sockets and pipes of the host."""
     optional: bool = False
-    """Left empty where it cannot be shown: nobody named it."""
+    """Left empty if it cannot be shown, since nobody named it."""
     points: tuple[tuple[str, MountKind], ...] = ()
-    """Paths of other places in it that the source has nothing for."""
+    """Other places in it that the source lacks."""
 
 
 class RootPlan(NamedTuple):
@@ -73,12 +73,12 @@ class RootPlan(NamedTuple):
 
     @property
     def writable(self) -> list[str]:
-        """Places where nginx may write."""
+        """The writable places."""
         return [place.path for place in self.places if place.writable]
 
 
 def plan_root(wanted: Confinement) -> RootPlan:
-    """Plan the root, from what is there now."""
+    """Plan the root from the present files."""
     links: dict[str, str] = {}
     shown = _find_shown(wanted.shown, links)
     named = _find_shown([path for path in wanted.shown if not _is_root(path)], {})
@@ -90,23 +90,25 @@ def plan_root(wanted: Confinement) -> RootPlan:
     mounts = read_mounts()
     for path in outermost(shown):
         points = (mount.mount_point for mount in below(mounts, path))
-        for one in (path, *filter(_can_be_seen, points)):
-            kind: MountKind = "directory" if os.path.isdir(one) else "file"  # noqa: PTH112
-            # Landlock allows by paths: what lies below a place that takes writes is not kept.
-            is_open = any(is_inside(one, place) for place in (*OWN_MEMORY, *covers))
+        for point in (path, *filter(_can_be_seen, points)):
+            kind: MountKind = "directory" if os.path.isdir(point) else "file"  # noqa: PTH112
+            # Landlock's rules are by path, so below a writable place they do not protect.
+            is_open = any(is_inside(point, place) for place in (*OWN_MEMORY, *covers))
             overlaid = kind == "directory" and (is_unsafe or is_open)
-            places[one] = RootPlace(one, kind, one, overlaid=overlaid, optional=one not in named)
+            places[point] = RootPlace(
+                point, kind, point, overlaid=overlaid, optional=point not in named
+            )
     for path, source in covers.items():
-        if path != "/" and not any(is_inside(path, one) for one in _KERNELS_PLACES):
+        if path != "/" and not any(is_inside(path, point) for point in _KERNELS_PLACES):
             places[path] = RootPlace(path, "directory", source, writable=True)
     for path, kind in shown.items():
-        # Inside of what takes writes it is a place of its own, or it would take them too.
-        if path not in covers and any(is_inside(path, one) for one in covers):
+        # Inside a writable place it needs a mount of its own to stay read-only.
+        if path not in covers and any(is_inside(path, point) for point in covers):
             places.setdefault(path, RootPlace(path, kind, path))
     places |= {path: RootPlace(path, "directory", source) for path, source in disks.items()}
     places |= {path: RootPlace(path, "file", source) for path, source in laid.items()}
     for path in wanted.hidden:
-        if any(is_inside(path, one) for one in places):
+        if any(is_inside(path, point) for point in places):
             places.setdefault(path, RootPlace(path, "empty"))
     ordered = _with_points([places[path] for path in sorted(places)])
     return RootPlan(
@@ -119,7 +121,7 @@ def plan_root(wanted: Confinement) -> RootPlan:
 
 
 def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, MountKind]:
-    """Those of the wanted paths that are there, by real path; links on the way are noted."""
+    """The existing ones of the wanted paths by real path; adds the links on the way."""
     shown: dict[str, MountKind] = {}
     for path in (name for wanted in paths for name in _expand(wanted)):
         found = find(path)
@@ -131,7 +133,7 @@ def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, MountK
 
 
 def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
-    """Sources by where they are to stand; links of the host on the way are noted."""
+    """The sources by real path; adds the host's links on the way."""
     found = {}
     for path, source in paths.items():
         place = settle(path)
@@ -141,7 +143,7 @@ def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
 
 
 def _with_points(places: list[RootPlace]) -> list[RootPlace]:
-    """Have each directory of the host know which other places it has nothing for."""
+    """The places, with the points that a host's directory lacks for others."""
     points: dict[str, list[tuple[str, MountKind]]] = {}
     for place in places:
         path = place.path
@@ -161,7 +163,7 @@ def _with_points(places: list[RootPlace]) -> list[RootPlace]:
 
 
 def _is_kind(path: str, kind: MountKind) -> bool:
-    """True where a place of a kind can be mounted over what is there."""
+    """True when a place of this kind can be mounted over the path."""
     try:
         mode = os.lstat(path).st_mode
     except OSError:
@@ -170,12 +172,12 @@ def _is_kind(path: str, kind: MountKind) -> bool:
 
 
 def build_root(plan: RootPlan) -> None:
-    """Build the root and enter it; to be called in a mount and a process namespace of one's own.
+    """Build the root and enter it, in a mount and a PID namespace of one's own.
 
-    Errors: OSError that names the step; UndecidedError for a part that cannot be had.
+    Errors: OSError that names the step; UndecidedError for an impossible part.
     """
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
-    # What is shown is opened before the new root covers what may lie below it.
+    # Sources are opened before the new root covers paths below it.
     sources = {
         place.path: os.open(place.source, _HOLD)
         for place in plan.places
@@ -185,7 +187,7 @@ def build_root(plan: RootPlan) -> None:
     calls.mount("tmpfs", _STAGE, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=0755,size=16m")
     new_root = _NewRoot(plan)
     for path, descriptor in files.items():
-        # A device itself is bound, as a user namespace may make none; not even its mode changes.
+        # Devices are bound, since a user namespace may make none; not even their mode can change.
         new_root.bind_file(descriptor, path, nodev=path in _PROCESSORS)
     for name, text in _DEVICE_LINKS.items():
         new_root.link(f"/dev/{name}", text)
@@ -202,7 +204,7 @@ def build_root(plan: RootPlan) -> None:
 
 
 class _NewRoot:
-    """The root while it is built."""
+    """The root under construction."""
 
     def __init__(self, plan: RootPlan) -> None:
         self._plan = plan
@@ -216,7 +218,7 @@ class _NewRoot:
             self._floors = f"{_STAGE}/.floors"
 
     def put(self, place: RootPlace, source: int) -> None:
-        """Have one place."""
+        """Mount a place."""
         if place.kind == "memory":
             self.mount_memory(place.path)
         elif place.kind == "empty":
@@ -238,45 +240,45 @@ class _NewRoot:
             self._seal(place.path, place.kind, read_only=not place.writable)
 
     def mount_memory(self, path: str) -> None:
-        """Have an empty directory of the sandbox's own there."""
+        """Mount an empty directory of the sandbox's own."""
         mode = "0755" if path == "/run" else "1777"
         data = f"mode={mode},size={self._plan.cover_bytes},nr_inodes={self._plan.cover_files}"
         self._mount(path, "tmpfs", "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, data)
 
     def mount_proc(self) -> None:
-        """Have the sandbox's own processes and nothing else; it takes no writes."""
+        """Mount a read-only /proc with the sandbox's own processes alone."""
         flags = _SEALED | calls.MS_NOEXEC
         try:
             self._mount("/proc", "proc", "proc", flags, "subset=pid")
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # Before Linux 5.8: everything, of which the writable parts are hidden too.
+            # Before Linux 5.8 all of /proc, with the writable parts hidden.
             self._mount("/proc", "proc", "proc", flags)
             for name in ("sys", "bus", "fs", "irq", "acpi", "scsi", "tty", "driver"):
                 with contextlib.suppress(OSError):
                     self._mount(f"/proc/{name}", "tmpfs", "tmpfs", _SEALED, "size=4k")
 
     def bind_file(self, descriptor: int, path: str, *, nodev: bool) -> None:
-        """Show a file of the host."""
+        """Mount a file of the host."""
         point = self._reach(path, "file")
         _bind(descriptor, f"/proc/self/fd/{point}")
         os.close(point)
         self._remount(path, calls.MS_RDONLY | calls.MS_NOSUID | (calls.MS_NODEV if nodev else 0))
 
     def link(self, path: str, text: str) -> None:
-        """Have a link there, unless something is shown there."""
+        """Make a link, unless something is shown at its path."""
         directory, name = os.path.split(path)
         with contextlib.suppress(OSError):
             os.symlink(text, name, dir_fd=self._parent(directory, makes=True))
 
     def seal_empty(self) -> None:
-        """Have what is hidden take no writes, now that all in it is there."""
+        """Make hidden directories read-only, once their places are mounted."""
         for path in self._empty:
             self._remount(path, _SEALED)
 
     def _remount(self, path: str, flags: int) -> None:
-        """Give a mount other flags beside those that it has and must keep."""
+        """Add flags to those of a mount, which must stay."""
         point = self._reach(path, "file", makes=False)
         target = f"/proc/self/fd/{point}"
         try:
@@ -285,9 +287,9 @@ class _NewRoot:
             os.close(point)
 
     def enter(self) -> None:
-        """Make it the root, which takes no writes from here on."""
+        """Make it the root, read-only from here on."""
         if self._floors:
-            # An overlay has mounts of its layers to itself.
+            # An overlay keeps mounts of its layers by itself.
             calls.detach(self._floors)
             os.rmdir(self._floors)  # noqa: PTH106
         os.close(self._reach("/.old", "directory"))
@@ -311,7 +313,7 @@ class _NewRoot:
             os.close(point)
 
     def _reach(self, path: str, kind: MountKind, *, makes: bool = True) -> int:
-        """Descriptor of a path here, which is made where it is missing.
+        """A descriptor of a path in the new root, which is created if missing.
 
         Errors: OSError, ELOOP for a link on the way.
         """
@@ -325,9 +327,9 @@ class _NewRoot:
         return found
 
     def _parent(self, path: str, *, makes: bool) -> int:
-        """Descriptor of a directory, which is kept.
+        """A kept descriptor of a directory.
 
-        Outer places come first, so nothing is mounted over one that was opened for what is in it.
+        Outer places come first, so nothing is mounted over a directory after it was opened.
         """
         if path == "/":
             return self._root
@@ -342,15 +344,15 @@ class _NewRoot:
         return self._parents[path]
 
     def _lay_over(self, place: RootPlace, source: int) -> bool:
-        """Show a directory through an overlay; False where it is to be shown without.
+        """Show a directory through an overlay; returns False where it is to be shown directly.
 
-        Two layers below and none above: nothing can be written.
+        The overlay has two lower layers and no upper one, so it is read-only.
         """
         floor = os.path.join(self._floors, str(len(os.listdir(self._floors))))  # noqa: PTH118, PTH208
         os.mkdir(floor, 0o755)  # noqa: PTH102
         _shape_floor(place, source, floor)
         layers = [floor, f"/proc/self/fd/{source}"]
-        # The upper one has the say about what the directory itself is like.
+        # The first layer determines the attributes of the directory itself.
         lower = ":".join(layers if place.points else layers[::-1])
         try:
             self._mount(place.path, "overlay", "overlay", _SEALED, f"lowerdir={lower}")
@@ -375,7 +377,7 @@ class _NewRoot:
                 raise
             target = os.readlink(f"/proc/self/fd/{mounted}")  # noqa: PTH115
             inner = {mount.mount_point for mount in read_mounts()}
-            for point in sorted({target, *(one for one in inner if is_inside(one, target))}):
+            for point in sorted({target, *(p for p in inner if is_inside(p, target))}):
                 flags = calls.MS_NOSUID | calls.MS_NODEV | flags_of(point)
                 flags |= calls.MS_RDONLY if read_only else 0
                 calls.mount("none", point, flags=_REMOUNT | flags)
@@ -384,7 +386,7 @@ class _NewRoot:
 
 
 def _open_entry(directory: int, name: str, *, is_file: bool, makes: bool) -> int:
-    """Descriptor of an entry of a directory, no link followed; made where it is missing."""
+    """A descriptor of a directory's entry, without following a link; created if missing."""
     try:
         return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
     except FileNotFoundError:
@@ -403,7 +405,7 @@ def _make(name: str, directory: int | None, *, is_file: bool) -> None:
 
 
 def _shape_floor(place: RootPlace, source: int, floor: str) -> None:
-    """Have what a directory lacks, in a directory that is laid over it, and be like it."""
+    """Create a place's missing points in a layer, with the attributes of the source."""
     for path, kind in place.points:
         parts = path[len(place.path.rstrip("/")) + 1 :].split("/")
         for number in range(len(parts) + 1):
@@ -411,7 +413,7 @@ def _shape_floor(place: RootPlace, source: int, floor: str) -> None:
             there = f"{floor}/{inner}"
             if not os.path.lexists(there):
                 _make(there, None, is_file=kind == "file" and number == len(parts))
-            with contextlib.suppress(OSError):  # it is not in the source, or another user's
+            with contextlib.suppress(OSError):  # missing in the source, or another user's
                 like = os.stat(inner or ".", dir_fd=source)
                 os.chmod(there, stat.S_IMODE(like.st_mode))  # noqa: PTH101
                 os.chown(there, like.st_uid, like.st_gid)
@@ -424,7 +426,7 @@ def _bind(source: int, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        # In a user namespace what is mounted below comes along.
+        # In a user namespace the mounts below come along.
         calls.mount(name, target, flags=calls.MS_BIND | calls.MS_REC)
 
 
@@ -433,7 +435,7 @@ def _is_root(path: str) -> bool:
 
 
 def _can_be_seen(path: str) -> bool:
-    """True for a mount where this user can look."""
+    """True for a mount that this user can reach."""
     with contextlib.suppress(OSError):
         os.lstat(path)
         return True
@@ -441,14 +443,14 @@ def _can_be_seen(path: str) -> bool:
 
 
 def _expand(path: str) -> list[str]:
-    """A path; for the root everything in it."""
+    """The path; for the root its entries."""
     if not _is_root(path):
         return [path]
     return [f"/{name}" for name in os.listdir("/")]  # noqa: PTH208
 
 
 def _is_in(path: str, places: list[RootPlace]) -> bool:
-    """True for a path that is seen anyway, in a directory that is shown."""
+    """True for a path in a shown directory."""
     around = [p for p in places if path != p.path and is_inside(path, p.path)]
     return bool(around) and around[-1].kind == "directory"
 
@@ -473,6 +475,6 @@ _STATVFS = {
 
 
 def flags_of(point: str) -> int:
-    """The flags that it has: in a user namespace they must be kept."""
+    """The flags of a mount, which must stay in a user namespace."""
     flags = os.statvfs(point).f_flag
     return sum(ours for theirs, ours in _STATVFS.items() if flags & theirs)

@@ -28,7 +28,6 @@ from nginx_tune.host import (
     parse_nginx,
     parse_proc,
     parse_storage,
-    version_texts,
 )
 from nginx_tune.host.recording import redact
 from nginx_tune.observe.inspect.inspection import replay
@@ -154,7 +153,7 @@ def test_no_parser_breaks_on_anything(text: str) -> None:
     parse_nginx.libc_of([text])
     parse_nginx.parse_title([text])
     parse_storage.mount_of(parse_storage.parse_mountinfo(text), "/srv/x")
-    version_texts.version_texts(text.encode(errors="surrogatepass"))
+    parse_elf.version_texts(text.encode(errors="surrogatepass"))
 
 
 def _elf() -> bytes:
@@ -189,7 +188,7 @@ def test_versions_in_a_program() -> None:
         b" (running with %s)\0configure arguments: --prefix=/opt --with-threads\n\0"
         b"built with SNI support, however, now\0"
     )
-    build = parse_nginx.parse_build(version_texts.version_texts(program))
+    build = parse_nginx.parse_build(parse_elf.version_texts(program))
     assert isinstance(build, parse_nginx.VersionOutput)
     assert (build.product, build.openssl_built) == ("openresty", "OpenSSL 3.0.15 3 Sep 2024")
     assert build.flags == ["--prefix=/opt", "--with-threads"]

@@ -282,7 +282,7 @@ def test_the_node_of_a_device_is_that_of_the_bus_above_it() -> None:
     assert read_numa_node(machine, disk) == 1
     assert isinstance(read_numa_node(machine, "/sys/devices/virtual/block/dm-0"), Missing)
     machine.write("/sys/devices/pci0000:80/0000:80:03.0/numa_node", "-1\n")
-    assert read_numa_node(machine, disk) == Missing("the firmware tells no node")
+    assert read_numa_node(machine, disk) == Missing("the firmware reports no node")
     machine.write("/sys/devices/system/node/online", "0\n")
     assert read_numa_node(machine, disk) == Missing("a host of one node")
 
