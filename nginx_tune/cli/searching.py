@@ -21,9 +21,8 @@ from nginx_tune.conf.secret_values import redact_text
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts, Nginx
-from nginx_tune.documents.plan import Plan
+from nginx_tune.documents.plan import Plan, Search
 from nginx_tune.documents.scenario import ExperimentSpec
-from nginx_tune.documents.search import Search
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.session import served_files, split_cpus
 from nginx_tune.experiment.validate.search import Found, SearchVariant

@@ -1,11 +1,11 @@
-"""Documents as such: frozen structs, tagged with their schema, written and read as JSON.
+"""The base of all documents: frozen structs, tagged with their schema, as JSON.
 
-Every document is a msgspec struct whose tag is ``nginx-tune/<name>/<version>`` in the field
-``schema``, so a file of another kind or version cannot be taken for the right one.
+A document is a msgspec struct with the tag ``nginx-tune/<name>/<version>`` in the field ``schema``,
+so a file of another kind or version is never taken for it.
 
-Numbers that people write have bounds, as types that reading a document checks: anything else is
-refused by the field's name, and the JSON Schema says the same. Our own commands write numbers well
-inside. ``decide/defaults.py`` goes by the same bounds where a document was not read but made.
+Numbers that people write have bounds in their types: a value outside is refused by the field's
+name, and the JSON Schema has the same bounds. ``decide/defaults.py`` applies them to documents that
+were not read from a file.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Provenance = Literal["measured", "learnt", "declared", "assumed"]
 
 
 VOLATILE = Meta(extra_json_schema={"x-volatile": True})
-"""Marks a field that varies on an unchanged host, such as a counter, a process id or free space.
-The schema has it as ``x-volatile``, so that comparisons of hosts or days can leave it out."""
+"""The mark of a field that varies on an unchanged host, such as a counter, a process id or free
+space. The schema has it as ``x-volatile``, so that comparisons of hosts or days can omit it."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema"):
-    """A whole document; subclasses give their ``tag``."""
+    """A document; subclasses have a ``tag``."""
 
 
 class Unknown(Part, frozen=True, kw_only=True):
@@ -57,24 +57,24 @@ def encode(document: Document) -> bytes:
     """The document as JSON: two-space indent, mapping keys sorted, one final newline.
 
     The same document gives the same bytes anywhere.
-    Errors: UsageError for a name (of a file, mostly) that is no UTF-8: no JSON can hold it, and
-            another name in its place would be of another file.
+    Errors: UsageError for a name, mostly a file's, that is no UTF-8 and so impossible in JSON.
     """
     try:
         raw = msgspec.json.encode(document, order="deterministic")
     except UnicodeEncodeError as error:
         name = error.object.encode(errors="surrogateescape").decode(errors="backslashreplace")
         raise UsageError(
-            f"{name}: no UTF-8, so no JSON can hold it", hint="rename it, or take another format"
+            f"{name}: no UTF-8, so it is impossible in JSON",
+            hint="rename it, or take another format",
         ) from None
     return msgspec.json.format(raw, indent=2) + b"\n"
 
 
 def decode(kind: type[D], data: bytes, *, source: str = "", takes_newer: bool = False) -> D:
-    """The document in ``data``; with ``takes_newer`` one of a later schema too, as far as it fits.
+    """The document in ``data``; with ``takes_newer`` also of a later schema, as far as it fits.
 
-    Errors: UsageError that names ``source`` when the bytes are no JSON, of another schema or
-            of the wrong shape.
+    Errors: UsageError that names ``source`` for bytes that are no JSON, of another schema or of the
+            wrong shape.
     """
     place = f"{source}: " if source else ""
     expected = schema_of(kind)
@@ -115,15 +115,15 @@ def is_newer(expected: str, found: str) -> bool:
     """True if a schema id is a later version of the expected one, such as ``…/2`` or ``…/1.3``."""
     own, other = PurePath(expected), PurePath(found)
     numbers = other.name.split(".")
-    if other.parent != own.parent or not all(_NUMBER.fullmatch(one) for one in numbers):
+    if other.parent != own.parent or not all(_NUMBER.fullmatch(number) for number in numbers):
         return False
-    return [int(one) for one in numbers] > [int(own.name)]
+    return [int(number) for number in numbers] > [int(own.name)]
 
 
 def decode_tables(kind: type[D], tables: Any, source: str) -> D:
-    """The document in tables that people write; a key that it has not is refused.
+    """The document in tables that people write; unknown keys are refused.
 
-    Errors: UsageError that names ``source`` and the key, with the nearest one that it has.
+    Errors: UsageError that names ``source`` and the key, with the nearest known one.
     """
     for key in unknown_keys(kind, tables):
         raise key.error(source, kind)
@@ -160,7 +160,7 @@ class UnknownKey(NamedTuple):
 
 
 def unknown_keys(kind: type[Document], tables: Any) -> Iterator[UnknownKey]:
-    """Every key of some tables that a document's type does not have, in order."""
+    """The keys of tables that a document's type lacks, in order."""
     yield from _unknown_in(_type_info(kind), tables, "")
 
 
@@ -176,8 +176,8 @@ def _unknown_in(kind: Any, value: Any, path: str) -> Iterator[UnknownKey]:
 
     kind = kind.type if isinstance(kind, inspect.Metadata) else kind
     if isinstance(kind, inspect.UnionType):
-        for one in kind.types:
-            yield from _unknown_in(one, value, path)
+        for member in kind.types:
+            yield from _unknown_in(member, value, path)
     elif isinstance(kind, inspect.ListType) and isinstance(value, list):
         for number, item in enumerate(value):
             yield from _unknown_in(kind.item_type, item, f"{path}[{number}]")
@@ -190,12 +190,14 @@ def _unknown_in(kind: Any, value: Any, path: str) -> Iterator[UnknownKey]:
 
 def _has_default(field: Any) -> bool:
     """False for a field that a document omits where it is unset."""
-    return any(one is not msgspec.NODEFAULT for one in (field.default, field.default_factory))
+    return any(
+        default is not msgspec.NODEFAULT for default in (field.default, field.default_factory)
+    )
 
 
 def _unknown_of_struct(kind: Any, value: dict[str, Any], path: str) -> Iterator[UnknownKey]:
     fields = {field.encode_name: field for field in kind.fields}
-    always = {name for name, one in fields.items() if one.required or _has_default(one)}
+    always = {name for name, field in fields.items() if field.required or _has_default(field)}
     for key, item in value.items():
         if key in fields:
             yield from _unknown_in(fields[key].type, item, f"{path}.{key}".lstrip("."))
@@ -204,7 +206,7 @@ def _unknown_of_struct(kind: Any, value: dict[str, Any], path: str) -> Iterator[
 
 
 _SCHEMA_NAMES = {b"TlsUse": b"Tls"}
-"""Names of parts in schemas, where they differ from the names of the types."""
+"""Names of parts in schemas that differ from their types' names."""
 
 
 def json_schema(kind: type[Document]) -> bytes:
@@ -226,14 +228,14 @@ MOST_COUNT = 1 << 50
 MOST_SECONDS = 1 << 32
 """136 years."""
 STEEPEST = 5.0
-"""Largest Zipf exponent; beyond it nearly all requests are for one object."""
+"""The largest Zipf exponent; beyond it nearly all requests are for one object."""
 
 Bytes = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 MeanBytes = Annotated[float, Meta(ge=0, le=MOST_BYTES)]
 Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
 OneOrMore = Annotated[int, Meta(ge=1, le=MOST_COUNT)]
 Number = Annotated[float, Meta(ge=0, le=MOST_COUNT)]
-"""A rate, a mean of counts, a share in proportion."""
+"""A rate, a mean of counts, or a share in proportion."""
 MeanOfOneOrMore = Annotated[float, Meta(ge=1, le=MOST_COUNT)]
 Seconds = Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
 WholeSeconds = Annotated[int, Meta(ge=0, le=MOST_SECONDS)]

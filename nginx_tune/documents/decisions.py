@@ -56,7 +56,7 @@ DirectiveContext = Literal["main", "events", "http", "server", "location", "upst
 
 
 class Evidence(Part, frozen=True, kw_only=True):
-    """One fact that a decision or a finding rests on."""
+    """A fact behind a decision or a finding."""
 
     fact: str
     value: float | int | str | bool | None

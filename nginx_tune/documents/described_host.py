@@ -1,4 +1,4 @@
-"""``host``: a host in short, as its operator describes it; every figure counts as declared.
+"""``host``: a short description of a host by its operator; every figure counts as declared.
 
     cpus = 8
     memory = "64G"
@@ -15,7 +15,7 @@
     path = "/srv/video"
     bytes = "2TB"
 
-What the words do not say stands in ``[facts]``, in those of the facts document.
+Other values are in ``[facts]``, in the words of the facts document.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     @property
     def unread(self) -> list[MissingInclude]:
         """The unread includes that are not accepted."""
-        return [one for one in self.files_missing if not one.accepted]
+        return [include for include in self.files_missing if not include.accepted]
 
 
 class KnownFault(Part, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ class Request(Part, frozen=True, kw_only=True):
     link_speeds: dict[str, int] = {}
     """Bits per second by link."""
     watch_seconds: float = 0.0
-    """For how long the utilisation of the disks was measured; 0 for not at all."""
+    """Time of watching the disks' utilisation; 0 for none."""
     sample_ratio: float = 1.0
     """Share of a dataset's files whose size was read."""
 
@@ -140,7 +140,7 @@ class Check(Part, frozen=True, kw_only=True):
     status: CheckStatus
     """``unknown`` if it cannot be checked from here."""
     detail: str
-    """The finding, or why it is missing."""
+    """The finding, or the reason why it is missing."""
     needed_for: str
     fix: str = ""
     """The command that fixes it; empty if it is met or no command can."""

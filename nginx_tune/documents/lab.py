@@ -18,10 +18,10 @@
     file_bytes = 4194304
 
 Without ``model`` a modelled disk is that of its class (``nginx/lab/disk_models.py``). For
-``validate`` the ``mount`` may be left out (the root that is served), and ``data`` too (the shape of
-that root).
+``validate`` the ``mount`` may be omitted (the served root), and ``data`` too (the shape of that
+root).
 
-``labs`` lists what labs have left or keep on this machine.
+``labs`` lists the remains and kept images of labs on this machine.
 """
 
 from __future__ import annotations
@@ -40,98 +40,99 @@ from nginx_tune.documents.base import (
 
 
 class DiskModel(Part, frozen=True, kw_only=True):
-    """A disk as a queue: one line in front of some channels, each busy with one read at a time.
+    """A disk as a queue in front of channels, each with one read at a time.
 
-    A read that gets a channel waits for the bus, moves its bytes over it and takes
-    ``read_seconds`` more; the channel is free again when the read is answered. One channel is a
-    hard disk with one head, many are an SSD. The formulas are in ``nginx/lab/disk_models.py``.
+    A read in a channel waits for the bus, is transferred over it and takes ``read_seconds`` more;
+    its answer frees the channel. One channel is a hard disk with one head, many are an SSD. The
+    formulas are in ``nginx/lab/disk_models.py``.
     """
 
     read_seconds: AtMostSeconds
-    """Of one read, its transfer apart: seek and rotation, or the flash's own time."""
+    """Time of a read without its transfer: seek and rotation, or the flash's own time."""
     spread_ratio: float = 0.0
-    """Reads take ``read_seconds`` ± this share of it, evenly spread; the mean stays."""
+    """Uniform spread of a read's time, as a share of ``read_seconds``, which stays the mean."""
     channels: AtMostCount = 1
-    """Reads under way at once; the others wait their turn."""
+    """Concurrent reads; others wait."""
     bytes_per_second: AtMostNumber | None = None
-    """Of the bus that all channels share; null when transfers cost nothing."""
+    """Bandwidth of the bus of all channels; null if transfers take no time."""
     sequential_seconds: AtMostSeconds | None = None
-    """In place of ``read_seconds`` for a read that goes on where the last one ended: a head that
-    need not move. Null: as any other read."""
+    """``read_seconds`` for a read that continues the last one, without moving the head; null for
+    the same time.
+    """
     tail_ratio: float = 0.0
-    """This share of the reads takes longer …"""
+    """Share of reads that take longer …"""
     tail_seconds: AtMostSeconds = 0.0
-    """… by an exponential time of this mean."""
+    """… by an exponential time with this mean."""
     stall_every_seconds: AtMostSeconds | None = None
-    """Mean time from the end of one stall of the whole disk to the next, exponential; null for
-    none."""
+    """Mean, exponential time between stalls of the whole disk; null for none."""
     stall_seconds: AtMostSeconds = 0.0
-    """How long a stall lasts: nothing is answered."""
+    """Length of a stall, without any answer."""
     error_ratio: float = 0.0
-    """This share of the disk's regions of 128 KiB is bad: reads that begin there fail with EIO,
-    again and again (the kernel tries once more what a read-ahead did not get)."""
+    """Share of bad regions of 128 KiB: reads that begin there always fail with EIO (the kernel
+    retries failed read-ahead).
+    """
 
 
 DiskKind = Literal["limited", "modelled"]
 TopologyName = Literal["loopback", "link", "proxy"]
 Start = Literal["cold", "warm", "full"]
-"""Data of a lab in the page cache when a run starts: none, all, or as much as the memory limit
-allows, files taken at random."""
+"""Data of a lab in the page cache at the start of a run: none, all, or as much as the memory limit
+allows, of random files."""
 
 
 class LabDisk(Part, frozen=True, kw_only=True):
-    """One emulated disk: an ext4 image on a loop device.
+    """An emulated disk: an ext4 image on a loop device.
 
-    ``limited``: reads pass at most at a bandwidth and a rate (a plateau, no knee). ``modelled``:
-    each read takes the time that the model says.
+    ``limited``: reads are limited by bandwidth and rate (a plateau, no knee). ``modelled``: each
+    read takes the model's time.
     """
 
     name: str
     class_name: Literal["hdd", "ssd", "nvme", "memory"] = "hdd"
     mount: str = ""
-    """Where nginx sees it; empty for the root that is served."""
+    """nginx's mount point; empty for the served root."""
     bytes_per_second: AtMostBytes | None = None
-    """Of a limited disk."""
+    """Limit of a limited disk."""
     reads_per_second: AtMostCount | None = None
-    """Of a limited disk."""
+    """Limit of a limited disk."""
     kind: DiskKind = "limited"
     model: DiskModel | None = None
-    """Of a modelled disk; null for its class's."""
+    """Model of a modelled disk; null for its class's."""
     writable: bool = False
-    """Whether nginx may write there (a cache directory, say): the run then gets an image of its
-    own, else it shares a read-only one with every run of the same data."""
+    """True if nginx may write there, such as to a cache directory: the run then has its own image,
+    else it shares a read-only one with all runs of the same data.
+    """
     room_bytes: AtMostBytes = 0
-    """Of a writable disk: for what nginx writes, beside the data."""
+    """Free space of a writable disk for nginx's writes."""
     spare: bool = False
     """True if only settings that a variant forces use it; the site itself lacks it."""
     dirty_bytes: AtMostBytes | None = None
-    """Of a writable disk: how much of what was written to it may wait in memory before who writes
-    more must wait for the disk, as at the end of any host's ``vm.dirty_bytes``. Null for the
-    machine's own limit, which a short experiment never meets."""
+    """Dirty data of a writable disk at most, beyond which writers wait, as at a host's
+    ``vm.dirty_bytes``. Null for the machine's own limit, which a short experiment never reaches."""
 
 
 class LabData(Part, frozen=True, kw_only=True):
-    """Files to fill a disk with; the bytes are random."""
+    """Files of random bytes on a disk."""
 
     disk: str
     files: AtMostCount
     file_bytes: AtMostBytes
     prefix: str = ""
-    """In front of the files' names: files of several disks that one location serves."""
+    """Prefix of the files' names, to serve files of several disks from one location."""
     directories: AtMostCount = 0
-    """Over which the files are spread; 0 puts them all into the root. Each directory is one more
-    thing that a cold ``open()`` has to read."""
+    """Directories of the files; 0 for the root alone. Each directory is another read of a cold
+    ``open()``."""
     sizes: dict[str, int] = {}
-    """Files by name, below the mount, with their bytes; in place of ``files`` × ``file_bytes``
-    where it is not empty."""
+    """Bytes of the files by name below the mount, in place of ``files`` × ``file_bytes`` unless
+    empty."""
 
 
 class LabLink(Part, frozen=True, kw_only=True):
-    """The link between clients and nginx in the topology ``link``; the same both ways."""
+    """The link between clients and nginx in the topology ``link``, equal in both directions."""
 
     bits_per_second: AtMostCount | None = None
     delay_seconds: AtMostSeconds = 0.0
-    """One way; needs the kernel's netem."""
+    """One-way delay, which needs the kernel's netem."""
 
 
 TCP_SETTINGS = (
@@ -139,21 +140,21 @@ TCP_SETTINGS = (
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_wmem",
 )
-"""Sysctls of a network namespace that a lab sets."""
+"""The network sysctls that a lab sets."""
 
 
 class LabOrigin(Part, frozen=True, kw_only=True):
     """The server behind nginx in the topology ``proxy``, and in ``link`` with ``origin_behind``."""
 
     delay_seconds: AtMostSeconds = 0.1
-    """Of each request, before the first byte."""
+    """Delay of each request before the first byte."""
     bytes_per_second: AtMostNumber | None = None
-    """Of each response; null for as fast as it goes."""
+    """Rate of each response; null for no limit."""
     connections: AtMostCount = 256
-    """Served at once; others wait."""
+    """Requests served at once; others wait."""
     files: AtMostCount = 1000
     file_bytes: AtMostBytes = 64 << 10
-    """Its objects, ``/f00000.bin`` and on; they cost no disk."""
+    """Size of its objects, ``/f00000.bin`` and so on, which need no disk."""
 
 
 class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
@@ -165,32 +166,32 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     disks: list[LabDisk] = []
     data: list[LabData] = []
     separate_cpus: bool = True
-    """nginx and the load probe on different CPUs where there are two."""
+    """True to separate the CPUs of nginx and the load probe, if there are two."""
     worker_processes: OneOrMore = 1
     cpus: AtMostCount | None = None
-    """CPUs for nginx; null for as many as ``separate_cpus`` leaves."""
+    """CPUs of nginx; null for those that ``separate_cpus`` leaves."""
     quota_cpus: AtMostNumber | None = None
-    """CPUs' worth of time for nginx, by its cgroup; null for no limit."""
+    """CPU quota of nginx's cgroup, in CPUs; null for none."""
     cold_names: bool = False
-    """True if the disks are mounted again before each run, so that ``open()`` is cold too."""
+    """True to remount the disks before each run, so that ``open()`` is cold too."""
     topology: TopologyName = "loopback"
-    """``link``: clients in a network namespace of their own, behind ``link``; ``proxy``: nginx
-    in front of ``origin``, its cache on the first disk that is writable."""
+    """``link``: clients in their own network namespace behind ``link``; ``proxy``: nginx in front
+    of ``origin``, with its cache on the first writable disk.
+    """
     link: LabLink = LabLink()
     origin: LabOrigin = LabOrigin()
     origin_behind: bool = False
-    """In the topology ``link``: whether nginx stands in front of ``origin``, as in ``proxy``."""
+    """True if nginx is in front of ``origin`` in the topology ``link`` too."""
     tls: bool = False
-    """Whether clients speak TLS, with a certificate made for the run."""
+    """True if clients use TLS, with a new certificate for the run."""
     tcp: dict[str, str] = {}
-    """Settings of TCP in its network, by sysctl (``TCP_SETTINGS``); a stock kernel's where it names
-    none."""
+    """TCP settings of its network by sysctl (``TCP_SETTINGS``); a stock kernel's for others."""
     seed: int = 1
-    """Of the disks' random times and of the data."""
+    """Seed of the disks' random times and of the data."""
 
 
 def has_origin(lab: Lab) -> bool:
-    """Tell whether nginx stands in front of an origin."""
+    """True if nginx is in front of an origin."""
     return lab.topology == "proxy" or (lab.topology == "link" and lab.origin_behind)
 
 
@@ -203,11 +204,11 @@ class LabRun(Part, frozen=True, kw_only=True):
     state: Literal["running", "dead"]
     bytes: int
     cgroups: list[str] = []
-    """Those that are still there."""
+    """The remaining cgroups."""
 
 
 class KeptImage(Part, frozen=True, kw_only=True):
-    """A disk image that later runs find made."""
+    """A disk image that later runs reuse."""
 
     path: str
     bytes: int
@@ -216,13 +217,13 @@ class KeptImage(Part, frozen=True, kw_only=True):
 
 
 class Labs(Document, frozen=True, kw_only=True, tag="nginx-tune/labs/1"):
-    """What ``lab list`` shows; from ``lab clean``, what was removed."""
+    """The list of ``lab list``, or what ``lab clean`` removed."""
 
     runs: list[LabRun] = []
     images: list[KeptImage] = []
     image_bytes_most: int = 0
-    """Bound on all images together."""
+    """Limit of the size of all images."""
     tracing: list[str] = []
-    """Tracing instances of dead runs that were removed; only ``clean`` looks for them."""
+    """Removed tracing instances of dead runs; only ``clean`` has them."""
     failures: list[str] = []
-    """What could not be removed, and why."""
+    """The files that could not be removed, with the reasons."""

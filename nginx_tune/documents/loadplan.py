@@ -1,4 +1,4 @@
-"""``loadplan``: everything the load probe needs for one measurement (one JSON in, one out)."""
+"""``loadplan``: the input of the load probe for a measurement (one JSON in, one out)."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from nginx_tune.documents.base import Bytes, Count, Document, Number, Part, Rati
 
 
 class Tls(Part, frozen=True, kw_only=True):
-    """How to speak TLS with the target."""
+    """TLS with the target."""
 
     verify: bool = True
-    """Whether the certificate must be good."""
+    """True to verify the certificate."""
     ca_file: str | None = None
-    """PEM file of the authorities that are trusted; null is the system's."""
+    """PEM file of trusted authorities; null for the system's."""
     server_name: str | None = None
-    """Name in the handshake and the certificate; null is the ``Host`` header's."""
+    """Name in the handshake and the certificate; null for the ``Host`` header's."""
     resumption: bool = True
-    """Whether a new connection takes up an earlier session."""
+    """True to resume an earlier session on a new connection."""
     min_version: Literal["1.2", "1.3"] = "1.2"
-    """The oldest version that is offered."""
+    """The oldest offered version."""
     max_version: Literal["1.2", "1.3"] = "1.3"
     ciphers: list[str] = []
-    """Cipher suites that are offered, the best first, by OpenSSL's or IANA's names; none are all
-    that the probe has."""
+    """Offered cipher suites by OpenSSL's or IANA's names, the preferred first; empty for all of the
+    probe's."""
     certificate_file: str | None = None
-    """PEM file with the client's certificate and those that vouch for it."""
+    """PEM file with the client's certificate and its chain."""
     key_file: str | None = None
     """PEM file with its private key, without a password."""
 
 
 class ProxyProtocol(Part, frozen=True, kw_only=True):
-    """What each connection says first: from whom it comes, as a balancer before the server does."""
+    """The PROXY protocol header of each connection, as from a balancer in front of the server."""
 
     version: Literal[1, 2]
     source: str | None = None
-    """The client's IP address; null is the connection's own, and UNKNOWN of a unix socket's."""
+    """The client's IP address; null for the connection's own, UNKNOWN on a unix socket."""
 
 
 class Target(Part, frozen=True, kw_only=True):
-    """A server address that is asked."""
+    """A server address for requests."""
 
     address: str = ""
     """An IP address; the probe resolves no names."""
     port: Count = 0
     unix: str | None = None
-    """Path of a unix socket, in the place of address and port."""
+    """Path of a unix socket, instead of address and port."""
     host: str = "localhost"
     """``Host`` header."""
     tls: Tls | None = None
-    """Null is cleartext."""
+    """Null for cleartext."""
     proxy_protocol: ProxyProtocol | None = None
-    """Null says nothing before TLS and HTTP."""
+    """Null for none."""
 
 
 class RateStep(Part, frozen=True, kw_only=True):
-    """A stretch of time at a rate, or (``to_rate_per_second``) growing evenly to another."""
+    """A time at a rate, or at one that changes evenly to ``to_rate_per_second``."""
 
     seconds: Seconds
     rate_per_second: Number
@@ -65,176 +65,182 @@ class RateStep(Part, frozen=True, kw_only=True):
 
 
 class Arrivals(Part, frozen=True, kw_only=True):
-    """When requests are due: a pure function of seed, class and index."""
+    """The due times of requests: a pure function of seed, class and index."""
 
     kind: Literal["closed", "constant", "poisson", "steps", "replay"]
-    """``steps``: a rate that changes; ``replay``: when the class's manifest says."""
+    """``steps``: a changing rate; ``replay``: the times of the class's manifest."""
     rate_per_second: Number | None = None
     """Open loop: mean arrival rate."""
     users: Count | None = None
-    """Closed loop: requests in flight at once, each followed by the next."""
+    """Closed loop: concurrent requests, each followed by the next."""
     think_seconds: Seconds | None = None
-    """Closed loop: pause between a response and the same user's next request. Users begin spread
-    over one."""
+    """Closed loop: pause between a response and the user's next request. The users' starts are
+    spread over one pause.
+    """
     steps: list[RateStep] | None = None
-    """Kind ``steps``: one after another from the start of the run (the warm-up is part of it);
-    the last rate goes on."""
+    """Kind ``steps``: the steps in order from the start of the run, including the warm-up; the last
+    rate continues."""
     gaps: Literal["constant", "poisson"] | None = None
-    """Kind ``steps``: how arrivals lie about the rate; null is ``poisson``. Kind ``closed``: how
-    pauses lie about theirs; ``poisson`` are exponential, null is ``constant``."""
+    """Kind ``steps``: distribution of the arrivals; null for ``poisson``. Kind ``closed``:
+    distribution of the pauses, exponential for ``poisson``; null for ``constant``.
+    """
     speed: Number | None = None
-    """Kind ``replay``: recorded seconds that pass in a second; null is 1."""
+    """Kind ``replay``: recorded seconds per second; null for 1."""
 
 
 class Paths(Part, frozen=True, kw_only=True):
-    """What is asked for: a pure function of seed, class and index."""
+    """The requested paths: a pure function of seed, class and index."""
 
     kind: Literal["fixed", "uniform", "zipf", "once", "manifest"]
-    """``once`` asks for each path once in shuffled order, then starts over; ``manifest`` for
-    what a file of recorded requests says, in its order."""
+    """``once`` requests each path once in shuffled order, then starts over; ``manifest`` follows a
+    file of recorded requests in its order.
+    """
     paths: list[str] = []
     exponent: float | None = None
     """Zipf exponent over ``paths`` in order of popularity."""
     bytes: list[Bytes] | None = None
-    """Length of the whole object per path; a body of another length is a ``length`` failure."""
+    """Full length of the object by path; a body of another length is a ``length`` failure."""
     files: list[str] | None = None
-    """Local file per path ("" for none): some bodies are compared with it, and one that differs
-    is a ``hash`` failure."""
+    """Local file by path ("" for none): some bodies are compared with it, and a difference is a
+    ``hash`` failure."""
     manifest: str | None = None
-    """Kind ``manifest``: the file (JSON Lines, ``nginx-tune/manifest/1``). Its paths, sizes and
-    ranges; with arrivals of kind ``replay`` its times too."""
+    """Kind ``manifest``: the file (JSON Lines, ``nginx-tune/manifest/1``) of paths, sizes and
+    ranges, and of times for arrivals of kind ``replay``.
+    """
 
 
 class ByteRanges(Part, frozen=True, kw_only=True):
-    """Which part of each object is asked for. Where 200 is expected of the whole, 206 is of it."""
+    """The requested part of each object, for which 206 is expected in place of 200."""
 
     kind: Literal["fixed", "random"]
-    """``random``: ``bytes`` of them, anywhere inside the object (whose size ``paths.bytes``
-    tells)."""
+    """``random``: ``bytes`` anywhere in the object, whose size is in ``paths.bytes``."""
     first: Count | None = None
-    """Kind ``fixed``: first byte; null is 0."""
+    """Kind ``fixed``: first byte; null for 0."""
     last: Count | None = None
     """Kind ``fixed``: last byte."""
     bytes: Bytes | None = None
 
 
 class Multiplexed(Part, frozen=True, kw_only=True):
-    """Connections that carry many requests at once."""
+    """Connections with many concurrent requests."""
 
     streams: Count = 100
-    """Requests at once on a connection; fewer where the server wants fewer."""
+    """Concurrent requests on a connection; fewer if the server allows fewer."""
     stream_window_bytes: Bytes = 6 << 20
-    """What the server may send of a response before the probe has read it: Chromium's."""
+    """Flow-control window of a stream, by default Chromium's."""
     connection_window_bytes: Bytes = 15 << 20
-    """The same of all responses on a connection together."""
+    """Flow-control window of a connection."""
 
 
 class Http2(Multiplexed, frozen=True, kw_only=True):
-    """How a class speaks HTTP/2: over TLS by ALPN, else at once ("prior knowledge")."""
+    """HTTP/2 of a class: over TLS by ALPN, else with prior knowledge."""
 
 
 class Http3(Multiplexed, frozen=True, kw_only=True):
-    """How a class speaks HTTP/3: over QUIC, to the same address and port by UDP."""
+    """HTTP/3 of a class: over QUIC, to the same address and port by UDP."""
 
 
 class Priority(Part, frozen=True, kw_only=True):
-    """How urgent the answers to a class's requests are.
+    """The priority of a class's requests.
 
-    A weight is of HTTP/2 (the tree of RFC 7540 §5.3); an urgency goes in the header ``priority``
-    (RFC 9218) over any protocol. One of the two, or both.
+    A weight belongs to HTTP/2 (the tree of RFC 7540 §5.3); an urgency is sent in the header
+    ``priority`` (RFC 9218) over any protocol. A class has one of the two, or both.
     """
 
     weight: Count | None = None
-    """From 1 to 256: the stream's part beside those that depend on the same."""
+    """From 1 to 256: the stream's share among its siblings."""
     depends_on: list[str] = []
-    """Classes on the same connections: a stream depends on the newest of theirs that is under way,
-    on none where none is. A class may name itself."""
+    """Classes on the same connections: a stream depends on their newest one in progress, if any. A
+    class may name itself."""
     exclusive: bool = False
-    """Whether what had depended on that depends on this stream from then on."""
+    """True if that stream's other dependents depend on this stream from then on."""
     frame: Literal["headers", "priority"] = "headers"
-    """Whether HEADERS say it or a PRIORITY frame behind them."""
+    """The frame with the priority: HEADERS, or PRIORITY after them."""
     urgency: Count | None = None
-    """From 0, the most urgent, to 7; 3 is what holds where nothing is said."""
+    """From 0, the most urgent, to 7; the default of HTTP is 3."""
     incremental: bool = False
-    """Whether an answer is of use in parts, beside others as urgent."""
+    """True if answers are useful in parts, beside others of the same urgency."""
 
 
 class RequestClass(Part, frozen=True, kw_only=True):
-    """Requests that are measured together: when they are due, over which connections they go.
+    """Requests that are measured together, with their arrivals and connections.
 
-    A scenario says it of the data that it asks for, a load plan of the paths.
+    A scenario adds the requested data, a load plan the paths.
     """
 
     name: str
     arrivals: Arrivals
     connections: Count
-    """Cap on connections; arrivals at the cap wait with their intended time."""
+    """Limit of connections; arrivals at the limit wait with their intended time."""
     connections_of: str | None = None
-    """The class of HTTP/2 over whose connections the requests go, beside its own, as those of one
-    page; ``connections`` and ``http2`` are the same as there. Null has connections of its own."""
+    """The class of HTTP/2 whose connections the requests share, as those of a page do;
+    ``connections`` and ``http2`` are the same as there. Null for connections of its own.
+    """
     connection_use: Literal["latest", "turns"] = "latest"
-    """Of an open loop. ``latest``: the idle connection last used, and one more when all are busy,
-    so that a few carry nearly all; ``turns``: connections are held open from the start and used
-    in turn, as comparing workers wants. The users of a closed loop own theirs."""
+    """Open loop: ``latest`` uses the last used idle connection, and a new one when all are busy, so
+    that a few carry nearly all; ``turns`` keeps connections open from the start and uses them in
+    turn, to compare workers. The users of a closed loop have their own.
+    """
     held_connections: Count | None = None
-    """With ``turns``: how many are held; more are opened when all are busy. Null holds all."""
+    """With ``turns``: number of open connections, with more when all are busy. Null for all."""
     headers: dict[str, str] = {}
     timeout_seconds: Seconds = 30.0
-    """From the intended start."""
+    """Time limit from the intended start."""
     keepalive: bool = True
-    """Whether a connection serves more than one request."""
+    """True if a connection serves more than one request."""
     read_bytes_per_second: Bytes | None = None
-    """A slow client: most bytes that are read from a connection in a second. Of HTTP/2 it gives its
-    windows back at that pace, and reads what comes at once."""
+    """A slow client: most bytes that it reads from a connection in a second. With HTTP/2 it opens
+    its windows at that pace, and reads data at once.
+    """
     read_pace_of: Literal["stream", "connection"] = "stream"
-    """Of a slow client of HTTP/2: whether each stream has that pace, and others of the connection
-    are as fast as ever, or all streams of the connection together."""
+    """A slow client of HTTP/2: the pace applies to each stream by itself, or to all streams of a
+    connection together."""
     http2: Http2 | None = None
-    """Null is HTTP/1.1. All connections are held from the start and used in turn, or by the same
-    users; ``connection_use`` and ``keepalive`` are of HTTP/1.1 alone."""
+    """Null for HTTP/1.1. All connections are open from the start and used in turn, or by the same
+    users; ``connection_use`` and ``keepalive`` belong to HTTP/1.1 alone."""
     http3: Http3 | None = None
-    """The same over QUIC, in the place of ``http2``; the target needs ``tls``. No slow clients."""
+    """The same over QUIC, instead of ``http2``; the target needs ``tls``. No slow clients."""
     priority: Priority | None = None
-    """Null says nothing of it."""
+    """Null for none."""
 
 
 class LoadClass(RequestClass, frozen=True, kw_only=True):
-    """One request class with its own connections."""
+    """A request class with its own connections."""
 
     paths: Paths
     method: Literal["GET", "HEAD"] = "GET"
     status: list[Count] = field(default_factory=lambda: [200])
     """Expected statuses; any other is a ``status`` failure."""
     keepalive_requests: Count | None = None
-    """The probe closes a connection after so many requests."""
+    """Requests after which the probe closes a connection."""
     close_probability: Ratio | None = None
-    """The probe closes a connection after a response with this probability."""
+    """Probability that the probe closes a connection after a response."""
     range: ByteRanges | None = None
     receive_buffer_bytes: Bytes | None = None
-    """Receive buffer of the sockets (SO_RCVBUF); null leaves it to the kernel, or is 4 KiB for
-    a slow client."""
+    """Receive buffer of the sockets (SO_RCVBUF); null for the kernel's default, or 4 KiB for a slow
+    client."""
     hash_ratio: Ratio = 0.01
-    """Share of the bodies that are compared with ``paths.files``, besides the first per file."""
+    """Share of the bodies to compare with ``paths.files``, besides the first per file."""
     target: Target | None = None
-    """A server of its own; null is the plan's."""
+    """A server of its own; null for the plan's."""
 
 
 class Caps(Part, frozen=True, kw_only=True):
-    """Bounds the run cannot pass."""
+    """Limits of the run."""
 
     seconds: Seconds = 600.0
     bytes: Bytes = 1 << 42
-    """Of bodies."""
+    """Bytes of bodies."""
     requests: Count = 100_000_000
     connections: Count = 4096
     rate_per_second: Number = 200_000.0
 
 
 class Permit(Part, frozen=True, kw_only=True):
-    """Which targets the guard rails let through.
+    """The targets that the guard rails allow.
 
-    An address of this host is fine when its port is listed (a server that nginx-tune started)
-    or ``live`` is set; another address only when it is in ``hosts``.
+    An address of this host is allowed if its port is listed (a server that nginx-tune started) or
+    ``live`` is set, and another address only if it is in ``hosts``.
     """
 
     ports: list[Count] = []
@@ -252,7 +258,7 @@ class Stripe(Part, frozen=True, kw_only=True):
 
 
 class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1"):
-    """One load measurement."""
+    """A load measurement."""
 
     target: Target
     classes: list[LoadClass]
@@ -261,26 +267,26 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     warmup_seconds: Seconds = 0.0
     """Requests intended before this are sent but not recorded."""
     drain_seconds: Seconds = 5.0
-    """Time that unfinished requests get after the last arrival; then they are censored."""
+    """Time for unfinished requests after the last arrival, after which they are censored."""
     seed: int = 1
     stripe: Stripe = Stripe()
     threads: Count = 1
-    """Engines side by side, each with its part of arrivals, users and connections; the arrivals
-    are those of one thread."""
+    """Concurrent engines, each with a part of arrivals, users and connections; the arrivals are the
+    same as with one thread."""
     precise: bool = False
-    """Do not sleep in the last 0.2 ms before an arrival is due; only where a CPU is free."""
+    """True to busy-wait for the last 0.2 ms before an arrival, which needs a free CPU."""
     second_histograms: bool = False
-    """Whether the series has the histogram of each second's response times."""
+    """True to record a histogram of response times for each second."""
     abort_error_ratio: Ratio | None = None
-    """Stop when more than this share of the requests failed in each of three seconds running."""
+    """Share of failed requests in three consecutive seconds that ends the run."""
     cpus: list[Count] = []
-    """CPUs to pin the probe to; empty leaves it alone."""
+    """CPUs of the probe; empty for any."""
     realtime: bool = False
-    """Run the probe ahead of ordinary processes (SCHED_FIFO) where that is allowed; only for
-    CPUs that it has to itself."""
+    """True for real-time priority (SCHED_FIFO) where allowed; only for CPUs without other
+    processes."""
     idle_connections: Count = 0
-    """Connections beside those of the classes that stay open and ask nothing."""
+    """Additional open connections without requests."""
     start_at_unix_seconds: Seconds | None = None
-    """When the run starts, the same for several load hosts; null starts at once."""
+    """Start of the run, the same for several load hosts; null for at once."""
     caps: Caps = Caps()
     permit: Permit = Permit()

@@ -1,9 +1,8 @@
-"""Messages of nginx's error log that name a cause: the one table that logs are read by.
+"""The messages of nginx's error log that name a cause, in one table.
 
-A row has the message as a regular expression over the text between the connection's number and
-what nginx adds on the request, the levels that it is written with, the cause that it names, the
-counters that it adds to, what to change, the file of nginx's source that writes it, and the
-releases that have it. Verified in the sources of nginx 1.18.0 to 1.31.4.
+A row has the message as a regular expression over the text between the connection's number and the
+request's addition, its level, its cause, its counters, the advice, nginx's source file, and its
+releases. Verified in the sources of nginx 1.18.0 to 1.31.4.
 """
 
 from __future__ import annotations
@@ -14,42 +13,42 @@ from nginx_tune.documents.base import Part
 
 Level = Literal["emerg", "alert", "crit", "error", "warn"]
 Where = Literal["main", "pools", "zones", "requests", "upstreams", "limits"]
-"""The log that gets it: the main context's (of ``pools`` and ``zones`` only where there are thread
-pools and shared zones), that of a request, of one that is passed on, or of one under a limit."""
+"""The log of the message: the main context's (``pools`` and ``zones`` only with thread pools and
+shared zones), a request's, a proxied request's, or that of one under a limit."""
 
 
 class LoggedMessage(Part, frozen=True, kw_only=True):
-    """Lines of error logs with one message of the table."""
+    """Lines of error logs with a message of the table."""
 
     id: str
     name: str = ""
-    """What they are about: a zone, a pool, an address."""
+    """The subject: a zone, a pool, an address."""
     lines: int
 
 
 class LogMessage(NamedTuple):
-    """One message, or one kind of failed call."""
+    """A message, or a kind of failed call."""
 
     id: str
     pattern: str
-    """Matched from the message's beginning; its group ``name`` is what the message is about."""
+    """A match from the message's start; its group ``name`` is the subject."""
     level: Level
     cause: str
-    """An id of ``observation``; empty for what is no harm by itself."""
+    """An id of ``observation``; empty for harmless messages."""
     counts: tuple[str, ...]
     """Fields of ``ServerMeasurement``."""
     where: Where
     tells: str
-    """After the number of lines."""
+    """Text after the number of lines."""
     change: str
-    """The directive, or what else it is."""
+    """The directive to change, or other advice."""
     source: str
     since: str = "1.18.0"
-    """The first release of 1.18.0 and later that has it."""
+    """The first release with it, from 1.18.0 on."""
     older: str = ""
-    """Another level, and before which release."""
+    """Another level, and the release before which it has that."""
     errors: tuple[int, ...] = ()
-    """Instead of a pattern: what the call that failed, whichever it was, got from the kernel."""
+    """Error numbers of any failed call, instead of a pattern."""
 
 
 _FILES = "src/os/unix/ngx_files.c"
@@ -57,7 +56,7 @@ _CONNECT = "src/event/ngx_event_connect.c"
 _UPSTREAM = "src/http/ngx_http_upstream.c"
 _CALL = r"\w+\(\)(?: to [^\"]+?)? failed \("
 _PEER = r"(?: to| from|reading) upstream$"
-"""Not of upgraded connections, which close and time out by design."""
+"""The end of messages that are not about upgraded connections, which close by design."""
 
 
 def _zone(id_: str, words: str, change: str, source: str, *, what: str = "node",
@@ -278,7 +277,7 @@ LOG_MESSAGES = (
         "client_body_buffer_size, or proxy_request_buffering off",
         "src/http/ngx_http_request_body.c"),
 )  # fmt: skip
-"""In the order in which they are tried: the first that matches has the line. The kernel has one
-error for want of a port and of an address: ``no-ipv6-address`` is told apart by the host's."""
+"""The messages in the order of the search; the first match counts. The kernel has one error for a
+missing port and a missing address: the host's addresses distinguish ``no-ipv6-address``."""
 
-MESSAGES_BY_ID = {one.id: one for one in LOG_MESSAGES}
+MESSAGES_BY_ID = {message.id: message for message in LOG_MESSAGES}

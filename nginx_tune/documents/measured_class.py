@@ -1,4 +1,4 @@
-"""The part of a ``measurement`` that tells of one request class: counts and latencies."""
+"""A request class in a ``measurement``: counts and latencies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from nginx_tune.documents.base import Part
 
 
 class Latency(Part, frozen=True, kw_only=True):
-    """A latency distribution in seconds; quantiles are null with no sample."""
+    """A latency distribution in seconds; quantiles without samples are null."""
 
     count: int = 0
     mean: float | None = None
@@ -19,170 +19,169 @@ class Latency(Part, frozen=True, kw_only=True):
     histogram: str = ""
     """HdrHistogram V2 in base64, deflated or not; values are nanoseconds."""
     censored: int = 0
-    """Samples of requests that never finished, or failed because their time was up: they stand
-    here at their age, a lower bound."""
+    """Samples of requests that never finished or timed out, with their age, a lower bound."""
     censored_from_seconds: float | None = None
-    """The least of these: quantiles below it are exact."""
+    """The least of these, below which quantiles are exact."""
     at_least: list[str] = []
-    """Quantiles (and ``max``) that are lower bounds, since their rank falls among these."""
+    """Quantiles (and ``max``) that are lower bounds because of these."""
 
 
 class WorkerShare(Part, frozen=True, kw_only=True):
-    """What one worker answered of a class, by the number in ``X-Probe-Worker``."""
+    """A worker's answers in a class, by the number in ``X-Probe-Worker``."""
 
     requests: int = 0
     connections: int = 0
-    """On which it answered, warm-up included."""
+    """Connections on which it answered, including the warm-up."""
     response_seconds: Latency = Latency()
-    """From the intended start to the last byte; two digits."""
+    """Time from the intended start to the last byte, to two digits."""
 
 
 class Imbalance(Part, frozen=True, kw_only=True):
-    """How unevenly requests, or connections, are spread over workers."""
+    """The imbalance of requests, or connections, between workers."""
 
     workers: int
     max_to_mean: float
-    """The busiest worker's share by the mean share; 1 is even."""
+    """The busiest worker's share over the mean share; 1 is even."""
     variation: float
-    """Coefficient of variation: standard deviation by mean."""
+    """Coefficient of variation: standard deviation over mean."""
     chi_square: float
-    """Against equal chances for each worker."""
+    """Statistic against equal chances for each worker."""
     p_value: float
-    """Chance of a spread at least as uneven, were each request dealt at random."""
+    """Probability of an imbalance at least as large under random assignment of requests."""
 
 
 class Bodies(Part, frozen=True, kw_only=True):
-    """The sampled bodies of a class beside the local files of the plan."""
+    """The sampled bodies of a class, compared with the plan's local files."""
 
     compared: int = 0
     differing: int = 0
-    """Of these; they count as failed (``hash``), their latencies stay."""
+    """Differing ones, which count as failed (``hash``); their latencies stay."""
     unread: int = 0
-    """Sampled, but the file could not be read, or not in the time there is after a run."""
+    """Sampled ones whose file could not be read, or not in the time after a run."""
 
 
 class TlsSessions(Part, frozen=True, kw_only=True):
-    """Connections whose handshake agreed on the same version and cipher suite."""
+    """Connections with the same negotiated version and cipher suite."""
 
     version: str
     """``1.2`` or ``1.3``."""
     cipher: str
-    """OpenSSL's name, as nginx's ``$ssl_cipher`` has it."""
+    """OpenSSL's name, as in nginx's ``$ssl_cipher``."""
     connections: int = 0
 
 
 class Http2Streams(Part, frozen=True, kw_only=True):
-    """What the connections of a class with HTTP/2 came to, warm-up included."""
+    """The HTTP/2 connections of a class, including the warm-up."""
 
     streams: int = 0
-    """Requests sent, each on a stream of its own."""
+    """Requests sent, each on its own stream."""
     most_streams: int = 0
-    """Most streams of a connection at once."""
+    """Most concurrent streams of a connection."""
     mean_streams: float = 0.0
-    """Streams of a connection when one more was opened, itself included."""
+    """Mean streams of a connection at the opening of one, including it."""
     peer_limit: int | None = None
-    """The least that a server said it takes at once (SETTINGS_MAX_CONCURRENT_STREAMS)."""
+    """The server's lowest limit of streams (SETTINGS_MAX_CONCURRENT_STREAMS)."""
     goaways: int = 0
-    """Connections of which the server said that it takes no more."""
+    """Connections on which the server accepts no more streams."""
     refused: int = 0
-    """Requests that the server had not looked at (behind a GOAWAY, REFUSED_STREAM)."""
+    """Requests that the server did not process (after a GOAWAY, REFUSED_STREAM)."""
     resets: int = 0
-    """Streams that the server reset otherwise."""
+    """Streams that the server reset for other reasons."""
     window_stalls: int = 0
-    """Times that what the probe allows to be sent had run out, or nearly."""
+    """Times that the probe's flow-control window was empty, or nearly."""
 
 
 class Http3Streams(Http2Streams, frozen=True, kw_only=True):
-    """What the connections of a class with HTTP/3 came to, warm-up included.
+    """The HTTP/3 connections of a class, including the warm-up.
 
-    ``peer_limit`` is what a server grants at first (``initial_max_streams_bidi``).
+    ``peer_limit`` is a server's initial limit (``initial_max_streams_bidi``).
     """
 
     handshakes: int = 0
-    """Connections whose handshake came about."""
+    """Completed handshakes."""
     datagrams_sent: int = 0
     datagrams_received: int = 0
     lost_packets: int = 0
-    """Packets of the probe that were never acknowledged; what they carried was sent again."""
+    """Packets of the probe that were never acknowledged, whose data was sent again."""
     dropped_datagrams: int = 0
-    """Datagrams that came to this host and found the buffer of the probe's socket full: the server
-    takes them for lost."""
+    """Datagrams that found the buffer of the probe's socket full, lost to the server."""
 
 
 class ClassMeasurement(Part, frozen=True, kw_only=True):
-    """One request class."""
+    """The measurement of a request class."""
 
     requests: int = 0
-    """Complete, correct responses to requests intended in the measured time."""
+    """Complete, correct responses to requests that were due in the measured time."""
     requests_per_second: float = 0.0
     bytes: int = 0
-    """Body bytes received in the measured time, of unfinished responses too."""
+    """Body bytes received in the measured time, including unfinished responses."""
     bytes_per_second: float = 0.0
     users: int | None = None
-    """Closed loop: how many; null for an open loop."""
+    """Closed loop: number of users; null for an open loop."""
     intended: int = 0
     """Arrivals due in the measured time (closed loop: requests started)."""
     truncated: int = 0
     """Bodies shorter than declared, and connections closed with no reply at all."""
     censored: int = 0
-    """Requests still unfinished at the end; they stand in ``response_seconds`` at their age, as
-    those do that failed by time (``timeout``, ``connect_timeout``)."""
+    """Unfinished requests at the end, which are in ``response_seconds`` with their age, as those
+    that timed out (``timeout``, ``connect_timeout``) are.
+    """
     censored_from_seconds: float | None = None
-    """Age of the youngest of these: quantiles below it are exact."""
+    """Age of the youngest of these, below which quantiles are exact."""
     errors: dict[str, int] = {}
     """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``tls``, ``reset``,
     ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``timeout``,
     , ``local_ports``, ``descriptors``, ``backlog``, ``other``."""
     statuses: dict[str, int] = {}
     limited: int = 0
-    """Refusals by a limit of the configuration (``limit_req``, ``limit_conn``), where they are
-    known: no failures, and no requests."""
+    """Known refusals by a limit of the configuration (``limit_req``, ``limit_conn``), which count
+    neither as failures nor as requests."""
     response_seconds: Latency = Latency()
-    """From the intended start to the last body byte."""
+    """Time from the intended start to the last body byte."""
     ttfb_seconds: Latency = Latency()
-    """From the intended start to the first byte."""
+    """Time from the intended start to the first byte."""
     service_seconds: Latency = Latency()
-    """From the send to the last body byte."""
+    """Time from the send to the last body byte."""
     failed_seconds: Latency = Latency()
-    """From the intended start to the failure."""
+    """Time from the intended start to the failure."""
     lateness_seconds: Latency = Latency()
-    """From the intended start to the release of the arrival by the probe's loop."""
+    """Time from the intended start to the release of the arrival by the probe's loop."""
     arrival_seconds: Latency = Latency()
-    """From the send to the arrival of the first byte in this host's kernel (of a sample): the
+    """Time from the send to the arrival of the first byte in this host's kernel, of a sample: the
     time to the first byte without the probe's own part."""
     connect_seconds: Latency = Latency()
-    """From opening a connection to the end of the TCP handshake."""
+    """Time from opening a connection to the end of the TCP handshake."""
     round_trip_seconds: Latency = Latency()
-    """Of its connections, at every sixteenth answer of each: of TCP as the kernel has it
-    (``tcpi_rtt``), of QUIC as the probe has it (RFC 9002), both smoothed."""
+    """Smoothed round-trip times at every sixteenth answer of a connection: the kernel's for TCP
+    (``tcpi_rtt``), the probe's for QUIC (RFC 9002)."""
     tls_seconds: Latency = Latency()
-    """From opening a connection to the end of the TLS handshake, or of QUIC's."""
+    """Time from opening a connection to the end of the TLS or QUIC handshake."""
     tls_resumed: int = 0
-    """TLS sessions that took up an earlier one, warm-up included."""
+    """Resumed TLS sessions, including the warm-up."""
     tls_sessions: list[TlsSessions] = []
-    """What handshakes agreed on, warm-up included."""
+    """Negotiated TLS, including the warm-up."""
     http2: Http2Streams | None = None
     """Null for other protocols."""
     http3: Http3Streams | None = None
     """Null for other protocols."""
     syn_retries: int = 0
-    """TCP handshakes that were asked for again, warm-up included: 1, 3, 7 s of waiting."""
+    """Repeated SYNs after 1, 3 and 7 s, including the warm-up."""
     retransmits: int = 0
-    """Segments that the load host sent again, warm-up included."""
+    """Segments that the load host retransmitted, including the warm-up."""
     connections_opened: int = 0
     retried: int = 0
     """Requests sent again because a kept connection was closed as they were sent."""
     stray: int = 0
-    """Connections on which the server sent bytes that nobody asked for."""
+    """Connections on which the server sent unrequested bytes."""
     ack_stall_suspects: int = 0
-    """Pauses of 35 to 60 ms inside a response: as long as a kernel delays an acknowledgement."""
+    """Pauses of 35 to 60 ms within a response, as long as delayed acknowledgements."""
     at_cap: int = 0
     """Arrivals that waited because all connections were busy (open loop)."""
     max_pending: int = 0
     bodies: Bodies | None = None
     """Null when the plan names no files."""
     workers: dict[str, int] = {}
-    """Good responses by worker, where the server says who answers (``X-Probe-Worker``)."""
+    """Good responses by worker, if the server names it (``X-Probe-Worker``)."""
     worker_shares: dict[str, WorkerShare] = {}
     worker_requests: Imbalance | None = None
     worker_connections: Imbalance | None = None

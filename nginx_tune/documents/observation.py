@@ -47,7 +47,7 @@ UNNAMED: frozenset[CauseId] = frozenset({"cause-not-known", "nothing-found", "no
 
 
 class CauseEvidence(Part, frozen=True, kw_only=True):
-    """One figure that a cause rests on."""
+    """A figure of a cause."""
 
     metric: str
     """Its name in gates, such as ``server.loop_turn_seconds.p99``."""
@@ -80,7 +80,7 @@ class OtherNginx(Part, frozen=True, kw_only=True):
     pid: int
     binary: str | None = None
     reason: str = ""
-    """Why it was not chosen."""
+    """The reason why it was not chosen."""
     cpu_seconds: float | None = None
     """CPU time of its master and workers in the window."""
 
@@ -93,7 +93,7 @@ class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observati
     """Process id of the master."""
     nginx_version: str | None = None
     nginx_choice: str = ""
-    """Why this nginx was chosen, in a sentence."""
+    """The reason for the choice of this nginx, in a sentence."""
     others: list[OtherNginx] = []
     """Other candidates, if the user named none."""
     worker_processes: int = 0
@@ -112,8 +112,8 @@ _BUSIER = 10.0
 
 def busier_other(observation: Observation) -> OtherNginx | None:
     """The busiest of the others, if the watched nginx was almost idle beside it."""
-    known = [one for one in observation.others if one.cpu_seconds is not None]
-    busiest = max(known, key=lambda one: one.cpu_seconds or 0.0, default=None)
+    known = [other for other in observation.others if other.cpu_seconds is not None]
+    busiest = max(known, key=lambda other: other.cpu_seconds or 0.0, default=None)
     if busiest is None or (used := busiest.cpu_seconds or 0.0) < FEWEST_CPU_SECONDS:
         return None
     own = observation.server.cpu_seconds

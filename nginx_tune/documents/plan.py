@@ -1,6 +1,7 @@
 """``plan``: a change of an operator's own configuration; ``history``: the changes that were made.
 
-A plan goes file by file, to be read and applied. A history comes from the journals of ``apply``.
+A plan goes file by file, to be read and applied; it may be proved by a search around it. A history
+comes from the journals of ``apply``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,56 @@ from typing import Literal
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.decisions import Confidence, Evidence, HostSetting
 from nginx_tune.documents.findings import Finding, NginxTest
-from nginx_tune.documents.search import Search
+from nginx_tune.documents.verdict import Verdict
+
+SearchAnswer = Literal["candidate", "recommendation", "today"]
+"""The best one: a candidate beat both, the recommendation beat today's alone, or neither did."""
+
+
+class SearchCandidate(Part, frozen=True, kw_only=True):
+    """A configuration that was measured beside others in short runs."""
+
+    name: str
+    """``today`` or ``recommended`` for those two."""
+    changes: list[str] = []
+    """Its lines beyond the recommendation, and after ``without`` the lines of that alone."""
+    reason: str = ""
+    """The recommendation's fact near its break-even, or the reason for the doubt."""
+    ratio: float | None = None
+    """The primary metric's ratio to the reference, in the middle of the rounds."""
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    """Coverage of the interval, low for few rounds: it ranks candidates and claims nothing."""
+    regret_ratio: float | None = None
+    """The ratio of the best of all to this one; 1 for the best."""
+    rounds: int = 0
+    """Valid short runs."""
+    confirmed: bool = False
+    """True if it was measured again, with other seeds."""
+
+
+class Search(Part, frozen=True, kw_only=True):
+    """A bounded search around a recommendation."""
+
+    answer: SearchAnswer
+    name: str
+    """The name of the best configuration."""
+    reference: Literal["recommended", "today"]
+    """The reference of the ratios; today's where nothing is recommended."""
+    primary_metric: str
+    candidates: list[SearchCandidate]
+    against_today: Verdict
+    """The best one against today's; for today's, the contender that did not beat it."""
+    against_recommended: Verdict | None = None
+    """The confirmed candidate against the recommendation; null without one."""
+    runs: int = 0
+    """All runs, with the short ones."""
+    short_seconds: float = 0.0
+    """Measured time of a short run."""
+    seconds: float = 0.0
+    """Duration of the whole search."""
+    most_seconds: float | None = None
 
 
 class Hunk(Part, frozen=True, kw_only=True):
@@ -46,7 +96,7 @@ class PlannedFile(Part, frozen=True, kw_only=True):
 
 
 class Refusal(Part, frozen=True, kw_only=True):
-    """A decision or a safe fix that was not written into the configuration, and why."""
+    """A decision or a safe fix that was not written into the configuration, with the reason."""
 
     decision: str
     """Id of the decision or of the audit rule."""
@@ -62,7 +112,7 @@ class ReloadWarning(Part, frozen=True, kw_only=True):
     """An effect of the reload with this change."""
 
     effect: Literal["refused", "loses", "needs"]
-    """Whether nginx refuses the reload, loses state, or needs something else."""
+    """nginx refuses the reload, loses state, or needs something else."""
     text: str
     file: str = ""
     line: int = 0
@@ -137,7 +187,7 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     conf_path: str
     files: list[ChangedFile] = []
     reason: str = ""
-    """Why it was undone, or could not be."""
+    """The reason why it was undone, or could not be."""
     server: str = ""
     """State of nginx after the undo."""
     stuck_paths: list[str] = []

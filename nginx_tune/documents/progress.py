@@ -1,4 +1,4 @@
-"""Progress of a long piece of work: lines of text that also know the figures."""
+"""The progress of long work: lines of text with figures."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Progress = Callable[[str], None]
-"""Hears what is going on: plain text, or a :class:`Step`."""
+"""A function that gets plain text, or a :class:`Step`."""
 
 SHARE = "share"
-"""The unit of a step inside of a run: ``done`` is the share of that run."""
+"""The unit of a step within a run, of which ``done`` is the share."""
 
 
 class Glance(NamedTuple):
@@ -22,14 +22,14 @@ class Glance(NamedTuple):
     """Good responses."""
     p99_seconds: float | None
     errors: int
-    """So far in this run."""
+    """Errors so far in this run."""
 
 
 class Step(str):
-    """A line that tells how much of the work is done; where figures are not used it is that line.
+    """A line of text with the figures of the work done, which is plain text for other users.
 
-    ``done`` and ``total`` count ``unit``; ``total`` is None where it is not known in advance.
-    ``live`` steps are for a display that replaces itself: as lines they would be too many.
+    ``done`` and ``total`` count ``unit``; ``total`` is None if unknown in advance. ``live`` steps
+    are for a display that replaces itself, since they are too many for lines.
     """
 
     __slots__ = ("classes", "done", "live", "overflows", "total", "unit", "variant")
@@ -53,20 +53,20 @@ class Step(str):
         overflows: int = 0,
         live: bool = False,
     ) -> Self:
-        """The line with its figures; ``classes`` may hold glances as they came through JSON."""
+        """``classes`` may be glances from JSON."""
         step = super().__new__(cls, text)
         step.done, step.total, step.unit, step.variant = done, total, unit, variant
-        step.classes = {name: Glance(*one) for name, one in (classes or {}).items()}
+        step.classes = {name: Glance(*glance) for name, glance in (classes or {}).items()}
         step.overflows, step.live = overflows, live
         return step
 
     def figures(self) -> dict[str, Any]:
-        """All but the text, for JSON: ``Step(text, **figures)`` is the step again."""
+        """The figures for JSON: ``Step(text, **figures)`` is the step again."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def part_of(progress: Progress, before: float, total: float | None) -> Progress:
-    """``progress`` for a part of a longer work: steps begin after ``before`` of ``total``."""
+    """``progress`` for a part of longer work, which begins after ``before`` of ``total``."""
 
     def tell(text: str) -> None:
         if isinstance(text, Step) and text.unit != SHARE:

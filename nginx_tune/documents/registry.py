@@ -1,4 +1,4 @@
-"""Every document by the name that ``nginx-tune schema NAME`` takes."""
+"""All documents by their name for ``nginx-tune schema NAME``."""
 
 from __future__ import annotations
 

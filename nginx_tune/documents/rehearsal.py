@@ -1,4 +1,4 @@
-"""``rehearsal``: what a change of a running nginx cost when it was tried in the sandbox."""
+"""``rehearsal``: the effects of a change of a running nginx, tried in the sandbox."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from nginx_tune.documents.plan import ReloadWarning
 from nginx_tune.documents.verdict import GateResult
 
 Manner = Literal["reload", "upgrade", "restart"]
-"""SIGHUP; SIGUSR2, SIGWINCH and SIGQUIT; stopped and started again as packages do."""
+"""SIGHUP; SIGUSR2, SIGWINCH and SIGQUIT; a stop and a start, as packages do."""
 HeldKind = Literal["idle", "silent", "keepalive", "websocket", "download", "upload"]
-"""``silent``: connected, and asks for the first time when all is over, as browsers' preconnects."""
+"""``silent``: a connection with its first request after the change, as browsers' preconnects."""
 PhaseName = Literal["before", "during", "after"]
 ReloadOutcome = Literal["taken", "refused", "down"]
-"""``refused``: the old generation serves on; ``down``: nobody serves."""
+"""``refused``: the old worker generation continues; ``down``: no worker serves."""
 
 
 class FirstAnswer(Part, frozen=True, kw_only=True):
-    """One listener after the change."""
+    """A listener after the change."""
 
     listener: str
     seconds: float | None = None
-    """Until a worker of the new generation was seen to answer there; null when none was."""
+    """Time until a new worker answered; null if none was seen to."""
     reason: str = ""
-    """Why there was no answer."""
+    """The reason for no answer."""
     is_seen: bool = True
-    """Whether the kernel told who accepted; of a unix socket it does not."""
+    """True if the kernel shows who accepted, which it does not for unix sockets."""
 
 
 class Phase(Part, frozen=True, kw_only=True):
-    """The requests of the load in one part of the time, in whole seconds, by completion."""
+    """The load's requests in a phase, in whole seconds, by completion."""
 
     name: PhaseName
     seconds: int = 0
@@ -40,93 +40,93 @@ class Phase(Part, frozen=True, kw_only=True):
     failed: int = 0
     p50_seconds: float | None = None
     p99_seconds: float | None = None
-    """Null with fewer than ten samples beyond it."""
+    """99th percentile; null with fewer than ten samples beyond it."""
     max_seconds: float | None = None
 
 
 class HeldConnections(Part, frozen=True, kw_only=True):
-    """The long connections of one kind."""
+    """The long-lived connections of a kind."""
 
     kind: HeldKind
     held: int = 0
-    """Open and in order when the change began."""
+    """Connections in order at the start of the change."""
     lost: int = 0
-    """Ended by the server, from then on, with something under way."""
+    """Connections that the server ended since, with a transfer in progress."""
     closed: int = 0
-    """Closed by the server with nothing under way: idle connections at a reload."""
+    """Connections that the server closed without one, such as idle ones at a reload."""
     finished: int = 0
-    """What was under way came to its end in good order."""
+    """Connections whose transfer was completed."""
     kept: int = 0
-    """Still there, and in order, at the end."""
+    """Connections still in order at the end."""
     reconnects: int = 0
-    """Times that one was opened anew to ask on."""
+    """Reconnections for further requests."""
     retried: int = 0
-    """Requests that were sent again on a new one: theirs was closed as they were sent."""
+    """Requests sent again on a new connection, after theirs was closed as they were sent."""
     not_opened: int = 0
     lost_before: int = 0
-    """Before the change."""
+    """Connections lost before the change."""
     reasons: dict[str, int] = {}
-    """Why they were lost or not opened."""
+    """The reasons for lost and unopened ones."""
 
 
 class RehearsedReload(Part, frozen=True, kw_only=True):
-    """One change of the running nginx."""
+    """A change of the running nginx."""
 
     manner: Manner
     is_back: bool = False
-    """From the new configuration, and program, to the old."""
+    """True for the change back to the old configuration and program."""
     outcome: ReloadOutcome
     reason: str = ""
-    """nginx's own line, or what was seen."""
+    """nginx's own line, or the observation."""
     faults: list[str] = []
-    """Emergencies and alerts beside, of a change that was taken."""
+    """Emergencies and alerts of a change that took effect."""
     faults_before: list[str] = []
-    """Those that workers had logged before the change too: they are not its."""
+    """Ones that workers had logged before the change too, which are not its."""
     first_answers: list[FirstAnswer] = []
     workers_before: int = 0
     workers_after: int = 0
     drain_seconds: float | None = None
-    """Until the last old worker was gone; null when some were there when the watch ended."""
+    """Time until the last old worker ended; null if some remained at the end."""
     watched_seconds: float = 0.0
-    """How long they were waited for."""
+    """Time of the wait for them."""
     workers_left: int = 0
-    """Old workers that were still there then."""
+    """Old workers that remained."""
     memory_before_bytes: int | None = None
-    """Of all its processes: what is shared is counted once (PSS)."""
+    """Memory of all its processes, with shared pages counted once (PSS)."""
     memory_peak_bytes: int | None = None
-    """Of both generations together."""
+    """Peak memory of both worker generations."""
     counters: dict[str, int] = {}
-    """What the kernel counted in the network namespace meanwhile: ``ListenOverflows``,
+    """The kernel's counters of the network namespace in that time: ``ListenOverflows``,
     ``ListenDrops``, ``TCPMigrateReqSuccess``, ``OutRsts`` …"""
     requests: int = 0
-    """Of the load, complete and correct, over all phases."""
+    """Complete, correct requests of the load in all phases."""
     failed: dict[str, int] = {}
-    """Failed requests of the load by kind, over all phases."""
+    """Failed requests of the load by kind, in all phases."""
     limited: dict[str, int] = {}
-    """By class, requests of the load that a limit for each client answered with its status."""
+    """Requests of the load by class that a limit for each client refused."""
     unanswered: int = 0
-    """Requests of the load that were under way when it ended."""
+    """Unfinished requests at the end of the load."""
     retried: int = 0
-    """Requests that were sent again: a kept connection was closed as they were sent."""
+    """Requests sent again, since a kept connection was closed as they were sent."""
     phases: list[Phase] = []
     held: list[HeldConnections] = []
     log_lines: dict[str, int] = {}
     """New lines in the error logs by level."""
     log_examples: list[str] = []
-    """Of those from ``warn`` on, each text once."""
+    """Lines from ``warn`` on, each text once."""
     flags: list[str] = []
-    """Faults of the load's figures."""
+    """Flaws of the load's figures."""
     foreign_cpu_ratio: float | None = None
     """Share of the host's CPU time that neither the load nor nginx used; null if not known."""
 
 
 class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1"):
-    """A change, rehearsed in each manner that was asked for, there and back."""
+    """A change, rehearsed in each requested manner, there and back."""
 
     conf_path: str
-    """The main file, absolute."""
+    """Absolute path of the main file."""
     new_path: str = ""
-    """Where the new configuration was read; empty for a plan's."""
+    """Path of the new configuration; empty for a plan."""
     nginx_binary: str = ""
     nginx_version: str = ""
     nginx_choice: str = ""
@@ -134,28 +134,28 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     """Empty for the same program."""
     new_nginx_version: str = ""
     lab: str = "none"
-    """The host that was emulated; ``none`` for this one as it is."""
+    """The emulated host; ``none`` for this one."""
     files: list[str] = []
-    """Those that change."""
+    """The changed files."""
     rate_per_second: float = 0.0
-    """Of the load's requests, all classes together."""
+    """Rate of the load over all classes."""
     asked: dict[str, str] = {}
-    """By class, what the load asks for."""
+    """The load's requests by class."""
     warnings: list[ReloadWarning] = []
-    """What was predicted before."""
+    """Predictions before the change."""
     notes: list[str] = []
-    """What is not as configured, and which connections could not be held."""
+    """Deviations from the configuration, and connections that could not be held."""
     refused_here: list[str] = []
-    """What nginx would refuse on this host, though the sandbox took it: places, addresses, ports
-    that are missing here or that others hold."""
+    """Reasons why nginx would refuse it on this host, unlike in the sandbox: missing or occupied
+    places, addresses and ports."""
     worse_answers: list[str] = []
-    """What the old configuration serves and the new one, started alone, does not."""
+    """Things that the old configuration serves and the new one, started alone, does not."""
     other_answers: list[str] = []
-    """What the new one answers with another body or another status."""
+    """Answers of the new one with another body or status."""
     limited: list[str] = []
-    """Limits for each client that the load, which comes from one address, met."""
+    """Limits for each client that the load from a single address reached."""
     dropped: list[str] = []
-    """Server names and locations of the old one that the new one has not."""
+    """Server names and locations that the new one lacks."""
     reloads: list[RehearsedReload] = msgspec.field(default_factory=list, name="turnovers")
     gates: list[GateResult] = []
     interrupted: bool = False

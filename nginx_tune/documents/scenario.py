@@ -1,6 +1,6 @@
-"""``scenario`` and ``experiment``: comparisons settled before they run; ``source_rows``: the texts.
+"""``scenario`` and ``experiment``: comparisons defined in advance; ``source_rows``: the texts.
 
-A scenario is a TOML file; ``scenario_run`` is what came out. An experiment compares two
+A scenario is a TOML file, and ``scenario_run`` its result. An experiment compares two
 configurations: ``validate --dry-run`` prints one, ``scenario run`` runs it.
 
     schema = "nginx-tune/experiment/1"
@@ -14,7 +14,7 @@ configurations: ``validate --dry-run`` prints one, ``scenario run`` runs it.
     connections = 16
     arrivals = { kind = "closed" }
 
-Source rows are the facts that the published texts state, with what shows each of them here.
+Source rows are the facts of the published texts, with the scenarios and commands that show them.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Kind, LocationShare
 
 WITHOUT_FILE = frozenset({"memory"})
-"""Sources of classes that read no file."""
+"""Sources of classes without files."""
 
 
 class ScenarioClass(RequestClass, frozen=True, kw_only=True):
-    """A request class of a scenario; ``source`` says where its paths come from.
+    """A request class of a scenario; ``source`` is the source of its paths.
 
-    Of HTTP/2 the listener must be one: ``listen … http2`` or ``http2 on``, in a lab with TLS;
-    without TLS ``http2 on`` alone, since what asks once speaks HTTP/1.1. Of HTTP/3 ``listen …
-    quic``, in a lab with TLS.
+    With HTTP/2 the listener must have it: ``listen … http2`` or ``http2 on``, in a lab with TLS;
+    without TLS only ``http2 on``, since readiness checks use HTTP/1.1. With HTTP/3 it must have
+    ``listen … quic``, in a lab with TLS.
     """
 
     source: Literal["random", "hot", "memory"]
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file."""
     timeout_seconds: Seconds = 60.0
     disk: str = ""
-    """Disk whose files are asked for; empty for the first. Where the scenario has
-    ``cached_files``, those of them that the split by the key gives to this disk's cache; empty for
-    objects that no cache has."""
+    """Disk of the files; empty for the first. With ``cached_files``, those that the split by the
+    key assigns to this disk's cache; empty for uncached objects.
+    """
     first_files: AtMostCount | None = None
-    """Of the files, only so many of the first are asked for; null for all."""
+    """Number of the first files to request; null for all."""
     manifest: str = ""
-    """File of recorded requests that are asked for, in the place of files of the data."""
+    """File of recorded requests, instead of the data's files."""
     exponent: float | None = None
-    """Zipf exponent of the popularity of random files; null for all alike."""
+    """Zipf exponent of random files' popularity; null for uniform."""
     once: bool = False
-    """Whether each random file is asked for once, in shuffled order, before any is again."""
+    """True to request each random file once, in shuffled order, before any is repeated."""
     beside_memory: AtMostCount = 0
-    """For each random file so many requests of what needs no file, on the same connections."""
+    """Requests without a file for each random file, on the same connections."""
     checks_length: bool = True
-    """Whether a body must be as long as its file; not so when nginx compresses it."""
+    """True to require bodies of their files' length, unless nginx compresses them."""
 
 
 class Reload(Part, frozen=True, kw_only=True):
@@ -71,61 +71,63 @@ class Reload(Part, frozen=True, kw_only=True):
 
     every_seconds: AtMostSeconds
     worker_processes: list[AtMostCount]
-    """One after the other, from the start again; the first is what nginx starts with."""
+    """The values in turn, repeated; nginx starts with the first."""
 
 
 StandIn = Literal["none", "raw-blocking-accept", "raw-epoll-accept"]
 
 
 class VariantSpec(Part, frozen=True, kw_only=True):
-    """One variant: which server runs, how its configuration comes about, what it is asked."""
+    """A variant: its server, the origin of its configuration, and its load."""
 
     decisions: Literal["none", "recommended"] = "none"
-    """``none``: the plain static configuration of the source; ``recommended``: what we decide."""
+    """``none``: the plain static configuration of the source; ``recommended``: our decisions."""
     settings: list[Setting] = []
-    """Forced on top, replacing the same directive in the same context."""
+    """Additional settings, which replace the same directive in the same context."""
     stand_in: StandIn = "none"
-    """A bare server in nginx's place: processes that accept from one listening socket, all of
-    them blocked in accept() or all of them in epoll with EPOLLEXCLUSIVE, as the source had."""
+    """A bare server in nginx's place: processes that accept from one listening socket, all blocked
+    in accept() or all in epoll with EPOLLEXCLUSIVE, as in the source.
+    """
     series: str = ""
-    """nginx of another series, such as ``1.18``, that ``tools/nginx-matrix`` has unpacked."""
+    """Series of another nginx, such as ``1.18``, unpacked by ``tools/nginx-matrix``."""
     sysctls: dict[str, str] = {}
-    """Of the lab's own network namespace, while this variant runs; ``net.`` alone."""
+    """Sysctls (``net.`` only) of the lab's network namespace while this variant runs."""
     warm_names: bool = False
-    """Whether every file's name is looked up before nginx starts, so that ``open()`` waits for
-    no disk; for a lab with ``cold_names``."""
+    """True to look up every file's name before nginx starts, so that ``open()`` waits for no disk;
+    for a lab with ``cold_names``.
+    """
     reload: Reload | None = None
     cleartext: bool = False
-    """Whether it listens without TLS, in a lab that has it."""
+    """True to listen without TLS in a lab with TLS."""
     classes: list[ScenarioClass] = []
-    """Replace the scenario's classes of the same names; for a load of another size."""
+    """Classes that replace the scenario's of the same names, for another load."""
 
 
 class ExtraVariant(VariantSpec, frozen=True, kw_only=True):
-    """A variant besides baseline and candidate; claims name it."""
+    """A variant besides baseline and candidate, named by claims."""
 
     name: str
     optional: bool = False
-    """Left out, with its claims, where this machine has not what it needs."""
+    """True to omit it, with its claims, where this machine lacks its needs."""
 
 
 class Claim(Part, frozen=True, kw_only=True):
-    """Something the experiment must show."""
+    """A claim that the experiment must show."""
 
     name: str
     source_row: str = ""
-    """Row of the source, e.g. ``A7``; empty for what no row tells."""
+    """Row of the source, such as ``A7``; empty for none."""
     expression: str
     """A gate expression, e.g. ``ratio(hot.requests_per_second) >= 10``."""
     source_figure: str = ""
     variant: str = msgspec.field(default="candidate", name="arm")
-    """The variant that the expression is about."""
+    """The variant of the expression."""
     against: str = "baseline"
-    """The variant that it is compared with."""
+    """The variant of the comparison."""
     expect: Literal["holds", "fails"] = "holds"
-    """``fails`` for a gate that must not pass; one that was not measured shows nothing."""
+    """``fails`` for a gate that must not pass; an unmeasured one shows nothing."""
     less_than: str = ""
-    """Another claim, by its name, whose measured number must be larger than this one's."""
+    """Name of another claim, whose measured number must be larger."""
 
 
 class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1"):
@@ -141,33 +143,36 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     baseline: VariantSpec = VariantSpec()
     candidate: VariantSpec = VariantSpec(decisions="recommended")
     variants: list[ExtraVariant] = msgspec.field(default_factory=list, name="arms")
-    """Run in every round beside the two."""
+    """Further variants in every round."""
     hot_locations: list[str] = []
-    """Of the site: location prefixes whose files are asked for all the time."""
+    """The site's location prefixes of constantly requested files."""
     cached_files: Count = 0
-    """So many objects of the origin, from the first, are in the cache as a run starts: asked
-    for from an nginx that is then ended. Nothing of them is in memory."""
+    """Number of the origin's first objects in the cache at the start of a run. They are requested
+    from an nginx that then ends, and are not in memory.
+    """
     counts_connections: bool = False
-    """Whether each worker's connections are counted, from a log of its own."""
+    """True to count each worker's connections, from a log of its own."""
     counts_opens: bool = False
-    """Whether the workers' calls of ``open()`` are counted: ``server.open_seconds``."""
+    """True to count the workers' calls of ``open()``: ``server.open_seconds``."""
     starts: Start = "cold"
-    """Whether a run finds none of the data in the page cache (``cold``), all of it (``warm``),
-    or as much as the memory limit allows, files taken at random (``full``)."""
+    """Data in the page cache at the start of a run: none (``cold``), all (``warm``), or as much as
+    the memory limit allows, of random files (``full``).
+    """
     traces: bool = True
-    """Whether loop turns are traced; tracing costs nginx CPU in each."""
+    """True to trace loop turns, which costs nginx CPU in each."""
     classes: list[ScenarioClass]
     primary_metric: str
     pairs: int = 6
     warmup_seconds: AtMostSeconds = 2.0
     duration_seconds: AtMostSeconds = 8.0
     drain_seconds: AtMostSeconds | None = None
-    """How long a run waits for the last answers; null for half of its time, at least 5 s. What
-    is unanswered then counts at its age."""
+    """Time for the last answers; null for half of the run's time, at least 5 s. Unanswered requests
+    then count with their age.
+    """
     claims: list[Claim] = []
     seed: int = 1
     learn: str = ""
-    """What the experiment teaches: the text of its page."""
+    """The lesson of the experiment, the text of its page."""
 
 
 class ScenarioSummary(Part, frozen=True, kw_only=True):
@@ -175,7 +180,7 @@ class ScenarioSummary(Part, frozen=True, kw_only=True):
 
     name: str
     source_rows: list[str] = []
-    """Of which it has claims."""
+    """The rows of its claims."""
     title: str = ""
 
 
@@ -186,7 +191,7 @@ class Scenarios(Document, frozen=True, kw_only=True, tag="nginx-tune/scenarios/1
 
 
 class ClaimResult(Part, frozen=True, kw_only=True):
-    """A claim and what was measured."""
+    """A claim with its measurement."""
 
     name: str
     source_row: str
@@ -200,70 +205,70 @@ class ClaimResult(Part, frozen=True, kw_only=True):
     variant: str = msgspec.field(default="candidate", name="arm")
     against: str = "baseline"
     left_out: bool = False
-    """Whether a variant that it needs could not run here, and may be missing."""
+    """True if an optional variant of the claim could not run here."""
     rounds: int = 0
-    """Rounds that can answer it by themselves."""
+    """Rounds that suffice by themselves."""
     rounds_held: int = 0
-    """Of these, in which it held."""
+    """The rounds in which it held."""
 
 
 class PredictionResult(Part, frozen=True, kw_only=True):
-    """A number that was predicted before the run, and what was measured."""
+    """A number predicted before the run, with its measurement."""
 
     decision: DecisionId
     metric: str
-    """As the model names it."""
+    """The model's name of the metric."""
     variant: str = msgspec.field(default="candidate", name="arm")
-    """The variant that tries it, against the baseline."""
+    """The variant of the prediction, against the baseline."""
     low: float
     expected: float
     high: float
     source_figure: str = ""
-    """Of the first claim on the same quantity that has one."""
+    """The figure of the first claim on the same quantity with one."""
     measured: float | None = None
     measured_low: float | None = None
     measured_high: float | None = None
-    """Interval of a measured ratio, where there are pairs enough."""
+    """Interval of a measured ratio, with enough pairs."""
     inside: bool | None = None
-    """Whether what was measured lies in the predicted range; null: it could not be told."""
+    """True if the measured number is in the predicted range; null if unknown."""
     reason: str = ""
-    """Why it could not be told."""
+    """The reason why it is unknown."""
 
 
 class VariantText(Part, frozen=True, kw_only=True):
-    """A variant's nginx.conf as it ran."""
+    """A variant's nginx.conf in the run."""
 
     variant: str = msgspec.field(name="arm")
     nginx_conf: str
     left_out: str = ""
-    """Why the variant did not run."""
+    """The reason why the variant did not run."""
 
 
 class VariantCause(Part, frozen=True, kw_only=True):
-    """A cause that the server showed in a variant's runs, as ``observe`` names it."""
+    """A cause in a variant's runs, named as in ``observe``."""
 
     variant: str = msgspec.field(name="arm")
     runs: int = msgspec.field(name="blocks")
-    """Those that show it."""
+    """The runs with the cause."""
     of_runs: int = msgspec.field(name="of_blocks")
     cause: Cause
-    """With the figures of one of them."""
+    """The cause with the figures of one run."""
 
 
 class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_run/1"):
-    """What a scenario showed."""
+    """The result of a scenario."""
 
     name: str
     facts: Facts = Facts()
-    """Of the emulated host, as the decisions had them."""
+    """Facts of the emulated host, the input of the decisions."""
     prediction: Decisions
-    """Made before the first run."""
+    """The decisions before the first run."""
     predictions: list[PredictionResult] = []
-    """Those numbers of it that the candidate tries and a measurement can answer."""
+    """Its numbers that the candidate tests and a measurement can answer."""
     claims: list[ClaimResult] = []
     verdict: Verdict
     causes: list[VariantCause] = []
-    """What half of a variant's runs or more show."""
+    """The causes in at least half of a variant's runs."""
     variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
     measurements: list[Measurement] = []
 
@@ -273,70 +278,72 @@ MultiplexedVersion = Literal["2", "3"]
 
 
 class SiteLoad(Part, frozen=True, kw_only=True):
-    """The classes of a load, the metric that decides by default, and what to say of it."""
+    """The classes of a load, its default primary metric, and notes."""
 
     classes: list[ScenarioClass]
-    """Of the files of the first root, and of what needs no file."""
+    """Classes of the first root's files, and without files."""
     primary_metric: str = ""
     notes: list[str] = []
     asks: Literal["all", "locations", "files"] = "files"
-    """Whether other servers and locations are asked too: all, those of ``locations``, or none."""
+    """Other servers and locations in the load: all, those of ``locations``, or none."""
     locations: list[LocationShare] = []
-    """The share of each in the requests."""
+    """Their shares of the requests."""
     rate_per_second: float | None = None
-    """Of all requests, where shares are told."""
+    """Rate of all requests, with known shares."""
     protocols: list[MultiplexedVersion] = []
-    """Over which other servers and locations are asked where they speak it, else HTTP/1.1; the
-    classes say it of themselves."""
+    """Protocols for other servers and locations that support them, else HTTP/1.1; the classes have
+    their own.
+    """
     manifest: str = ""
     """File of recorded requests."""
     hashed: bool = False
-    """Whether the paths in it are hashes, which only a lab can have files of."""
+    """True for hashed paths, whose files only a lab can have."""
 
 
 class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experiment/1"):
-    """Two configurations, where they run, what they are asked and what decides."""
+    """A comparison of two configurations: their place, load and criteria."""
 
     baseline: str = ""
-    """Path of its nginx.conf; empty for the one that the host's nginx has."""
+    """Path of its nginx.conf; empty for the host's own."""
     candidate: str = ""
     """Path of its nginx.conf; empty with ``plan``."""
     plan: str = ""
-    """File of a plan: the candidate is the baseline with it."""
+    """File of a plan, which makes the baseline the candidate."""
     prefix: str | None = None
-    """nginx's ``-p`` as it was asked for; null for the one that nginx has."""
+    """nginx's ``-p``; null for its own prefix."""
     lab: Lab | None = None
     """The emulated host; null for this machine as it is."""
     starts: Literal["full", "cold"] = "full"
-    """What of a lab's data is in memory as a run starts: as much as it holds, as in the long
-    run, or nothing."""
+    """Lab data in memory at the start of a run: as much as it holds, as in the long run, or none.
+    """
     scale: float | None = None
-    """Share of a manifest's objects that the lab has files of; null for about a GiB."""
+    """Share of a manifest's objects with files in the lab; null for about a GiB."""
     load: SiteLoad
     primary_metric: str | None = None
     """Null for the load's own."""
     requires: list[str] = []
     """Gate expressions."""
     objectives: list[str] = []
-    """What the capacity of each variant is searched under; none for no search."""
+    """Objectives of the variants' capacities; empty for no search."""
     accept_worse: list[str] = []
     """Metrics that may become worse."""
     accept_lost: bool = False
-    """Whether the candidate may serve less than the baseline."""
+    """True if the candidate may serve less than the baseline."""
     pairs: int = 6
     warmup_seconds: float | None = None
-    """Null has it found by a run of each variant."""
+    """Null to determine it by a run of each variant."""
     duration_seconds: float = 8.0
     max_seconds: float | None = None
-    """Pairs are added until it is settled or this is over; null for just ``pairs``."""
+    """Time limit for additional pairs until the outcome is clear; null for ``pairs`` alone."""
     self_check: bool = False
-    """Whether the noise floor is measured first: the baseline against itself."""
+    """True to measure the noise floor first, by the baseline against itself."""
     seed: int = 1
     found: list[str] = []
-    """What a look at both showed, for people: what is asked and what it answers, what is not as
-    configured. A run looks again."""
+    """Findings of an examination of both, as text: the requests, the answers, and deviations from
+    the configuration. A run examines them again.
+    """
     lost: list[str] = []
-    """What the baseline serves and the candidate does not, when it was looked at."""
+    """Things that only the baseline served in the examination."""
 
 
 Shown = Literal["yes", "part", "no"]
@@ -348,32 +355,32 @@ class RowClaim(Part, frozen=True, kw_only=True):
     scenario: str
     name: str
     expected: str
-    """With the variants that it is about."""
+    """The expectation with its variants."""
 
 
 class SourceRow(Part, frozen=True, kw_only=True):
-    """One fact of the texts."""
+    """A fact of the texts."""
 
     row: str
     """``A1`` … ``A17``, ``B1`` … ``B7``, ``C1`` … ``C9``."""
     fact: str
     figure: str = ""
-    """The source's; empty where it states none."""
+    """The source's figure; empty for none."""
     shown: Shown
-    """``yes``: a claim or a command shows it on a real nginx; ``part``: some of it, or not on a
-    real nginx."""
+    """``yes``: a claim or a command shows it on a real nginx; ``part``: in part, or not on a real
+    nginx."""
     scenarios: list[str] = []
-    """That have a claim of it."""
+    """Scenarios with a claim of it."""
     set_up: list[str] = []
-    """Scenarios that are arranged as it tells, or measure it, with no claim of it."""
+    """Scenarios that arrange or measure it, without a claim."""
     commands: list[str] = []
     missing: str = ""
-    """What is not shown, or is another way than in the source, and why."""
+    """The missing or deviating parts, with the reasons."""
     claims: list[RowClaim] = []
 
 
 class UntriedClaims(Part, frozen=True, kw_only=True):
-    """Claims of a scenario that cannot be tried on this host."""
+    """Claims of a scenario that this host cannot test."""
 
     scenario: str
     claims: list[str]
@@ -381,9 +388,9 @@ class UntriedClaims(Part, frozen=True, kw_only=True):
 
 
 class SourceRows(Document, frozen=True, kw_only=True, tag="nginx-tune/source_rows/1"):
-    """All of them, in the order of the texts."""
+    """All rows, in the order of the texts."""
 
     rows: list[SourceRow] = []
     claims: int = 0
-    """Those of all scenarios; 0 where nobody counted them."""
+    """Number of claims of all scenarios; 0 if not counted."""
     untried: list[UntriedClaims] = []

@@ -1,4 +1,4 @@
-"""``size``: what a host carries under an objective, and which hosts would carry a rate."""
+"""``size``: the load that a host carries under an objective, and the hosts for a rate."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.workload import Kind
 
 AnswerResource = Literal["disks", "link", "cpu", "loops", "clients"]
-"""The resource that takes most of the answers that miss the objective. ``loops``: workers that wait
-in disk reads, without thread pools; ``clients``: what they take in a second."""
+"""The resource of most answers that miss the objective. ``loops``: workers that wait in disk reads,
+without thread pools; ``clients``: their receiving rate."""
 
 SizeVerdict = Literal["carries", "in_doubt", "cannot"]
-"""A host against the rate that is asked for: the whole range above it, astride it, or below."""
+"""A host against the wanted rate: its range is entirely above it, includes it, or is below."""
 
 
 class SizeRange(Part, frozen=True, kw_only=True):
-    """A number of the model with its range."""
+    """A modelled number with its range."""
 
     low: Number
     expected: Number
@@ -29,55 +29,55 @@ class DiskChoice(Part, frozen=True, kw_only=True):
 
     count: Count
     class_name: str
-    """A class, or several of the host's own with ``+`` between them."""
+    """A class, or several of the host's own, joined by ``+``."""
     is_own: bool = False
-    """True for the host's disks, as many or more of them."""
+    """True for the host's own disks, or more of them."""
     provenance: Provenance = "assumed"
-    """Of their speed."""
+    """Provenance of their speed."""
 
 
 class SizedHost(Part, frozen=True, kw_only=True):
-    """A host with that memory and those disks, all else as it is."""
+    """A host with other memory and disks, and everything else the same."""
 
     memory_bytes: Bytes
     disks: Count
-    """Place in ``columns``."""
+    """Index in ``columns``."""
     is_this: bool = False
-    """True for the host that the facts are of."""
+    """True for the host of the facts."""
     carried_per_second: SizeRange | None = None
-    """Requests a second for files; null where the range is wider than a factor of ten."""
+    """Requests per second for files; null for a range of more than a factor of ten."""
     verdict: SizeVerdict | None = None
-    """Null without a rate that is asked for."""
+    """Null without a wanted rate."""
     binds: AnswerResource
     pools: bool
     """True if it carries more with thread pools."""
     workers: Count
-    """Worker processes: fewer than the CPUs where loops read from disks that more would share."""
+    """Worker processes; fewer than CPUs where loops read from disks that more would share."""
     hit_ratio: Ratio
-    """Share of the requests that the page cache answers."""
+    """Share of requests from the page cache."""
     origin_per_second: Number | None = None
-    """Of a cache: what its origin still gets of the asked rate, or of what is carried; null where
-    nobody knows how much is asked for in all."""
+    """Requests to a cache's origin at the wanted or the carried rate; null where the total size of
+    the requested objects is unknown.
+    """
     seconds: SizeRange | None = None
-    """The objective's time at the asked rate; null without a rate, or where it is not kept up
-    with."""
+    """The objective's time at the wanted rate; null without a rate, or if it is not sustained."""
     cost: float | None = None
-    """By the prices that were given; null where one of them is missing."""
+    """Cost by the given prices; null if one is missing."""
 
 
 class MemoryBoundary(Part, frozen=True, kw_only=True):
-    """The memory from which the disks of a column carry the asked rate."""
+    """The memory from which the disks of a column carry the wanted rate."""
 
     disks: Count
-    """Place in ``columns``."""
+    """Index in ``columns``."""
     memory_bytes: SizeRange | None = None
-    """Null where no memory changes the answer."""
+    """Null if no memory changes the answer."""
     reason: str = ""
-    """Why it is null."""
+    """The reason for a null."""
 
 
 class MissPoint(Part, frozen=True, kw_only=True):
-    """Share of the requests that miss a page cache of this host with that memory."""
+    """The share of requests that miss this host's page cache with another memory."""
 
     memory_bytes: Bytes
     miss_ratio: Ratio
@@ -91,37 +91,38 @@ class LatencyPoint(Part, frozen=True, kw_only=True):
 
 
 class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
-    """What hosts carry."""
+    """The load that hosts carry."""
 
     kind: Kind = "static"
     objective: str = ""
-    """A gate expression such as ``p99 <= 50ms``; empty: all that the resources keep up with."""
+    """A gate expression such as ``p99 <= 50ms``; empty for the resources' limits alone."""
     objective_provenance: Provenance = "assumed"
     asked_per_second: Number | None = None
     asked_provenance: Provenance = "assumed"
     columns: list[DiskChoice] = []
     hosts: list[SizedHost] = []
-    """Row by row, from the least memory; of each row in the order of ``columns``."""
+    """Hosts by memory from the least, and in the order of ``columns`` for each."""
     with_pools_per_second: Number = 0.0
-    """What this host carries with thread pools …"""
+    """This host's load with thread pools …"""
     without_pools_per_second: Number = 0.0
-    """… and without, where a worker reads by itself."""
+    """… and without, where workers read by themselves."""
     cheapest: Count | None = None
-    """Place in ``hosts``: of those that carry the asked rate the cheapest. Without prices this
-    host, else the one with the least of its own disks and memory, else of others. Null where none
-    is sure to."""
+    """Index in ``hosts`` of the cheapest that carries the wanted rate. Without prices it is this
+    host, else the one with the least of its own disks and memory, else of others. Null if none
+    certainly does.
+    """
     boundaries: list[MemoryBoundary] = []
     least_cpus: Count | None = None
-    """CPUs that the asked rate keeps busy at most 95 % of the time."""
+    """CPUs that the wanted rate keeps busy for at most 95 % of the time."""
     least_link_bits_per_second: Count | None = None
-    """The same of the link, at the next speed that is sold."""
+    """The same for the link, at the next available speed."""
     misses: list[MissPoint] = []
     latencies: list[LatencyPoint] = []
     evidence: list[Evidence] = []
-    """What the answer rests on."""
+    """The basis of the answer."""
     next_command: str = ""
-    """The command that brings the most important of what is only assumed; else empty."""
+    """The command for the most important assumed figure; empty for none."""
     prove_command: str = ""
-    """The commands that measure the nearest host in the lab; empty where no lab can."""
+    """The commands that measure the nearest host in the lab; empty if impossible."""
     no_proof: str = ""
-    """Why no lab can."""
+    """The reason why no lab can."""

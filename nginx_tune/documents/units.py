@@ -1,4 +1,4 @@
-"""Numbers as people read them, in the reasons of a configuration and in every report."""
+"""Numbers as text, for the reasons of a configuration and for reports."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 _LEAST_PERCENT = 0.01
 _WHOLE = 100
 _LEAST_ERROR = 1e-6
-"""The least error of a percentage that is told."""
+"""The least error of a percentage that is shown."""
 _NGINX_STEPS = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 
 def bytes_text(count: float | None) -> str:
-    """``1.5 GiB``; ``?`` when not known."""
+    """A size as text, such as ``1.5 GiB``; ``?`` for an unknown one."""
     if count is None:
         return "?"
     for size, unit in _STEPS:
@@ -23,16 +23,16 @@ def bytes_text(count: float | None) -> str:
 
 
 LEAST_SECONDS = 1e-9
-"""Less of a time is nothing: no clock tells it, and the model's digits of it mean nothing."""
+"""The least time that is shown as a number, below any clock's resolution."""
 
 
 def seconds_text(seconds: float | None) -> str:
-    """``1.25 s``, ``3.4 ms``, ``120 µs``, ``< 1 ns``; ``?`` when not known."""
+    """A time as text, such as ``1.25 s``, ``3.4 ms``, ``120 µs``, ``< 1 ns``; ``?`` if unknown."""
     if seconds is None:
         return "?"
     if 0 < abs(seconds) < LEAST_SECONDS:
         return "< 1 ns"
-    # What would be rounded up to 1000 of a unit is said in the next one.
+    # A number that rounds up to 1000 of a unit is shown in the next one.
     if abs(seconds) >= 0.9995:  # noqa: PLR2004  # a second, at three digits
         return f"{seconds:.2f} s"
     if abs(seconds) >= 0.9995e-3:  # noqa: PLR2004  # a millisecond, at three digits
@@ -44,7 +44,7 @@ _LEAST_NUMBER = 1e-9
 
 
 def number_text(value: float | None) -> str:
-    """Three significant digits with thousands separators; ``?`` when not known."""
+    """A number with three significant digits and thousands separators; ``?`` for an unknown one."""
     if value is None:
         return "?"
     if abs(value) < _LEAST_NUMBER:
@@ -55,9 +55,9 @@ def number_text(value: float | None) -> str:
 
 
 def percent_text(ratio: float | None, digits: int = 3, *, error: float | None = None) -> str:
-    """A share: ``97.2 %``, ``0.4 %``, ``12.5 ± 0.3 %``; ``?`` when not known.
+    """A share as text, such as ``97.2 %``, ``12.5 ± 0.3 %``; ``?`` for an unknown one.
 
-    A share that is not all is never rounded up to 100 %, and one that is not nothing never to 0 %.
+    Only the whole is shown as 100 %, and only nothing as 0 %.
     """
     if ratio is None:
         return "?"
@@ -68,13 +68,13 @@ def percent_text(ratio: float | None, digits: int = 3, *, error: float | None = 
         return f"< {_LEAST_PERCENT:g} %"
     text = _percent_number(percent, digits)
     if percent < _WHOLE and text == f"{_WHOLE}":
-        # One step below it, at as many digits.
+        # One step below 100 % in the same number of digits.
         return f"> {_WHOLE - 10.0 ** (2 - digits):g} %"
     return f"{text} %"
 
 
 def _with_error(value: float, error: float) -> str:
-    """A number to the first digit of its error, which is told without an exponent."""
+    """A number to the first digit of its error, without an exponent."""
     first = math.floor(math.log10(abs(error)))
     first = math.floor(math.log10(round(abs(error), -first)))  # 0.96 is 1
     places = max(0, -first)
@@ -88,7 +88,7 @@ def _percent_number(percent: float, digits: int) -> str:
 
 
 def nginx_size(count: int) -> str:
-    """A size as nginx reads it: ``512k``, ``2m``, ``12g``, or plain bytes.
+    """A size in nginx's syntax: ``512k``, ``2m``, ``12g``, or plain bytes.
 
     Source: ngx_parse_offset() in src/core/ngx_parse.c (``g`` is for offsets such as max_size).
     """
@@ -99,5 +99,5 @@ def nginx_size(count: int) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 disk``, ``2 disks``, ``1,000 disks``."""
+    """A count with its noun: ``1 disk``, ``2 disks``, ``1,000 disks``."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

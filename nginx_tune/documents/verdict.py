@@ -93,7 +93,7 @@ class Environment(Part, frozen=True, kw_only=True):
     nginx_binary: str | None = None
     """The nginx binary, unless a variant names another series."""
     nginx_choice: str = ""
-    """Why this binary was chosen, in a sentence."""
+    """The reason for the choice of this binary, in a sentence."""
     build_differences: list[str] = []
     """Differences between the builds of the baseline and the candidate, if there are two."""
     kernel_release: str | None = None
@@ -130,7 +130,7 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     accept_worse: list[str] = []
     """Metrics that may become worse, as named before the run."""
     stopped: Stopped = "pairs"
-    """Why the run ended: number of pairs reached, outcome clear, time over, or interrupted."""
+    """The reason for the end: number of pairs reached, outcome clear, time over, or interrupted."""
     capacities: dict[str, Capacity] = {}
     """Capacity of each variant under the objective."""
     environment: Environment = Environment()

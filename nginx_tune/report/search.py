@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nginx_tune.documents.search import Search, SearchAnswer, SearchCandidate
+from nginx_tune.documents.plan import Search, SearchAnswer, SearchCandidate
 from nginx_tune.documents.verdict import MetricVerdict, Outcome, Verdict
 from nginx_tune.report.quantities import interval_text, metric_words, ratio_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table

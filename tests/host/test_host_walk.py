@@ -128,7 +128,7 @@ def test_a_sample_of_linked_files(tmp_path: Path) -> None:
 
 
 def test_how_far_a_scan_has_come_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walks, "_TOLD_EVERY", 128)
+    monkeypatch.setattr(walks, "_REPORTED_EVERY", 128)
     monkeypatch.setattr(walks, "_CHECKED_EVERY", 64)
     fill(tmp_path, 600)
     told: list[str] = []

@@ -24,11 +24,18 @@ from nginx_tune.documents.measured_server import (
 )
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.documents.observation import Cause, CauseEvidence, Observation
-from nginx_tune.documents.plan import Hunk, Plan, PlannedFile, Refusal, ReloadWarning
+from nginx_tune.documents.plan import (
+    Hunk,
+    Plan,
+    PlannedFile,
+    Refusal,
+    ReloadWarning,
+    Search,
+    SearchCandidate,
+)
 from nginx_tune.documents.rehearsal import HeldConnections, Phase, Rehearsal, RehearsedReload
 from nginx_tune.documents.run import KeptRun, RunSummary, Validation
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun, VariantText
-from nginx_tune.documents.search import Search, SearchCandidate
 from nginx_tune.documents.verdict import GateResult
 from nginx_tune.documents.workload import LocationShare, LogSummary, Rejected, Traffic, Workload
 from nginx_tune.measure.proof.latency import latency_of

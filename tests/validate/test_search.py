@@ -15,8 +15,7 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.plan import Plan
-from nginx_tune.documents.search import SearchAnswer
+from nginx_tune.documents.plan import Plan, SearchAnswer
 from nginx_tune.experiment.experiment import GoesOn
 from nginx_tune.experiment.validate.search import (
     Contest,

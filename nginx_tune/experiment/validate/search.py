@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.plan import Search, SearchAnswer, SearchCandidate
 from nginx_tune.documents.run import Validation
 from nginx_tune.documents.scenario import ExperimentSpec
-from nginx_tune.documents.search import Search, SearchAnswer, SearchCandidate
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.experiment.experiment import GoesOn, find_warmup, run_pairs
 from nginx_tune.experiment.operations import MODULE_INSIDE

@@ -9,8 +9,8 @@ from typing import Literal
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.plan import Search
 from nginx_tune.documents.scenario import PredictionResult
-from nginx_tune.documents.search import Search
 from nginx_tune.documents.units import plural
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.measure.proof.comparison import MetricPairs
