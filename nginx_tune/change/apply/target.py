@@ -29,7 +29,7 @@ from nginx_tune.conf.listeners import listeners
 from nginx_tune.conf.logs import error_logs
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.host.door import MOST_BYTES, Host, HostReadError, Missing, attempt, read_parsed
+from nginx_tune.host.door import MOST_BYTES, Host, HostReadError, Missing, read_parsed
 from nginx_tune.host.parse_nginx import VersionOutput, global_directives, parse_start_options
 from nginx_tune.host.parse_proc import parse_parent_pid
 from nginx_tune.nginx.binary import choose_nginx, read_build
