@@ -8,7 +8,6 @@ import select
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,19 +15,13 @@ from typing import Any
 import pytest
 from change_files import sha256
 from free_ports import free_port
+from started import until
 
 from nginx_tune.change.apply import run
 from nginx_tune.change.apply.examine import Proposed
 from nginx_tune.change.apply.journal import State
 from nginx_tune.change.apply.run import Applied, ApplyOptions, Onlooker, apply_change
 from nginx_tune.host.live import LiveHost
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def amid_watch(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
@@ -40,14 +33,6 @@ def amid_watch(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -
         real(*given, **named)
 
     monkeypatch.setattr(run, "watch", watch)
-
-
-def runs(pid: int) -> bool:
-    """And is no zombie."""
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return False
 
 
 class Site:
@@ -85,13 +70,14 @@ class Site:
 
     def start(self) -> None:
         subprocess.run([self.binary, "-c", self.conf], check=True, capture_output=True)
-        deadline = time.monotonic() + 10
-        while True:
+
+        def answers() -> bool:
             with contextlib.suppress(OSError):
-                self.ask()  # a worker has answered
-                return
-            assert time.monotonic() < deadline, (self.root / "error.log").read_text()
-            time.sleep(0.01)
+                self.ask()
+                return True
+            return False
+
+        until(answers)
 
     @property
     def pid(self) -> int:

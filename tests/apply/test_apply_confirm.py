@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from started import is_alive, until
 
 from nginx_tune.change.apply.journal import Journal
 from nginx_tune.change.apply.undo import recover_all
@@ -40,13 +40,6 @@ def _guardian(site: Site, change: dict[str, object]) -> int:
     return int((site.state.journals / str(change["id"]) / "guardian").read_text())
 
 
-def _wait(until: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not until():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_without_confirm_it_is_the_old_tree(make_site: Make, run_cli: Run, start_cli: Run) -> None:
     """The process that began it has ended long before."""
     site = make_site()
@@ -54,7 +47,7 @@ def test_without_confirm_it_is_the_old_tree(make_site: Make, run_cli: Run, start
     change = _apply(site, start_cli, "--confirm", "6s")
     assert (change["state"], site.ask()) == ("awaiting", "new\n")
     journal = Journal(site.state.journals / str(change["id"]))
-    _wait(lambda: journal.read().phase == "undone")
+    until(lambda: journal.read().phase == "undone")
     assert site.ask() == "old\n"
     assert snapshot(site.tree) == before
     late = run_cli("confirm", "--state-dir", site.state.path)
@@ -76,16 +69,9 @@ def test_confirmed_it_stays_and_nothing_is_left_running(make_site: Make, run_cli
     for _ in range(2):
         said = run_cli("confirm", change["id"], "--state-dir", site.state.path)
         assert said.returncode == 0, said.stderr
-    _wait(lambda: not Path(f"/proc/{guardian}").exists() or "Z" in _status(guardian))
+    until(lambda: not is_alive(guardian))
     assert site.ask() == "new\n"
     assert not list(site.tree.rglob(".*"))
-
-
-def _status(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
-    except OSError:
-        return "Z"
 
 
 def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next_one(
@@ -96,7 +82,7 @@ def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next
     change = _apply(site, run_cli, "--confirm", "60s")
     assert recover_all(LiveHost(), site.state) == []
     os.kill(_guardian(site, change), signal.SIGKILL)
-    _wait(lambda: "Z" in _status(_guardian(site, change)))
+    until(lambda: not is_alive(_guardian(site, change)))
     said = run_cli("rollback", "--recover", "--state-dir", site.state.path)
     assert said.returncode == 0, said.stderr
     assert "rolled back" in said.stdout
@@ -120,7 +106,7 @@ def test_told_to_end_the_guardian_takes_the_change_back(
         site.stop(site.pid)
     os.kill(guardian, signal.SIGTERM)
     os.kill(guardian, signal.SIGTERM)
-    _wait(lambda: "Z" in _status(guardian))
+    until(lambda: not is_alive(guardian))
     story = Journal(site.state.journals / str(change["id"])).read()
     assert (story.phase, "was told to end" in story.reason) == ("undone", True)
     assert snapshot(site.tree) == before
@@ -135,11 +121,11 @@ def test_what_ends_a_session_does_not_end_the_guardian(make_site: Make, run_cli:
     for number in (signal.SIGHUP, signal.SIGINT):
         os.kill(guardian, number)
     time.sleep(0.6)
-    assert "Z" not in _status(guardian)
+    assert is_alive(guardian)
     assert run_cli("confirm", "--state-dir", site.state.path).returncode == 0
     with contextlib.suppress(ProcessLookupError):  # it comes to its end by itself
         os.kill(guardian, signal.SIGTERM)
-    _wait(lambda: "Z" in _status(guardian))
+    until(lambda: not is_alive(guardian))
     assert site.ask() == "new\n"
 
 
@@ -169,7 +155,7 @@ def test_interrupted_it_is_taken_back_first(make_site: Make) -> None:
         ],
         stderr=subprocess.PIPE,
     )  # fmt: skip
-    _wait(lambda: site.ask() == "new\n")
+    until(lambda: site.ask() == "new\n")
     process.terminate()
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said

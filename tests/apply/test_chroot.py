@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from started import number_in, until, workers_of
 
 from nginx_tune.change.apply.model_journal import RefusedError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.processes import same_mounts
 
 NGINX = "/usr/sbin/nginx"
-_STARTED_SECONDS = 10
-
 
 def _jail(site: Site) -> Path:
     """What nginx needs, at the same paths, and the site's files."""
@@ -40,12 +38,8 @@ def test_an_nginx_in_a_chroot_is_no_reader_of_our_files(root: Path) -> None:
     before = snapshot(site.tree)
     jail = _jail(site)
     subprocess.run(["chroot", jail, NGINX, "-c", site.conf], check=True, capture_output=True)
-    number = jail / str(site.root / "nginx.pid")[1:]
-    until = time.monotonic() + _STARTED_SECONDS
-    while not (number.exists() and number.read_text().strip()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    pid = int(number.read_text())
+    pid = number_in(jail / str(site.root / "nginx.pid")[1:])
+    until(lambda: workers_of(pid))
     assert same_mounts(LiveHost(), pid) is False
     for named in (None, pid):
         with pytest.raises(RefusedError, match="chroot"):

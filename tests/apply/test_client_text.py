@@ -9,15 +9,15 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from apply_site import Site, amid_watch, wait_until
+from apply_site import Site, amid_watch
 from hypothesis import given, settings
+from started import children, reload, until
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.change.apply import run
@@ -39,18 +39,10 @@ def get(port: int, path: str) -> None:
             pass
 
 
-def children(site: Site) -> list[int]:
-    return [
-        int(one) for one in Path(f"/proc/{site.pid}/task/{site.pid}/children").read_text().split()
-    ]
-
-
 def serve_files(site: Site) -> None:
     """Whatever is asked for is absent, and logged."""
     (site.tree / "conf.d" / "site.conf").write_text(site.server("root /var/empty;"))
-    old = children(site)
-    os.kill(site.pid, signal.SIGHUP)
-    wait_until(lambda: not set(old) & set(children(site)))
+    reload(site.pid)
 
 
 def forged(pid: int, text: str) -> str:
@@ -91,7 +83,7 @@ def test_a_worker_that_ends_takes_the_change_back_whatever_stands_around_it(
     def end_one() -> None:
         if hides:  # whatever comes within a message's length behind a request's is not believed
             get(site.port, "/absent")
-        os.kill(children(site)[-1], signal.SIGSEGV)
+        os.kill(children(site.pid)[-1], signal.SIGSEGV)
 
     amid_watch(monkeypatch, end_one)
     applied = site.apply(new, watch_seconds=3.0)
@@ -114,7 +106,7 @@ def test_another_reload_is_no_end_of_a_worker(
 
     def reload() -> None:
         os.kill(site.pid, signal.SIGHUP)
-        for pid in children(site):
+        for pid in children(site.pid):
             get(site.port, forged(site.pid, f"worker process {pid} exited on signal 11"))
 
     amid_watch(monkeypatch, lambda: threading.Timer(0.4, reload).start())
@@ -130,9 +122,8 @@ def test_a_worker_that_ends_behind_another_reload_is_seen(
     site = make_site()
 
     def reload_and_end_one() -> None:
-        os.kill(site.pid, signal.SIGHUP)
-        time.sleep(1.0)
-        os.kill(children(site)[-1], signal.SIGKILL)
+        reload(site.pid)
+        os.kill(children(site.pid)[-1], signal.SIGKILL)
 
     amid_watch(monkeypatch, lambda: threading.Thread(target=reload_and_end_one).start())
     applied = site.apply({"conf.d/site.conf": site.server("return 204;")}, watch_seconds=3.0)
@@ -182,9 +173,9 @@ def test_no_path_makes_a_real_log_tell_an_emergency(make_site: Make) -> None:
     assert any("forged" in one for one in bad_lines(logs.doubtful_lines(), ours=None, old=set()))
     logs.close()
     logs = Logs([str(site.root / "error.log")], only_own=True)
-    victim = children(site)[-1]
+    victim = children(site.pid)[-1]
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: bool(logs.lines()))
+    until(lambda: bool(logs.lines()))
     found = bad_lines(logs.lines(), ours={site.pid}, old=set())
     logs.close()
     assert found == [f"[alert] worker process {victim} exited on signal 9"]

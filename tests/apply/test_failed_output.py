@@ -8,13 +8,13 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from started import until
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
@@ -88,10 +88,7 @@ def test_a_closed_terminal_takes_it_back(make_site: Make, number: signal.Signals
     command = _apply(site, "--watch", "60s")
     with subprocess.Popen(command, stdout=theirs, stderr=theirs, start_new_session=True) as one:
         os.close(theirs)
-        deadline = time.monotonic() + 20
-        while site.ask() != "new\n":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: site.ask() == "new\n")
         os.close(ours)
         one.send_signal(number)
         one.send_signal(number)  # of the shell and of the terminal
@@ -108,13 +105,9 @@ def test_ctrl_c_twice_says_that_it_was_taken_back(make_site: Make, tmp_path: Pat
         said.open("w") as file,
         subprocess.Popen(_apply(site, "--watch", "60s"), stderr=file) as one,
     ):
-        deadline = time.monotonic() + 20
-        while "seen to answer" not in said.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: "seen to answer" in said.read_text())
         one.send_signal(signal.SIGINT)
-        while "taking it back" not in said.read_text():
-            assert time.monotonic() < deadline
+        until(lambda: "taking it back" in said.read_text())
         one.send_signal(signal.SIGINT)
         assert one.wait(60) == 130
     assert "every file is as it was; nginx was reloaded" in said.read_text()

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apply_site import Site, amid_watch, runs, wait_until
+from apply_site import Site, amid_watch
 from change_files import snapshot
+from started import is_alive, until
 
 from nginx_tune.change.apply.model_journal import StuckError
 from nginx_tune.change.apply.undo import recover_all, roll_back
@@ -25,7 +26,7 @@ def _session(leader: int) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if os.getsid(int(path.name)) == leader and runs(int(path.name)):
+            if os.getsid(int(path.name)) == leader and is_alive(int(path.name)):
                 found.append(int(path.name))
     return found
 
@@ -38,7 +39,7 @@ def test_workers_without_a_master_are_no_old_configuration(
 
     def kill() -> None:
         os.kill(master, signal.SIGKILL)
-        wait_until(lambda: not runs(master))
+        until(lambda: not is_alive(master))
 
     amid_watch(monkeypatch, kill)
     with pytest.raises(StuckError, match=rf"process {master} has ended without its workers \("):
@@ -49,7 +50,7 @@ def test_workers_without_a_master_are_no_old_configuration(
     assert journal.read().phase == "stuck"
     for pid in _session(master):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not _session(master))
+    until(lambda: not _session(master))
     monkeypatch.setattr("nginx_tune.change.apply.undo.is_abandoned", lambda _: True)
     assert [one.server for one in recover_all(LiveHost(), site.state)] == ["not running"]
 
@@ -77,9 +78,9 @@ def test_a_rollback_needs_no_running_nginx_and_minds_no_other_ones_workers(
     before = snapshot(site.tree)
     assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
     os.kill(other, signal.SIGKILL)
-    wait_until(lambda: not runs(other))
+    until(lambda: not is_alive(other))
     subprocess.run([site.binary, "-c", site.conf, "-s", "stop"], check=True, capture_output=True)
-    wait_until(lambda: not (site.root / "nginx.pid").exists())
+    until(lambda: not (site.root / "nginx.pid").exists())
     assert second.ask() == "old\n"
     assert roll_back(LiveHost(), site.state, None)[1] == "not running"
     assert snapshot(site.tree) == before

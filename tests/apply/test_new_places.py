@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
-import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apply_site import Site, wait_until
+from apply_site import Site
+from started import reload, until
 
 from nginx_tune.change.apply.model_journal import RefusedError
 
@@ -105,7 +104,7 @@ def test_the_old_pid_file_by_another_name_is_refused(make_site: Make) -> None:
     # What nginx itself makes of it.
     (site.tree / "nginx.conf").write_text(edits["nginx.conf"])
     subprocess.run(["/usr/sbin/nginx", "-c", site.conf, "-s", "reload"], check=True)
-    wait_until(lambda: not (site.root / "nginx.pid").exists())
+    until(lambda: not (site.root / "nginx.pid").exists())
 
 
 # Owners
@@ -157,8 +156,7 @@ def test_an_empty_directory_for_a_cache_is_not_given_away(make_site: Make) -> No
         subprocess.run(["/usr/sbin/nginx", "-t", "-c", site.conf], check=True, capture_output=True)
         assert owner(there)[0] == NOBODY, module
         caches.unlink()
-        os.kill(site.pid, signal.SIGHUP)  # it has read the directory as it is now
-        time.sleep(0.3)
+        reload(site.pid)  # it has read the directory as it is now
 
 
 def test_a_place_that_its_owner_may_not_use_is_not_opened(make_site: Make) -> None:

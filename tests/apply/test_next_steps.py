@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apply_site import Site, wait_until
+from apply_site import Site
 from change_files import snapshot
+from started import is_alive, until
 
 from nginx_tune.change.apply.model_journal import StuckError
 from nginx_tune.change.apply.undo import roll_back
@@ -74,7 +75,7 @@ def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: Run) -> None:
     # The old files are back, and nginx has not read them yet: a reload would bring them in.
     assert "reload nginx first" in run_cli(*_command(site)).stderr
     os.kill(site.pid, signal.SIGHUP)
-    wait_until(lambda: site.ask() == "old\n")
+    until(lambda: site.ask() == "old\n")
     time.sleep(0.3)
     assert run_cli(*_command(site)).returncode == 0
 
@@ -90,10 +91,7 @@ def test_killed_it_is_unfinished_and_the_next_step_ends_it(make_site: Make, run_
     site = make_site()
     command = [sys.executable, "-m", "nginx_tune", *_command(site, "--watch", "60s")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as one:
-        deadline = time.monotonic() + 20
-        while site.ask() != "new\n":
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: site.ask() == "new\n")
         one.kill()
     late = run_cli("confirm", "--state-dir", site.state.path)
     assert late.returncode == 2
@@ -111,12 +109,9 @@ def test_one_that_waits_for_nobody_is_told_as_that(make_site: Make, run_cli: Run
     journal = site.state.all()[-1]
     guardian = int((journal.directory / "guardian").read_text())
     os.kill(guardian, signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while "UNFINISHED" not in (
-        history := run_cli("history", "--state-dir", site.state.path).stdout
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: not is_alive(guardian))
+    history = run_cli("history", "--state-dir", site.state.path).stdout
+    assert "UNFINISHED" in history
     assert f"not confirmed until {change['confirm_until']}" in history
     assert Path(site.state.path).is_dir()
     assert run_cli(*_told(history, "rollback")).returncode == 0

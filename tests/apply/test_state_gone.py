@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from apply_site import Site, amid_watch, runs, wait_until
+from apply_site import Site, amid_watch
 from change_files import snapshot
+from started import is_alive, until
 
 from nginx_tune.change.apply.model_journal import StuckError
 
@@ -92,7 +93,7 @@ def test_one_that_waits_is_taken_back_unless_it_was_confirmed_before(
     if is_confirmed:
         assert run_cli("confirm", "--state-dir", site.state.path).returncode == 0
     shutil.rmtree(site.state.path)
-    wait_until(lambda: not runs(guardian))
+    until(lambda: not is_alive(guardian))
     assert site.ask() == ("new\n" if is_confirmed else "old\n")
     if not is_confirmed:
         assert snapshot(site.tree) == before

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 from nginx_versions import Nginx, find_nginx, installed
-from proving import until
 from scratch_nginx import Serve, Server, write_conf
+from started import until
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def serve(tmp_path: Path, nginx: Nginx) -> Iterator[Serve]:
         process = subprocess.Popen([*under, nginx.program, "-p", directory, "-c", path])
         started.append(process)
         server = Server(directory, port, process)
-        assert until(lambda: _listens(server)), server.log()
+        until(lambda: _listens(server))
         # The listening socket is there before the first worker.
-        assert not has_workers or until(lambda: bool(server.workers()))
+        assert not has_workers or until(server.workers)
         return server
 
     yield start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,16 +35,6 @@ def severity(
 def has_ended(pid: int) -> bool:
     """Whether a process is no more; lists of children may leave one out for a moment."""
     return not Path(f"/proc/{pid}").exists()
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
-    """Whether it comes true in time, which is long: others may be busy on this machine."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 @contextlib.contextmanager

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from needs import lacks
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
-from proving import fires, has_ended, severity, system_calls, until
+from proving import fires, severity, system_calls
 from rows import each_row
 from scratch_nginx import Serve, Server
+from started import reload, until
 from tiers import dice
 
 from nginx_tune.audit.rule import linux
@@ -131,14 +132,12 @@ def test_ca_no_max_size_grows_until_something_else_ends_it(serve: Serve, nginx: 
         server.conf.read_text().replace("use_temp_path=off", "use_temp_path=off max_size=1m")
     )
     _reload(server)
-    assert until(lambda: len(_files(server)) * size < 1 << 20)
+    until(lambda: len(_files(server)) * size < 1 << 20)
     assert not fires("ca-no-max-size", server.conf)
 
 
 def _reload(server: Server) -> None:
-    old = set(server.workers())
-    server.process.send_signal(1)
-    assert until(lambda: all(map(has_ended, old)))
+    reload(server.process.pid)
 
 
 @every_version
@@ -214,7 +213,7 @@ def test_ca_bg_update_inert_lets_the_client_wait(serve: Serve) -> None:
                     old[n] = status
             return len(old) == len(UPDATES)
 
-        assert until(are_old)
+        until(are_old)
     assert [old[n] for n in range(len(UPDATES))] == [status for *_, status in UPDATES]
     conf = server.conf.read_text()
     for n, (_, directives, _) in enumerate(UPDATES):

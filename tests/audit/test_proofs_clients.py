@@ -13,9 +13,10 @@ import pytest
 from needs import lacks
 from nginx_versions import Nginx, every_version
 from origin import Request, run_origin
-from proving import fires, has_ended, system_calls, until
+from proving import fires, has_ended, system_calls
 from rows import each_row
 from scratch_nginx import Serve, Server
+from started import until, within
 
 from nginx_tune.audit.rule import linux
 
@@ -150,7 +151,7 @@ def test_log_debug_prod_writes_dozens_of_lines_for_a_request(
     assert server.get("/").is_whole
     can_debug = "--with-debug" in nginx.build
     if is_debug and can_debug:
-        assert until(lambda: server.log().count("\n") - before > 40)
+        until(lambda: server.log().count("\n") - before > 40)
     else:
         assert server.log().count("\n") - before < 40
     flags = ("--with-debug",) if can_debug else ("--with-threads",)
@@ -206,9 +207,9 @@ def test_cn_shutdown_timeout_old_workers_stay(serve: Serve, timeout: str, stays:
             )
             assert b" 101 " in peer.recv(65536)
             server.process.send_signal(1)
-            assert until(lambda: any(pid != old for pid in server.workers()))
-            assert until(lambda: has_ended(old), 0.5 if stays else 10) is not stays
-        assert until(lambda: has_ended(old))
+            until(lambda: any(pid != old for pid in server.workers()))
+            assert within(lambda: has_ended(old), 0.5 if stays else 60) is not stays
+        until(lambda: has_ended(old))
     assert fires("cn-shutdown-timeout", server.conf) is stays
 
 

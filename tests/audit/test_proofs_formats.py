@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from nginx_versions import Nginx, every_version
 from origin import Request, ok, run_origin
-from proving import fires, until
+from proving import fires
 from rows import each_row
 from scratch_nginx import Server
+from started import until
 from test_proofs_mistakes import CONF, ask
 
 pytestmark = pytest.mark.needs("nginx", "root")
@@ -31,7 +32,7 @@ def test_log_json_unescaped_writes_lines_that_are_no_json(
     server = serve(CONF % (form, "access_log DIR/j j; location / { return 204; }"))
     ask(server, "/", 'User-Agent: a "quoted" one')
     log = server.directory / "j"
-    assert until(lambda: log.exists() and log.read_text().endswith("\n"))
+    until(lambda: log.exists() and log.read_text().endswith("\n"))
     try:
         said = json.loads(log.read_text())["agent"]
     except ValueError:
@@ -59,7 +60,7 @@ def test_ca_inactive_short_throws_valid_answers_away(serve: Serve, nginx: Nginx)
         assert _files(server.directory / "lost")
         time.sleep(1.5)
         server.process.send_signal(signal.SIGHUP)  # a cache manager looks at once when it starts
-        assert until(lambda: not _files(server.directory / "lost"))
+        until(lambda: not _files(server.directory / "lost"))
         assert _files(server.directory / "kept")
         for name in ("/lost", "/kept"):
             ask(server, name)

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from busy import HELD_SECONDS, ask, status_of, transfers
 from nginx_versions import Nginx, every_version
-from proving import fires, until
+from proving import fires
 from rows import each_row
 from scratch_nginx import Serve, Server, config_test
+from started import until
 
 from nginx_tune.audit.rule import linux
 from nginx_tune.documents.facts import Cpu, Facts, Kernel
@@ -95,10 +96,10 @@ def test_lim_nofile_not_raisable_keeps_the_old_limit(serve: Serve, wanted: int, 
         _slow(f"worker_processes 1; worker_rlimit_nofile {wanted};", 30),
         under=("prlimit", "--nofile=64:64", "setpriv", "--bounding-set=-sys_resource"),
     )
-    assert until(lambda: _worker_limit(server) == gets)
+    until(lambda: _worker_limit(server) == gets)
     is_refused = wanted > 64
     failed = f"setrlimit(RLIMIT_NOFILE, {wanted}) failed (1: Operation not permitted)"
-    assert until(lambda: (failed in server.log()) is is_refused)
+    until(lambda: (failed in server.log()) is is_refused)
     limits, _ = read_limits(LiveHost(), process=str(server.process.pid))
     assert (limits.nofile_hard, limits.can_raise) == (64, False)
     facts = Facts(kernel=Kernel(system="Linux"), limits=limits)
@@ -146,7 +147,7 @@ def test_lim_conn_exhausted_seen_counts_resets(serve: Serve, tmp_path: Path) -> 
 @each_row(("main", "count"), [("", 1), ("worker_processes 3;", 3)])
 def test_lim_workers_one_is_the_default(serve: Serve, main: str, count: int) -> None:
     server = serve(_slow(main, 512))
-    assert until(lambda: len(server.workers()) == count)
+    until(lambda: len(server.workers()) == count)
     assert fires("lim-workers-one", server.conf, linux(cpus=8)) is (count == 1)
 
 
@@ -173,7 +174,7 @@ def test_lim_workers_none_connects_and_never_answers(serve: Serve, nginx: Nginx)
 @pytest.mark.needs("cpus")
 def test_lim_workers_cgroup_auto_counts_all_cpus(serve: Serve) -> None:
     server = serve(_slow("worker_processes auto;", 512), under=("taskset", "-c", "0"))
-    assert until(lambda: len(server.workers()) == ONLINE)
+    until(lambda: len(server.workers()) == ONLINE)
     allowed = re.search(
         r"Cpus_allowed_list:\s+(\S+)", Path(f"/proc/{server.workers()[0]}/status").read_text()
     )
@@ -203,7 +204,7 @@ def test_lim_affinity_mismatch_repeats_the_last_mask(
     serve: Serve, masks: str, pinned: dict[str, int], *, is_right: bool
 ) -> None:
     server = serve(_slow(f"worker_processes 4; worker_cpu_affinity {masks};", 512))
-    assert until(lambda: Counter(_pinned(server)) == pinned)
+    until(lambda: Counter(_pinned(server)) == pinned)
     facts = Facts(kernel=Kernel(system="Linux"), cpu=Cpu(online=ONLINE))
     assert fires("lim-affinity-mismatch", server.conf, facts) is not is_right
 
@@ -258,8 +259,8 @@ def test_lim_conn_h2_counts_streams(serve: Serve, tmp_path: Path) -> None:
     with server.connect() as peer:
         peer.sendall(_streams("/slow", 12))
         log = tmp_path / "access.log"
-        assert until(lambda: log.exists() and log.read_text().split() == ["503"] * 5)
-    assert until(lambda: Counter(log.read_text().split()) == {"503": 5, "200": 7})
+        until(lambda: log.exists() and log.read_text().split() == ["503"] * 5)
+    until(lambda: Counter(log.read_text().split()) == {"503": 5, "200": 7})
     assert fires("lim-conn-h2", server.conf)
     server.conf.write_text(server.conf.read_text().replace("addresses 7;", "addresses 100;"))
     assert not fires("lim-conn-h2", server.conf)

@@ -16,9 +16,10 @@ import pytest
 from free_ports import free_port
 from msgspec.structs import replace
 from nginx_versions import Nginx, every_version, since
-from proving import fires, until
+from proving import fires
 from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
+from started import until, within
 from tiers import dice
 
 from nginx_tune.audit.rule import linux
@@ -108,7 +109,7 @@ def test_ls_backlog_overflow_seen_counts_what_was_dropped(
         peer.setblocking(False)
         peer.connect_ex(("127.0.0.1", server.port))
         peers.append(peer)
-    assert until(lambda: bool(_listener(server).drops) is not is_enough)
+    until(lambda: bool(_listener(server).drops) is not is_enough)
     listener = _listener(server)
     os.kill(worker, signal.SIGCONT)
     for peer in peers:
@@ -156,7 +157,7 @@ http {{ server {{ listen 127.0.0.1:PORT {listen}; location / {{ return 200 "$pid
 
 def _busiest_share(server: Server) -> float:
     """Of new connections under light load, the share that went to one of the workers."""
-    assert until(lambda: len(server.workers()) == 4)
+    until(lambda: len(server.workers()) == 4)
     time.sleep(0.2)  # all of them wait
     served: Counter[bytes] = Counter()
     for _ in range(CONNECTIONS):
@@ -240,7 +241,7 @@ def _readers(server: Server, client: socket.socket, packets: int, patience: floa
         number, content = DICE.randbytes(8), DICE.randbytes(1200)
         client.send(b"\xc0\0\0\0\1\x08" + number + b"\0\0\x44\x9e" + content)
         time.sleep(0.05)
-    until(lambda: len(read()) >= packets, patience)
+    within(lambda: len(read()) >= packets, patience)
     return {int(worker) for worker in read()}
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from nginx_versions import Nginx, every_version, since
 from origin import Request, ok, run_origin
-from proving import fires, until
+from proving import fires
 from rows import each_row
 from scratch_nginx import Serve, Server
+from started import until
 
 from nginx_tune.audit.rule import linux
 
@@ -162,7 +163,7 @@ def test_tls_early_data_replay_has_an_order_placed_twice(
         assert len(orders()) == 1
         with server.connect() as peer:
             peer.sendall(first_flight(bytes(sent)))
-            assert until(lambda: len(orders()) > 1)
+            until(lambda: len(orders()) > 1)
     assert ("early-data: 1" in orders()[1].lower()) is is_told
     assert fires("tls-early-data-replay", server.conf) is not is_told
 

@@ -18,9 +18,10 @@ from free_ports import free_port
 from msgspec.structs import replace
 from nginx_versions import Nginx, every_version, versions
 from origin import Request, no_answer, ok, run_origin
-from proving import fires, has_ended, until
+from proving import fires, has_ended
 from rows import each_row
 from scratch_nginx import Serve, Server, config_test, write_conf
+from started import until
 
 from nginx_tune.audit.rule import linux
 from nginx_tune.documents.facts import Kernel
@@ -262,7 +263,7 @@ def _in_namespace(
     with subprocess.Popen(
         ["unshare", unshare, "sh", "-c", f'{setup} && exec "$0" -p "$1" -c "$2"', *command]
     ) as process:
-        assert until((directory / "pid").exists)
+        until((directory / "pid").exists)
         try:
             yield process
         finally:
@@ -332,9 +333,9 @@ def test_up_static_dns_keeps_the_first_address(
             if is_frozen:
                 assert _address_behind(server) == "127.0.0.2"
             else:  # a TTL of 0 lasts until the next second
-                assert until(lambda: _address_behind(server) == "127.0.0.3")
+                until(lambda: _address_behind(server) == "127.0.0.3")
             (old,) = server.workers()
             subprocess.run(["kill", "-HUP", str(master.pid)], check=True)
-            assert until(lambda: has_ended(old))
+            until(lambda: has_ended(old))
             assert _address_behind(server) == "127.0.0.3"
     assert fires("up-static-dns", tmp_path / "nginx.conf") is is_frozen

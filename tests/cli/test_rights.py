@@ -8,13 +8,13 @@ import os
 import re
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from free_ports import free_port
+from started import number_in, until, workers_of
 from unprivileged import NOBODY, copy_package, interpreter
 
 from nginx_tune.host.parse_proc import CAPABILITIES
@@ -67,10 +67,9 @@ def serving(place: Path) -> Iterator[int]:
     new.write_text(conf.read_text().replace("64", "65"))
     os.chown(new, NOBODY, NOBODY)
     subprocess.run(["nginx", "-c", conf], check=True)
-    while not pid.exists() or not pid.read_text():
-        time.sleep(0.01)
+    until(lambda: workers_of(number_in(pid)))
     try:
-        yield int(pid.read_text())
+        yield number_in(pid)
     finally:
         subprocess.run(["nginx", "-c", conf, "-s", "stop"], check=False)
 

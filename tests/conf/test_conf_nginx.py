@@ -14,6 +14,7 @@ from free_ports import free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
+from started import listening
 from tiers import draws
 
 from nginx_tune.conf.directive import Block
@@ -112,24 +113,16 @@ def test_words_are_what_nginx_makes_of_them(tmp_path: Path) -> None:
         f"events {{}} http {{ access_log off; server {{ listen 127.0.0.1:{port};\n{places} }} }}"
     )
     ours = [d.args[1] for d in read_tree(str(conf), Disk()).main.walk() if d.name == "return"]
-    with subprocess.Popen(["/usr/sbin/nginx", "-p", tmp_path, "-c", conf]) as nginx:
-        try:
-            theirs = [_body(port, f"/{n}") for n in range(len(WORDS))]
-        finally:
-            nginx.terminate()
+    with listening(["/usr/sbin/nginx", "-p", tmp_path, "-c", conf], port):
+        theirs = [_body(port, f"/{n}") for n in range(len(WORDS))]
     assert ours == theirs
 
 
 def _body(port: int, path: str) -> str:
-    for _ in range(100):
-        try:
-            with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
-                peer.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-                data = b"".join(iter(lambda: peer.recv(65536), b""))
-                return data.partition(b"\r\n\r\n")[2].decode()
-        except ConnectionRefusedError:
-            subprocess.run(["sleep", "0.05"], check=True)
-    raise AssertionError("nginx does not answer")
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as peer:
+        peer.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        data = b"".join(iter(lambda: peer.recv(65536), b""))
+    return data.partition(b"\r\n\r\n")[2].decode()
 
 
 @each_row("path", VALID, ids=lambda path: path.stem)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import http.client
-import signal
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from free_ports import free_port
+from started import listening
 
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.tree import parse_text, read_tree
@@ -68,18 +65,8 @@ http {{
 """
     conf = root / "nginx.conf"
     conf.write_text(body)
-    process = subprocess.Popen(["/usr/sbin/nginx", "-p", str(root), "-c", str(conf)])
-    try:
-        for _ in range(200):
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
+    with listening(["/usr/sbin/nginx", "-p", root, "-c", conf], port):
         yield conf, port
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(10)
 
 
 class Files:

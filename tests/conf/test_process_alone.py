@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from rows import each_row
+from started import children, number_in, running
 
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.conf.workers import connections_in, descriptors_in, workers_in
@@ -54,20 +53,10 @@ def test_nginx_starts_as_many_and_limits_none_without_a_master(
         f"pid {tmp_path}/pid; error_log {tmp_path}/log; events {{ worker_connections 20; }}\n"
         f"http {{ access_log off; server {{ listen unix:{tmp_path}/s; }} }}\n"
     )
-    master = subprocess.Popen(["/usr/sbin/nginx", "-c", str(conf), "-p", str(tmp_path)])
-    try:
-        children = Path(f"/proc/{master.pid}/task/{master.pid}/children")
-        until = time.monotonic() + 20
-        while time.monotonic() < until:
-            found = children.read_text().split()
-            if (tmp_path / "s").exists() and len(found) == workers:
-                break
-            time.sleep(0.05)
-        assert len(found) == workers
-        time.sleep(0.3)  # a worker takes its limit after it was forked
-        limits = Path(f"/proc/{next(iter(found), master.pid)}/limits").read_text()
+    with running(["/usr/sbin/nginx", "-c", conf, "-p", tmp_path], workers) as master:
+        # The single process has its pid file last of all.
+        assert number_in(tmp_path / "pid") == master
+        assert len(children(master)) == workers
+        limits = Path(f"/proc/{next(iter(children(master)), master)}/limits").read_text()
         [files] = [one.split()[3] for one in limits.splitlines() if "open files" in one]
         assert (files == "77") is bool(workers)
-    finally:
-        master.terminate()
-        master.wait(20)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import signal
-import socket
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from conf_readers import Files
 from free_ports import free_port
 from rows import each_row
+from started import listening
 from tiers import REPEAT, dice
 
 from nginx_tune.conf.tree import read_tree
@@ -76,21 +73,11 @@ def test_nginx_chooses_the_same_among_drawn_servers(tmp_path: Path) -> None:
         f"daemon off; master_process off; pid {tmp_path}/pid; error_log {tmp_path}/e.log;"
         f"events {{}} http {{ access_log off; {body} }}"
     )
-    process = subprocess.Popen(["/usr/sbin/nginx", "-p", str(tmp_path), "-c", str(conf)])
-    try:
-        for _ in range(200):
-            try:
-                socket.create_connection(("127.0.0.1", first), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
+    with listening(["/usr/sbin/nginx", "-p", tmp_path, "-c", conf], first + 24):
         for one in addresses_of(body):
             port = int(one.address.rpartition(":")[2])
             for host in _HOSTS:
                 assert said_by(one.choose(host)) == ask(port, host), (one.address, host, REPEAT)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(10)
 
 
 def test_servers_of_an_address_whatever_way_it_is_written() -> None:

@@ -11,13 +11,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from free_ports import free_port
 from recorded_hosts import facts_file
+from started import until
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = facts_file("raid10-4hdd")
@@ -58,12 +58,13 @@ class Host:
 
     def start(self) -> None:
         subprocess.run(["nginx", "-c", self.conf], check=True, capture_output=True)
-        for _ in range(200):
+
+        def answers() -> bool:
             with contextlib.suppress(OSError):
-                self.ask()
-                return
-            time.sleep(0.02)
-        raise AssertionError((self.folder / "error.log").read_text())
+                return bool(self.ask())
+            return False
+
+        until(answers)
 
 
 class Fleet:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +12,7 @@ import command_line
 import pytest
 from made_up_fleet import DAYS, change, keep, write_fleet
 from prometheus_client.parser import text_string_to_metric_families
+from started import running
 
 from nginx_tune.documents.base import json_schema
 from nginx_tune.documents.facts import Facts
@@ -132,16 +131,9 @@ def test_a_host_that_nobody_changed_has_no_drift(
         f"events {{}} http {{ access_log off; server {{ listen 127.0.0.1:{free_port}; }} }}\n"
     )
     for day in DAYS:
-        server = subprocess.Popen(["nginx", "-c", str(conf)])
-        try:
-            while not (tmp_path / "pid").exists():
-                assert server.poll() is None
-                time.sleep(0.01)
+        with running(["nginx", "-c", conf]):
             (tmp_path / "dirty").write_bytes(bytes(1 << 24))
             looks(day)
-        finally:
-            server.terminate()
-            server.wait(timeout=20)
     views = views_of(tmp_path, monkeypatch)
     assert views.sql("SELECT leaf, before, after FROM drift").fetchall() == []
     assert views.sql("SELECT count(*) > 100 FROM leaves WHERE age = 1").fetchall() == [(True,)]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import subprocess
-import time
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
+
+from started import listening
 
 PATH = {"PATH": "/usr/sbin:/usr/bin:/usr/local/sbin"}
 
@@ -23,20 +22,6 @@ def check(conf: str, program: str = "nginx") -> subprocess.CompletedProcess[str]
     )
 
 
-@contextlib.contextmanager
-def serving(argv: list[str], port: int) -> Iterator[None]:
+def serving(argv: list[str], port: int) -> AbstractContextManager[int]:
     """nginx in the foreground, accepting on the port; ended on leaving."""
-    process = subprocess.Popen(argv, stderr=subprocess.PIPE, env=PATH)
-    try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert process.poll() is None, process.stderr and process.stderr.read()
-            time.sleep(0.01)
-        else:
-            raise AssertionError(f"nginx does not listen on 127.0.0.1:{port}")
-        yield
-    finally:
-        process.terminate()
-        process.communicate(timeout=60)
+    return listening(argv, port, PATH)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from real_nginx import serving
+from started import until
 from test_plan_changes import contents, facts_of, planned, write
 
 pytestmark = pytest.mark.needs("nginx", "root")
@@ -50,10 +51,7 @@ def test_each_log_that_has_a_buffer_comes_a_second_late(tmp_path: Path, free_por
                 urllib.request.urlopen(url, timeout=10).read()
             except urllib.error.HTTPError:
                 assert asked == "own"  # 404, and logged
-        deadline = time.monotonic() + 60
-        while not all(log.stat().st_size for log in logs.values()):
-            assert time.monotonic() < deadline, "a log stays empty"
-            time.sleep(0.05)
+        until(lambda: all(log.stat().st_size for log in logs.values()))
         found = {name: log.read_text() for name, log in logs.items()}
         written = {name: log.stat().st_mtime for name, log in logs.items()}
     assert "$host.log short;" in text, "its name has a variable, and so it has no buffer"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from rows import each_row
+from started import is_alive, until
 
 from nginx_tune.documents.facts_machine import Listening
 from nginx_tune.host import live_network
@@ -33,12 +34,7 @@ def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
         )
     assert time.monotonic() - started < 30
     child = int((tmp_path / "pid").read_text())
-    for _ in range(100):
-        if not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text():
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("its child outlived it")
+    until(lambda: not is_alive(child))
 
 
 def test_a_program_that_closes_its_mouth_and_stays_is_ended() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from started import until, workers_of
 
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.kernel import read_kernel
@@ -54,11 +55,7 @@ def contained(tmp_path: Path) -> Iterator[int]:
     command = ["unshare", "--mount", "--net", "sh", "-e", "-c", script]
     process = subprocess.Popen(command, env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
     try:
-        for _ in range(200):
-            if has_a_worker(process.pid):
-                break
-            assert process.poll() is None, "nginx did not start"
-            time.sleep(0.05)
+        until(lambda: process.poll() is not None or workers_of(process.pid))
         yield process.pid
     finally:
         process.send_signal(signal.SIGCONT)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from loop_disks import MIB, make_data, run_fio
+from started import until
 
 from nginx_tune.documents.facts_storage import Curve
 from nginx_tune.documents.lab import DiskModel
@@ -261,7 +262,4 @@ def test_all_is_let_go_when_the_server_is_the_last_to_end(tmp_path: Path) -> Non
         device = Path(holder.stdout.readline().strip())
         holder.kill()  # unshare became it; the server is killed by its end
     backing = Path("/sys/block") / device.name / "loop"
-    deadline = time.monotonic() + 30
-    while backing.exists():
-        assert time.monotonic() < deadline, f"{device} is still attached"
-        time.sleep(0.05)
+    until(lambda: not backing.exists())

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from free_ports import free_port
+from started import running
 
 from nginx_tune.conf.tree import COMMAND_LINE, parse_text, read_tree
 from nginx_tune.host.live import LiveHost
@@ -44,7 +43,7 @@ def test_what_a_title_has_lost_is_left_alone() -> None:
 
 
 @contextlib.contextmanager
-def running(place: Path, given: str) -> Iterator[Path]:
+def serving(place: Path, given: str) -> Iterator[Path]:
     conf = place / "nginx.conf"
     port = free_port()
     conf.write_text(
@@ -52,16 +51,8 @@ def running(place: Path, given: str) -> Iterator[Path]:
         f"http {{ access_log off; server {{ listen 127.0.0.1:{port}; return 204; }} }}\n"
     )
     always = f"daemon off; user root; pid {place}/nginx.pid; "
-    process = subprocess.Popen(["/usr/sbin/nginx", "-c", conf, "-g", always + given])
-    try:
-        for _ in range(500):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            time.sleep(0.02)
+    with running(["/usr/sbin/nginx", "-c", conf, "-g", always + given]):
         yield conf
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 def asked(run_cli: RUN_CLI, *words: str | Path) -> Any:
@@ -82,7 +73,7 @@ def kept(plan: Any) -> set[str]:
 @pytest.mark.needs("root", "nginx")
 def test_the_audit_and_the_plan_know_them(tmp_path: Path, run_cli: RUN_CLI) -> None:
     rule = ("--select", "lim-workers-one")
-    with running(tmp_path, "worker_processes 7;") as conf:
+    with serving(tmp_path, "worker_processes 7;") as conf:
         assert asked(run_cli, "audit", conf, *rule)["findings"] == []
         plan = asked(run_cli, "plan", conf, "--test")
         assert plan["nginx_test"]["accepted"]
@@ -90,7 +81,7 @@ def test_the_audit_and_the_plan_know_them(tmp_path: Path, run_cli: RUN_CLI) -> N
         refusal = next(one for one in plan["refusals"] if one["decision"] == "workers")
         assert COMMAND_LINE in refusal["reason"]
         assert "worker_processes 7;" in given_to_master(conf)
-    with running(tmp_path, "env SECRET=abc;") as conf:
+    with serving(tmp_path, "env SECRET=abc;") as conf:
         plan = asked(run_cli, "plan", conf, "--test")
         assert "worker_processes" in kept(plan)
         assert "env SECRET;" in given_to_master(conf)
@@ -98,7 +89,7 @@ def test_the_audit_and_the_plan_know_them(tmp_path: Path, run_cli: RUN_CLI) -> N
 
 @pytest.mark.needs("root", "nginx")
 def test_a_finding_names_the_command_line(tmp_path: Path, run_cli: RUN_CLI) -> None:
-    with running(tmp_path, "worker_processes 1; worker_rlimit_nofile 20;") as conf:
+    with serving(tmp_path, "worker_processes 1; worker_rlimit_nofile 20;") as conf:
         found = asked(run_cli, "audit", conf)["findings"]
         assert COMMAND_LINE in {one["file"] for one in found}
         assert not any(e["file"] == COMMAND_LINE for one in found for e in one["edits"])

@@ -9,12 +9,12 @@ import select
 import signal
 import stat
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from free_ports import free_port
+from started import running as running_nginx
 
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
@@ -34,22 +34,9 @@ def running(tmp_path: Path) -> Iterator[int]:
         f"events {{}} http {{ access_log off; server {{ listen 127.0.0.1:{port}; aio threads;"
         f" root {tmp_path}; }} }}\n"
     )
-    process = subprocess.Popen(
-        ["/usr/sbin/nginx", "-p", f"{tmp_path}/", "-c", "n.conf", "-g", "daemon off;"],
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(100):
-            masters = [m for m in find_masters(LiveHost()) if m.pid == process.pid]
-            if masters and len(masters[0].workers) == 2:
-                break
-            time.sleep(0.05)
-        # The pool's threads start right after the worker has its title.
-        time.sleep(0.1)
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(10)
+    argv = ["/usr/sbin/nginx", "-p", f"{tmp_path}/", "-c", "n.conf", "-g", "daemon off;"]
+    with running_nginx(argv, 2) as master:
+        yield master
 
 
 @pytest.mark.needs("root", "nginx")

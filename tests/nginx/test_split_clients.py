@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import time
 from pathlib import Path
 
 import pytest
@@ -61,10 +60,6 @@ def test_nginx_splits_in_the_same_way(tmp_path: Path) -> None:
         "nginx", conf, stderr_path=tmp_path / "stderr", address=("127.0.0.1", port)
     )
     try:
-        deadline = time.monotonic() + 20
-        while not instance.workers():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         said = []
         for key in keys:

@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from started import number_in, running, until, workers_of
 from twins import twin
 
 from nginx_tune.errors import MissingToolError, UndecidedError
@@ -272,9 +272,10 @@ def test_of_several_installed_the_first_is_taken_and_the_others_told(
 
 
 @pytest.fixture
-def two_masters(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def two_masters(tmp_path: Path) -> Iterator[dict[str, int]]:
     """Two of root's, each with a configuration of its own, by the name of a rule."""
-    started = {}
+    masters = {}
+    stack = contextlib.ExitStack()
     for number, (name, line) in enumerate(
         {"first": "server_tokens on;", "second": "keepalive_timeout 0;"}.items()
     ):
@@ -283,37 +284,26 @@ def two_masters(tmp_path: Path) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
             f"user root; pid {tmp_path}/{name}.pid; error_log {tmp_path}/{name}.log; events {{}}\n"
             f"http {{ access_log off; {line} server {{ listen 127.0.0.1:{18351 + number}; }} }}\n"
         )
-        started[name] = subprocess.Popen([OURS, "-c", conf, "-g", "daemon off;"])
-    for process in started.values():
-        for _ in range(200):
-            if Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"nginx: master"):
-                break
-            time.sleep(0.02)
-    try:
-        yield started
-    finally:
-        for process in started.values():
-            process.terminate()
-            process.wait(10)
+        masters[name] = stack.enter_context(running([OURS, "-c", conf, "-g", "daemon off;"]))
+    with stack:
+        yield masters
 
 
 def test_of_several_masters_the_audit_takes_the_named_one(
-    two_masters: dict[str, subprocess.Popen[bytes]], run_cli: RUN_CLI
+    two_masters: dict[str, int], run_cli: RUN_CLI
 ) -> None:
-    for name, process in two_masters.items():
-        said = run_cli("audit", "--pid", str(process.pid), "-f", "json")
+    for name, pid in two_masters.items():
+        said = run_cli("audit", "--pid", str(pid), "-f", "json")
         document = json.loads(said.stdout)
         assert [Path(path).name for path in document["files_parsed"]] == [f"{name}.conf"]
-        assert f"process {process.pid}" in document["nginx_choice"]
-        others = [other.pid for other in two_masters.values() if other is not process]
+        assert f"process {pid}" in document["nginx_choice"]
+        others = [other for other in two_masters.values() if other != pid]
         for other in others:
             # Others may run on this host.
             assert re.search(rf"process(es)? .*\b{other}\b.*: another one came first", said.stderr)
 
 
-def test_the_audit_says_that_several_run(
-    two_masters: dict[str, subprocess.Popen[bytes]], run_cli: RUN_CLI
-) -> None:
+def test_the_audit_says_that_several_run(two_masters: dict[str, int], run_cli: RUN_CLI) -> None:
     said = run_cli("audit", "--fail-on", "never")
     assert "nginx-tune: not taken: " in said.stderr
     assert "another one came first" in said.stderr
@@ -343,12 +333,8 @@ def under(ancestor: list[str], tmp_path: Path, **environment: str) -> Iterator[i
     process = subprocess.Popen(command, env={**os.environ, **environment})
     pid = 0
     try:
-        for _ in range(500):
-            if pid_file.exists() and (text := pid_file.read_text().strip()):
-                pid = int(text)
-                break
-            time.sleep(0.02)
-        assert pid
+        pid = number_in(pid_file)
+        until(lambda: workers_of(pid))
         yield pid
     finally:
         if pid:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from started import is_alive, until
 from tiers import dice
 
 from nginx_tune.host.door import Missing
@@ -75,10 +76,6 @@ def nginx(tmp_path: Path, free_port: int) -> Iterator[tuple[RunningNginx, int]]:
     instance = start_instance(
         "nginx", conf, stderr_path=tmp_path / "stderr", address=("127.0.0.1", free_port)
     )
-    deadline = time.monotonic() + 20
-    while len(instance.workers()) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
     yield instance, free_port
     instance.stop()
 
@@ -281,10 +278,7 @@ def test_bpftrace_dies_with_us() -> None:
         [sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=60, check=False
     )
     pid = int(run.stdout)
-    deadline = time.monotonic() + 20
-    while Path(f"/proc/{pid}").exists() and _state(pid) != "Z":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not is_alive(pid))
 
 
 def _state(pid: int) -> str:

@@ -6,13 +6,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from free_ports import free_port
-from probe_loads import SIZES, Nginx, StartNginx, await_port
+from probe_loads import SIZES, Nginx, StartNginx
+from started import await_port, number_in, until, workers_of
 from tiers import dice
 
 CONF = """
@@ -80,10 +80,7 @@ def start_nginx(tmp_path: Path) -> Iterator[StartNginx]:
             process = subprocess.Popen(command)
             stack.callback(_stop, process, tmp_path / "nginx.pid")
             await_port(port, process)
-            pid = tmp_path / "nginx.pid"
-            while not (pid.exists() and pid.read_text()):  # written after it listens
-                assert process.poll() is None
-                time.sleep(0.01)
+            until(lambda: len(workers_of(number_in(tmp_path / "nginx.pid"))) == workers)
             return Nginx(port, log)
 
         yield start

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +18,6 @@ class Nginx:
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
-
-
-def children(pid: int) -> list[int]:
-    """Of a master: its workers."""
-    said = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(child) for child in said.split()]
 
 
 StartNginx = Callable[..., Nginx]
@@ -55,14 +45,3 @@ def load_plan(nginx: Nginx, *classes: LoadClass, **changes: object) -> LoadPlan:
         "permit": Permit(ports=[nginx.port]),
     }
     return LoadPlan(**{**parts, **changes})  # type: ignore[arg-type]
-
-
-def await_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until what was started listens there."""
-    deadline = time.monotonic() + 20
-    while True:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -9,13 +9,13 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from probe_loads import Nginx, load_class, load_plan
+from started import children, is_alive, until
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
@@ -118,7 +118,7 @@ def test_a_signal_prints_what_was_measured(nginx: Nginx, number: signal.Signals)
     )
     assert process.stderr is not None
     assert b"url" in process.stderr.readline()  # a second of progress: it is under way
-    [probe] = _children(process.pid)
+    [probe] = children(process.pid)
     process.send_signal(number)
     stdout, _ = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -186,22 +186,7 @@ def test_the_probe_dies_with_a_killed_command(nginx: Nginx) -> None:
     )
     assert process.stderr is not None
     process.stderr.readline()
-    [probe] = _children(process.pid)
+    [probe] = children(process.pid)
     process.kill()
     process.communicate(timeout=20)
-    deadline = time.monotonic() + 10
-    while _is_alive(probe):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except (OSError, ProcessLookupError):
-        return False
+    until(lambda: not is_alive(probe))

@@ -22,7 +22,8 @@ from http2_peer import (
     http2_peer,
 )
 from nginx_versions import find_nginx, marked
-from probe_loads import SIZES, Nginx, StartNginx, await_port, children, load_class, load_plan
+from probe_loads import SIZES, Nginx, StartNginx, load_class, load_plan
+from started import await_port, children
 from truth import assert_stop_is_seen, stopped_once
 
 from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Paths, Tls

@@ -19,7 +19,8 @@ import msgspec
 import pytest
 from free_ports import free_port
 from nginx_versions import find_nginx, marked
-from probe_loads import SIZES, Nginx, children, load_class, load_plan
+from probe_loads import SIZES, Nginx, load_class, load_plan
+from started import number_in, until, workers_of
 from tiers import dice
 from truth import assert_stop_is_seen, stopped_once
 
@@ -104,16 +105,9 @@ def listening(
     with subprocess.Popen(command, env=env) as process:
         master = process.pid
         try:
-            deadline = time.monotonic() + 20
-            at_work: list[int] = []
-            # It listens before it has written who it is, and before its workers are there.
-            while len(at_work) < workers:
-                with contextlib.suppress(OSError, ValueError):
-                    master = int((place / "pid").read_text())
-                    at_work = children(master)
-                assert process.poll() is None, (place / "error.log").read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            master = number_in(place / "pid")
+            until(lambda: len(workers_of(master)) == workers)
+            at_work = workers_of(master)
             yield Quic(Nginx(port, place / "error.log"), place / "access.log", at_work)
         finally:
             # What starts nginx is not always nginx itself, and does not end it.

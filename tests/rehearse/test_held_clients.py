@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from free_ports import free_port
+from started import until, within
 
 from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
@@ -50,9 +51,7 @@ class Server:
                 self.connections.append(connection)
 
     def wait_for(self, answered: int) -> None:
-        until = time.monotonic() + 5
-        while len(self.connections) < answered and time.monotonic() < until:
-            time.sleep(0.005)
+        until(lambda: len(self.connections) >= answered)
 
     def stop(self) -> None:
         with contextlib.suppress(OSError):
@@ -81,13 +80,14 @@ def held_until(server: Server, client: HeldClient, end: Ending) -> HeldConnectio
         clients.begin_change()
         for one in server.connections[before:]:
             end(one)
-        until = time.monotonic() + 5
-        while True:
+
+        def is_over() -> bool:
             (found,) = clients.tally()
-            is_over = found.lost or found.closed or found.finished or found.reconnects
-            if is_over or found.not_opened or time.monotonic() > until:
-                return found
-            time.sleep(0.02)
+            return any((found.lost, found.closed, found.finished, found.reconnects,
+                        found.not_opened))  # fmt: skip
+
+        within(is_over, 5)
+        return clients.tally()[0]
 
 
 def test_an_idle_connection_that_ends_is_no_loss(server: Server) -> None:

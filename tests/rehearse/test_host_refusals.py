@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from nginx_versions import find_nginx
+from started import number_in, reload, until, workers_of
 
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.host.live import LiveHost
@@ -60,26 +58,19 @@ def program() -> list[str]:
     return [str(loader), "--library-path", str(loader.parent), str(nginx)]
 
 
-class Started(NamedTuple):
-    run: subprocess.Popen[str]
-    until: float
-
-    def is_refused(self) -> bool:
-        """By its end: it serves in the foreground else."""
-        try:
-            _, said = self.run.communicate(timeout=max(0.1, self.until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.run.terminate()
-            self.run.communicate()
-            return False
-        assert "emerg" in said, said
-        return True
+def is_refused(run: subprocess.Popen[str]) -> bool:
+    """Whether it ends, having tried to bind for 2.5 s; it serves in the foreground else."""
+    until(lambda: run.poll() is not None or workers_of(run.pid))
+    ended = run.poll() is not None
+    run.terminate()
+    _, said = run.communicate()
+    assert ("emerg" in said) is ended, said
+    return ended
 
 
-def start(place: Path, new: Path) -> Started:
+def start(place: Path, new: Path) -> subprocess.Popen[str]:
     command = [*program(), "-c", str(new), "-p", str(place), "-g", "daemon off;"]
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    return Started(run, time.monotonic() + 6)  # a bind is tried for 2.5 s
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
 
 
 def holder(
@@ -145,7 +136,7 @@ def test_the_ports_that_others_hold_are_those_that_nginx_cannot_bind(tmp_path: P
     subprocess.run([*key, *made], check=True, capture_output=True)
     tls = f"ssl_certificate {tmp_path}/crt; ssl_certificate_key {tmp_path}/key;"
     with ExitStack() as stack:
-        started: dict[str, tuple[Started, list[str]]] = {}
+        started: dict[str, tuple[subprocess.Popen[str], list[str]]] = {}
         for number, (name, (held, listen)) in enumerate(HELD.items()):
             port = holder(stack, **held)  # type: ignore[arg-type]
             old = conf(tmp_path, f"old{number}", http=tls)
@@ -153,7 +144,7 @@ def test_the_ports_that_others_hold_are_those_that_nginx_cannot_bind(tmp_path: P
             found = [one for one in refusals(old, new) if f":{port}" in one]
             started[name] = (start(tmp_path, new), found)
         wrong = {
-            name: said for name, (one, said) in started.items() if one.is_refused() != bool(said)
+            name: said for name, (one, said) in started.items() if is_refused(one) != bool(said)
         }
         assert not wrong
         said = started["theirs a wildcard"][1][0]
@@ -204,7 +195,7 @@ def test_the_places_that_are_missing_are_those_that_nginx_cannot_open(tmp_path: 
     wrong = {
         name: (said, PLACES[name])
         for name, (one, said) in started.items()
-        if not (one.is_refused() == bool(said) == PLACES[name][2])
+        if not (is_refused(one) == bool(said) == PLACES[name][2])
     }
     assert not wrong
     assert f"mkdir -p {tmp_path}/none" in started["a log"][1][0]
@@ -247,33 +238,15 @@ def test_a_socket_file_that_the_nginx_itself_listens_at_is_no_hindrance(tmp_path
 @pytest.mark.needs("root", "nginx", "nginx-1.30")
 def test_nginx_takes_a_socket_file_over_that_it_listens_at(tmp_path: Path) -> None:
     old, new = conf(tmp_path, "old"), conf(tmp_path, "new", listen=f"listen unix:{tmp_path}/s;")
-    run = start(tmp_path, new).run
+    run = start(tmp_path, new)
     try:
-        pid = tmp_path / "new.pid"
-        for _ in range(500):
-            if pid.exists() and pid.read_text().strip():
-                break
-            time.sleep(0.01)
-        master = int(pid.read_text())
+        master = number_in(tmp_path / "new.pid")
+        until(lambda: workers_of(master))
         assert [one.text.split()[2] for one in refused_here(tree(old), tree(new), []).refusals] == [
             f"unix:{tmp_path}/new.own", f"unix:{tmp_path}/s",
         ]  # fmt: skip
         assert refused_here(tree(old), tree(new), [master]).refusals == []
-        children = Path(f"/proc/{master}/task/{master}/children")
-        for _ in range(500):  # nginx writes its pid before it starts a worker
-            if before := set(children.read_text().split()):
-                break
-            time.sleep(0.01)
-        os.kill(master, signal.SIGHUP)
-        for _ in range(500):  # until there is a new generation, or the log says why not
-            if (
-                set(children.read_text().split()) - before
-                or "emerg" in (tmp_path / "new.log").read_text()
-            ):
-                break
-            time.sleep(0.01)
-        assert before
-        assert set(children.read_text().split()) - before
+        reload(master)
         assert "emerg" not in (tmp_path / "new.log").read_text()
         assert run.poll() is None
     finally:

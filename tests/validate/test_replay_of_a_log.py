@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from free_ports import free_port
+from started import running, until
 from twins import twin
 
 from nginx_tune.documents.base import encode
@@ -56,16 +55,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
         f" http {{ access_log {log}; server {{ listen 127.0.0.1:{port};"
         f" location / {{ root {root}; }} location = /private {{ return 403; }} }} }}"
     )
-    process = subprocess.Popen(["/usr/sbin/nginx", "-c", conf, "-g", "daemon off;"])
-    try:
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+    with running(["/usr/sbin/nginx", "-c", conf, "-g", "daemon off;"]):
         connection = http.client.HTTPConnection("127.0.0.1", port)
         # All in one second of the log, which knows none finer: the replay then lasts no longer.
         into = time.time() % 1
@@ -77,10 +67,9 @@ def server(tmp_path: Path) -> Iterator[Server]:
                 response.read()
                 assert response.status == status, url
         connection.close()
+        # nginx logs a request once its answer is sent.
+        until(lambda: log.read_text().count("\n") == 5 * len(ASKED))
         yield Server(port, log, conf)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(timeout=10)
 
 
 def learn(run_cli: RunCli, server: Server, *arguments: str) -> tuple[dict[str, Any], Path]:
