@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from hdrh.histogram import HdrHistogram
 from probe_loads import StartNginx, load_class, load_plan
-from truth import assert_stop_is_seen, ground_truth, stopped_once, truth_plan
+from truth import assert_stop_is_seen, ground_truth, run_past_a_stop, truth_plan
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Stripe
@@ -45,12 +45,13 @@ def count_above(latency: Latency, seconds: float) -> int:
     return decode_histogram(latency.histogram).count_above(int(seconds * 1e9))
 
 
-def test_a_server_that_is_stopped_once_hides_no_arrival() -> None:
-    with ground_truth() as server, stopped_once([server.process.pid]) as seconds:
-        measurement = run_probe(truth_plan(server.port, duration_seconds=3.0, connections=20))
+def test_a_server_that_is_run_past_a_stop_hides_no_arrival() -> None:
+    with ground_truth() as server:
+        plan = truth_plan(server.port, duration_seconds=3.0, connections=20)
+        measurement, seconds = run_past_a_stop(plan, [server.process.pid])
     seen = measurement.classes["c"]
     assert seen.requests == seen.intended == 600
-    assert_stop_is_seen(seen.response_seconds, seconds[0], 200)
+    assert_stop_is_seen(seen.response_seconds, seconds, 200)
     # The service time of one connection at a time hides it.
     assert count_above(seen.service_seconds, 0.7) <= 20
 

@@ -24,7 +24,7 @@ from http2_peer import (
 from nginx_versions import find_nginx, marked
 from probe_loads import SIZES, Nginx, StartNginx, load_class, load_plan
 from started import await_port, children
-from truth import assert_stop_is_seen, stopped_once
+from truth import assert_stop_is_seen, run_past_a_stop
 
 from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Paths, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
@@ -110,10 +110,11 @@ def test_what_a_stopped_server_delays_stands_in_the_latencies(nginx: Nginx) -> N
     """What was due waits on the clock, sent or not: three times as many as there are streams."""
     item = over_http2("/1k", connections=1, http2=Http2(streams=100))
     master = int((nginx.error_log.parent / "nginx.pid").read_text())
-    with stopped_once(children(master)) as seconds:
-        found = run_probe(load_plan(nginx, item, duration_seconds=3.0)).classes["c"]
+    plan = load_plan(nginx, item, duration_seconds=3.0)
+    measurement, seconds = run_past_a_stop(plan, children(master))
+    found = measurement.classes["c"]
     assert (found.errors, found.requests, found.censored) == ({}, 600, 0)
-    assert_stop_is_seen(found.response_seconds, seconds[0], 200)
+    assert_stop_is_seen(found.response_seconds, seconds, 200)
     assert found.http2 is not None
     assert found.http2.most_streams == 100
 

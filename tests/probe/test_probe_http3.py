@@ -22,9 +22,18 @@ from nginx_versions import find_nginx, marked
 from probe_loads import SIZES, Nginx, load_class, load_plan
 from started import number_in, until, workers_of
 from tiers import dice
-from truth import assert_stop_is_seen, stopped_once
+from truth import assert_stop_is_seen, run_past_a_stop
 
-from nginx_tune.documents.loadplan import Arrivals, Http2, Http3, LoadClass, Paths, Target, Tls
+from nginx_tune.documents.loadplan import (
+    Arrivals,
+    Http2,
+    Http3,
+    LoadClass,
+    LoadPlan,
+    Paths,
+    Target,
+    Tls,
+)
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
@@ -62,12 +71,11 @@ class Quic(NamedTuple):
     access_log: Path
     workers: list[int]
 
-    def answered(self) -> Counter[str]:
-        """Lines of the access log, once a moment passed without another."""
-        seen = ""
-        while seen != (seen := self.access_log.read_text()):
-            time.sleep(0.3)
-        return Counter(seen.splitlines())
+    def answered(self, requests: int) -> Counter[str]:
+        """Lines of the access log: so many at least, and those that come soon after."""
+        until(lambda: self.access_log.read_text().count("\n") >= requests)
+        time.sleep(0.3)
+        return Counter(self.access_log.read_text().splitlines())
 
 
 @contextlib.contextmanager
@@ -131,10 +139,14 @@ def closed(users: int) -> Arrivals:
     return Arrivals(kind="closed", users=users)
 
 
-def measured(port: int, *classes: LoadClass, **changes: Any) -> Measurement:
+def plan_for(port: int, *classes: LoadClass, **changes: Any) -> LoadPlan:
     plan = load_plan(Nginx(port, Path("/dev/null")), *classes, **changes)
     target = msgspec.structs.replace(plan.target, tls=Tls(verify=False))
-    return run_probe(msgspec.structs.replace(plan, target=target))
+    return msgspec.structs.replace(plan, target=target)
+
+
+def measured(port: int, *classes: LoadClass, **changes: Any) -> Measurement:
+    return run_probe(plan_for(port, *classes, **changes))
 
 
 def run(quic: Quic, *classes: LoadClass, **changes: Any) -> dict[str, ClassMeasurement]:
@@ -146,8 +158,8 @@ def test_whole_files_are_good_and_nginx_counts_the_same(series: str, tmp_path: P
     with listening(series, tmp_path) as quic:
         files = [str(tmp_path / "files" / path[1:]) for path in SIZES]
         paths = Paths(kind="once", paths=list(SIZES), bytes=list(SIZES.values()), files=files)
-        found = run(quic, over_http3(paths=paths, hash_ratio=1.0), drain_seconds=20.0)["c"]
-        lines = quic.answered()
+        found = run(quic, over_http3(paths=paths, hash_ratio=1.0), drain_seconds=60.0)["c"]
+        lines = quic.answered(100)
     assert (found.errors, found.censored, found.requests) == ({}, 0, 100)
     assert found.statuses == {"200": 100}
     assert found.bodies is not None
@@ -185,7 +197,7 @@ def test_methods_ranges_statuses_and_lengths_are_as_over_http_1(quic: Quic) -> N
 def test_a_connection_that_nginx_ends_costs_no_request(series: str, tmp_path: Path) -> None:
     with listening(series, tmp_path, "keepalive_requests 50;") as quic:
         found = run(quic, over_http3("/1k", arrivals=closed(30), connections=3))["c"]
-        lines = quic.answered()
+        lines = quic.answered(found.requests)
     assert found.errors == {}
     assert found.http3 is not None
     assert found.http3.goaways >= 3
@@ -198,10 +210,11 @@ def test_a_connection_that_nginx_ends_costs_no_request(series: str, tmp_path: Pa
 def test_what_a_stopped_server_delays_stands_in_the_latencies(quic: Quic) -> None:
     """What was due waits on the clock, sent or not: three times as many as there are streams."""
     item = over_http3("/1k", connections=1, http3=Http3(streams=100))
-    with stopped_once(quic.workers) as seconds:
-        found = run(quic, item, duration_seconds=3.0)["c"]
+    plan = plan_for(quic.nginx.port, item, duration_seconds=3.0)
+    measurement, seconds = run_past_a_stop(plan, quic.workers)
+    found = measurement.classes["c"]
     assert (found.errors, found.requests, found.censored) == ({}, 600, 0)
-    assert_stop_is_seen(found.response_seconds, seconds[0], 200)
+    assert_stop_is_seen(found.response_seconds, seconds, 200)
     assert found.http3 is not None
     assert found.http3.most_streams == 100
 
@@ -210,7 +223,7 @@ def test_what_a_stopped_server_delays_stands_in_the_latencies(quic: Quic) -> Non
 def test_a_server_that_asks_for_the_address_again_is_answered(series: str, tmp_path: Path) -> None:
     with listening(series, tmp_path, "quic_retry on;") as quic:
         found = run(quic, over_http3("/1k", connections=4))["c"]
-        lines = quic.answered()
+        lines = quic.answered(100)
     assert (found.errors, found.requests) == ({}, 100)
     assert sum(lines.values()) == 100
     assert found.http3 is not None
@@ -219,8 +232,8 @@ def test_a_server_that_asks_for_the_address_again_is_answered(series: str, tmp_p
 
 def test_a_server_that_goes_away_is_named(quic: Quic) -> None:
     def stop() -> None:
-        time.sleep(0.3)
-        os.kill(int((quic.access_log.parent / "pid").read_text()), signal.SIGTERM)
+        until(quic.access_log.read_text)
+        os.kill(number_in(quic.access_log.parent / "pid"), signal.SIGTERM)
 
     stopper = threading.Thread(target=stop)
     stopper.start()

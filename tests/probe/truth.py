@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Permit, Target
 from nginx_tune.documents.measured_class import Latency
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.measure.proof.histogram import decode_histogram
 
 SERVER = Path(__file__).with_name("ground_truth.py")
@@ -49,27 +50,24 @@ def ground_truth(*options: object) -> Iterator[Truth]:
                 process.kill()
 
 
-@contextlib.contextmanager
-def stopped_once(pids: Sequence[int]) -> Iterator[list[float]]:
-    """Processes that stand still (SIGSTOP) from 0.8 s on for 1.4 s; how long it was, at the end."""
+def run_past_a_stop(plan: LoadPlan, pids: Sequence[int]) -> tuple[Measurement, float]:
+    """What the probe measures of servers that stand still (SIGSTOP) for 1.4 s, and how long it was.
+
+    From the end of the first second that it reports: by then it has begun, however late.
+    """
     seconds: list[float] = []
 
-    def stop() -> None:
-        time.sleep(0.8)
-        begun = time.monotonic()
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(1.4)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-        seconds.append(time.monotonic() - begun)
+    def stop(_: object) -> None:
+        if not seconds:
+            begun = time.monotonic()
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(1.4)
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            seconds.append(time.monotonic() - begun)
 
-    thread = threading.Thread(target=stop)
-    thread.start()
-    try:
-        yield seconds
-    finally:
-        thread.join()
+    return run_probe(plan, on_progress=stop), seconds[0]
 
 
 def assert_stop_is_seen(latency: Latency, stopped_seconds: float, rate: float) -> None:

@@ -15,11 +15,13 @@ import free_ports
 import pytest
 from observed_servers import RunCli, asking, named, serving
 from slow_upstreams import SlowUpstream
+from started import until
 from tiers import dice
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
 from nginx_tune.observe.states import read_call
+from nginx_tune.observe.window.watch import ServerWatch
 
 
 @pytest.mark.alone  # the kernel traces process numbers of the host
@@ -66,17 +68,21 @@ def test_a_stopped_worker_is_named(run_cli: RunCli, tmp_path: Path, free_port: i
 
 @pytest.mark.needs("root", "nginx")
 def test_an_nginx_that_ends_in_the_window_is_no_success(
-    run_cli: RunCli, tmp_path: Path, free_port: int
+    run_cli: RunCli, tmp_path: Path, free_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "seen.json"
     with serving(tmp_path, free_port, "") as running:
-        end = threading.Timer(1.5, os.kill, (running.pid, signal.SIGQUIT))
-        end.start()
+        begin = ServerWatch.start
+
+        def begin_and_end(watch: ServerWatch) -> None:
+            begin(watch)
+            os.kill(running.pid, signal.SIGQUIT)
+
+        monkeypatch.setattr(ServerWatch, "start", begin_and_end)
         run = run_cli(
-            "observe", "--pid", str(running.pid), "--duration", "3s", "--tracing", "off",
+            "observe", "--pid", str(running.pid), "--duration", "1s", "--tracing", "off",
             "-f", "console", "-f", f"json={output}",
         )  # fmt: skip
-        end.join()
     assert run.returncode == 4, run.stdout
     assert "nginx ended in this window" in run.stdout
     assert "replaced" not in run.stdout
@@ -96,14 +102,11 @@ def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_
     try:
         with serving(tmp_path, free_port, location) as running, asking(free_port, "/logged", 1):
             [worker] = running.workers()
-            deadline = time.monotonic() + 60
             os.set_blocking(held, False)
             with contextlib.suppress(BlockingIOError):
                 while True:
                     os.write(held, bytes(4096))
-            while not (call := read_call(worker)) or call.name != "write":
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: (call := read_call(worker)) and call.name == "write")
             try:
                 found = named(run_cli, running, tmp_path, "loop-asleep-in-call", tries=2)
             finally:

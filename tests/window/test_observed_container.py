@@ -172,12 +172,12 @@ def test_a_container_is_seen_as_it_is_inside(run_cli: RunCli, tmp_path: Path, lo
     assert found.worker_processes == 2
     (listener,) = server.listeners
     assert (listener.port, listener.backlog) == (container.port, 77), shown
-    assert server.error_lines.get("error", 0) > 5, reasons
+    assert server.error_lines.get("error", 0) > 0, reasons
     assert "crit" not in server.error_lines
     assert server.pool_overflow == 0
     assert server.refault_source == "cgroup"
     assert server.stub_status is not None, reasons
-    assert server.stub_status.requests > 5
+    assert server.stub_status.requests > 1
     assert {worker.connections is not None for worker in server.workers} == {True}
     assert all(worker.cpu_seconds is not None for worker in server.workers)
 
