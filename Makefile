@@ -13,6 +13,7 @@ BIN := $(VENV)/bin
 RUST_SOURCES := $(shell find probes/src -name '*.rs') probes/Cargo.toml probes/Cargo.lock
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+READY_ALL := $(VENV)/.ready-all
 LOWEST := $(VENV)-lowest
 LOWEST_PYTHON ?= 3.10
 UNTESTED := $(abspath $(VENV))/.untested
@@ -22,6 +23,7 @@ WORKERS := $(shell expr 2 '*' $$(nproc))
 SIDE_BY_SIDE := -m 'not alone' --dist=worksteal --tx '$(WORKERS)*popen//python=tests/own-namespaces $(BIN)/python'
 # Tests start Python many times, in sandboxes too, and never compile twice what was compiled.
 unexport PYTHONDONTWRITEBYTECODE
+UV_INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILE := $(BIN)/python -m compileall -q -j 0 nginx_tune
 BUILD_AHEAD := { ! command -v cargo >/dev/null || \
 	(cd probes && MAKEFLAGS= cargo test --quiet --no-run --profile checked --locked || true); }
@@ -91,7 +93,7 @@ test-all-lowest: $(READY_DEV)
 	$(LOWEST)/bin/pytest -q -m 'not needs and not alone and not long' --numprocesses=$$(nproc) --dist=worksteal && \
 	$(LOWEST)/bin/pytest -q tests/cli/test_cli_manual.py
 
-$(filter-out test-all-rust test-all-lowest,$(PARTS)): $(READY_DEV) all-nginx
+$(filter-out test-all-rust test-all-lowest,$(PARTS)): $(READY_ALL) all-nginx
 	@export NGINX_TUNE_TESTS=all SEED=$${SEED:-$$(shuf -n 1 -i 1-999999)}; echo "SEED=$$SEED make $@"; \
 	failed=0; $(call side-by-side,$(TESTS)); $(call alone,$(TESTS)); exit $$failed
 
@@ -130,7 +132,7 @@ lint-rust: $(READY_DEV)
 build: $(READY_DEV)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
-docs: $(READY_DEV)
+docs: $(READY_ALL)
 	$(BIN)/python tools/build-site build/site
 	@echo "build/site/index.html"
 
@@ -142,12 +144,15 @@ $(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
 
 $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
 	PYTHON=$(PYTHON) tools/prepare-system development
-	@# pip waits for the network most of the time, and the Rust code is built meanwhile. Of the many
-	@# packages that it installs a test loads few.
-	$(BUILD_AHEAD) & $(PYTHON) -m venv $(VENV) && \
-	$(BIN)/pip install --quiet --no-compile --editable '.[dev,docs]' && wait
+	@# The Rust code is built while uv, a tenth of pip's work, waits for the network.
+	$(BUILD_AHEAD) & $(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --no-compile uv && \
+	$(UV_INSTALL) --editable '.[dev]' && wait
 	$(COMPILE)
 	@touch $(READY) $@
+
+$(READY_ALL): $(READY_DEV)
+	$(UV_INSTALL) --editable '.[test-all]'
+	@touch $@
 
 pictures: $(READY)
 	$(BIN)/python tools/draw-pictures

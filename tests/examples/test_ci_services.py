@@ -36,7 +36,7 @@ def with_package(test: Any) -> Any:
     return pytest.mark.thorough(pytest.mark.alone(test))
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("schema", "file"),
     [("github-actions", ACTION), ("github-workflows", WORKFLOW), ("gitlab-ci", GITLAB)],
