@@ -18,7 +18,7 @@ from tiers import ALL, SEED
 
 # Hypothesis fails an example that takes longer than 200 ms: no test asserts a time. In the gate
 # it draws the same each time.
-settings.register_profile("gate", deadline=None, derandomize=True, database=None)
+settings.register_profile("gate", max_examples=40, deadline=None, derandomize=True, database=None)
 settings.register_profile("all", deadline=None, print_blob=True)
 settings.load_profile("all" if ALL else "gate")
 # Hypothesis also draws constants that it finds in the loaded modules, so what a test draws would

@@ -17,6 +17,7 @@ from nginx_tune.nginx.processes import same_mounts
 
 NGINX = "/usr/sbin/nginx"
 
+
 def _jail(site: Site) -> Path:
     """What nginx needs, at the same paths, and the site's files."""
     jail = site.root / "jail"

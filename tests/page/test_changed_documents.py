@@ -32,7 +32,7 @@ def read_and_show(kind: type[Document], data: bytes) -> None:
 
 @pytest.mark.long
 @fuzzed
-@settings(max_examples=draws(100, 200))
+@settings(max_examples=draws(40, 200))
 @given(changed_tables([json.loads(encode(one)) for one in SEEDS]))
 def test_a_document_of_odd_values_is_shown_or_refused(tables: Any) -> None:
     kind = KINDS.get(str(tables.get("schema")), type(SEEDS[0]))
@@ -40,7 +40,7 @@ def test_a_document_of_odd_values_is_shown_or_refused(tables: Any) -> None:
 
 
 @fuzzed
-@settings(max_examples=draws(100, 200))
+@settings(max_examples=draws(40, 200))
 @given(changed([msgspec.json.encode(one) for one in SEEDS]))
 def test_the_bytes_of_a_document_are_read_or_refused(data: bytes) -> None:
     for kind in KINDS.values():
