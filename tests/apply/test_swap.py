@@ -81,7 +81,7 @@ def test_random_changes_give_every_byte_and_attribute_back(
     tree: Path, state: State, *, keeps: bool
 ) -> None:
     draw = dice(f"random changes, {keeps}")
-    for _ in range(draws(20, 200)):
+    for _ in range(draws(10, 200)):
         edits = _random_tree(tree, draw)
         before = snapshot(tree)
         change = begin(state, edits)

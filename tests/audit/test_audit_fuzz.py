@@ -108,14 +108,14 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @pytest.mark.long
 @fuzzed
-@settings(max_examples=draws(200, 300))
+@settings(max_examples=draws(80, 300))
 @given(mutated(), st.sampled_from([None, HOST]))
 def test_mutated_configurations(data: bytes, facts: Facts | None) -> None:
     _check(data, facts)
 
 
 @fuzzed
-@settings(max_examples=draws(60, 600))
+@settings(max_examples=draws(30, 600))
 @given(st.lists(st.sampled_from([*WORDS, *SEEDS[:5], b"# configuration file /a:\n",
                                  b"\n# configuration file /b/../c:\r\n"]), max_size=6))  # fmt: skip
 def test_dumps(parts: list[bytes]) -> None:

@@ -53,7 +53,7 @@ def test_any_bytes_come_back(data: bytes) -> None:
 
 
 @given(st.sampled_from(FILES), st.data())
-@settings(max_examples=draws(80, 800))
+@settings(max_examples=draws(40, 800))
 def test_an_edit_changes_its_span_alone(path: Path, data: st.DataObject) -> None:
     tree = read_tree(str(path), Disk())
     directives = [

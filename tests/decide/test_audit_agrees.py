@@ -42,7 +42,7 @@ from nginx_tune.documents.workload import Workload
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-COUNT = draws(100, 1500)
+COUNT = draws(40, 1500)
 ADDS = {
     "io-no-pool-cold-dataset": "aio threads",
     "io-open-blocking": "open_file_cache ",

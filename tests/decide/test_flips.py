@@ -21,7 +21,7 @@ from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, TlsUse
 
 DECIDE = {each.__name__.removeprefix("decide_").replace("_", "-"): each for each in ALL}
 EXAMPLES = settings(
-    max_examples=draws(60, 200),
+    max_examples=draws(20, 200),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

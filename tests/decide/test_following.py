@@ -190,7 +190,7 @@ def test_the_audit_finds_nothing_in_what_was_generated(name: str) -> None:
 
 def test_any_advice_that_is_followed_stands() -> None:
     rng = dice("followed advice")
-    for number in range(draws(60, 400)):
+    for number in range(draws(25, 400)):
         facts, workload, given = drawn(rng)
         if number % 2:
             facts, workload = forgetful(rng, facts), forgetful(rng, workload)

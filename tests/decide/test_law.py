@@ -41,7 +41,7 @@ from nginx_tune.documents.facts import Facts, PathStorage, Sizes
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import HttpVersion, RoundTrip, TlsUse, Workload
 
-COUNT = draws(200, 3000)
+COUNT = draws(100, 3000)
 MOST_IN_A_CHAIN = 10
 """Roots that a generated file can look through; more are refused."""
 VERSIONS = [f"1.{minor}.0" for minor in range(4, 32)]
@@ -363,7 +363,7 @@ def test_the_law_holds_everywhere() -> None:
     assert held > COUNT / 100
 
 
-@each_row("number", range(draws(40, 200)))
+@each_row("number", range(draws(20, 200)))
 def test_whatever_is_not_known_settings_are_bounded_and_the_same_again(number: int) -> None:
     rng = dice(f"not known {number}")
     facts, workload, given = drawn(rng)
@@ -386,7 +386,7 @@ def test_whatever_is_not_known_settings_are_bounded_and_the_same_again(number: i
             assert 0 <= p.low <= p.expected <= p.high < math.inf, p
 
 
-@each_row("number", range(draws(40, 400)))
+@each_row("number", range(draws(20, 400)))
 def test_more_data_never_makes_pools_pay_less(number: int) -> None:
     """Where blocking pays for pools with some data, it does with more of the same."""
     facts, workload, given = drawn(dice(f"more data {number}"))

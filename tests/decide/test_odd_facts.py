@@ -32,7 +32,7 @@ LOADS = [lab_load(), load(), load("proxy", rate=4000), load("media", exponent=0.
 
 @pytest.mark.long
 @fuzzed
-@settings(max_examples=draws(25, 100))
+@settings(max_examples=draws(15, 100))
 @given(
     changed_tables([json.loads(encode(one)) for one in HOSTS]),
     changed_tables([json.loads(encode(one)) for one in LOADS]),

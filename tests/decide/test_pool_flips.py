@@ -86,7 +86,7 @@ def test_a_scanned_dataset_of_assumed_popularity(data_gib: float, disk: str) -> 
 
 
 @settings(
-    max_examples=draws(25, 100),
+    max_examples=draws(10, 100),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

@@ -33,7 +33,7 @@ from nginx_tune.documents.site import Site
 from nginx_tune.errors import UsageError
 
 pytestmark = pytest.mark.needs("nginx", "root", "nginx-1.30")
-TREES = tiers.draws(60, 600)
+TREES = tiers.draws(30, 600)
 CONF = """\
 daemon off; pid {folder}/pid; error_log stderr; user root; worker_processes 2;
 events {{ worker_connections 64; }}
@@ -179,7 +179,7 @@ def test_sockets_are_told_apart_as_nginx_does(tmp_path: Path) -> None:
         for host, written in HOSTS.items()
         for one in written
     ]
-    pairs = dice.sample(list(combinations(spellings, 2)), tiers.draws(80, 200))
+    pairs = dice.sample(list(combinations(spellings, 2)), tiers.draws(40, 200))
     pairs += [pair for pair in combinations(spellings, 2) if pair[0][0] == pair[1][0]]
     for (_, one), (_, other) in pairs:
         text = of_servers(tmp_path, [[f"{one} backlog=600"], [f"{other} backlog=600"]])
@@ -214,7 +214,7 @@ def test_nginx_starts_with_planned_options_where_it_did(tmp_path: Path, free_por
     """A socket that is in use ``nginx -t`` does not see."""
     dice = tiers.dice("started trees")
     starts = 0
-    for number in range(tiers.draws(12, 100)):
+    for number in range(tiers.draws(8, 100)):
         drawn = of_servers(tmp_path, draw(dice, tmp_path))
         text = drawn
         for port in range(10000, 10010):  # others may test here too
@@ -236,7 +236,7 @@ def test_generated_options_stand_once_for_a_socket(tmp_path: Path) -> None:
     """A site's listens in any spelling: refused as given twice, or taken as they are without."""
     dice = tiers.dice("listens of sites")
     written = 0
-    for number in range(tiers.draws(40, 400)):
+    for number in range(tiers.draws(20, 400)):
         hosts = dice.choices([one for one in HOSTS if one != "unix"], k=dice.randint(2, 4))
         listens = [dice.choice(HOSTS[host]) for host in hosts]
         listens = [one.format(port=dice.randint(10000, 10001)) for one in listens]

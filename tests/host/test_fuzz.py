@@ -89,7 +89,7 @@ def nulls(value: Any, pointer: str = "") -> Iterator[str]:
 
 @pytest.mark.long
 @fuzzed
-@settings(max_examples=draws(120, 200), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(50, 200), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_gives_facts(capture: Capture) -> None:
     """Or it says in one line what was asked for that is not there."""
@@ -107,7 +107,7 @@ def test_a_damaged_host_gives_facts(capture: Capture) -> None:
 
 @pytest.mark.long
 @fuzzed
-@settings(max_examples=draws(60, 100), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=draws(30, 100), suppress_health_check=[HealthCheck.too_slow])
 @given(damaged())
 def test_a_damaged_host_is_redacted_all_the_same(capture: Capture) -> None:
     fit = Capture(

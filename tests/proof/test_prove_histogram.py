@@ -82,7 +82,7 @@ PLAIN = [
 
 
 @fuzzed
-@settings(max_examples=draws(100, 500))
+@settings(max_examples=draws(50, 500))
 @given(changed([*SEEDS, *PLAIN]))
 def test_a_changed_histogram_is_read_or_refused(data: bytes) -> None:
     _read(data)
@@ -171,7 +171,7 @@ def test_a_deflated_bomb_is_not_inflated() -> None:
     assert peak < 50 << 20
 
 
-@settings(max_examples=draws(100, 300), deadline=None)
+@settings(max_examples=draws(50, 300), deadline=None)
 @given(payload=st.binary(max_size=60), digits=st.integers(0, 5))
 def test_any_payload_decodes_or_is_refused(payload: bytes, digits: int) -> None:
     try:
