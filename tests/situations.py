@@ -252,3 +252,17 @@ def decide_without_break_evens(
     """`decide` in a thirtieth of the time."""
     with without_break_evens():
         return engine.decide(facts, workload, site=site, **more)
+
+
+def one(decisions: Decisions, name: str) -> Decision:
+    return next(d for d in decisions.decisions if d.id == name)
+
+
+def lines(decision: Decision) -> list[str]:
+    """Its settings as they are written, without their places."""
+    return [" ".join([s.directive, *s.args]) for s in decision.settings]
+
+
+def predicted(decision: Decision, metric: str) -> tuple[float, float, float]:
+    p = next(p for p in decision.predicted if p.metric == metric)
+    return p.low, p.expected, p.high

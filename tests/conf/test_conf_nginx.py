@@ -83,9 +83,7 @@ PIECES = st.sampled_from(
 
 
 @pytest.mark.needs("nginx", "root")
-@settings(
-    max_examples=draws(50, 1000), suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=draws(50, 1000), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_whatever_nginx_accepts_we_read(tmp_path: Path, text: str) -> None:
     path = tmp_path / "nginx.conf"

@@ -7,7 +7,18 @@ from collections import OrderedDict
 
 import pytest
 from rows import each_row
-from situations import GIBIBYTE, KIBIBYTE, MEBIBYTE, host, load, nginx, scanned, site, two_sizes
+from situations import (
+    GIBIBYTE,
+    KIBIBYTE,
+    MEBIBYTE,
+    host,
+    lines,
+    load,
+    nginx,
+    scanned,
+    site,
+    two_sizes,
+)
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
@@ -24,10 +35,6 @@ from nginx_tune.documents.workload import Workload
 def one(documents: tuple[Facts, Workload], name: str = "directio") -> Decision:
     facts, workload = documents
     return next(d for d in decide(facts, workload, site=site()).decisions if d.id == name)
-
-
-def lines(decision: Decision) -> list[str]:
-    return [" ".join([s.directive, *s.args]) for s in decision.settings]
 
 
 MIXED = two_sizes(1_000_000, 16 * KIBIBYTE, 4_000, 512 * MEBIBYTE)

@@ -16,8 +16,10 @@ from situations import (
     host,
     lab_host,
     lab_load,
+    lines,
     load,
     nginx,
+    one,
     site,
     source_host,
 )
@@ -31,17 +33,13 @@ from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.defaults import complete_site
-from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, Kernel
 from nginx_tune.documents.facts_storage import Curve, CurvePoint
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import Concurrency, HttpVersion, Rate, TlsUse, Workload
 
 CHANGING = ("enable", "disable", "raise", "lower", "set")
-
-
-def one(decisions: Decisions, name: str) -> Decision:
-    return next(d for d in decisions.decisions if d.id == name)
 
 
 def followed(facts: Facts, workload: Workload, given: Site) -> tuple[str, Decisions]:
@@ -225,10 +223,6 @@ def asked(workload: Workload, text: str = ALWAYS_ON, **other: Any) -> Decisions:
     facts = host(**other)
     given = complete_site(site(), facts, workload.kind)
     return as_changes(decide(facts, workload, site=given), parse_text(text))
-
-
-def lines(decision: Decision) -> list[str]:
-    return [" ".join([s.directive, *s.args]) for s in decision.settings]
 
 
 def test_threads_for_data_that_fits_are_to_be_turned_off() -> None:

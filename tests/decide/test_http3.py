@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 from rows import each_row
-from situations import FLAGS, MEBIBYTE, host, load, nginx, site
+from situations import FLAGS, MEBIBYTE, host, lines, load, nginx, site
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
@@ -38,10 +38,6 @@ def decided(facts: Facts, given: Site, workload: Workload | None = None) -> Deci
 
 def of(decisions: Decisions, name: str = "http3") -> Decision:
     return next(d for d in decisions.decisions if d.id == name)
-
-
-def lines(decision: Decision) -> list[str]:
-    return [" ".join([one.directive, *one.args]) for one in decision.settings]
 
 
 def test_nobody_asks_and_nothing_is_said() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 from rows import each_row
-from situations import MEBIBYTE, nginx, scanned, site, two_sizes
+from situations import MEBIBYTE, lines, nginx, scanned, site, two_sizes
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.documents.decisions import Decision
@@ -71,10 +71,6 @@ def test_a_turn_that_nobody_feels_is_neither(other: dict[str, float | None]) -> 
 def chunk(**other: object) -> Decision:
     given = {"keep_pace": True, "tls": None, "rate": None, **other}
     return decided("sendfile-max-chunk", **given)  # type: ignore[arg-type]
-
-
-def lines(decision: Decision) -> list[str]:
-    return [" ".join([one.directive, *one.args]) for one in decision.settings]
 
 
 @each_row("disk_class", ["ssd", "hdd"])

@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 from rows import each_row
-from situations import GIBIBYTE, host, load, nginx, site
+from situations import GIBIBYTE, host, load, nginx, one, site
 from situations import decide_without_break_evens as decide
 
 from nginx_tune.decide import engine
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Network, Running, Worker
 from nginx_tune.documents.facts_machine import Listener
 from nginx_tune.documents.measured_server import (
@@ -26,10 +26,6 @@ from nginx_tune.documents.measured_server import (
 )
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.workload import Workload
-
-
-def one(decisions: Decisions, name: str) -> Decision:
-    return next(d for d in decisions.decisions if d.id == name)
 
 
 def running(threads: int = 1, **other: Any) -> Facts:

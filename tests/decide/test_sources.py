@@ -16,9 +16,11 @@ from situations import (
     host,
     lab_host,
     lab_load,
+    lines,
     load,
     measured,
     nginx,
+    one,
     site,
     source_host,
 )
@@ -26,7 +28,7 @@ from situations import decide_without_break_evens as decide
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.decide.engine import situation_of
-from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import DiskClass, Facts, Kernel, Layer
 from nginx_tune.documents.workload import ConnectionReuse, CpuPerRequest, Rate, TlsUse, Workload
 
@@ -65,14 +67,6 @@ def test_every_row_that_is_a_decision_has_a_test() -> None:
     assert set(NO_DECISION) <= set(ROWS)
     missing = [row for row in ROWS if row not in NO_DECISION and row not in named]
     assert missing == []
-
-
-def one(decisions: Decisions, name: str) -> Decision:
-    return next(d for d in decisions.decisions if d.id == name)
-
-
-def lines(decision: Decision) -> list[str]:
-    return [" ".join([s.directive, *s.args]) for s in decision.settings]
 
 
 def number(decision: Decision, metric: str) -> float:

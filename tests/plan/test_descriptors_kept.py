@@ -9,7 +9,7 @@ import pytest
 from made_decisions import decide
 from msgspec.structs import replace
 from rows import each_row
-from situations import host, load, nginx, site
+from situations import host, load, nginx, one, site
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.audit.registry import ALL
@@ -18,18 +18,13 @@ from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import site_in
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.conf.workers import kept_open
-from nginx_tune.documents.decisions import Decision, Decisions
+from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Facts, Limits, Running, Worker
 
 USUAL = 28672
 """Of 4096 connections and 20000 open files."""
 NGINX = {"nr_open": 1 << 20, "nofile_of": "nginx"}
 READER = {"nr_open": 1 << 20, "nofile_of": "reader"}
-
-
-def one(decisions: Decisions, name: str) -> Decision:
-    [found] = [each for each in decisions.decisions if each.id == name]
-    return found
 
 
 def conf(vhosts: int, main: str = "", events: str = "", http: str = "") -> str:
