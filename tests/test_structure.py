@@ -83,6 +83,15 @@ FORBIDDEN_METHODS = {
     "rglob", "samefile", "chmod",
 }  # fmt: skip
 
+Nodes = list[ast.Import | ast.ImportFrom | ast.Call]
+
+
+def nodes_of(tree: ast.Module) -> Nodes:
+    """What laws look at, gathered once: to walk a tree takes longer than to parse it."""
+    looked_at = (ast.Import, ast.ImportFrom, ast.Call)
+    return [node for node in ast.walk(tree) if isinstance(node, looked_at)]
+
+
 # Each law takes one file, by its name below the package, and says what there breaks it.
 
 
@@ -97,9 +106,9 @@ def _part(package: str, below: str) -> int:
     return parts.index(first if first in parts else "")
 
 
-def _imports(tree: ast.AST) -> set[str]:
+def _imports(nodes: Nodes) -> set[str]:
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -109,14 +118,14 @@ def _imports(tree: ast.AST) -> set[str]:
     return found
 
 
-def _imports_run_downward(name: str, tree: ast.Module) -> Iterator[str]:
+def _imports_run_downward(name: str, nodes: Nodes) -> Iterator[str]:
     package, _, below = name.partition("/")
     if name in {"__init__.py", "__main__.py", "errors.py"}:
         return
     if package not in LEVEL:
         yield "a package that is on no layer"
         return
-    for module in sorted(_imports(tree)):
+    for module in sorted(_imports(nodes)):
         parts = module.split(".")
         if parts[0] != "nginx_tune" or len(parts) < 2 or parts[1] == "__version__":
             continue
@@ -138,12 +147,12 @@ def _is_pure(name: str) -> bool:
     )
 
 
-def _machine_of(tree: ast.Module) -> str:
+def _machine_of(nodes: Nodes) -> str:
     """What of the machine a file uses by itself, or nothing."""
-    for module in sorted(_imports(tree)):
+    for module in sorted(_imports(nodes)):
         if module.split(".")[0] in FORBIDDEN_MODULES:
             return f"imports {module}"
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
                 return f"line {node.lineno} calls {node.func.id}"
@@ -152,19 +161,19 @@ def _machine_of(tree: ast.Module) -> str:
     return ""
 
 
-def _pure_rooms_do_no_io(name: str, tree: ast.Module) -> Iterator[str]:
-    if _is_pure(name) and (used := _machine_of(tree)):
+def _pure_rooms_do_no_io(name: str, nodes: Nodes) -> Iterator[str]:
+    if _is_pure(name) and (used := _machine_of(nodes)):
         yield used
 
 
-def _each_edge_of_a_room_is_one(name: str, tree: ast.Module) -> Iterator[str]:
+def _each_edge_of_a_room_is_one(name: str, nodes: Nodes) -> Iterator[str]:
     room, _, file = name.rpartition("/")
-    if file.removesuffix(".py") in EDGES.get(room, ()) and not _machine_of(tree):
+    if file.removesuffix(".py") in EDGES.get(room, ()) and not _machine_of(nodes):
         yield "does no input or output: no edge"
 
 
-def _libraries_stay_in_their_rooms(name: str, tree: ast.Module) -> Iterator[str]:
-    modules = {module.split(".")[0] for module in _imports(tree)}
+def _libraries_stay_in_their_rooms(name: str, nodes: Nodes) -> Iterator[str]:
+    modules = {module.split(".")[0] for module in _imports(nodes)}
     for library, room in (("psutil", "host"), ("pyroute2", "host"), ("crossplane", "cli")):
         if library in modules and _package(name) != room:
             yield f"imports {library}"
@@ -209,8 +218,8 @@ def _replaces_itself(node: ast.Call) -> bool:
     )
 
 
-def _programs_are_started_in_one_place(name: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _programs_are_started_in_one_place(name: str, nodes: Nodes) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module in {"subprocess", "os"}:
             starting = {alias.name for alias in node.names} & (SUBPROCESS_NAMES | OS_NAMES)
             if starting and name not in STARTERS:
@@ -227,7 +236,7 @@ def _programs_are_started_in_one_place(name: str, tree: ast.Module) -> Iterator[
                 yield f"line {node.lineno}: who looked at that program?"
 
 
-LAWS: tuple[Callable[[str, ast.Module], Iterator[str]], ...] = (
+LAWS: tuple[Callable[[str, Nodes], Iterator[str]], ...] = (
     _imports_run_downward,
     _pure_rooms_do_no_io,
     _each_edge_of_a_room_is_one,
@@ -245,7 +254,8 @@ def test_every_file_of_the_package_keeps_every_law() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         name, tree = path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
         edges.discard(name)
-        broken += [f"{law.__name__}: {name}: {why}" for law in LAWS for why in law(name, tree)]
+        nodes = nodes_of(tree)
+        broken += [f"{law.__name__}: {name}: {why}" for law in LAWS for why in law(name, nodes)]
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 classes.setdefault(node.name, []).append(name)
@@ -284,9 +294,9 @@ BREACHES = {
 def test_every_law_sees_what_breaks_it() -> None:
     for law, texts in BREACHES.items():
         for name, text in texts.items():
-            assert list(law(name, ast.parse(text))), (law.__name__, name, text)
+            assert list(law(name, nodes_of(ast.parse(text)))), (law.__name__, name, text)
     fine = "from nginx_tune.documents import base\nimport json\n"
-    assert not [why for law in LAWS for why in law("decide/a.py", ast.parse(fine))]
+    assert not [why for law in LAWS for why in law("decide/a.py", nodes_of(ast.parse(fine)))]
 
 
 WAYS_TO_START = (
@@ -299,7 +309,9 @@ WAYS_TO_START = (
 
 def test_every_way_to_start_one_is_known() -> None:
     law = _programs_are_started_in_one_place
-    assert [text for text in WAYS_TO_START if not list(law("cli/a.py", ast.parse(text)))] == []
+    assert [
+        text for text in WAYS_TO_START if not list(law("cli/a.py", nodes_of(ast.parse(text))))
+    ] == []
 
 
 def test_test_files_have_names_of_their_own() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -22,10 +23,10 @@ from nginx_tune.change.generate.nginx_conf import (
 )
 from nginx_tune.change.generate.writing import FileProvenance, header
 from nginx_tune.decide.defaults import complete_site
-from nginx_tune.documents.decisions import Setting
+from nginx_tune.documents.decisions import Decisions, Setting
 from nginx_tune.documents.scenario import VariantSpec
 from nginx_tune.documents.site import Site, SiteTls, Upstream
-from nginx_tune.documents.workload import Workload
+from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 
 
@@ -266,6 +267,19 @@ def test_hostile_paths_are_quoted_so_that_nginx_takes_them(
         assert Path(path).is_dir(), "nginx read another path"
 
 
+@cache
+def decided_once() -> Decisions:
+    return decide(host(), load(), site=site())
+
+
+def decided_for(field: str, hostile: Site) -> Decisions:
+    """Decisions write the directories of caches and access logs; the rest they leave alone."""
+    if field not in ("cache_dirs", "access_log"):
+        return decided_once()
+    kind: Kind = "cache" if field == "cache_dirs" else "static"
+    return decide(host(), msgspec.structs.replace(load(), kind=kind), site=hostile)
+
+
 @pytest.mark.long
 @each_row("value", REFUSED)
 @each_row("field", ["roots", "cache_dirs", "error_log", "access_log", "tls"])
@@ -277,10 +291,10 @@ def test_hostile_paths_that_cannot_be_quoted_are_refused(field: str, value: str)
         "access_log": {"access_log": value},
         "tls": {"tls": SiteTls(certificate=value, certificate_key="/k")},
     }[field]  # type: ignore[assignment]
-    hostile = site(**parts, upstreams=[Upstream(name="app", servers=["127.0.0.1:9000"])])
-    workload = msgspec.structs.replace(load(), kind="cache" if field == "cache_dirs" else "static")
+    upstreams = [Upstream(name="app", servers=["127.0.0.1:9000"])]
+    hostile = site(**parts, upstreams=upstreams)
     with pytest.raises(UsageError) as caught:
-        emit_decided(decide(host(), workload, site=hostile), hostile)
+        emit_decided(decided_for(field, hostile), hostile)
     assert caught.value.message.isprintable()
 
 

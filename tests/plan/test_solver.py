@@ -330,7 +330,7 @@ def faults(made: Made, after: ConfTree, cpus: int) -> Iterator[str]:
 
 def tables() -> Iterator[Random]:
     """The last one found a fault."""
-    yield from (tiers.dice(f"left out {number}") for number in range(tiers.draws(24, 300)))
+    yield from (tiers.dice(f"left out {number}") for number in range(tiers.draws(10, 300)))
     yield Random(277)
 
 
