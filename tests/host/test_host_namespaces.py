@@ -63,16 +63,6 @@ def contained(tmp_path: Path) -> Iterator[int]:
         process.wait(30)
 
 
-def has_a_worker(pid: int) -> bool:
-    """Its file of the number is there before its workers are."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        titles = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
-    except OSError:
-        return False  # one of the script's ended meanwhile
-    return any(title.startswith(b"nginx: worker process") for title in titles)
-
-
 def seen(pid: int, **given: Any) -> Facts:
     return gather_facts(LiveHost(), pid=pid, **given)
 
