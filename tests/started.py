@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -66,10 +66,13 @@ def workers_of(master: int) -> list[int]:
 
 
 def reload(master: int) -> None:
-    """Have nginx read its files again, until none of the workers before is left."""
-    before = set(children(master))
+    """Have nginx read its files again, until none of the workers before is left and new ones serve.
+
+    The kernel's list of children may miss some while others end.
+    """
+    before = children(master)
     os.kill(master, signal.SIGHUP)
-    until(lambda: not before & set(children(master)))
+    until(lambda: workers_of(master) and not any(map(is_alive, before)))
 
 
 def number_in(pid_file: Path) -> int:
@@ -102,13 +105,11 @@ def _check_runs(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def listening(
-    argv: Sequence[str | Path], port: int, env: Mapping[str, str] | None = None
-) -> Iterator[int]:
-    """An nginx in the foreground that accepts on a port; its first process. Ended on leaving."""
-    with _started(argv, env) as process:
+def serving(argv: Sequence[str | Path], port: int) -> Iterator[None]:
+    """An nginx in the foreground that accepts on a port. Ended on leaving."""
+    with _started(argv) as process:
         await_port(port, process)
-        yield process.pid
+        yield
 
 
 @contextlib.contextmanager
@@ -125,10 +126,9 @@ def running(argv: Sequence[str | Path], workers: int = 1) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _started(
-    argv: Sequence[str | Path], env: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(argv, stderr=subprocess.PIPE, env=env)
+def _started(argv: Sequence[str | Path]) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {**os.environ, "PATH": f"/usr/sbin:{os.environ['PATH']}"}
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE, env=environment)
     try:
         yield process
     finally:

@@ -110,8 +110,12 @@ def test_one_that_waits_for_nobody_is_told_as_that(make_site: Make, run_cli: Run
     guardian = int((journal.directory / "guardian").read_text())
     os.kill(guardian, signal.SIGKILL)
     until(lambda: not is_alive(guardian))
-    history = run_cli("history", "--state-dir", site.state.path).stdout
-    assert "UNFINISHED" in history
+
+    def history_so_far() -> str:
+        return run_cli("history", "--state-dir", site.state.path).stdout
+
+    until(lambda: "UNFINISHED" in history_so_far())  # once the time to confirm it is over
+    history = history_so_far()
     assert f"not confirmed until {change['confirm_until']}" in history
     assert Path(site.state.path).is_dir()
     assert run_cli(*_told(history, "rollback")).returncode == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from started import number_in, until, workers_of
 
 from nginx_tune.change.apply.model_journal import RefusedError
 from nginx_tune.errors import UsageError
@@ -46,6 +47,7 @@ def test_files_alone_are_tested_as_the_running_nginx_was_started(root: Path) -> 
     (root / "sub").mkdir()
     site.conf.write_text(site.text("pid sub/nginx.pid;"))
     subprocess.run([site.binary, "-p", root, "-c", site.conf], check=True, capture_output=True)
+    until(lambda: workers_of(number_in(root / "sub" / "nginx.pid")))
     edits = {"conf.d/site.conf": site.server("return 204;")}
     with pytest.raises(UsageError, match="--canary"):
         site.apply(edits, reloads=False, canaries=[f"http://127.0.0.1:{site.port}/"])

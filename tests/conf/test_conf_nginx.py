@@ -14,7 +14,7 @@ from free_ports import free_port
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rows import each_row
-from started import listening
+from started import serving
 from tiers import draws
 
 from nginx_tune.conf.directive import Block
@@ -111,7 +111,7 @@ def test_words_are_what_nginx_makes_of_them(tmp_path: Path) -> None:
         f"events {{}} http {{ access_log off; server {{ listen 127.0.0.1:{port};\n{places} }} }}"
     )
     ours = [d.args[1] for d in read_tree(str(conf), Disk()).main.walk() if d.name == "return"]
-    with listening(["/usr/sbin/nginx", "-p", tmp_path, "-c", conf], port):
+    with serving(["/usr/sbin/nginx", "-p", tmp_path, "-c", conf], port):
         theirs = [_body(port, f"/{n}") for n in range(len(WORDS))]
     assert ours == theirs
 

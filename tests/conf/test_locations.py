@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
-from started import listening
+from started import serving
 
 from nginx_tune.conf.locations import LocationMatcher
 from nginx_tune.conf.tree import parse_text, read_tree
@@ -65,7 +65,7 @@ http {{
 """
     conf = root / "nginx.conf"
     conf.write_text(body)
-    with listening(["/usr/sbin/nginx", "-p", root, "-c", conf], port):
+    with serving(["/usr/sbin/nginx", "-p", root, "-c", conf], port):
         yield conf, port
 
 

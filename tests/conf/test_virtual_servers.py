@@ -9,7 +9,7 @@ import pytest
 from conf_readers import Files
 from free_ports import free_port
 from rows import each_row
-from started import listening
+from started import serving
 from tiers import REPEAT, dice
 
 from nginx_tune.conf.tree import read_tree
@@ -73,7 +73,7 @@ def test_nginx_chooses_the_same_among_drawn_servers(tmp_path: Path) -> None:
         f"daemon off; master_process off; pid {tmp_path}/pid; error_log {tmp_path}/e.log;"
         f"events {{}} http {{ access_log off; {body} }}"
     )
-    with listening(["/usr/sbin/nginx", "-p", tmp_path, "-c", conf], first + 24):
+    with serving(["/usr/sbin/nginx", "-p", tmp_path, "-c", conf], first + 24):
         for one in addresses_of(body):
             port = int(one.address.rpartition(":")[2])
             for host in _HOSTS:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import AbstractContextManager
-
-from started import listening
 
 PATH = {"PATH": "/usr/sbin:/usr/bin:/usr/local/sbin"}
 
@@ -20,8 +17,3 @@ def check(conf: str, program: str = "nginx") -> subprocess.CompletedProcess[str]
         timeout=60,
         env=PATH,
     )
-
-
-def serving(argv: list[str], port: int) -> AbstractContextManager[int]:
-    """nginx in the foreground, accepting on the port; ended on leaving."""
-    return listening(argv, port, PATH)

@@ -15,9 +15,10 @@ import msgspec
 import pytest
 from made_decisions import decide
 from nginx_versions import Nginx, every_version, find_nginx
-from real_nginx import check, serving
+from real_nginx import check
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
+from started import serving
 
 from nginx_tune.change.generate.features import beside
 from nginx_tune.change.generate.nginx_conf import emit_decided

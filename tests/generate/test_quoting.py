@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from real_nginx import serving
 from rows import each_row
+from started import serving
 
 from nginx_tune.change.generate.writing import comment, quote
 from nginx_tune.errors import UsageError

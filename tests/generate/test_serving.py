@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from goldens import _site as site
 from made_decisions import decide
-from real_nginx import serving
 from situations import host, load, nginx
+from started import serving
 
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.decide.defaults import complete_site

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real_nginx import serving
+from started import serving
 
 from nginx_tune.decide.cache_growth import HEAD_BYTES, block_bytes, file_bytes, scanned_file_bytes
 

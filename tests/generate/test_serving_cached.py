@@ -15,9 +15,9 @@ import free_ports
 import pytest
 from goldens import _site as site
 from made_decisions import decide
-from real_nginx import serving
 from rows import each_row
 from situations import host, nginx
+from started import serving
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes

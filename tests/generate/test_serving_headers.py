@@ -23,10 +23,10 @@ from http2_frames import (
 )
 from made_decisions import decide
 from nginx_versions import Nginx, find_nginx, versions
-from real_nginx import serving
 from rows import each_row
 from situations import host, load
 from situations import nginx as program
+from started import serving
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from free_ports import free_port
 from made_decisions import decide
-from real_nginx import serving
 from rows import each_row
 from situations import host, load, nginx
+from started import serving
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes

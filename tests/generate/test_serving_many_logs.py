@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from made_decisions import decide
-from real_nginx import check, serving
+from real_nginx import check
 from rows import each_row
 from situations import host, load, nginx, site
+from started import serving
 from test_plan_changes import contents, write
 from tiers import draws
 

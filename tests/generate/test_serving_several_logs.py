@@ -8,8 +8,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from real_nginx import serving
-from started import until
+from started import serving, until
 from test_plan_changes import contents, facts_of, planned, write
 
 pytestmark = pytest.mark.needs("nginx", "root")

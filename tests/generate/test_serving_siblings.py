@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from free_ports import free_port
-from real_nginx import check, serving
+from real_nginx import check
 from rows import each_row
+from started import serving
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from made_decisions import decide
 from nginx_versions import stream_modules
-from real_nginx import PATH, serving
+from real_nginx import PATH
 from rows import each_row
 from situations import host, load, nginx, site
+from started import running
 from test_plan_changes import contents, write
 
 from nginx_tune.change.generate.changes import plan_changes
@@ -142,7 +143,8 @@ def test_clients_of_datagrams_keep_their_sessions(
         assert ("worker_processes auto;" in text) is is_written
         # More than there may be CPUs here.
         (tmp_path / "nginx.conf").write_text(text.replace("auto", "4"), encoding="utf-8")
-        with serving(["nginx", "-c", f"{tmp_path}/nginx.conf"], free_port):
+        # http listens before all of stream are bound, and each that is bound moves clients.
+        with running(["nginx", "-c", f"{tmp_path}/nginx.conf"], 4):
             ask(free_port)
     if server:  # each exchange was a session already; a port may come twice
         assert len(seen) > CLIENTS * DATAGRAMS / 2

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-_LONGEST_SECONDS = 60.0
+_LONGEST_SECONDS = 240.0
 
 
 class Browser:
