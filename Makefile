@@ -29,7 +29,7 @@ BUILD_AHEAD := { ! command -v cargo >/dev/null || \
 	(cd probes && MAKEFLAGS= cargo test --quiet --no-run --profile checked --locked || true); }
 
 .PHONY: demo test test-all check test-rust lint lint-python lint-rust build docs pictures advice sites clean
-.PHONY: computing other-nginx all-nginx
+.PHONY: computing other-nginx all-nginx collected
 
 demo: $(READY)
 	@tools/demo $(BIN)
@@ -40,7 +40,7 @@ test: $(READY_DEV)
 	@rm -f $(UNTESTED)
 	@failed=0; \
 	nice $(MAKE) --output-sync=target lint & lint=$$!; trap "kill $$! 2>/dev/null" EXIT; \
-	$(MAKE) --jobs=2 --keep-going --output-sync=target test-rust other-nginx || failed=1; \
+	$(MAKE) --jobs=3 --keep-going --output-sync=target test-rust other-nginx collected || failed=1; \
 	$(call side-by-side,tests); wait $$lint || failed=1; $(call alone,tests); \
 	$(TELL_UNTESTED); exit $$failed
 
@@ -97,6 +97,11 @@ $(filter-out test-all-rust test-all-lowest,$(PARTS)): $(READY_ALL) all-nginx
 	@export NGINX_TUNE_TESTS=all SEED=$${SEED:-$$(shuf -n 1 -i 1-999999)}; echo "SEED=$$SEED make $@"; \
 	failed=0; $(call side-by-side,$(TESTS)); $(call alone,$(TESTS)); exit $$failed
 
+# pytest compiles the test files when it first reads them. Once, while the Rust tests wait, is less
+# work than in each of the processes that run side by side; what cannot be read they report.
+collected: $(READY_DEV)
+	@$(BIN)/pytest --collect-only -q >/dev/null || true
+
 # What cannot be had here is named, and the tests that need it skip.
 other-nginx: $(READY_DEV)
 	@tools/nginx-matrix --newest || echo "the newest nginx of the matrix could not be had"
@@ -144,7 +149,7 @@ $(READY): pyproject.toml build_hook.py $(RUST_SOURCES)
 
 $(READY_DEV): pyproject.toml build_hook.py $(RUST_SOURCES)
 	PYTHON=$(PYTHON) tools/prepare-system development
-	@# The Rust code is built while uv, a tenth of pip's work, waits for the network.
+	@# The Rust code is built while packages come. uv takes a fifth of the CPU time that pip takes.
 	$(BUILD_AHEAD) & $(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet --no-compile uv && \
 	$(UV_INSTALL) --editable '.[dev]' && wait
 	$(COMPILE)
