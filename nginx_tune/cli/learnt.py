@@ -26,7 +26,9 @@ def write_learnt(
     output: str | None,
 ) -> ExitStatus:
     """Write the workload, and the manifest where one is asked for; the command's exit status."""
-    workload = learnt_workload(learnt.tally, learnt.timeline, plan, learnt.places)
+    workload = learnt_workload(
+        learnt.tally, learnt.timeline, learnt.popularity, plan, learnt.places
+    )
     if manifest_path is not None:
         data = encode_manifest(*manifest_of(learnt.tally, learnt.timeline, plan))
         if manifest_path.endswith(".gz"):

@@ -133,28 +133,23 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
     """The key of all hashes, sixteen bytes in hexadecimal; empty in a file."""
 
 
-class ObjectSample(Part, frozen=True, kw_only=True):
-    """Objects in the order of their hashes, in columns."""
+class ObjectPopularity(Part, frozen=True, kw_only=True):
+    """The objects of logs by the number of their requests, the most popular first.
 
-    level: int
-    """The sample holds the objects whose hash begins with so many zero bits; 0 is all."""
-    gaps: list[int]
-    """The first hash, then the difference of each to the one before."""
-    requests: list[int]
-    sizes: list[int]
-    """In bytes."""
+    A row is objects that were asked for equally often: their requests each, their number, bytes.
+    """
 
-
-class LineSample(Part, frozen=True, kw_only=True):
-    """Lines that asked for objects, in the order of their hashes, in columns."""
-
-    level: int
-    gaps: list[int]
-    times: list[int]
-    """How often the log has just this line."""
-    objects: list[int]
-    """Hash of each line's object."""
-    sizes: list[int]
+    known: list[tuple[int, int, int]]
+    """Objects that stand for themselves."""
+    sampled: list[tuple[int, int, int]]
+    """Objects that stand for all others too."""
+    other_requests: int
+    """Requests for all others."""
+    known_from_requests: int
+    """Requests from which on an object is known."""
+    size_quantiles: tuple[int, int, int] | None
+    """Bytes of the objects that half, nine tenths and 99 hundredths of the requests ask for at
+    most."""
 
 
 class ConnectionSample(Part, frozen=True, kw_only=True):
@@ -224,15 +219,10 @@ class LogCounts(Part, frozen=True, kw_only=True):
 
 
 class Tally(Part, frozen=True, kw_only=True):
-    """All that is kept of logs. What few need is decoded when it is needed."""
+    """All that is kept of logs, but for what the reader alone reads: seconds, objects and lines."""
 
     counts: LogCounts
-    seconds: msgspec.Raw
-    """What happened in each second; the reader makes a Timeline of it."""
     connections: ConnectionSample
-    objects: ObjectSample
-    data_lines: msgspec.Raw
-    """A LineSample."""
     manifest: RequestSample
 
 
@@ -259,6 +249,7 @@ class LogReading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"
     first_lines: dict[str, list[tuple[int, int]]]
     """The first refused lines for each reason: the index of their log, and their number in it."""
     timeline: Timeline
+    popularity: ObjectPopularity
     tally: msgspec.Raw
     places: RequestSample
 

@@ -28,6 +28,7 @@ from nginx_tune.documents.learning import (
     LineFormat,
     LogCounts,
     LogReading,
+    ObjectPopularity,
     RequestSample,
     Tally,
     Timeline,
@@ -298,6 +299,7 @@ class Learnt(NamedTuple):
     tally: Tally
     raw_tally: msgspec.Raw
     timeline: Timeline
+    popularity: ObjectPopularity
     places: RequestSample
     broken: list[str]
     """Logs that could not be read to their end, and why."""
@@ -337,6 +339,7 @@ def learnt_of(reading: LogReading, *, broken: list[str], logs: Sequence[str] = (
         tally,
         reading.tally,
         reading.timeline,
+        reading.popularity,
         reading.places,
         broken,
         refused,

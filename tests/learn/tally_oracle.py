@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from fractions import Fraction
+from itertools import accumulate, groupby
 from typing import Any
 
 from nginx_tune.documents.learning import LearnPlan
@@ -20,6 +21,7 @@ FORMAT = (
 )
 _MASK = (1 << 64) - 1
 _PAUSE = 1 << 17
+_HEAD_LINES = 16
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,46 @@ def places_of(asked: Sequence[Asked], plan: LearnPlan) -> dict[str, Any]:
     objects = {one: siphash(key, path[one].encode()) if one.is_data else 0 for one in good}
     times = Counter(lines[one] for one in good)
     return _whole(good, lines, objects, times, plan.most_places, path)
+
+
+def popularity_of(tally: dict[str, Any]) -> dict[str, Any]:
+    """The objects of a tally by their requests; a head is one that many of the lines ask for."""
+    objects, lines = tally["objects"], tally["data_lines"]
+    keys = accumulate(objects["gaps"])
+    sample = dict(zip(keys, zip(objects["requests"], objects["sizes"], strict=True), strict=True))
+    is_whole, data_requests = objects["level"] == 0, tally["counts"]["data_requests"]
+    heads: dict[int, tuple[int, int]] = {}
+    for key, count in Counter(lines["objects"]).items():
+        if count >= _HEAD_LINES and not is_whole:
+            columns = zip(lines["objects"], lines["times"], lines["sizes"], strict=True)
+            own = [(times, size) for other, times, size in columns if other == key]
+            seen = sum(times for times, _ in own) << lines["level"], max(size for _, size in own)
+            heads[key] = sample.get(key, seen)
+    known = list(sample.values()) if is_whole else list(heads.values())
+    others = [] if is_whole else [one for key, one in sample.items() if key not in heads]
+    in_sample = sum(requests for requests, _ in others)
+    left = max(data_requests - sum(requests for requests, _ in known), in_sample)
+    weight = Fraction(left, in_sample or 1)
+    sizes = sorted([*((size, Fraction(requests)) for requests, size in known),
+                    *((size, requests * weight) for requests, size in others)])  # fmt: skip
+    total = sum(requests for _, requests in sizes)
+
+    def quantile(percent: int) -> int:
+        sums = accumulate(requests for _, requests in sizes)
+        reached = (at for at, below in enumerate(sums) if 100 * below >= percent * total)
+        return sizes[next(reached)][0]
+
+    return {
+        "known": _alike(known), "sampled": _alike(others), "other_requests": left,
+        "known_from_requests": 0 if is_whole else 2 * _HEAD_LINES << lines["level"],
+        "size_quantiles": [quantile(percent) for percent in (50, 90, 99)] if sizes else None,
+    }  # fmt: skip
+
+
+def _alike(objects: Sequence[tuple[int, int]]) -> list[list[int]]:
+    by_requests = groupby(sorted(objects, reverse=True), key=lambda one: one[0])
+    groups = [(requests, [size for _, size in group]) for requests, group in by_requests]
+    return [[requests, len(sizes), sum(sizes)] for requests, sizes in groups]
 
 
 def _whole(

@@ -69,7 +69,9 @@ def tally(reading: LogReading) -> Tally:
 
 def learnt(data: bytes, form: LineFormat) -> Workload:
     reading = reading_of(data, form)
-    return learnt_workload(tally(reading), reading.timeline, LearnPlan(format=form))
+    return learnt_workload(
+        tally(reading), reading.timeline, reading.popularity, LearnPlan(format=form)
+    )
 
 
 GOOD = {
@@ -100,7 +102,7 @@ def test_any_bytes_are_lines_of_a_log(drawn: tuple[str, bytes]) -> None:
     name, data = drawn
     plan = LearnPlan(format=FORMATS[name])
     reading = read(data, FORMATS[name], chunk=37)
-    encode(learnt_workload(tally(reading), reading.timeline, plan))
+    encode(learnt_workload(tally(reading), reading.timeline, reading.popularity, plan))
     encode_manifest(*manifest_of(tally(reading), reading.timeline, plan))
 
 
@@ -270,9 +272,9 @@ def test_damaged_lines(
                     line.insert(at, chance.choice(b'09 "\\/:.,-[]{}n'))
         lines.append(bytes(line).replace(b"\n", b""))
     reading = read(b"\n".join(lines), FORMATS[name], chunk=4096)
-    found = tally(reading)
+    found, known = tally(reading), reading.popularity.known
     counts = found.counts
     assert (counts.requests, counts.unreadable_requests) == (requests, unreadable)
     assert (counts.data_requests, counts.sent_bytes) == (data, sent_bytes)
-    assert (counts.partial_requests, len(found.objects.gaps)) == (partial, objects)
+    assert (counts.partial_requests, sum(row[1] for row in known)) == (partial, objects)
     assert counts.busy_milliseconds == busy_milliseconds

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tally_oracle import FORMAT, Asked, places_of, siphash, tally_of, timeline_of
+from tally_oracle import FORMAT, Asked, places_of, popularity_of, siphash, tally_of, timeline_of
 from tiers import dice, draws
 
 from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
@@ -42,7 +42,7 @@ def drawn_log(rng: random.Random) -> list[Asked]:
     """Requests of some hosts, far apart in time or side by side, some lines more than once."""
     days = rng.choice([[0], [0, 0.001], [0, 3], [0, 1, 40]])
     asked = []
-    for _ in range(rng.choice([0, 1, 30, 150])):
+    for _ in range(rng.choice([0, 1, 30, 300])):
         end = int((_START + rng.choice(days) * _DAY) * 1000) + rng.randrange(
             rng.choice([10, 90_000])
         )
@@ -103,17 +103,22 @@ def check(seed: object) -> None:
     whole, parts = read_frames(frames_of(asked), plan), merged(rng, asked, plan)
     assert bytes(parts.tally) == bytes(whole.tally), seed
     assert (parts.timeline, parts.places) == (whole.timeline, whole.places), seed
+    assert parts.popularity == whole.popularity, seed
     found = msgspec.json.decode(whole.tally)
     expected = tally_of(asked, plan)
     for name, part in expected.items():
         assert found[name] == part, (seed, name)
+    assert plain(whole.popularity) == popularity_of(expected), seed
     assert plain(whole.places) == places_of(asked, plan), seed
     level = expected["seconds"]["level"]
     assert plain(whole.timeline) == timeline_of(asked, level), seed
-    tallies = [msgspec.json.decode(one.tally, type=Tally) for one in (whole, parts)]
-    workloads = [encode(learnt_workload(one, whole.timeline, plan)) for one in tallies]
-    manifests = [encode_manifest(*manifest_of(one, whole.timeline, plan)) for one in tallies]
-    assert len({*workloads}) == len({*manifests}) == 1, seed
+    assert results_of(parts, plan) == results_of(whole, plan), seed
+
+
+def results_of(reading: LogReading, plan: LearnPlan) -> tuple[bytes, bytes]:
+    tally = msgspec.json.decode(reading.tally, type=Tally)
+    workload = learnt_workload(tally, reading.timeline, reading.popularity, plan)
+    return encode(workload), encode_manifest(*manifest_of(tally, reading.timeline, plan))
 
 
 def test_parts_add_up_to_the_whole_and_to_what_their_definition_says() -> None:
@@ -123,3 +128,24 @@ def test_parts_add_up_to_the_whole_and_to_what_their_definition_says() -> None:
 
 def test_the_hash_is_that_of_its_paper() -> None:
     assert siphash(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
+
+
+def test_an_object_with_enough_sampled_lines_stands_for_itself() -> None:
+    """By its own count where it is in the sample of objects; a line that comes often is one."""
+    plan = LearnPlan(format=parse_log_format(FORMAT))
+    tally = tally_of([], plan)
+    asked = {7: [(1, 9)] * 40, 99: [(1, 20)] * 15 + [(1, 30)], 98: [(1, 30)] * 15, 97: [(1000, 5)]}
+    rows = [(key, times, size) for key, seen in asked.items() for times, size in seen]
+    keys, times, sizes = map(list, zip(*rows, strict=True))
+    tally["data_lines"] = {
+        "level": 3, "gaps": [1] * len(rows), "times": times, "objects": keys, "sizes": sizes
+    }  # fmt: skip
+    tally["objects"] = {"level": 2, "gaps": [7, 1], "requests": [300, 10], "sizes": [10, 40]}
+    tally["counts"]["data_requests"] = 500
+    whole = {"tally": tally, "places": places_of([], plan)}
+    reading = read_frames([LogFrame("T", msgspec.json.encode(whole))], plan)
+    assert plain(reading.popularity) == popularity_of(tally)
+    assert plain(reading.popularity) == {
+        "known": [[300, 1, 10], [16 << 3, 1, 30]], "sampled": [[10, 1, 40]], "other_requests": 72,
+        "known_from_requests": 32 << 3, "size_quantiles": [10, 40, 40],
+    }  # fmt: skip

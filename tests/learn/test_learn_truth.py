@@ -14,7 +14,7 @@ from synthetic_logs import FULL, Request, Truth, lines_of, requests_of, size_of
 
 from nginx_tune.decide.workload.learnt import learnt_workload
 from nginx_tune.decide.workload.log_format import parse_log_format
-from nginx_tune.documents.learning import LearnPlan, Tally, Timeline
+from nginx_tune.documents.learning import LearnPlan, LogReading, Tally
 from nginx_tune.documents.workload import Workload
 from nginx_tune.observe.access_logs import LogFrame, read_frames
 
@@ -26,11 +26,12 @@ TRUTHS = [
 ]
 
 
-def tally_of(truth: Truth, **bounds: int) -> tuple[Tally, Timeline, LearnPlan]:
+def learn(truth: Truth, **bounds: int) -> tuple[LogReading, Workload]:
     plan = LearnPlan(format=parse_log_format(FULL), **bounds)
     lines = "".join(f"{line}\n" for line in written(truth)).encode()
     reading = read_frames([LogFrame("L", b""), LogFrame("B", lines)], plan)
-    return msgspec.json.decode(reading.tally, type=Tally), reading.timeline, plan
+    tally = msgspec.json.decode(reading.tally, type=Tally)
+    return reading, learnt_workload(tally, reading.timeline, reading.popularity, plan)
 
 
 @cache
@@ -60,7 +61,7 @@ def working_set(requests: list[Request], ratio: float) -> float:
 @pytest.fixture(scope="module", params=TRUTHS, ids=lambda truth: f"seed-{truth.seed}")
 def learnt(request: pytest.FixtureRequest) -> tuple[Truth, list[Request], Workload]:
     truth = request.param
-    return truth, list(requests_of(truth)), learnt_workload(*tally_of(truth))
+    return truth, list(requests_of(truth)), learn(truth)[1]
 
 
 def test_popularity(learnt: tuple[Truth, list[Request], Workload]) -> None:
@@ -133,11 +134,10 @@ def test_connections(learnt: tuple[Truth, list[Request], Workload]) -> None:
 
 def test_a_sample_gives_what_all_objects_give_within_its_error() -> None:
     truth = Truth(seed=4, objects=30_000, requests=60_000, exponent=0.8)
-    exact = learnt_workload(*tally_of(truth)).popularity
-    tally, timeline, plan = tally_of(truth, most_objects=4_000, most_lines=30_000)
-    assert tally.objects.level >= 2
-    assert len(tally.objects.gaps) <= 4_000
-    workload = learnt_workload(tally, timeline, plan)
+    exact = learn(truth)[1].popularity
+    reading, workload = learn(truth, most_objects=4_000, most_lines=30_000)
+    rows = [*reading.popularity.known, *reading.popularity.sampled]
+    assert sum(objects for _, objects, _ in rows) <= 4_000
     sampled = workload.popularity
     assert sampled.curve_error_ratio is not None
     assert 0 < sampled.curve_error_ratio < 0.05

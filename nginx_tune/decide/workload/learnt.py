@@ -8,27 +8,23 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, repeat
-from operator import attrgetter
 from typing import Literal
-
-import msgspec
 
 from nginx_tune.decide.workload.popularity import (
     Counted,
     counted_objects,
     curve_error,
     curve_of,
-    fewest_requests,
     fit_zipf,
 )
 from nginx_tune.documents.learning import (
     Configuration,
     ConnectionSample,
     LearnPlan,
-    LineSample,
     LogCounts,
     Manifest,
     ManifestRequest,
+    ObjectPopularity,
     RequestSample,
     SampledRequest,
     Tally,
@@ -59,24 +55,27 @@ _VERSIONS: tuple[Literal["1.0", "1.1", "2", "3"], ...] = ("1.0", "1.1", "2", "3"
 
 
 def learnt_workload(
-    tally: Tally, timeline: Timeline, plan: LearnPlan, places: RequestSample | None = None
+    tally: Tally,
+    timeline: Timeline,
+    popularity: ObjectPopularity,
+    plan: LearnPlan,
+    places: RequestSample | None = None,
 ) -> Workload:
     """The workload; what the log's format does not tell stays unknown.
 
     ``places`` are requests whose paths are indices of the places of the plan's configuration.
     """
     counts = tally.counts
-    lines = msgspec.json.decode(tally.data_lines, type=LineSample) if tally.objects.level else None
-    counted = counted_objects(tally.objects, lines, counts.data_requests)
+    counted = counted_objects(popularity)
     span = _span_seconds(timeline)
-    sizes = _sizes(counts, counted)
+    sizes = _sizes(counts, counted, popularity.size_quantiles)
     found, provenance = (plan.kind, "declared") if plan.kind else _kind(counts, sizes)
     shares, notes = _locations(plan.configuration, places)
     return Workload(
         kind=found,
         kind_provenance=provenance,  # type: ignore[arg-type]  # one of two words
         dataset=_dataset(counted, plan.configuration, shares),
-        popularity=_popularity(counted, fewest_requests(tally.objects, lines)),
+        popularity=_popularity(counted, popularity.known_from_requests),
         sizes=sizes,
         rate=_rate(timeline, span),
         concurrency=_concurrency(counts, timeline, span),
@@ -117,18 +116,18 @@ def _dataset(
         return ServedData()
     return ServedData(
         files=round(sum(item.objects for item in counted)),
-        bytes=round(sum(item.objects * item.size_bytes for item in counted)),
+        bytes=round(sum(item.bytes for item in counted)),
         requests_by_path=_requests_by_root(configuration, shares) if configuration else {},
         provenance="learnt",
     )
 
 
-def _popularity(counted: Sequence[Counted], fewest: int) -> Popularity:
+def _popularity(counted: Sequence[Counted], known_from_requests: int) -> Popularity:
     if not counted:
         return Popularity()
     curve = curve_of(counted)
     at = {point.requests_ratio: point.bytes for point in curve}
-    fit = fit_zipf(counted, fewest)
+    fit = fit_zipf(counted, known_from_requests)
     return Popularity(
         exponent=None if fit is None else round(fit.exponent, 4),
         curve=curve,
@@ -143,31 +142,24 @@ def _popularity(counted: Sequence[Counted], fewest: int) -> Popularity:
     )
 
 
-def _sizes(counts: LogCounts, counted: Sequence[Counted]) -> ObjectSizes:
+def _sizes(
+    counts: LogCounts, counted: Sequence[Counted], quantiles: tuple[int, int, int] | None
+) -> ObjectSizes:
     requests = sum(item.requests * item.objects for item in counted)
-    if not requests:
+    if not requests or quantiles is None:
         return ObjectSizes()
-    asked = sum(item.requests * item.objects * item.size_bytes for item in counted)
-    ascending = sorted(counted, key=attrgetter("size_bytes"))
+    asked = sum(item.requests * item.bytes for item in counted)
+    p50_bytes, p90_bytes, p99_bytes = quantiles
     return ObjectSizes(
         mean_bytes=_rounded(asked / requests),
-        p50_bytes=_size_quantile(ascending, 0.5 * requests),
-        p90_bytes=_size_quantile(ascending, 0.9 * requests),
-        p99_bytes=_size_quantile(ascending, 0.99 * requests),
+        p50_bytes=p50_bytes,
+        p90_bytes=p90_bytes,
+        p99_bytes=p99_bytes,
         sent_mean_bytes=_rounded(counts.data_bytes / counts.data_requests),
         sent_ratio=_rounded(counts.data_bytes / asked) if asked else None,
         partial_ratio=_rounded(counts.partial_requests / counts.data_requests),
         provenance="learnt",
     )
-
-
-def _size_quantile(ascending: Sequence[Counted], requests: float) -> int:
-    below = 0.0
-    for item in ascending:
-        below += item.requests * item.objects
-        if below >= requests:
-            return item.size_bytes
-    return ascending[-1].size_bytes
 
 
 def _rate(timeline: Timeline, span: int) -> Rate:

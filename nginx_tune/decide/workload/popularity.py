@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, repeat
+from itertools import groupby
 from typing import NamedTuple
 
-from nginx_tune.documents.learning import LineSample, ObjectSample
+from nginx_tune.documents.learning import ObjectPopularity
 from nginx_tune.documents.workload import CurveShare
 
 CURVE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995,
                 0.999, 1.0)  # fmt: skip
-_HEAD_LINES = 16
-"""Least sampled lines of an object that is counted by them. Of 8, 16, 32 and 64 it had the smallest
-errors of the working sets (simulated, 6.4 million objects, exponents 0.7 to 1.1)."""
 _FEWEST_REQUESTS = 30
 """Least requests of an object in the fit: the order of rarer ones is chance."""
 _ORDER_BIAS = 0.005
@@ -32,43 +28,23 @@ _BISECTIONS = 50
 class Counted(NamedTuple):
     """Objects with the same number of requests."""
 
-    requests: float
+    requests: int
     """Requests for each."""
-    size_bytes: int
     objects: float
-    """Number of objects; not 1 for a sampled object that represents others."""
+    """Their number."""
+    bytes: float
+    """Bytes of all of them."""
+    weight: float = 1.0
+    """Objects for which each counted one stands."""
 
 
-def counted_objects(
-    objects: ObjectSample, lines: LineSample | None, data_requests: int
-) -> list[Counted]:
-    """All objects, the most popular first; ``lines`` are needed where the objects are a sample.
-
-    Then an object with enough lines in the sample of lines stands for itself, by its own count
-    where it is in the sample of objects too. The rest of the objects' sample stands for the rest of
-    the objects, weighted so that the requests add up.
-    """
-    if not objects.level:
-        alone = zip(objects.requests, objects.sizes, repeat(1.0))
-        return sorted(map(Counted._make, alone), reverse=True)
-    assert lines is not None  # noqa: S101  # as above
-    kept = zip(objects.requests, objects.sizes, strict=True)
-    tail = dict(zip(accumulate(objects.gaps), kept, strict=True))
-    found = []
-    seen = Counter(lines.objects)
-    heads = {key: 0 for key, count in seen.items() if count >= _HEAD_LINES}
-    sizes = dict.fromkeys(heads, 0)
-    for key, times, size in zip(lines.objects, lines.times, lines.sizes, strict=True):
-        if key in heads:
-            heads[key] += times
-            sizes[key] = max(sizes[key], size)
-    for key, times in heads.items():
-        count, size = tail.pop(key, (times << lines.level, sizes[key]))
-        found.append(Counted(count, size, 1.0))
-    in_tail = sum(count for count, _ in tail.values())
-    left = max(data_requests - sum(item.requests for item in found), in_tail)
-    weight = left / in_tail if in_tail else 1.0
-    found += [Counted(count, size, weight) for count, size in tail.values()]
+def counted_objects(popularity: ObjectPopularity) -> list[Counted]:
+    """All objects, the most popular first; sampled ones weighted so that the requests add up."""
+    in_sample = sum(requests * objects for requests, objects, _ in popularity.sampled)
+    weight = popularity.other_requests / in_sample if in_sample else 1.0
+    found = [Counted(*alike) for alike in popularity.known]
+    for requests, objects, size in popularity.sampled:
+        found.append(Counted(requests, objects * weight, size * weight, weight))
     return sorted(found, reverse=True)
 
 
@@ -84,10 +60,8 @@ def curve_of(counted: Sequence[Counted]) -> list[CurveShare]:
     curve = []
     requests = size = 0.0
     for each, alike in groupby(counted, key=lambda item: item.requests):
-        objects = alike_bytes = 0.0
-        for item in alike:
-            objects += item.objects
-            alike_bytes += item.objects * item.size_bytes
+        _, counts, sizes, _ = zip(*alike, strict=True)
+        objects, alike_bytes = sum(counts), sum(sizes)
         more = each * objects
         while shares and requests + more >= shares[0] * total:
             part = math.ceil(objects * (shares[0] * total - requests) / more)
@@ -104,7 +78,7 @@ def curve_error(counted: Sequence[Counted]) -> float:
     Source: Horvitz, Thompson, JASA 47, 1952, for objects drawn with probability 1 / weight.
     """
     total = sum(item.requests * item.objects for item in counted)
-    variance = sum(i.requests**2 * i.objects * (i.objects - 1) for i in counted)
+    variance = sum(i.requests**2 * i.objects * (i.weight - 1) for i in counted)
     return math.sqrt(max(variance, 0.0)) / total if total else 0.0
 
 
@@ -121,20 +95,16 @@ class ZipfFit:
     """Largest difference of the shares of requests up to a rank, measured and fitted."""
 
 
-def fewest_requests(objects: ObjectSample, lines: LineSample | None) -> int:
-    """Fewest requests of an object in the fit, such that all these objects are known by name."""
-    if not objects.level or lines is None:
-        return _FEWEST_REQUESTS
-    return max(_FEWEST_REQUESTS, 2 * _HEAD_LINES << lines.level)
-
-
-def fit_zipf(counted: Sequence[Counted], fewest: int = _FEWEST_REQUESTS) -> ZipfFit | None:
+def fit_zipf(counted: Sequence[Counted], known_from_requests: int = 0) -> ZipfFit | None:
     """The most likely Zipf exponent of the ranks with enough requests; None with too few.
+
+    All objects with ``known_from_requests`` stand for themselves.
 
     Source: Clauset, Shalizi, Newman, Power-Law Distributions in Empirical Data, SIAM Review 51,
             2009: maximum likelihood and the Kolmogorov-Smirnov distance; regression on a log-log
             plot is biased.
     """
+    fewest = max(_FEWEST_REQUESTS, known_from_requests)
     head = [item for item in counted if item.requests >= fewest]
     ranks = sum(item.objects for item in head)
     if ranks < _FEWEST_OBJECTS:
@@ -192,10 +162,7 @@ def _mean_log_rank(head: Sequence[Counted]) -> float:
     found = rank = 0.0
     for item in head:
         after = rank + item.objects
-        if item.objects == 1.0:
-            found += item.requests * math.log(after)
-        else:
-            found += item.requests * (math.lgamma(after + 1) - math.lgamma(rank + 1))
+        found += item.requests * (math.lgamma(after + 1) - math.lgamma(rank + 1))
         rank = after
     return found
 

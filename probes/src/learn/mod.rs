@@ -11,6 +11,7 @@ mod extent;
 mod format;
 mod names;
 mod plan;
+mod popularity;
 mod reader;
 mod round_trips;
 mod sample;
@@ -23,6 +24,7 @@ use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
+use self::popularity::Popularity;
 use self::reader::{LONGEST_LINE_BYTES, Reader};
 use self::tally::{Requests, Written};
 use self::timeline::Summary;
@@ -45,6 +47,7 @@ struct Reading {
     logs: Vec<String>,
     first_lines: BTreeMap<&'static str, Vec<(usize, u64)>>,
     timeline: Summary,
+    popularity: Popularity,
     #[serde(flatten)]
     sum: Sum,
 }
@@ -66,6 +69,7 @@ pub fn run(plan: &Plan, input: &mut impl Read, output: &mut impl Write) -> Resul
     let reading = Reading {
         schema: "nginx-tune/reading/1",
         timeline: reader.tally.timeline.summary(),
+        popularity: Popularity::of(&reader.tally),
         sum: Sum {
             tally: reader.tally.written(),
             places: Requests::of(&reader.tally.places),

@@ -34,6 +34,9 @@ impl Hasher for AsItIs {
     }
 }
 
+/// Values by a hash.
+pub(crate) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<AsItIs>>;
+
 /// What a sample keeps of a hash.
 pub(crate) trait Kept {
     /// Adds what was seen elsewhere of the same hash.
@@ -51,7 +54,7 @@ pub(crate) struct Sample<V> {
     most: usize,
     level: u32,
     text_bytes: usize,
-    kept: HashMap<u64, V, BuildHasherDefault<AsItIs>>,
+    kept: ByHash<V>,
 }
 
 impl<V: Kept> Sample<V> {
@@ -87,13 +90,19 @@ impl<V: Kept> Sample<V> {
         }
     }
 
+    /// The hashes that are kept begin with so many zero bits.
+    pub(crate) fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// What is kept, in any order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
+        self.kept.iter().map(|(&hash, value)| (hash, value))
+    }
+
     /// The level, and what is kept in the order of the hashes.
     pub(crate) fn rows(&self) -> (u32, Vec<(u64, &V)>) {
-        let mut rows: Vec<_> = self
-            .kept
-            .iter()
-            .map(|(&hash, value)| (hash, value))
-            .collect();
+        let mut rows: Vec<_> = self.iter().collect();
         rows.sort_unstable_by_key(|row| row.0);
         (self.level, rows)
     }
@@ -135,7 +144,7 @@ impl Kept for () {
 }
 
 /// Requests and size of an object.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Object {
     pub(crate) requests: u64,
     pub(crate) size: i64,
