@@ -37,31 +37,36 @@ walk(path, node) AS (
 SELECT DISTINCT path[2:] AS path FROM walk WHERE (node -> 'x-volatile') IS NOT NULL;
 
 -- Every other value of the facts, and the SHA-256 of each file of the configuration. A member of a
--- list goes by its name, path or address, so that one disk more is no other disk.
+-- list goes by its name, path or address, so that one disk more is no other disk. A section of the
+-- facts that many hosts have alike is read once.
 CREATE OR REPLACE TABLE leaves AS
-WITH sections AS (
-    SELECT host, age, unnest(map_entries(CAST(body AS MAP(VARCHAR, JSON)))) AS section
-    FROM documents WHERE name = 'facts'),
+WITH sections AS MATERIALIZED (
+    SELECT row_number() OVER () AS section, part.key, part.value, list({host: host, age: age}) AS owners
+    FROM (SELECT host, age, unnest(map_entries(CAST(body AS MAP(VARCHAR, JSON)))) AS part
+          FROM documents WHERE name = 'facts') GROUP BY ALL),
 nodes AS MATERIALIZED (
-    SELECT host, age, section.key || replace(node.fullkey[2:], '"', '') AS path, node.atom ->> '$' AS value
-    FROM sections, json_tree(section.value) AS node WHERE (node.atom ->> '$') IS NOT NULL),
+    SELECT section, sections.key || replace(node.fullkey[2:], '"', '') AS path, node.atom ->> '$' AS value
+    FROM sections, json_tree(sections.value) AS node WHERE (node.atom ->> '$') IS NOT NULL),
 kinds AS MATERIALIZED (
     SELECT path, regexp_replace(path, '\[\d+\]', '[]', 'g') AS kind,
            regexp_extract(path, '^(.*?\[\d+\])\.', 1) AS member, path[len(member) + 2:] AS field
-    FROM (SELECT DISTINCT path FROM nodes)),
+    FROM (SELECT DISTINCT path FROM nodes)
+    WHERE NOT EXISTS (
+        FROM volatile WHERE kind = volatile.path
+            OR starts_with(kind, volatile.path || '.') OR starts_with(kind, volatile.path || '['))),
 members AS (
-    SELECT host, age, member, coalesce(
+    SELECT section, member, coalesce(
         max(value) FILTER (field = 'name'), max(value) FILTER (field = 'path'),
         max(value) FILTER (field = 'address') || ':' || max(value) FILTER (field = 'port')) AS label
     FROM nodes JOIN kinds USING (path)
-    WHERE member <> '' AND field IN ('name', 'path', 'address', 'port') GROUP BY ALL)
-SELECT host, age, 'facts' AS name, value,
-       CASE WHEN label IS NULL THEN path
-            ELSE regexp_extract(member, '^(.*)\[', 1) || '[' || label || '].' || field END AS leaf
-FROM nodes JOIN kinds USING (path) LEFT JOIN members USING (host, age, member)
-WHERE NOT EXISTS (
-    FROM volatile WHERE kind = volatile.path
-        OR starts_with(kind, volatile.path || '.') OR starts_with(kind, volatile.path || '['))
+    WHERE member <> '' AND field IN ('name', 'path', 'address', 'port') GROUP BY ALL),
+named AS (
+    SELECT section, value,
+           CASE WHEN label IS NULL THEN path
+                ELSE regexp_extract(member, '^(.*)\[', 1) || '[' || label || '].' || field END AS leaf
+    FROM nodes JOIN kinds USING (path) LEFT JOIN members USING (section, member))
+SELECT owner.host, owner.age, 'facts' AS name, named.value, leaf
+FROM named JOIN (SELECT section, unnest(owners) AS owner FROM sections) USING (section)
 UNION ALL
 SELECT host, age, name, file.sha256, file.path
 FROM documents, LATERAL (

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -55,33 +56,26 @@ class Asked:
         return self.method == "GET" and self.status == 200
 
 
+@lru_cache(1 << 12)
 def siphash(key: bytes, data: bytes) -> int:
     """SipHash-2-4. Source: Aumasson, Bernstein, INDOCRYPT 2012."""
     first, second = (int.from_bytes(key[at : at + 8], "little") for at in (0, 8))
     a, b = first ^ 0x736F6D6570736575, second ^ 0x646F72616E646F6D
     c, d = first ^ 0x6C7967656E657261, second ^ 0x7465646279746573
-
-    def rotate(word: int, bits: int) -> int:
-        return (word << bits | word >> (64 - bits)) & _MASK
-
-    def mix(rounds: int) -> None:
-        nonlocal a, b, c, d
-        for _ in range(rounds):
-            a, c = (a + b) & _MASK, (c + d) & _MASK
-            b, d = rotate(b, 13) ^ a, rotate(d, 16) ^ c
-            a = rotate(a, 32)
-            a, c = (a + d) & _MASK, (c + b) & _MASK
-            d, b = rotate(d, 21) ^ a, rotate(b, 17) ^ c
-            c = rotate(c, 32)
-
     padded = data + bytes(-(len(data) + 1) % 8) + bytes([len(data) % 256])
-    for at in range(0, len(padded), 8):
-        word = int.from_bytes(padded[at : at + 8], "little")
+    words = [int.from_bytes(padded[at : at + 8], "little") for at in range(0, len(padded), 8)]
+    for word, rounds in [*((word, 2) for word in words), (0, 4)]:
+        if rounds == 4:  # the end
+            c ^= 0xFF
         d ^= word
-        mix(2)
+        for _ in range(rounds):
+            a, c = a + b & _MASK, c + d & _MASK
+            b, d = (b << 13 & _MASK | b >> 51) ^ a, (d << 16 & _MASK | d >> 48) ^ c
+            a = (a << 32 & _MASK | a >> 32) + d & _MASK
+            c = c + b & _MASK
+            d, b = (d << 21 & _MASK | d >> 43) ^ a, (b << 17 & _MASK | b >> 47) ^ c
+            c = c << 32 & _MASK | c >> 32
         a ^= word
-    c ^= 0xFF
-    mix(4)
     return a ^ b ^ c ^ d
 
 
@@ -281,14 +275,14 @@ def timeline_of(asked: Sequence[Asked], level: int) -> dict[str, Any]:
         for second in range(start // 1000, one.end // 1000 + 1) if one.end >= 0 else ():
             within = min(one.end, second * 1000 + 1000) - max(start, second * 1000)
             busy[second // width * width] += within
-    inside = [at for group in kept for at in range(group[0], group[-1] + 1, width)]
+    inside = [at for at in busy if any(group[0] <= at <= group[-1] for group in kept)]
 
     def peak(seconds: int) -> int | None:
         if seconds % width:
             return None
         most = 0
         for group in kept:
-            for at in range(group[0], group[-1] + 1, width):
+            for at in group:
                 stop = min(at + seconds, group[-1] + 1)
                 most = max(most, sum(ends[one] for one in range(at, stop, width)))
         return most
