@@ -159,6 +159,7 @@ HAS: dict[str, Callable[[], bool]] = {
     "systemd": _programs("systemd-analyze"),
     "bwrap": _programs("bwrap"),
     "s3": lambda: all(map(find_spec, ("s3fs", "moto", "flask", "flask_cors"))),
+    "dask": lambda: find_spec("distributed") is not None,
     "duckdb": lambda: find_spec("duckdb") is not None,
     "kubernetes-validate": lambda: find_spec("kubernetes_validate") is not None,
     "axe": lambda: find_spec("axe_core_python") is not None,

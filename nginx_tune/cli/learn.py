@@ -11,11 +11,12 @@ from nginx_tune.cli.learnt import PRIVATE, write_learnt
 from nginx_tune.cli.options import KINDS, Whole, prefix_option
 from nginx_tune.documents.learning import LearnPlan
 from nginx_tune.documents.workload import Kind
-from nginx_tune.errors import ExitStatus, UsageError
+from nginx_tune.errors import ExitStatus, MissingToolError, UsageError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.observe.access_logs import LogFiles, read_logs
+from nginx_tune.observe.kept_partials import KeptLogs, LearnJob, learn_kept, refuse_plain
 from nginx_tune.observe.log_configuration import Places, choose_format
-from nginx_tune.observe.log_partials import pack_partial, partial_of, read_key
+from nginx_tune.observe.log_partials import Merged, pack_partial, partial_of, read_key
 from nginx_tune.observe.object_storage import find_logs, is_url
 from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file
 from nginx_tune.report.terminal.saying import progress_printer, say
@@ -60,6 +61,10 @@ _PLACES = 1 << 16
               help="Secret for the hashes, the same for all logs that are merged.")  # fmt: skip
 @click.option("--partials", "folder", metavar="DIR|URL",
               help="Keep a partial result of each log there; read only logs without.")  # fmt: skip
+@click.option("--engine", metavar="dask[=ADDRESS]",
+              help="Read on a Dask cluster: tls://HOST:8786, or all CPUs here.")  # fmt: skip
+@click.option("--allow-unencrypted", is_flag=True,
+              help="Reach a Dask cluster by tcp://, in a network of your own.")  # fmt: skip
 @click.option("--log-host", metavar="NAME",
               help="Host of the logs, where those of several hosts have one name.")  # fmt: skip
 @output_options("console", "json")
@@ -79,6 +84,8 @@ def command(
     partial_path: str | None,
     key_file: str | None,
     folder: str | None,
+    engine: str | None,
+    allow_unencrypted: bool,
     log_host: str | None,
     formats: tuple[str, ...],
     output: str | None,
@@ -95,12 +102,9 @@ def command(
     """
     if keep_paths and manifest_path is None:
         raise UsageError("--keep-paths says what goes into a manifest", hint="add --manifest FILE")
-    if (partial_path or folder) is not None and key_file is None:
-        option = "--partial" if folder is None else "--partials"
-        raise UsageError(
-            f"{option} needs --key-file: without a secret its hashes of paths could be guessed",
-            hint="openssl rand -hex 32 > learn.key makes one, for all logs that belong together",
-        )
+    _check_keeping(partial_path, folder, key_file)
+    if engine is not None:
+        _check_engine(engine, folder, is_plain_allowed=allow_unencrypted)
     tree = places = None
     if conf is not None:
         from nginx_tune.cli.configurations import read_configuration  # noqa: PLC0415  # only with -c
@@ -124,10 +128,13 @@ def command(
         plan = msgspec.structs.replace(plan, key=read_key(key_file))
     found, on_progress = find_logs(logs), progress_printer(ctx)
     if folder is not None:
-        from nginx_tune.observe.kept_partials import KeptLogs, LearnJob, learn_kept  # noqa: PLC0415
-
         job = LearnJob(plan, places, log_host, folder if is_url(folder) else absolute_path(folder))
-        learnt, result = learn_kept(KeptLogs(job, found, tell=say, on_progress=on_progress))
+        kept = KeptLogs(job, found, tell=say, on_progress=on_progress)
+        learnt, result = (
+            learn_kept(kept)
+            if engine is None
+            else _learn_by(engine, kept, is_plain_allowed=allow_unencrypted)
+        )
         partial = result.partial
     else:
         files = LogFiles(found, form, host=log_host, tell=say)
@@ -140,3 +147,37 @@ def command(
     if partial_path is not None:
         write_file(Path(partial_path), pack_partial(partial), mode=PRIVATE)
     return write_learnt(learnt, plan, manifest_path, formats, output)
+
+
+def _check_keeping(partial_path: str | None, folder: str | None, key_file: str | None) -> None:
+    """Errors: UsageError for partial results without a secret."""
+    if (partial_path or folder) is not None and key_file is None:
+        option = "--partial" if folder is None else "--partials"
+        raise UsageError(
+            f"{option} needs --key-file: without a secret its hashes of paths could be guessed",
+            hint="openssl rand -hex 32 > learn.key makes one, for all logs that belong together",
+        )
+
+
+def _check_engine(engine: str, folder: str | None, *, is_plain_allowed: bool) -> None:
+    """Errors: UsageError before anything is asked."""
+    name, equals, address = engine.partition("=")
+    if name != "dask" or bool(equals) != bool(address):
+        raise UsageError(f"--engine {engine}: there is dask, and dask=ADDRESS of its scheduler")
+    if folder is None:
+        raise UsageError("--engine needs --partials: workers keep their results there")
+    if address and not is_plain_allowed:
+        refuse_plain(address)
+
+
+def _learn_by(engine: str, kept: KeptLogs, *, is_plain_allowed: bool) -> Merged:
+    try:
+        from nginx_tune.observe.dask_engine import learn_by_dask  # noqa: PLC0415  # an extra
+    except ModuleNotFoundError as error:
+        if error.name not in {"dask", "distributed"}:
+            raise
+        raise MissingToolError(
+            "--engine dask: Dask is not installed", hint="pip install 'nginx-tune[dask]'"
+        ) from None
+    address = engine.partition("=")[2] or None
+    return learn_by_dask(kept, address, is_plain_allowed=is_plain_allowed)

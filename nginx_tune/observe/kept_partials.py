@@ -8,6 +8,7 @@ all logs, to the last byte.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from nginx_tune.observe.object_storage import Folder, StoredLog, find_log, is_ur
 
 _NAME = b"nginx-tune part"
 _SUFFIX = ".partial"
+_LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?/?$")
 _SHOWN_LOGS = 3
 """Logs whose first refused lines are told."""
 
@@ -206,4 +208,16 @@ def _no_request(counts: LogCounts, plan: LearnPlan, logs: int) -> str:
     return (
         f"{plural(logs, 'log')}: none of {counts.lines:,} lines is in the log format "
         f"'{plan.format.name}' ({REASONS.get(reason, reason)})"
+    )
+
+
+def refuse_plain(address: str) -> None:
+    """Errors: UsageError for an address beyond this host whose connections are not encrypted."""
+    scheme, _, place = address.rpartition("://")
+    if scheme in {"tls", "wss", "inproc"} or _LOOPBACK.match(place):
+        return
+    raise UsageError(
+        f"{address}: connections there are not encrypted, and the key of the hashes goes through "
+        "them; who reaches the port can run programs on its workers",
+        hint="tls:// with certificates, or --allow-unencrypted where the network is your own",
     )
