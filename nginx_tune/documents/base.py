@@ -105,6 +105,8 @@ def _other_schema_hint(expected: str, found: str) -> str:
         if is_newer(expected, found):
             return "it was made by a newer nginx-tune: read it with that one"
         return "write it again with this version of nginx-tune"
+    if (name.name, PurePath(found).parent.name) == ("facts", "capture"):
+        return "nginx-tune inspect --host CAPTURE -f json -o facts.json makes facts of it"
     return f"give a file that holds nginx-tune's {name.name} document"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nginx_tune.documents.check import CheckedHost, DiskGroup, FirstLook, Switch, SwitchVerdict
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
@@ -32,6 +32,12 @@ _VERDICTS: dict[str, SwitchVerdict] = {
 }
 _OF_READS = {"thread-pools", "per-disk-pools"}
 """Decided by data against memory."""
+_OF_BOUND: Mapping[str, Sequence[SwitchVerdict]] = {
+    "thread-pools": ("on",),
+    "per-disk-pools": ("on",),
+    "sendfile-max-chunk": ("set",),
+}
+"""Verdicts that need data beyond memory, and so more than an upper bound on them."""
 
 
 def bounded_data(facts: Facts, roots: Sequence[str]) -> ServedData | None:
@@ -123,7 +129,7 @@ def _switch(name: str, decision: Decision, *, differs: bool, is_bound: bool) -> 
     verdict = _VERDICTS[decision.verdict]
     if verdict in {"off", "default"}:  # a number has a default, a switch is off
         verdict = "default" if decision.id == "sendfile-max-chunk" else "off"
-    if is_bound and decision.id in _OF_READS and verdict == "on":
+    if is_bound and verdict in _OF_BOUND.get(decision.id, ()):
         verdict = "measure"  # the data may be far smaller than what its file systems hold
     if decision.id in _OF_READS and decision.confidence == "low" and _asks_for_disks(decision):
         verdict = "measure"

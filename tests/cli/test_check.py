@@ -154,6 +154,7 @@ def test_a_bound_beyond_memory_asks_for_a_measurement(
     found = _checked(run_cli, tree, "--facts", file)
     assert found["host"]["data_is_bound"] is True  # type: ignore[index]
     assert _switches(found)["thread pools"] == ("measure", False)
+    assert _switches(found)["sendfile_max_chunk"] == ("measure", False)
     screen = run_cli("check", tree, "--facts", file).stdout
     assert "at most 3.9 TiB of data (used on its file systems)" in screen
 

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from recorded_hosts import capture_file, facts_bytes, freebsd_file
 
+from nginx_tune.documents.base import decode
+from nginx_tune.documents.facts import Facts
+from nginx_tune.errors import UsageError
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -180,3 +184,10 @@ def test_a_hostile_capture_cannot_steer_the_terminal(run_cli: Run) -> None:
     said = run_cli("inspect", "--host", "-", stdin=json.dumps(capture))
     assert said.returncode == 0, said.stderr
     assert not {"\x1b", "\x07", "\u202e"} & set(said.stdout)
+
+
+def test_a_capture_in_the_place_of_facts_is_named_with_the_command_that_makes_them() -> None:
+    capture = b'{"schema": "nginx-tune/capture/1"}'
+    with pytest.raises(UsageError) as refused:
+        decode(Facts, capture)
+    assert "inspect --host CAPTURE -f json" in refused.value.hint
