@@ -107,6 +107,20 @@ def test_names_of_classes_are_their_own() -> None:
     assert [one.name for one in requests.requests] == ["hot-2", "a-b", "a-b-2"]
 
 
+def test_long_names_of_a_host_s_classes_lose_their_middle() -> None:
+    """At their ends they differ, and a narrow terminal shows those."""
+    places = "".join(
+        f" location /catalogue/v1/{one}/ {{ return 302 /; }}" for one in ("a", "b", "c")
+    )
+    host = "shop.customers.europe.example.com"
+    names = [
+        one.name
+        for one in requests_of(f"server {{ listen 80; server_name {host};{places} }}").requests
+    ]
+    assert [name[-2:] for name in names] == ["-a", "-b", "-c"]
+    assert all(name.startswith("shop-customers") and len(name) <= 40 for name in names)
+
+
 def common_of(baseline: str, candidate: str) -> CommonRequests:
     trees = [tree_of(http) for http in (baseline, candidate)]
     own = [plan_requests(tree, entry_of(tree)) for tree in trees]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from nginx_tune.documents.rehearsal import Rehearsal
 from nginx_tune.documents.run import KeptRun, Validation
 from nginx_tune.documents.scenario import ScenarioRun, VariantText
 from nginx_tune.documents.sizing import Sizing
+from nginx_tune.documents.units import plural
 from nginx_tune.documents.verdict import Verdict
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UsageError
@@ -53,7 +55,7 @@ from nginx_tune.report.screen import Screen
 from nginx_tune.report.search import search_screen
 from nginx_tune.report.size import sizing_screen
 from nginx_tune.report.text import number_text, one_line, shown_path
-from nginx_tune.report.verdict import columns_of, verdict_screen
+from nginx_tune.report.verdict import columns_of, pairs_text, verdict_screen
 from nginx_tune.report.workload import workload_screen
 
 Plot = RatioPlot | CurvePlot | SharesPlot
@@ -93,6 +95,8 @@ class Section:
     figures: Sequence[Figure] = ()
     plots: Sequence[Plot] = ()
     texts: Sequence[Text] = ()
+    basis: str = ""
+    """What the answer rests on, and what it lacks, in a sentence or two."""
 
 
 _TWO_VARIANTS = "Two configurations under the same load"
@@ -134,16 +138,14 @@ def _scenario(run: ScenarioRun, kind: str = "scenario run") -> Section:
     plots = [*said[:1], *([predicted] if predicted else []), *said[1:]]
     texts = _variant_texts(run.variants)
     base = _verdict(run.verdict, one_line(run.name), kind)
-    return Section(
-        kind, base.title, scenario_screen(run), base.tag, base.tone, base.figures, plots, texts
-    )
+    return dataclasses.replace(base, screen=scenario_screen(run), plots=plots, texts=texts)
 
 
 def _validation(found: Validation, title: str = _TWO_VARIANTS, kind: str = "validation") -> Section:
     base = _verdict(found.verdict, title, kind)
     plots = _runs_plots(found.verdict, found.measurements)
     texts = _variant_texts(found.variants)
-    return Section(kind, title, base.screen, base.tag, base.tone, base.figures, plots, texts)
+    return dataclasses.replace(base, plots=plots, texts=texts)
 
 
 _COMPARED = ("baseline", "candidate")
@@ -161,7 +163,29 @@ def _verdict(verdict: Verdict, title: str = _TWO_VARIANTS, kind: str = "verdict"
         tone,
         _figures(verdict),
         [plot] if plot else [],
+        basis=_basis(verdict),
     )
+
+
+def _basis(verdict: Verdict) -> str:
+    """Gates that failed, pairs, what was not measured, whole bodies, and the warnings."""
+    gates = [one_line(one.expression) for one in verdict.gates if not one.passed]
+    unmeasured = [
+        one_line(one.name)
+        for one in verdict.metrics
+        if one.baseline is None and one.candidate is None
+    ]
+    cut = [one for one in verdict.metrics if one.name.endswith(".truncated")]
+    are_whole = all(one.baseline == 0 and one.candidate == 0 for one in cut)
+    environment = verdict.environment
+    parts = [
+        f"Failed: {', '.join(gates)}" if gates else "",
+        f"{pairs_text(environment.pairs)}, {environment.discarded_pairs or 'none'} discarded",
+        f"Not measured: {', '.join(unmeasured)}" if unmeasured else "",
+        ("No body was cut short" if are_whole else "BODIES WERE CUT SHORT") if cut else "",
+        f"{plural(len(verdict.warnings), 'warning')} below" if verdict.warnings else "",
+    ]
+    return ". ".join(filter(None, parts)) + "."
 
 
 def _figures(verdict: Verdict) -> list[Figure]:
