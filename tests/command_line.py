@@ -7,14 +7,18 @@ imports on demand, the interpreter's exit) is tested with `start`.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -80,6 +84,38 @@ def call(
         ):
             status = _main(words)
     return subprocess.CompletedProcess(words, status, out[0], err[0])
+
+
+def on_terminal(width: int, *arguments: str | Path, encoding: str = "utf-8") -> str:
+    """What a terminal of that width gets of ``nginx-tune`` in this process, of both streams."""
+    words = ["nginx-tune", "--no-color", *map(str, arguments)]
+    reading, writing = pty.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    seen = bytearray()
+
+    def read() -> None:
+        with suppress(OSError):  # EIO at the end
+            while part := os.read(reading, 65536):
+                seen.extend(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with (
+            open(os.devnull) as nothing,  # noqa: PTH123  # no path of a test
+            _environment({"TERM": "xterm"}, None),
+            _signals(120, words),
+            _standard_streams([nothing.fileno(), writing, writing], encoding),
+            _noted(),
+        ):
+            for name in ("COLUMNS", "LINES"):
+                os.environ.pop(name, None)
+            _main(words)
+    finally:
+        os.close(writing)
+        reader.join()
+        os.close(reading)
+    return seen.decode().replace("\r\n", "\n")
 
 
 def _main(words: list[str]) -> int:
@@ -168,7 +204,7 @@ def _signals(seconds: float, words: list[str]) -> Iterator[None]:
 
 
 @contextmanager
-def _standard_streams(given: list[int]) -> Iterator[None]:
+def _standard_streams(given: list[int], encoding: str | None = None) -> Iterator[None]:
     """Descriptors 0 to 2 and Python's own streams on these."""
     streams: tuple[Any, Any, Any] = (sys.stdin, sys.stdout, sys.stderr)
     for stream in streams[1:]:
@@ -178,8 +214,8 @@ def _standard_streams(given: list[int]) -> Iterator[None]:
         for number, descriptor in enumerate(given):
             os.dup2(descriptor, number)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", encoding=encoding, closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding=encoding, closefd=False)  # noqa: SIM115
         yield
     finally:
         for stream in (sys.stdout, sys.stderr):

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import fcntl
-import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
+from command_line import on_terminal
 from recorded_hosts import facts_file
 
 from nginx_tune import cli
@@ -29,25 +24,9 @@ BROAD = "inspect --host nowhere.json --capture somewhere.json --path /srv/a/rath
 
 
 def _on_terminal(width: int, *arguments: str) -> list[str]:
-    """The lines that a terminal of that width gets, both streams."""
-    reading, writing = pty.openpty()
-    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
-    env = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES"}}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nginx_tune", "--no-color", *arguments],
-        stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, env={**env, "TERM": "xterm"},
-    )  # fmt: skip
-    os.close(writing)
-    data = b""
-    with contextlib.suppress(OSError):  # EIO at the end
-        while part := os.read(reading, 65536):
-            data += part
-    os.close(reading)
-    process.wait(60)
-    return _ESCAPE.sub("", data.decode().replace("\r\n", "\n")).splitlines()
+    return _ESCAPE.sub("", on_terminal(width, *arguments)).splitlines()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize(
     "command",
@@ -73,7 +52,6 @@ def seen(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("width", [60, 80])
 @pytest.mark.parametrize(
     "command",
@@ -97,7 +75,6 @@ def test_results_are_folded_too(
     assert [line for line in lines if len(line) > width and " " in line.strip()] == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("form", ["diff", "md", "json"])
 def test_no_result_steers_the_terminal(form: str, seen: Path) -> None:
     """A diff has the bytes of a configuration; a pipe gets them, a terminal sees them."""
@@ -153,17 +130,14 @@ def test_a_filled_paragraph_is_filled_anew_and_cells_keep_their_column() -> None
     assert fold_text(row, 60).splitlines()[1].startswith(" " * 14 + "room left")
 
 
-def test_text_for_an_ascii_terminal_is_ascii(seen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    lines = "\n".join(_on_terminal(80, "explain", "loop-blocked-on-disk"))
-    assert lines.isascii()
-    told = "\n".join(_on_terminal(80, "explain", "hot.p99"))
+def test_text_for_an_ascii_terminal_is_ascii() -> None:
+    assert on_terminal(80, "explain", "loop-blocked-on-disk", encoding="ascii").isascii()
+    told = on_terminal(80, "explain", "hot.p99", encoding="ascii")
     assert told.isascii()
     assert "\\u" not in told
     assert "..." in told or "~" in told
 
 
-@pytest.mark.long
 def test_a_plan_on_a_terminal_breaks_no_word_of_its_reasons(seen: Path) -> None:
     conf = seen / "nginx.conf"
     conf.write_text("events {}\nhttp { access_log /a.log; server { listen 81; root /srv; } }\n")
