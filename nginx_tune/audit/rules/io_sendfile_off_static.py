@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.audit.storage import covering, storage_of
+from nginx_tune.audit.storage import storage_of
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import tls_servers
 from nginx_tune.conf.served import Served
@@ -24,7 +24,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         scope = served.scope
         if (
             scope.value("sendfile", "off") == "off"
-            and not _is_direct(context, served)
+            and not _is_direct(served)
             and scope.server not in secure
         ):
             by_line.setdefault(scope.effective("sendfile") or served.place, []).append(served)
@@ -49,22 +49,19 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield MissingFacts(tuple(missing))
 
 
-def _is_direct(context: Context, served: Served) -> bool:
-    """True if most files are read with ``directio``, which bypasses sendfile.
+def _is_direct(served: Served) -> bool:
+    """True if nearly all files are read with ``directio``, which bypasses sendfile.
 
     Smaller files than its size use sendfile. Source: ngx_output_chain_as_is() in
     ngx_output_chain.c.
     """
-    least = parse_bytes(served.scope.value("directio", "off"))
-    if least is None:
-        return served.scope.value("directio", "off") != "off"
-    dataset = covering(served.path, context.facts.datasets)
-    sizes = None if dataset is None else dataset.sizes
-    return least <= (_USUAL_LARGE_BYTES if sizes is None else sizes.p50_bytes)
+    line = served.scope.value("directio", "off")
+    least = parse_bytes(line)
+    return line != "off" and (least is None or least <= _LARGE_BYTES)
 
 
-_USUAL_LARGE_BYTES = 1 << 20
-"""A size that few files of a site reach, where their sizes are not known."""
+_LARGE_BYTES = 1 << 20
+"""A site with directio serves large files, nearly all of them above this size."""
 
 _CONF = "events { } http { %s server { listen 80; location / { root /srv/www; } } }"
 _HOST = linux(disks={"/srv/www": ("nvme0n1", "nvme")})
