@@ -56,7 +56,7 @@ def test_hosts_in_cache_keys(text: str, found: int) -> None:
 @each_row(
     ("text", "severity"),
     [
-        (f"server {{ {ONE} {PASSED % ''} }}", "advice"),
+        (f"server {{ {ONE} {PASSED % ''} }}", "info"),
         (f"server {{ listen 80; server_name _; {PASSED % ''} }}", "advice"),
         (f"server {{ {TWO} {PASSED % ''} }}", "error"),
     ],

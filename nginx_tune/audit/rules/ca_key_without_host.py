@@ -12,10 +12,13 @@ from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.served import Caching
 from nginx_tune.conf.upstreams import sent_header
 from nginx_tune.conf.variables import variables_of
+from nginx_tune.documents.findings import Severity
 
 _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 """The default key of ``proxy_cache``; the other modules have none."""
 _ANY_NAME = "this server accepts any name"
+_SINGLE_SITE: dict[str | None, Severity] = {_ANY_NAME: "advice", None: "info"}
+"""The severity by the reason why made-up names alone arrive; no reason is one name."""
 _FIX_SINGLE_SITE = (
     "Add a server for unknown names (listen 80 default_server; return 444;), or set "
     "proxy_cache_key $scheme$host$request_uri; (every entry is then fetched again once). Neither "
@@ -38,7 +41,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if host is None or not variables_of(host.args[1]) & _HOSTS or _separates_hosts(caching):
             continue
         reason = _why_several_hosts(context, caching)
-        is_single_site = reason in (None, _ANY_NAME)
+        severity = _SINGLE_SITE.get(reason)
         default_address = context.default_address(caching.passed.scope.server)
         if reason is None and default_address is not None:
             if context.tree.is_part:  # another file may have the default server
@@ -59,8 +62,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 default("proxy_cache_key", _DEFAULT_KEY) if key is None else written(key),
                 written(host),
             ],
-            fix=_FIX_SINGLE_SITE if is_single_site else "",
-            severity="advice" if is_single_site else None,
+            fix=_FIX_SINGLE_SITE if severity else "",
+            severity=severity,
         )
 
 
@@ -143,10 +146,11 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Advice where a single site is served, so that the only other hosts are made-up names "
-    "(many applications reject these). A key with a variable that the configuration defines is "
-    "assumed to separate hosts. If the upstream answers every host alike, the host in the key "
-    "costs only space: each host has its own copies.",
+    about="Advice where a server is for any name, and information where a server of one name also "
+    "answers for unknown ones: other hosts are then made-up names, which many applications "
+    "reject. A key with a variable that the configuration defines is assumed to separate hosts."
+    " If the upstream answers every host alike, the host in the key costs only space: each host"
+    " has its own copies.",
     seen="With an origin whose response depends on Host, the second host got the first host's page "
     "(HIT), and so did a host that no server_name lists.",
     bad=Example(_CONF % ""),
