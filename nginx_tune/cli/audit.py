@@ -190,7 +190,7 @@ _HOST_FREE = (
 def command(
     ctx: click.Context, /, *, formats: tuple[str, ...], output: str | None, **options: Any
 ) -> ExitStatus:
-    """What is wrong with a configuration on this host, with evidence and the safe fix.
+    """Faults of a configuration on this host, with evidence and the safe fix.
 
     Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T
     or of crossplane parse, and so does a file that holds it. Only reads; nginx -t

@@ -85,9 +85,10 @@ def write_fix_diff(
         lambda files: run(subject.tree_with(files)),
         accepts if is_tried else None,
     )
-    real = link_targets((one.file for one in fixed.changes), subject.tree.maps)
+    real = link_targets((change.file for change in fixed.changes), subject.tree.maps)
     diff = render_diff(
-        (_shorter(real.get(one.file, one.file)), one.old, one.new) for one in fixed.changes
+        (_shorter(real.get(change.file, change.file)), change.old, change.new)
+        for change in fixed.changes
     )
     write_result({"diff": lambda: diff}, (), output)
     left = len(findings.findings) - fixed.cured
@@ -95,7 +96,7 @@ def write_fix_diff(
         return ["nothing is found, so there is nothing to fix"]
     if not fixed.changes:
         return [f"no finding has a safe fix; {left} are left to decide on"]
-    root = " -d /" if any(one.file.startswith("/") for one in fixed.changes) else ""
+    root = " -d /" if any(change.file.startswith("/") for change in fixed.changes) else ""
     tried = (
         ", and nginx -t accepts it"
         if is_tried
@@ -110,7 +111,7 @@ def _why_untried(
     subject: AuditSubject, findings: Findings, nginx_binary: str | None, *, tests: bool
 ) -> str:
     """The reason not to try the fixes with nginx; empty where it accepts the tree before them."""
-    if not any(one.edits for one in findings.findings):
+    if not any(finding.edits for finding in findings.findings):
         return "there is nothing to try"
     test = findings.nginx_test
     if test is None:
@@ -143,7 +144,7 @@ def _console(ctx: click.Context, findings: Findings, output: str | None, tree: C
 
 def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, str]]]:
     """The lines of the files that have findings, as they are and without their secrets."""
-    wanted = {one.file for one in findings.findings}
+    wanted = {finding.file for finding in findings.findings}
     sizes = sum(len(file.source.text) for file in tree.parsed)
     if not wanted or sizes > MOST_SHOWN:
         return {}
@@ -164,7 +165,7 @@ def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
     alone lies outside.
     """
     parts = (findings.findings, findings.suppressed, findings.files_unparsed)
-    names = {one.file for part in (*parts, findings.files_missing) for one in part}
+    names = {place.file for part in (*parts, findings.files_missing) for place in part}
     names |= {*findings.files_parsed}
     named = {name: _shorter(name) for name in names}
     for name, real in link_targets(names, maps).items():
@@ -183,7 +184,7 @@ def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
         findings,
         findings=list(map(finding, findings.findings)),
         suppressed=list(map(moved, findings.suppressed)),
-        files_parsed=list(dict.fromkeys(named[one] for one in findings.files_parsed)),
+        files_parsed=list(dict.fromkeys(named[file] for file in findings.files_parsed)),
         files_unparsed=list(map(moved, findings.files_unparsed)),
         files_missing=list(map(moved, findings.files_missing)),
     )

@@ -129,8 +129,12 @@ def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
 def _tell_includes(tree: ConfTree, path: str) -> None:
     """Say which includes of a tree that is not this host's were not read, or were read here."""
     if tree.maps is not None:
-        lost = (one for one in tree.missing if posixpath.basename(one.path) not in STOCK_FILES)
-        text, names = "not found here, so not considered", [one.path for one in lost]
+        lost = (
+            include
+            for include in tree.missing
+            if posixpath.basename(include.path) not in STOCK_FILES
+        )
+        text, names = "not found here, so not considered", [include.path for include in lost]
         hint = "run it on that host, or give --map PREFIX=DIR"
     else:
         text, names = "read on this machine, and none where nothing matches", includes_away(tree)
@@ -235,9 +239,9 @@ def check_plan(
     names = [plan.conf_path, plan.prefix or "", *(file.path for file in plan.files), *plan.reads]
     if not plan.conf_path:
         raise UsageError(f"{name}: it names no configuration", hint=_AGAIN)
-    if any("\0" in one for one in names):
+    if any("\0" in name for name in names):
         raise UsageError(f"{name}: it names a file by a zero byte")
-    for path in (one for one in names if one and not posixpath.isabs(one)):
+    for path in (name for name in names if name and not posixpath.isabs(name)):
         raise UsageError(f"{name}: {shown_path(path)}: no absolute path", hint=_AGAIN)
     try:
         checked_host_parts(plan.host)

@@ -1,6 +1,6 @@
-"""Decisions and their inputs (facts, workload, kind, site), alone or held against a configuration.
+"""Decisions of ``recommend``, ``generate`` and ``plan``, and their inputs.
 
-For ``recommend``, ``generate`` and ``plan``.
+The inputs are facts, workload, kind and site, alone or compared with a configuration.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from nginx_tune.errors import ConfigurationError, UsageError
 from nginx_tune.report.terminal.saying import say
 
 FilledSite = tuple[Site, KindFound | None]
-"""A site with what stands already, and the kind that is served there; null where none shows."""
+"""A site with the current configuration's parts, and the kind that it serves, None if unknown."""
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
 """A configuration may have hundreds of servers."""
@@ -102,7 +102,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything a decision stands on, as given and as completed."""
+    """The inputs of the decisions, as given and as completed."""
 
     kind: Kind
     facts: Facts
@@ -113,24 +113,24 @@ class Inputs:
     workload: Workload
     """The given workload, completed from the facts and the kind of site."""
     decide: Callable[[Pinned], Decisions]
-    """Makes the decisions for what of a configuration stays as it is."""
+    """Makes the decisions, with parts of a configuration pinned."""
     settled: Decisions | None = None
-    """Decisions that respect what stays in the current configuration; null without one."""
+    """Decisions that respect the pinned parts of the current configuration; None without one."""
     is_live: bool = False
-    """True if the facts were read of this host now."""
+    """True if the facts were read from this host now."""
     roots: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
-    """Directories as the command line names them, or else a description of the host."""
+    """Directories of the command line, or of a description of the host."""
     not_known: Sequence[tuple[str, str]] = ()
-    """What the sizes of caches are a guess without, each with the command that brings it."""
+    """Unknown inputs of cache sizes, each with the command that finds it."""
 
     @cached_property
     def decisions(self) -> Decisions:
-        """The decisions they lead to."""
+        """The decisions for these inputs."""
         return self.settled or self.decide(ALL_AS_DECIDED)
 
     def tell(self) -> None:
-        """Say on stderr what is not known."""
+        """Print the unknown inputs on stderr."""
         for text, hint in self.not_known:
             say(text, hint)
 
@@ -160,11 +160,10 @@ def read_inputs(
 ) -> Inputs:
     """The inputs that a command line names.
 
-    ``conf_path`` is the configuration that they are for, in full: of several running nginx the one
-    that reads it is meant. ``fill_current`` fills the site from what stands already, and tells the
-    kind that is served there; a kind that somebody declared or that a log showed goes before it.
-    What this host has in the directories of that site is what the decisions are about. ``emulated``
-    makes of this host's facts those of a lab that holds the site's roots.
+    ``conf_path`` is the absolute path of their configuration, which selects one of several running
+    nginx. ``fill_current`` completes the site from a configuration and finds its kind; a declared
+    kind, or that of a log, takes precedence. The facts then cover the directories of that site.
+    ``emulated`` turns this host's facts into those of a lab with the site's roots.
     """
     facts, given_workload, host = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version

@@ -23,7 +23,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 )
 @output_options("console", "json")
 def command(*, required: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> int:
-    """What this host lets nginx-tune measure, and the command that allows the rest."""
+    """The measurements that this host allows, and the command that allows the rest."""
     if strangers := sorted(set(required) - set(names())):
         raise UsageError(
             f"--require {strangers[0]}: no such check", hint=f"one of {', '.join(names())}"

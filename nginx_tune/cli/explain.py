@@ -79,7 +79,7 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """What a rule, a decision, a scenario, a metric or a cause is about.
+    """The page of a rule, a decision, a scenario, a metric or a cause.
 
     Why, examples, fix and sources of a rule; of a metric such as hot.p99 its unit, how it is
     measured, what misleads, and the gates that use it. Without NAME, a list of all; as Markdown,

@@ -111,7 +111,7 @@ def command(
 
 
 _NAMES = {"json": "decisions.json", "md": "nginx.md"}
-"""Of a file in a directory, by its format."""
+"""Names of files in a directory, by format."""
 
 
 def _write_host(output: Path, parts: Sequence[HostPart]) -> None:

@@ -1,4 +1,4 @@
-"""``nginx-tune history``, and how ``apply``, ``confirm`` and ``rollback`` show a change too."""
+"""``nginx-tune history``, and the output of ``apply``, ``confirm`` and ``rollback``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _StateDirectory(click.Path):
-    """A path that is not empty: ``Path("")`` is the working directory, which nobody meant."""
+    """A path that is not empty, since ``Path("")`` is the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "":
@@ -44,7 +44,10 @@ state_option = click.option(
 
 
 def state_of(directory: Path) -> State:
-    """The state directory, with its path whole."""
+    """The state directory, by its absolute path.
+
+    Errors: UsageError if a result of this command would overwrite its files, or files of a change.
+    """
     from nginx_tune.change.apply.journal import State  # noqa: PLC0415  # heavy imports stay here
 
     state = State(directory.absolute())
@@ -54,10 +57,6 @@ def state_of(directory: Path) -> State:
 
 
 def _refuse_changed(results: Sequence[str], state: State) -> None:
-    """A result in the place of a file that a change is about, or among what is kept of it.
-
-    Errors: UsageError naming the file.
-    """
     from nginx_tune.host.parse_storage import is_inside  # noqa: PLC0415  # only with a result
     from nginx_tune.nginx.overwriting import refuse_overwriting  # noqa: PLC0415
 
@@ -68,7 +67,7 @@ def _refuse_changed(results: Sequence[str], state: State) -> None:
             )
     for journal in state.all():
         changed: list[str] = []
-        with contextlib.suppress(OSError, NginxTuneError):  # another user's: not to be read
+        with contextlib.suppress(OSError, NginxTuneError):  # another user's
             begin = journal.read().begin
             changed = [entry.path for entry in begin.entries] if begin else []
         refuse_overwriting(results, changed)
@@ -81,10 +80,10 @@ def write_changes(
     *,
     none: str = "no change was made here",
 ) -> None:
-    """Print the changes as a table or as JSON; ``none`` is said where there is no change.
+    """Print the changes as a table or as JSON; ``none`` is the text without any change.
 
-    A reason quotes what nginx said of a configuration: it is shown as standard error shows it,
-    without what may be a secret. The journal, which is root's alone, keeps it whole.
+    A reason quotes a message of nginx on a configuration, and is shown without secrets, as on
+    standard error. The journal, which only root can read, has all of it.
     """
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
@@ -102,7 +101,7 @@ def write_changes(
 
 
 def write_ahead(ahead: Ahead, formats: tuple[str, ...], output: str | None) -> None:
-    """Print a change that was only looked at, as ``history`` shows one."""
+    """Print a dry run as ``history`` shows a change."""
     from nginx_tune.change.apply.history import describe_ahead  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.plan import History  # noqa: PLC0415
 
@@ -110,7 +109,7 @@ def write_ahead(ahead: Ahead, formats: tuple[str, ...], output: str | None) -> N
 
 
 def tell_way_back(ctx: click.Context, journal: Journal) -> None:
-    """Say on stderr how a kept change is taken back."""
+    """Print the command that takes a kept change back."""
     if not ctx.obj["quiet"]:
         say(f"to take it back: {journal.command('rollback')}")
 
@@ -118,7 +117,7 @@ def tell_way_back(ctx: click.Context, journal: Journal) -> None:
 def write_change(
     journal: Journal, formats: tuple[str, ...], output: str | None, notes: tuple[str, ...] = ()
 ) -> None:
-    """Print one change, as ``history`` shows it."""
+    """Print a change as ``history`` shows it."""
     write_done([journal], formats, output, notes)
 
 
@@ -129,9 +128,9 @@ def write_done(
     notes: tuple[str, ...] = (),
     none: str = "no change was made here",
 ) -> None:
-    """Print the changes that were done, as ``history`` shows them.
+    """Print changes as ``history`` shows them.
 
-    It is done, whether or not that can be written: the exit code tells it, and stands.
+    They are done even if the output fails, so that the exit status stays the same.
     """
     from nginx_tune.change.apply.history import describe_change  # noqa: PLC0415
     from nginx_tune.documents.plan import History  # noqa: PLC0415

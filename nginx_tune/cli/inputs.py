@@ -137,7 +137,7 @@ _said: set[str] = set()
 
 
 def _of_later_version(kind: type[Document], data: bytes, source: str) -> str:
-    """What of a document a later nginx-tune wrote; empty for nothing.
+    """A note on keys of a document that only a later nginx-tune knows; empty if none.
 
     Errors: UsageError for a key that people misspelt.
     """

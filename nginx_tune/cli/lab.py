@@ -11,7 +11,7 @@ from nginx_tune.report.terminal.writer import text_bytes
 
 @click.group()
 def command() -> None:
-    """What labs keep and have left on this machine; cleaning it."""
+    """Files that labs keep or have left on this machine, and their removal."""
 
 
 @command.command("list")

@@ -95,9 +95,9 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, self._flags_first(ctx, args))
 
     def _flags_first(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments with the global flags behind a command in front of all.
+        """The arguments with all global flags first, also those after a command.
 
-        A word that is the value of an option stays where it is, and so does what follows ``--``.
+        The value of an option stays in place, and so does everything after ``--``.
         """
         flags, rest = list[str](), list[str]()
         command: click.Command | None = self
@@ -110,7 +110,7 @@ class LazyGroup(click.Group):
                 continue
             rest.append(word)
             if not any(map(_FLAG.fullmatch, args[len(flags) + len(rest) :])):
-                continue  # most calls have none: then no command is imported here
+                continue  # usually no flag is left, and no command is imported here
             if _takes_next(command, word):
                 rest += [value for value in (next(words, None),) if value is not None]
             elif isinstance(command, click.Group) and not word.startswith("-"):
@@ -144,7 +144,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by what they are for, without importing any."""
+        """The commands by purpose, without an import of any."""
         widest = max(map(len, COMMANDS))
         for title, names in GROUPS.items():
             with formatter.section(title):
@@ -188,7 +188,7 @@ def _takes_next(command: click.Command | None, word: str) -> bool:
 def cli(
     ctx: click.Context, *, verbose: int, quiet: bool, color: bool | None, config_path: Path | None
 ) -> None:
-    """Which of nginx's I/O and concurrency switches help on this host, and the proof."""
+    """The I/O and concurrency switches of nginx that help on this host, and the proof."""
     is_plain = any(map(os.environ.get, ("NO_COLOR", f"{PREFIX}NO_COLOR")))
     is_dumb = os.environ.get("TERM") == "dumb"
     ctx.color = False if is_dumb or (color is None and is_plain) else color
@@ -264,11 +264,11 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _hold_standard_descriptors() -> None:
-    """Have 0, 1 and 2 open, whatever this was started with (``<&-``, some service managers).
+    """Open the descriptors 0, 1 and 2 if they are closed (``<&-``, some service managers).
 
-    Else the next file or pipe gets such a number, and a program that is run takes it for its own
-    input or output. What is said on a closed standard error goes nowhere; ``sys.stdin`` and
-    ``sys.stdout`` stay None: a result that nobody gets is a failure.
+    Otherwise the next file or pipe gets such a number, and a child program takes it for its own
+    input or output. Messages to a closed standard error are lost; ``sys.stdin`` and ``sys.stdout``
+    stay None: a result without a reader is a failure.
     """
     for descriptor in range(3):
         try:
@@ -281,15 +281,15 @@ def _hold_standard_descriptors() -> None:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""Too few descriptors or processes, or too little memory."""
+"""Errors for too few descriptors or processes, or too little memory."""
 _LACKS = (*_FULL, *_SHORT)
 
 
 def _say_stopped(stopped: BaseException) -> int:
-    """Say that it was interrupted, or that a module of ours is damaged.
+    """Report an interruption, or a damaged module of this installation.
 
-    Click takes an EOFError for Ctrl-C at a question, and no command here asks one; Python before
-    3.12.8 and 3.13.1 leaves the beginning of a compiled module on a full disk (CPython gh-126606).
+    Click takes an EOFError for Ctrl-C at a prompt, and no command here has one; Python before
+    3.12.8 and 3.13.1 leaves an incomplete compiled module on a full disk (CPython gh-126606).
     """
     error = stopped.__cause__ or stopped.__context__  # click 8.1 hides it
     if not isinstance(error, EOFError):
@@ -302,7 +302,7 @@ def _say_stopped(stopped: BaseException) -> int:
 
 
 def _say_lacking(error: OSError) -> int:
-    """Say what the machine has too little of, or what this user may not see."""
+    """Report the resource that is short, or the file that this user may not read."""
     if error.errno == errno.EACCES:
         return _say(f"{error.filename}: {error.strerror}", "", ExitStatus.USAGE)
     if error.errno in _FULL:
@@ -321,44 +321,38 @@ def _discard_result() -> None:
 def _say(message: str, hint: str, status: ExitStatus) -> int:
     from nginx_tune.report.terminal.saying import say  # noqa: PLC0415  # only on the way out
 
-    say(message, hint)  # if nobody can read it, the status says it too
+    say(message, hint)
     return int(status)
 
 
 def _told_by(error: click.ClickException) -> tuple[str, str]:
-    """The message in the words of all others, and a hint; empty where there is nothing to say.
+    """The message of click in this program's style, and a hint; empty without one.
 
-    Click knows the names of a group only where its commands are imported, and says of a choice
-    only which there are.
+    Click knows the commands of a group only after their import, and lists choices without a guess.
     """
-    said = " ".join(error.format_message().split())
-    hint = _meant(error, said)
+    text = " ".join(error.format_message().split())
+    hint = _meant(error, text)
     if names := getattr(error, "possibilities", None):
-        said = error.message
+        text = error.message
         hint = f"is {' or '.join(sorted(names))} meant?"
     if isinstance(error, click.NoSuchOption):
-        said = f"no such option '{error.option_name}'"
+        text = f"no such option '{error.option_name}'"
     if isinstance(error, click.MissingParameter):
-        hint = hint or _usage(error)
-        choices = re.search(r"\.\s*Choose from:?\s*", said)
+        hint = hint or (f"{error.ctx.command_path} --help" if error.ctx is not None else "")
+        choices = re.search(r"\.\s*Choose from:?\s*", text)
         if choices is not None:
-            hint = f"one of {said[choices.end() :]}"
-            said = said[: choices.start()]
-    said = said.removesuffix(".")
-    return said[:1].lower() + said[1:], hint
+            hint = f"one of {text[choices.end() :]}"
+            text = text[: choices.start()]
+    text = text.removesuffix(".")
+    return text[:1].lower() + text[1:], hint
 
 
-def _usage(error: click.ClickException) -> str:
+def _meant(error: click.ClickException, text: str) -> str:
     context = getattr(error, "ctx", None)
-    return f"{context.command_path} --help" if context is not None else ""
-
-
-def _meant(error: click.ClickException, said: str) -> str:
-    context = getattr(error, "ctx", None)
-    command = re.search(r"No such command '(.*?)'\.", said)
+    command = re.search(r"No such command '(.*?)'\.", text)
     if command and context is not None and isinstance(context.command, click.Group):
         return name_meant(command[1], context.command.list_commands(context))
-    choice = re.search(r"'([^']*)' is not one of ", said)
+    choice = re.search(r"'([^']*)' is not one of ", text)
     kind = getattr(getattr(error, "param", None), "type", None)
     if choice and isinstance(kind, click.Choice):
         return name_meant(choice[1], [str(choice_) for choice_ in kind.choices])

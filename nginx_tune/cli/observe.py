@@ -53,7 +53,7 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """What holds the running nginx up, seen under its own traffic.
+    """Causes of delay in the running nginx, under its own traffic.
 
     Adds no load and changes nothing: times the turns of the event loops by kernel tracepoints,
     reads how long the workers' main threads waited for disks and CPUs, their queues, drops and

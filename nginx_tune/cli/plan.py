@@ -47,7 +47,7 @@ from nginx_tune.report.text import plain, shown_path
 
 FORMATS = ("diff", "md", "json", "crossplane", "sysctl", "unit", "udev")
 PRIVATE = 0o600
-"""It holds whole files, secrets among them."""
+"""The mode of files that may have secrets, since they contain whole configurations."""
 
 
 @click.command()
@@ -104,7 +104,7 @@ def command(
     output: str | None,
     **named: Any,
 ) -> ExitStatus:
-    """What to change in a configuration: a diff of its own files, and the reason of each line.
+    """Changes to a configuration: a diff of its own files, and the reason of each line.
 
     It has what recommend decides, and the safe fixes of audit that undo none of it. Nothing is
     written to the files. Lines that stand keep their places and comments; a decision whose

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """What validate, rehearse and scenario run measured: kept, shown and judged again."""
+    """Stored runs of validate, rehearse and scenario run: listed, shown and judged again."""
 
 
 @command.command("list")

@@ -1,6 +1,6 @@
-"""What ``generate`` and ``plan`` write, read by crossplane before anything is written.
+"""A check of the files of ``generate`` and ``plan`` by crossplane, before anything is written.
 
-Where nginx itself tests the files, its word is better and nobody else is asked.
+If nginx itself tests the files, that is better, and crossplane is not used.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _REPORT = "nothing was written: this is a fault of nginx-tune; --nginx BIN has n
 
 
 def check_generated(text: str, emit: Callable[[], str]) -> None:
-    """Nothing where crossplane reads in a generated file what was meant; ``emit`` makes it again.
+    """Check that crossplane reads a generated file as it was meant; ``emit`` makes it again.
 
-    Errors: UndecidedError with the first place where it does not.
+    Errors: UndecidedError with the first difference.
     """
     with spelled_out():
         meant = meant_by(emit())
@@ -43,10 +43,10 @@ def check_generated(text: str, emit: Callable[[], str]) -> None:
 
 
 def check_planned(file: PlannedFile, old: bytes, decisions: Sequence[Decision]) -> bool:
-    """True where crossplane reads in a planned file what was meant; false where it could not look.
+    """True if crossplane reads a planned file as it was meant; false if it cannot tell.
 
-    It cannot where it reads the operator's own file otherwise than nginx does.
-    Errors: UndecidedError with the first place where it reads something else.
+    It cannot if it reads the operator's own file differently from nginx.
+    Errors: UndecidedError with the first difference.
     """
     name = shown_path(file.path)
     before, after = (meant_by(Source.decode(name, content).text) for content in (old, file.content))
@@ -87,7 +87,7 @@ def _refuse(name: str, found: Disagreement | None) -> None:
 
 
 def _reading(data: bytes) -> list[Statement] | None:
-    """The statements of a file as crossplane reads them; null where it cannot."""
+    """The statements of a file as crossplane reads them; None if it cannot."""
     import crossplane  # noqa: PLC0415  # 24 ms
 
     with tempfile.TemporaryDirectory(prefix="nginx-tune-") as folder:

@@ -1,14 +1,13 @@
 """``nginx-tune.toml`` and ``NGINX_TUNE_*``: every option by its long name.
 
-A flag goes before ``NGINX_TUNE_COMMAND_OPTION``, that before the table ``[command]`` of the
-settings file, that before the default. A setting that no option has is refused: a misspelt one
-would do nothing. ``NGINX_TUNE_AUDIT_FAILON=warning`` would let warnings pass.
+A flag takes precedence over ``NGINX_TUNE_COMMAND_OPTION``, that over the table ``[command]`` of the
+settings file, and that over the default. An unknown setting is refused, since a misspelt one would
+have no effect: ``NGINX_TUNE_AUDIT_FAILON=warning`` would let warnings pass.
 
-A file that was found, not named, is written by whoever wrote the repository or a directory above
-it, and who works there has asked for none of it. So it goes by a positive list (``ALLOWED``):
-preferences, and inputs below the file's own directory. A program, a result, trust, a part, a guard
-rail, a command, what is judged or loaded, and each option that nobody has put on the list need
-``--config``, the environment or a flag.
+A file that was found, and not named, is by the author of the repository or of a directory above it,
+whom the user may not trust. So only listed settings apply (``ALLOWED``): preferences, and inputs
+below the file's own directory. All others (programs, results, trust, commands, the subject and the
+load of a test) need ``--config``, the environment or a flag.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ SITE_TABLE = "site"
 
 
 class Settings(NamedTuple):
-    """The tables of a settings file, and where they are from."""
+    """The tables of a settings file, and its path."""
 
     tables: dict[str, Any]
     file: Path | None
     is_found: bool
-    """Searched upward, not named by who calls."""
+    """True if it was found by a search upward, and not named."""
     passed_over: str = ""
-    """Reason for not reading a file that was found; empty when it is read."""
+    """Reason for not reading a file that was found; empty if it is read."""
 
 
 def read_settings(path: Path | None) -> Settings:
     """The tables of the named file, else of the nearest one upward; empty without one.
 
-    Root reads nobody else's unasked; nor may somebody who can write beside root's working
-    directory stop ``confirm`` or ``rollback``, so such a file is passed over and told.
+    As root, a found file of another user is skipped with a note: it must neither apply nor make
+    ``confirm`` or ``rollback`` fail.
     """
     found = path or _search_upward(FILE_NAME)
     if found is None:
@@ -70,9 +69,9 @@ def _search_upward(name: str) -> Path | None:
 
 
 def name_variables(command: click.Command, prefix: str) -> None:
-    """Name environment variables after the options, not after our parameters.
+    """Name environment variables after the options, not after the Python parameters.
 
-    The values of an option that may repeat stand on a line each: gates hold spaces.
+    An option that may repeat has one value a line, since gates have spaces.
     """
     for option in command.params:
         if not isinstance(option, click.Option):
@@ -80,16 +79,16 @@ def name_variables(command: click.Command, prefix: str) -> None:
         option.envvar = f"{prefix}_{_long_name(option)}".upper()
         if option.multiple:
             option.type = copy.copy(option.type)
-            option.type.envvar_list_splitter = "\n"  # type: ignore[misc]  # of our own copy
+            option.type.envvar_list_splitter = "\n"  # type: ignore[misc]  # a copy
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             name_variables(below, f"{prefix}_{name}")
 
 
 def refuse_empty(command: click.Command) -> None:
-    """Refuse empty texts: a shell's variable that is not set would mean the default.
+    """Refuse empty texts, since an unset variable of a shell would mean the default.
 
-    ``-o "$OUT"`` would write where nobody asked, ``audit "$CONF"`` judge another file.
+    ``-o "$OUT"`` would write to another place, ``audit "$CONF"`` check another file.
     """
     for parameter in command.params:
         is_text = isinstance(parameter.type, (click.types.StringParamType, click.Path))
@@ -101,7 +100,7 @@ def refuse_empty(command: click.Command) -> None:
 
 
 def tell_found(command: click.Command) -> None:
-    """Have a command name, before it begins, those of its settings that a found file made."""
+    """Make a command print, before it begins, its settings from a found file."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             tell_found(below)
@@ -110,7 +109,7 @@ def tell_found(command: click.Command) -> None:
 
 
 class _Telling:
-    """The callback of a command, after a line about the settings of a found file."""
+    """The callback of a command, which first prints the settings from a found file."""
 
     def __init__(self, callback: Callable[..., Any]) -> None:
         self._callback = callback
@@ -128,7 +127,7 @@ class _Telling:
 
 
 def _made_by_file(context: click.Context) -> Iterator[str]:
-    """The settings that neither a flag nor the environment made, by their full names."""
+    """The settings from the settings file, by their full names."""
     place = ".".join(context.command_path.split()[1:])
     for option in context.command.params:
         source = context.get_parameter_source(str(option.name))
@@ -139,7 +138,7 @@ def _made_by_file(context: click.Context) -> Iterator[str]:
 
 
 class _NeverEmpty:
-    """The callback of a parameter, asked only for what is not empty."""
+    """The callback of a parameter, which refuses empty values first."""
 
     def __init__(self, callback: Callable[..., Any] | None) -> None:
         self._callback = callback
@@ -154,7 +153,7 @@ class _NeverEmpty:
 def command_defaults(command: click.Command, table: Any, place: str) -> dict[str, Any]:
     """A table of the settings file as defaults by parameter.
 
-    Errors: UsageError for what the command has no option for, and for values of another shape.
+    Errors: UsageError for an unknown option, or a value of another shape.
     """
     if not isinstance(table, dict):
         raise UsageError(f"settings file: {place} is not a table")
@@ -199,7 +198,7 @@ def setting_names(command: click.Command, place: str) -> Iterator[str]:
 
 
 def setting_name(key: str) -> str:
-    """A key as options are called: with dashes or underscores it is the same."""
+    """A key as the name of an option, with underscores for dashes."""
     return key.replace("-", "_")
 
 
@@ -211,7 +210,7 @@ def _long_name(option: click.Option) -> str:
 PREFIX = "NGINX_TUNE_"
 _OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "COLOR", "NO_COLOR", "VERSION", "HELP")
 _OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
-"""Not options: marks of our processes, and what the build, the tests and the examples take."""
+"""Other variables: marks of own processes, and those of the build, the tests and the examples."""
 _OF_TESTS = ("SANDBOX", "TEST", "TESTS", "FAULTS")
 
 
@@ -223,10 +222,10 @@ def check_variables(
 ) -> list[str]:
     """A sentence for each variable that belongs to no command.
 
-    Errors: UsageError for a variable of the called command that none of its options has, and for
-            one that looks like a misspelt one of it.
+    Errors: UsageError for a variable of the called command without such an option, or one that is
+            probably misspelt.
     """
-    told = []
+    notes = []
     words = [word.upper() for word in commands]
     known = sorted(_names(command, name.upper())) if command is not None else []
     for variable in sorted(environment):
@@ -244,8 +243,8 @@ def check_variables(
                 hint=f"perhaps {PREFIX}{likely[0]}" if likely else "unset it",
             )
         if first not in words:
-            told.append(f"{variable} in the environment: no command or option is called so")
-    return told
+            notes.append(f"{variable} in the environment: no command or option is called so")
+    return notes
 
 
 def _names(command: click.Command, prefix: str) -> Iterable[str]:
@@ -262,30 +261,30 @@ def _names(command: click.Command, prefix: str) -> Iterable[str]:
 
 
 SettingRule = Callable[[Any, str], Any]
-"""A value and the file's directory give the value as it is taken. Errors: _RefusedError."""
+"""Maps a value and the file's directory to the value to use. Errors: _RefusedError."""
 Tables = Mapping[str, Any]
 
 
 class _RefusedError(Exception):
-    """A listed setting may not have this value; says why."""
+    """The reason to refuse a value of a listed setting."""
 
 
 def preference(value: Any, _directory: str) -> Any:
-    """A choice, a number or words: nothing is opened, run or written by it."""
+    """A choice, a number or words, which open, run and write nothing."""
     return value
 
 
 def format_alone(value: Any, _directory: str) -> Any:
-    """The name of a format; ``FORMAT=FILE`` would write."""
+    """The name of a format, not ``FORMAT=FILE``, which would write."""
     if "=" in str(value):
         raise _RefusedError("names a file to write")
     return value
 
 
 def input_below(value: Any, directory: str) -> Any:
-    """A file or a directory below the file's own, by its absolute path; read as such later."""
+    """A file or directory below the file's own directory, by its absolute path."""
     if value == "":
-        return value  # refused as every empty text is
+        return value  # refused later, as every empty text
     if not isinstance(value, str):
         raise _RefusedError("is no name of a file")
     if value == "-":
@@ -307,31 +306,31 @@ def input_below(value: Any, directory: str) -> Any:
 
 
 def facts_below(value: Any, directory: str) -> Any:
-    """The same, or ``none``; ``live`` would run the host's nginx."""
+    """As ``input_below``, or ``none``; ``live`` would run the host's nginx."""
     if value == "live":
         raise _RefusedError("asks this host")
     return value if value == "none" else input_below(value, directory)
 
 
 def map_below(value: Any, directory: str) -> Any:
-    """``PREFIX=DIR``, whose directory is below the file's own."""
+    """``PREFIX=DIR`` with a directory below the file's own."""
     if not isinstance(value, str):
-        return value  # the option takes none
+        return value  # refused later, by the option
     prefix, equals, place = value.partition("=")
     return f"{prefix}={input_below(place, directory)}" if equals and place else value
 
 
 def network_address(value: Any, _directory: str) -> Any:
-    """Addresses and names of hosts; a socket's path leads to a program of this host."""
+    """Addresses and names of hosts, not the path of a socket, which belongs to a local program."""
     if "unix:" in str(value).lower():
         raise _RefusedError("names a socket by its path")
     return value
 
 
 def feature_alone(value: Any, _directory: str) -> Any:
-    """A feature of a site whose value is no file, directory or socket of this host."""
-    name, _, said = str(value).partition("=")
-    if "/" in said and name != "websocket":  # whose value is a prefix of URLs
+    """A feature of a site, without a file, directory or socket of this host."""
+    name, _, text = str(value).partition("=")
+    if "/" in text and name != "websocket":  # its value is a prefix of URLs
         raise _RefusedError("names a file or a socket by its path")
     return value
 
@@ -442,15 +441,15 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
         "listening_sockets": preference,
     },
 }
-"""By table, each setting that a found file may hold, by its option's long name."""
+"""The settings that a found file may have, by table and long name of the option."""
 
 
 def confined(tables: Tables, file: Path, called: str, known: Collection[str]) -> dict[str, Any]:
     """The tables of a found file, with absolute paths for its inputs.
 
-    The whole file is looked at, whatever command is called: all that is wrong is told at once.
-    ``known`` are the settings of the called command, so that a misspelt one is told as such.
-    Errors: UsageError naming every setting that may not stand there.
+    The whole file is checked, for any command, and the error has all faults. ``known`` are the
+    settings of the called command, so that a misspelt one is reported as such.
+    Errors: UsageError that names every setting that a found file may not have.
     """
     import shlex  # noqa: PLC0415  # only with such a file
 
@@ -464,15 +463,15 @@ def confined(tables: Tables, file: Path, called: str, known: Collection[str]) ->
     for place in refused:
         if place.startswith(f"{called}.") and setting_name(place) not in known:
             refused[place] = "no such setting"
-    told = [f"{place} ({why})" if why else place for place, why in refused.items()]
+    faults = [f"{place} ({why})" if why else place for place, why in refused.items()]
     raise UsageError(
-        f"{file}: a settings file that was found, not named, may not set {', '.join(told)}",
+        f"{file}: a settings file that was found, not named, may not set {', '.join(faults)}",
         hint=f"if you trust the file, name it: --config {shlex.quote(str(file))}",
     )
 
 
 def _taken(table: Tables, place: str, directory: str, refused: dict[str, str]) -> dict[str, Any]:
-    """Settings of a table that may be taken; full names of others are added to ``refused``."""
+    """The allowed settings of a table; full names of others are added to ``refused``."""
     rules = ALLOWED.get(place, {})
     found: dict[str, Any] = {}
     for key, value in table.items():

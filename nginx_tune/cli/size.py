@@ -102,7 +102,7 @@ def command(
     output: str | None,
     **named: Any,
 ) -> None:
-    """What a host carries, and which memory and disks would carry a rate.
+    """The request rate that a host carries, and the memory and disks for a rate.
 
     A table over memory and disks: requests for files a second within the objective, their range,
     and the resource that binds. -f scenario writes the nearest host as an experiment for the lab.

@@ -45,10 +45,10 @@ def bounded_data(facts: Facts, roots: Sequence[str]) -> ServedData | None:
 
     Null where facts have a count, or where the size of one of these file systems is not known.
     """
-    if any(one.bytes for one in facts.datasets) or not roots:
+    if any(dataset.bytes for dataset in facts.datasets) or not roots:
         return None
     used: dict[str, int] = {}
-    paths = {one.path: one for one in facts.storage.paths}
+    paths = {place.path: place for place in facts.storage.paths}
     for root in roots:
         at = paths.get(root)
         if at is None or at.size_bytes is None or at.available_bytes is None:
@@ -75,8 +75,8 @@ def make_check(
     """
     is_bound = data.provenance == "assumed" and data.bytes is not None
     host = _host(facts, data, is_bound=is_bound)
-    changed = {one.id for one in held.decisions if one.settings} if held else set()
-    by_id = {one.id: one for one in decided.decisions}
+    changed = {decision.id for decision in held.decisions if decision.settings} if held else set()
+    by_id = {decision.id: decision for decision in decided.decisions}
     switches = [
         _switch(name, by_id[id_], differs=id_ in changed, is_bound=is_bound)
         for id_, name in SWITCHES.items()
@@ -94,7 +94,7 @@ def make_check(
         host=host,
         switches=[] if unparsed else switches,
         findings=found[:MOST_FINDINGS],
-        findings_by_severity=dict(Counter(one.severity for one in found)),
+        findings_by_severity=dict(Counter(finding.severity for finding in found)),
         files_not_read=unread,
         files_unparsed=unparsed,
         next_command=command,
@@ -106,8 +106,8 @@ def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
     groups = Counter(
         (disk.class_, disk.size_bytes, disk.curve is not None) for disk in facts.storage.disks
     )
-    up = [one for one in facts.network.links if one.kind == "physical" and one.state == "up"]
-    speeds = [one.speed_bits_per_second for one in up]
+    up = [link for link in facts.network.links if link.kind == "physical" and link.state == "up"]
+    speeds = [link.speed_bits_per_second for link in up]
     nginx, kernel = facts.nginx, facts.kernel
     return CheckedHost(
         cpus=facts.cpu.effective,
@@ -133,7 +133,7 @@ def _switch(name: str, decision: Decision, *, differs: bool, is_bound: bool) -> 
         verdict = "measure"  # the data may be far smaller than what its file systems hold
     if decision.id in _OF_READS and decision.confidence == "low" and _asks_for_disks(decision):
         verdict = "measure"
-    value = next((" ".join(one.args) for one in decision.settings), "")
+    value = next((" ".join(setting.args) for setting in decision.settings), "")
     return Switch(
         name=name,  # type: ignore[arg-type]  # of SWITCHES
         decision=decision.id,
@@ -163,10 +163,14 @@ def _next(
         return f"nginx-tune audit{conf}", "once nginx -t accepts it"
     if findings.unread:
         return f"nginx-tune audit{conf}", "see every finding, and what was not read"
-    if any(one.severity == "error" for one in findings.findings):
+    if any(finding.severity == "error" for finding in findings.findings):
         return f"nginx-tune audit{conf}", "see every finding with its fix"
     # Reads decide most: where they are open, nothing is planned before.
-    of_reads = [one for one in switches if one.verdict == "measure" and one.decision in _OF_READS]
+    of_reads = [
+        switch
+        for switch in switches
+        if switch.verdict == "measure" and switch.decision in _OF_READS
+    ]
     if of_reads and (command := by_id[of_reads[0].decision].next_command):
         return command, f"settle {of_reads[0].name}"
     if changed:
@@ -179,7 +183,10 @@ def _next(
 def check_screen(check: FirstLook) -> Screen:
     """The screen: what binds, host, switches, findings, the next command."""
     if check.files_unparsed:
-        return [[Line(_unparsed(one), "answer") for one in check.files_unparsed], _next_line(check)]
+        return [
+            [Line(_unparsed(file), "answer") for file in check.files_unparsed],
+            _next_line(check),
+        ]
     first = (check.headline, check.binding)
     return [
         [Line(one_line(line), "answer") for line in first if line],
@@ -232,12 +239,12 @@ def _disks(group: DiskGroup) -> str:
 def _switch_rows(switches: Sequence[Switch]) -> list[tuple[str, str, str, str]]:
     return [
         (
-            one.name,
-            one.value if one.verdict == "set" else one.verdict,
-            "change" if one.differs else "",
-            one_line(one.why),
+            switch.name,
+            switch.value if switch.verdict == "set" else switch.verdict,
+            "change" if switch.differs else "",
+            one_line(switch.why),
         )
-        for one in switches
+        for switch in switches
     ]
 
 
@@ -256,10 +263,10 @@ def _findings(check: FirstLook) -> ScreenBlock:
     beside = f"{posixpath.dirname(check.conf_path)}/"
     rows = [
         (
-            one.severity,
-            f"{one_line(one.file.removeprefix(beside))}:{one.line}",
-            one_line(one.message),
+            finding.severity,
+            f"{one_line(finding.file.removeprefix(beside))}:{finding.line}",
+            one_line(finding.message),
         )
-        for one in check.findings
+        for finding in check.findings
     ]
     return [*lines, *([Table(rows, indent=2, has_head=False)] if rows else [])]

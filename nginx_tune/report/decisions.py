@@ -140,7 +140,7 @@ def _headline(decisions: Decisions) -> list[Line]:
 
 
 def _split(decisions: Decisions) -> tuple[list[Decision], list[Decision]]:
-    """Those that change or leave open something, and the others."""
+    """The decisions that change something or are open, and the others."""
     open_ones = [d for d in decisions.decisions if d.settings or d.verdict not in _QUIET]
     return open_ones, [d for d in decisions.decisions if d not in open_ones]
 

@@ -35,7 +35,7 @@ _CONSUMERS = {
 _SPARSE_RATIO = 0.9
 _NEARLY_ALL = 0.995
 _USUAL_MTUS = (1500, 65536)
-"""Those of Ethernet and of the loopback."""
+"""The MTUs of Ethernet and of the loopback."""
 _NO_LIMIT = 10**9
 """systemd and large machines set fs.file-max far above this."""
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))

@@ -92,13 +92,13 @@ def _field(name: str, text: str, width: int | None) -> str:
 
 def _unparsed(findings: Findings) -> str:
     return "".join(
-        f"{one_line(one.file)}:{one.line or 1}: not parsed: {one_line(one.reason)}\n"
-        for one in findings.files_unparsed
+        f"{one_line(file.file)}:{file.line or 1}: not parsed: {one_line(file.reason)}\n"
+        for file in findings.files_unparsed
     )
 
 
 def _missing(findings: Findings, width: int | None) -> str:
-    taken = [one for one in findings.files_missing if one.accepted]
+    taken = [include for include in findings.files_missing if include.accepted]
     lines = [_named("not found here, so not audited", findings.unread, width)]
     if findings.unread:
         lines.append(_wrapped(f"  {unread_hint(findings)}", width))
@@ -107,7 +107,7 @@ def _missing(findings: Findings, width: int | None) -> str:
 
 
 def _named(head: str, includes: Sequence[MissingInclude], width: int | None) -> str:
-    names = list(dict.fromkeys(one.reason.removesuffix(": not here") for one in includes))
+    names = list(dict.fromkeys(include.reason.removesuffix(": not here") for include in includes))
     if not names:
         return ""
     more = f" and {len(names) - PLACES_SHOWN} more" if len(names) > PLACES_SHOWN else ""
@@ -116,7 +116,7 @@ def _named(head: str, includes: Sequence[MissingInclude], width: int | None) -> 
 
 def unread_hint(findings: Findings) -> str:
     """The way to have includes read that were not, as one line."""
-    likely = " ".join(f"--map {shlex.quote(one)}" for one in findings.likely_maps)
+    likely = " ".join(f"--map {shlex.quote(likely_map)}" for likely_map in findings.likely_maps)
     found = likely or "--map PREFIX=DIR"
     return one_line(f"{found} reads them here; --accept-missing GLOB accepts that one is absent")
 
@@ -124,7 +124,7 @@ def unread_hint(findings: Findings) -> str:
 def summary_text(findings: Findings) -> str:
     """A line that counts the findings by severity, and the files."""
     counts = {
-        severity: sum(one.severity == severity for one in findings.findings)
+        severity: sum(finding.severity == severity for finding in findings.findings)
         for severity in ("error", "warning", "advice", "info")
     }
     found = ", ".join(_counted(severity, count) for severity, count in counts.items() if count)
@@ -157,7 +157,7 @@ def _silenced(findings: Findings) -> str:
     counts = [
         f"{count} {name}"
         for by, name in names.items()
-        if (count := sum(one.by == by for one in findings.suppressed))
+        if (count := sum(finding.by == by for finding in findings.suppressed))
     ]
     return f"; silenced: {', '.join(counts)}" if counts else ""
 
@@ -169,11 +169,11 @@ def _counted(severity: str, count: int) -> str:
 
 def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
     by_way: dict[str, list[NeedsFacts]] = {}
-    for one in findings.needs_facts:
-        by_way.setdefault(one.how, []).append(one)
+    for need in findings.needs_facts:
+        by_way.setdefault(need.how, []).append(need)
     unread = {how: found for how, found in by_way.items() if found[0].unread}
     lines = [
-        _wrapped(f"{one_line(how)}: {', '.join(one.rule for one in found)}", width)
+        _wrapped(f"{one_line(how)}: {', '.join(need.rule for need in found)}", width)
         for how, found in unread.items()
     ]
     lacking = {how: found for how, found in by_way.items() if how not in unread}
@@ -185,7 +185,7 @@ def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
         text = f"{count} {were} not checked for want of facts ({names}): {how}"
         return "".join([*lines, _wrapped(text, width)])
     for how, found in lacking.items():
-        rules = ", ".join(one.rule for one in found)
+        rules = ", ".join(need.rule for need in found)
         lines.append(_wrapped(f"not checked for want of facts: {rules}", width))
         lines.append(_wrapped(f"  {one_line(how)}", width))
     return "".join(lines)
@@ -208,17 +208,17 @@ def render_findings_markdown(findings: Findings) -> bytes:
         parts.append("## Not parsed\n")
         parts.append(
             "".join(
-                f"- {_markdown_place(one.file, one.line or 1)}: {markdown_text(one.reason)}\n"
-                for one in findings.files_unparsed
+                f"- {_markdown_place(file.file, file.line or 1)}: {markdown_text(file.reason)}\n"
+                for file in findings.files_unparsed
             )
         )
     if findings.files_missing:
         parts.append("## Not here, and so not judged\n")
         parts.append(
             "".join(
-                f"- {_markdown_place(one.file, one.line)}: {markdown_text(one.reason)}"
-                f"{f' (accepted: {markdown_text(one.accepted)})' if one.accepted else ''}\n"
-                for one in findings.files_missing
+                f"- {_markdown_place(include.file, include.line)}: {markdown_text(include.reason)}"
+                f"{f' (accepted: {markdown_text(include.accepted)})' if include.accepted else ''}\n"
+                for include in findings.files_missing
             )
         )
     if findings.unread:
@@ -231,8 +231,8 @@ def render_findings_markdown(findings: Findings) -> bytes:
             "".join(
                 f"- {_markdown_rules(findings, how)}: {way(how)}\n"
                 for how, way in {
-                    one.how: markdown_text if one.unread else markdown_code
-                    for one in findings.needs_facts
+                    need.how: markdown_text if need.unread else markdown_code
+                    for need in findings.needs_facts
                 }.items()
             )
         )
@@ -240,9 +240,9 @@ def render_findings_markdown(findings: Findings) -> bytes:
         parts.append("## Silenced\n")
         parts.append(
             "".join(
-                f"- {_markdown_place(one.file, one.line)} {markdown_code(one.rule)}: "
-                f"{markdown_text(one.reason)}\n"
-                for one in findings.suppressed
+                f"- {_markdown_place(finding.file, finding.line)} {markdown_code(finding.rule)}: "
+                f"{markdown_text(finding.reason)}\n"
+                for finding in findings.suppressed
             )
         )
     return "\n".join(parts).encode()
@@ -268,7 +268,7 @@ def _markdown_rule(found: list[Finding]) -> str:
 
 
 def _markdown_rules(findings: Findings, how: str) -> str:
-    return ", ".join(markdown_code(one.rule) for one in findings.needs_facts if one.how == how)
+    return ", ".join(markdown_code(need.rule) for need in findings.needs_facts if need.how == how)
 
 
 def _markdown_place(file: str, line: int) -> str:
@@ -334,14 +334,14 @@ def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
     One kind: the same rule, severity and fix, and a message that differs in what it quotes alone.
     """
     kinds: dict[tuple[object, ...], list[Finding]] = {}
-    for number, one in enumerate(findings):
-        message = _QUOTED.sub('""', one.message)
-        block = f"alone {number}" if one.block_line is None else one.block_line
-        key = (one.rule, one.severity, one.fix, one.file, block, message)
-        kinds.setdefault(key, []).append(one)
+    for number, finding in enumerate(findings):
+        message = _QUOTED.sub('""', finding.message)
+        block = f"alone {number}" if finding.block_line is None else finding.block_line
+        key = (finding.rule, finding.severity, finding.fix, finding.file, block, message)
+        kinds.setdefault(key, []).append(finding)
     parts = []
     for group in kinds.values():
-        parts += [group] if len(group) >= _FEWEST_GROUPED else [[one] for one in group]
+        parts += [group] if len(group) >= _FEWEST_GROUPED else [[finding] for finding in group]
     return parts
 
 
@@ -350,9 +350,9 @@ def others_text(group: list[Finding]) -> str:
     if len(group) == 1:
         return ""
     shown = []
-    for one in group[1 : _MOST_NAMED + 1]:
-        quoted = _QUOTED.search(one.message)
-        shown.append(f"{one.line} {quoted[0]}" if quoted else f"{one.line}")
+    for finding in group[1 : _MOST_NAMED + 1]:
+        quoted = _QUOTED.search(finding.message)
+        shown.append(f"{finding.line} {quoted[0]}" if quoted else f"{finding.line}")
     left = len(group) - 1 - len(shown)
     places = plain(" ".join(", ".join(shown).split())) + (f" and {left} more" if left else "")
     where = "block" if group[0].block_line else "file"

@@ -53,9 +53,10 @@ def render_plan_diff(
     count = count_changes(plan)
     head = [f"{_size(plan, count)}; nothing is written yet"] if count else []
     head += [
-        f"{_EFFECTS[one.effect]}: {_place(one, _PLAIN)}{plain(one.text)}" for one in plan.warnings
+        f"{_EFFECTS[warning.effect]}: {_place(warning, _PLAIN)}{plain(warning.text)}"
+        for warning in plan.warnings
     ]
-    head += [f"the audit finds then: {_finding(one, _PLAIN)}" for one in plan.brings]
+    head += [f"the audit finds then: {_finding(finding, _PLAIN)}" for finding in plan.brings]
     head += _said(plan.nginx_test, _PLAIN)
     named = targets or {}
     changes = (
@@ -87,7 +88,7 @@ def _reasons(plan: Plan, *, verbose: bool) -> Iterator[str]:
         risks = dict.fromkeys(risk for _, hunk in found for risk in hunk.risks)
         yield from (f"  risk: {plain(risk)}" for risk in risks if risk not in reported)
         reported.update(risks)
-        figures = dict.fromkeys(evidence_text(one) for _, hunk in found for one in hunk.evidence)
+        figures = dict.fromkeys(evidence_text(item) for _, hunk in found for item in hunk.evidence)
         if verbose and figures:
             yield f"  evidence: {', '.join(map(plain, figures))}"
 
@@ -99,8 +100,8 @@ def _near(path: str, conf_path: str) -> str:
 
 def _refusals(refusals: Sequence[Refusal], *, in_full: bool) -> list[str]:
     if in_full or not refusals:
-        return [f"not written: {_refusal(one, _PLAIN)}" for one in refusals]
-    names = ", ".join(dict.fromkeys(plain(one.decision) for one in refusals))
+        return [f"not written: {_refusal(refusal, _PLAIN)}" for refusal in refusals]
+    names = ", ".join(dict.fromkeys(plain(refusal.decision) for refusal in refusals))
     return [f"not written: {names} (-v or -f md: why)"]
 
 
@@ -108,27 +109,28 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     """The change as a review reads it."""
     count = count_changes(plan)
     parts = [f"# Plan for {markdown_code(plan.conf_path)}\n"]
-    parts += [f"{markdown_text(one)}\n" for one in (plan.headline, plan.binding) if one]
+    parts += [f"{markdown_text(text)}\n" for text in (plan.headline, plan.binding) if text]
     parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
     for file in plan.files:
         parts.append(f"## {markdown_code(file.path)}\n")
         for hunk, risks in hunks_with_risks(file):
             parts.append(f"- line {hunk.line}: {_hunk(hunk)}")
-            parts += [f"  - risk: {markdown_text(one)}" for one in risks]
+            parts += [f"  - risk: {markdown_text(risk)}" for risk in risks]
         diff = render_diff([(file.path, old[file.path], file.content)])
         parts.append(f"\n{markdown_block(diff.decode(errors='backslashreplace'), 'diff')}")
     if plan.warnings:
         parts.append("## What a reload does\n")
         parts += [
-            f"- **{_EFFECTS[one.effect]}**: {_place(one, _MARKDOWN)}{markdown_text(one.text)}"
-            for one in plan.warnings
+            f"- **{_EFFECTS[warning.effect]}**: {_place(warning, _MARKDOWN)}"
+            f"{markdown_text(warning.text)}"
+            for warning in plan.warnings
         ]
     if plan.refusals:
         parts.append("\n## Not written\n")
-        parts += [f"- {_refusal(one, _MARKDOWN)}" for one in plan.refusals]
+        parts += [f"- {_refusal(refusal, _MARKDOWN)}" for refusal in plan.refusals]
     if plan.brings:
         parts.append("\n## What the audit finds then\n")
-        parts += [f"- {_finding(one, _MARKDOWN)}" for one in plan.brings]
+        parts += [f"- {_finding(finding, _MARKDOWN)}" for finding in plan.brings]
     for part in plan.host:
         parts += _host_markdown(part, _written(part))
     if plan.nginx_test:
@@ -158,7 +160,7 @@ def render_generated_markdown(
     """A generated nginx.conf, what it leaves at nginx's default, and the files of the host."""
     parts = ["# nginx.conf\n", markdown_block(text)]
     if kept_defaults:
-        lines = "".join(f"- {markdown_text(one)}\n" for one in kept_defaults)
+        lines = "".join(f"- {markdown_text(text)}\n" for text in kept_defaults)
         parts += ["## Left at nginx's default\n", lines]
     for part in host:
         parts += _host_markdown(part, f"sudo install -Dm644 FILE {part.path}")
@@ -203,7 +205,8 @@ def _said(test: NginxTest | None, form: _Form) -> list[str]:
 def count_changes(plan: Plan) -> int:
     """The number of lines that change; one for which there are several reasons counts once."""
     return sum(
-        len({(one.start_byte, one.before, one.after) for one in file.hunks}) for file in plan.files
+        len({(hunk.start_byte, hunk.before, hunk.after) for hunk in file.hunks})
+        for file in plan.files
     )
 
 
@@ -217,17 +220,19 @@ def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
     """Each line with its risks; one that lines of a decision share stands beside the first."""
     told: set[tuple[str, str]] = set()
     for hunk in file.hunks:
-        new = [one for one in hunk.risks if (hunk.decision, one) not in told]
-        told |= {(hunk.decision, one) for one in new}
+        new = [risk for risk in hunk.risks if (hunk.decision, risk) not in told]
+        told |= {(hunk.decision, risk) for risk in new}
         yield hunk, new
 
 
 def _hunk(hunk: Hunk) -> str:
-    before, after = (markdown_code(hunk_text(one)) for one in (hunk.before, hunk.after))
+    before, after = (markdown_code(hunk_text(text)) for text in (hunk.before, hunk.after))
     what = f"{before} → {after}" if hunk.before and hunk.after else f"+ {after}"
     if not hunk.after:
         what = f"- {before}"
-    figures = ", ".join(markdown_text(evidence_text(one)) for one in hunk.evidence[:_MOST_FIGURES])
+    figures = ", ".join(
+        markdown_text(evidence_text(item)) for item in hunk.evidence[:_MOST_FIGURES]
+    )
     said = "; ".join(filter(None, [markdown_text(hunk.reason), figures]))
     return f"{what}  ({hunk.decision}, {hunk.confidence}: {said})"
 

@@ -67,7 +67,10 @@ def render_scenario_list_markdown(scenarios: Scenarios) -> str:
 
 
 def _list(scenarios: Scenarios) -> list[tuple[str, str, str]]:
-    rows = [(one.name, ", ".join(one.source_rows), one.title) for one in scenarios.scenarios]
+    rows = [
+        (scenario.name, ", ".join(scenario.source_rows), scenario.title)
+        for scenario in scenarios.scenarios
+    ]
     return [("scenario", "sources", "title"), *rows]
 
 
@@ -238,7 +241,7 @@ def source_rows_screen(rows: SourceRows) -> Screen:
     cells = [(row.row, row.fact, row.figure, row.shown, _by(row)) for row in rows.rows]
     first, *others = _rows_summary(rows).splitlines()
     return [
-        [Line(first, "answer"), *(Line(one, "note") for one in others)],
+        [Line(first, "answer"), *(Line(text, "note") for text in others)],
         [Table([_HEAD, *cells])],
     ]
 
@@ -292,11 +295,13 @@ def _rows_summary(rows: SourceRows) -> str:
     )
     if not rows.claims:
         return text
-    left = sum(len(one.claims) for one in rows.untried)
+    left = sum(len(scenario.claims) for scenario in rows.untried)
     text += f"{rows.claims - left} of {_rows_count(rows.claims)} can be tried on this host\n"
     by_reason: dict[str, list[str]] = {}
-    for one in rows.untried:
-        by_reason.setdefault(one.reason, []).append(f"{one.scenario} ({len(one.claims)})")
+    for scenario in rows.untried:
+        by_reason.setdefault(scenario.reason, []).append(
+            f"{scenario.scenario} ({len(scenario.claims)})"
+        )
     return text + "".join(f"{why}: {', '.join(names)}\n" for why, names in by_reason.items())
 
 
@@ -352,8 +357,8 @@ def is_judged(run: ScenarioRun) -> bool:
 
 def count_outside(run: ScenarioRun) -> str:
     """``2 of 5 predictions lie outside their range``; empty where none was judged."""
-    judged = [one for one in run.predictions if one.inside is not None]
-    outside = sum(not one.inside for one in judged)
+    judged = [prediction for prediction in run.predictions if prediction.inside is not None]
+    outside = sum(not prediction.inside for prediction in judged)
     if not judged:
         return ""
     if outside:
@@ -367,19 +372,23 @@ def _count(number: int, noun: str) -> str:
 
 def _predictions(run: ScenarioRun) -> Screen:
     """The decisions before the run, each of their numbers beside source and measurement."""
-    shown = [one for one in run.predictions if one.measured is not None]
-    held = {(one.decision, one.metric) for one in shown}
+    shown = [prediction for prediction in run.predictions if prediction.measured is not None]
+    held = {(prediction.decision, prediction.metric) for prediction in shown}
     decided: list[ScreenPart] = []
     for decision in run.prediction.decisions:
         if decision.predicted or decision.verdict not in _SILENT:
             said = f"{decision.id}: {decision.verdict} – {one_line(decision.summary)}"
             decided.append(Line(said, "note", indent=2))
-        rest = [one for one in decision.predicted if (decision.id, one.metric) not in held]
+        rest = [
+            prediction
+            for prediction in decision.predicted
+            if (decision.id, prediction.metric) not in held
+        ]
         if rest:
             said = f"not measured: {'; '.join(map(_predicted, rest))}"
             decided.append(Line(said, "note", indent=4))
     head = ("predicted", "expected (range)", "source's figure", "measured", "")
-    rows = [head, *(_prediction_row(one) for one in shown)]
+    rows = [head, *(_prediction_row(prediction) for prediction in shown)]
     table = [Table(rows, indent=2)] if shown else []
     heading = Line("predicted before the run", "heading")
     return [[heading, *table, *decided]] if table or decided else []
@@ -418,15 +427,15 @@ def _causes(causes: list[VariantCause]) -> ScreenBlock:
     """The causes that each variant's server showed; the document has those that are not known."""
     lines: list[Line] = []
     quiet = []
-    for one in causes:
-        if one.cause.id == "not-enough-evidence":
+    for cause in causes:
+        if cause.cause.id == "not-enough-evidence":
             continue
-        if one.cause.id == "nothing-found":
-            quiet.append(one_line(one.variant))
+        if cause.cause.id == "nothing-found":
+            quiet.append(one_line(cause.variant))
             continue
-        seen = f"{one.runs} of {one.of_runs} runs"
-        lines.append(Line(f"{one_line(one.variant)}: {one.cause.id} ({seen})", indent=2))
-        lines.append(Line(one_line(one.cause.summary), indent=4))
+        seen = f"{cause.runs} of {cause.of_runs} runs"
+        lines.append(Line(f"{one_line(cause.variant)}: {cause.cause.id} ({seen})", indent=2))
+        lines.append(Line(one_line(cause.cause.summary), indent=4))
     if quiet:
         lines.append(Line(f"nothing found: {', '.join(quiet)}", indent=2))
     return [Line("what the server showed", "heading"), *lines] if lines else []

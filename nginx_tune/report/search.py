@@ -114,7 +114,7 @@ def ratio_with_interval(one: SearchCandidate) -> str:
 
 
 def regret_text(one: SearchCandidate) -> str:
-    """How much better the best of all was; ``–`` where nothing was measured."""
+    """The gain of the best candidate over this one; ``–`` without a measurement."""
     if one.regret_ratio is None:
         return "–"
     return "0 %" if one.regret_ratio < _SAME else f"+{percent_text(one.regret_ratio - 1, 2)}"

@@ -87,7 +87,7 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
 
 def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
     """The expected rate in bits a second, by the mean size of an answer; empty where not known."""
-    means = (one.value for one in sizing.evidence if one.fact == "workload.sizes.mean_bytes")
+    means = (item.value for item in sizing.evidence if item.fact == "workload.sizes.mean_bytes")
     mean = next((value for value in means if isinstance(value, (int, float))), None)
     if mean is None:
         return ""
@@ -96,7 +96,7 @@ def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
 
 
 def _unsure(sizing: Sizing) -> str:
-    assumed = [one.fact for one in sizing.evidence if one.provenance == "assumed"]
+    assumed = [item.fact for item in sizing.evidence if item.provenance == "assumed"]
     if not assumed:
         return "its answers are near the objective at any rate"
     return f"{_listed(assumed)} {'is' if len(assumed) == 1 else 'are'} assumed"
@@ -150,12 +150,12 @@ def _cell(host: SizedHost) -> str:
 
 def _boundaries(sizing: Sizing) -> ScreenBlock:
     """The memory from which each choice of disks carries the asked rate."""
-    if not any(one.memory_bytes for one in sizing.boundaries):
+    if not any(boundary.memory_bytes for boundary in sizing.boundaries):
         return []
     asked = _rate(sizing.asked_per_second or 0.0)
     rows = [
-        (_disks(choice), _boundary(one))
-        for choice, one in zip(sizing.columns, sizing.boundaries, strict=True)
+        (_disks(choice), _boundary(boundary))
+        for choice, boundary in zip(sizing.columns, sizing.boundaries, strict=True)
     ]
     return [Table([("disks", f"memory for {asked}"), *rows])]
 
@@ -195,9 +195,9 @@ def _beside(sizing: Sizing) -> list[Line]:
 def _rests_on(sizing: Sizing) -> list[tuple[str, str]]:
     """A row for each way in which facts are known."""
     rows = [
-        (provenance, ", ".join(f"{one.fact} {evidence_value(one)}" for one in found))
+        (provenance, ", ".join(f"{item.fact} {evidence_value(item)}" for item in found))
         for provenance in _KNOWN
-        for found in [[one for one in sizing.evidence if one.provenance == provenance]]
+        for found in [[item for item in sizing.evidence if item.provenance == provenance]]
         if found
     ]
     objective = sizing.objective or "none: all that the resources keep up with"

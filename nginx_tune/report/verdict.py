@@ -111,8 +111,8 @@ def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | N
 
 def _worse(verdict: Verdict) -> str:
     """The metrics that make it worse; empty where it is something else, such as failures."""
-    names = [one.name for one in verdict.metrics if one.name in _named(verdict.reason)]
-    return "; ".join(_against(one) for one in verdict.metrics if one.name in names)
+    names = [metric.name for metric in verdict.metrics if metric.name in _named(verdict.reason)]
+    return "; ".join(_against(metric) for metric in verdict.metrics if metric.name in names)
 
 
 def _named(reason: str) -> set[str]:
@@ -184,7 +184,7 @@ def _builds(verdict: Verdict) -> ScreenBlock:
 def particulars(verdict: Verdict) -> Screen:
     """The parts that decide, then those they rest on; no sentence, no circumstances."""
     return [
-        [Line(f"no longer served: {one_line(one)}", "warning") for one in verdict.lost],
+        [Line(f"no longer served: {one_line(address)}", "warning") for address in verdict.lost],
         gates_block(verdict.gates),
         _capacities(verdict),
         _metrics(verdict),
@@ -263,7 +263,10 @@ def _environment(environment: Environment) -> ScreenBlock:
     if environment.weaker_sandbox:
         lines.append(Line(one_line(weaker_sandbox_text(environment.weaker_sandbox)), indent=2))
     lines += [Line(variants_text(environment.tls), indent=2)] if environment.tls else []
-    lines += [Line(f"note: {one_line(one)}", "note", indent=2) for one in environment.differences]
+    lines += [
+        Line(f"note: {one_line(difference)}", "note", indent=2)
+        for difference in environment.differences
+    ]
     return lines
 
 
@@ -272,36 +275,40 @@ def _metrics(verdict: Verdict) -> ScreenBlock:
     if not verdict.metrics:
         return []
     few = _too_few(verdict)
-    idle = [one for one in verdict.metrics if _is_idle(one, verdict)]
+    idle = [metric for metric in verdict.metrics if _is_idle(metric, verdict)]
     gates = " ".join(gate.expression for gate in verdict.gates)
     others = [
-        one
-        for one in verdict.metrics
-        if one not in idle and one.name != verdict.primary_metric and one.name not in gates
+        metric
+        for metric in verdict.metrics
+        if metric not in idle and metric.name != verdict.primary_metric and metric.name not in gates
     ]
-    unmeasured = [one for one in others if one.baseline is None and one.candidate is None]
-    alike = [one for one in others if one.outcome == "no_difference" and one.name != COST]
+    unmeasured = [
+        metric for metric in others if metric.baseline is None and metric.candidate is None
+    ]
+    alike = [
+        metric for metric in others if metric.outcome == "no_difference" and metric.name != COST
+    ]
     folded = {
         "not measured": unmeasured,
         "no outcome": [
-            one
-            for one in others
-            if one.outcome == "inconclusive" and not few and one not in unmeasured
+            metric
+            for metric in others
+            if metric.outcome == "inconclusive" and not few and metric not in unmeasured
         ],
         "no difference": alike if len(alike) > _MOST_ALIKE else [],
     }
-    left_out = [*idle, *(one for found in folded.values() for one in found)]
+    left_out = [*idle, *(metric for found in folded.values() for metric in found)]
     block: list[ScreenPart] = [
-        *_table([one for one in verdict.metrics if one not in left_out], verdict, few)
+        *_table([metric for metric in verdict.metrics if metric not in left_out], verdict, few)
     ]
     for what, found in folded.items():
         if found:
-            names = ", ".join(one_line(one.name) for one in found)
+            names = ", ".join(one_line(metric.name) for metric in found)
             more = "why" if what == "not measured" else "figures"
             block.append(Line(f"{what}: {names} ({more}: -v)", indent=2))
             block += _table(found, verdict, few, is_detail=True)
     if idle:
-        names = ", ".join(one_line(one.name) for one in idle)
+        names = ", ".join(one_line(metric.name) for metric in idle)
         block.append(Line(f"zero in both: {names}", "note", indent=2))
     return [*block, *([Line(few, indent=2)] if few else [])]
 
@@ -432,7 +439,7 @@ def render_experiment(spec: ExperimentSpec) -> str:
         pairs=spec.pairs,
         run=_seconds(run),
         total=_seconds(2 * spec.pairs * run),
-        more="".join(f"; {one}" for one in more),
+        more="".join(f"; {text}" for text in more),
     )
     import tomli_w  # noqa: PLC0415  # only for such a page
 
@@ -474,7 +481,7 @@ def _plain_value(value: object) -> Any:
     if isinstance(value, msgspec.Struct):
         return _told(value)
     if isinstance(value, list | tuple):
-        return [_plain_value(one) for one in value]
+        return [_plain_value(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain_value(one) for key, one in value.items()}
+        return {str(key): _plain_value(item) for key, item in value.items()}
     return value

@@ -61,24 +61,28 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
         decision = _without_choice(decision, tree)
     settings, risks = list(decision.settings), list(decision.risks)
     if decision.id == "cache-key":  # compression stays; the key has the client's encodings
-        settings = [one for one in settings if one.directive != "proxy_set_header"]
+        settings = [setting for setting in settings if setting.directive != "proxy_set_header"]
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
     small: list[str] = []
     mean, existing = file_bytes(decision), caches_in(tree)
     is_chosen = any(s.directive == "proxy_cache" for s in settings)
-    for one in settings:
-        if why := _why_no_cache(one, tree, is_chosen=is_chosen):
-            risks.append(f"no cache in {one.args[0]}: {why}")
-        elif (own := _renamed(one, tree)) is not None:
-            line = existing.get(one.args[0]) if one.directive == "proxy_cache_path" else None
+    for setting in settings:
+        if why := _why_no_cache(setting, tree, is_chosen=is_chosen):
+            risks.append(f"no cache in {setting.args[0]}: {why}")
+        elif (own := _renamed(setting, tree)) is not None:
+            line = (
+                existing.get(setting.args[0]) if setting.directive == "proxy_cache_path" else None
+            )
             if line is not None:
                 own, enlarged, beyond = with_own_words(own, line, mean)
                 small += [enlarged] if enlarged else []
                 risks += [beyond] if beyond else []
             left.append(own)
-    if all(one.args[0] in existing for one in left if one.directive == "proxy_cache_path"):
-        risks = [one for one in risks if one not in NEW_CACHE_RISKS]
+    if all(
+        setting.args[0] in existing for setting in left if setting.directive == "proxy_cache_path"
+    ):
+        risks = [risk for risk in risks if risk not in NEW_CACHE_RISKS]
     if small:
         summary = f"{'; '.join(small)}. {decision.summary}"
         decision = replace(decision, verdict="raise", summary=summary)
@@ -103,7 +107,7 @@ def _without_choice(decision: Decision, tree: ConfTree) -> Decision:
         settings = [_one_pool(s) for s in settings if not _is_choice(s)]
         if any(s.directive == "aio" for s in settings):
             decision = replace(decision, summary=_ONE_POOL, predicted=[])
-            risks = [one for one in risks if not one.endswith(ALL_THREADS)]
+            risks = [risk for risk in risks if not risk.endswith(ALL_THREADS)]
     settings = [s for s in settings if s.directive != "proxy_cache"]
     return replace(decision, settings=settings, risks=risks)
 
@@ -127,8 +131,8 @@ def _keyed(s: Setting, tree: ConfTree) -> Setting:
     if s.directive == "proxy_cache_key":
         return replace(s, args=[KEY_AMONG_OTHERS])
     if s.directive == "split_clients":
-        lines = (one for one in http_directives(tree) if one.name == "split_clients")
-        own = next((one.args[0] for one in lines if one.args[1:2] == (_CHOICE,)), None)
+        lines = (line for line in http_directives(tree) if line.name == "split_clients")
+        own = next((line.args[0] for line in lines if line.args[1:2] == (_CHOICE,)), None)
         return replace(s, args=[own or KEY_AMONG_OTHERS, *s.args[1:]])
     return s
 
@@ -155,20 +159,22 @@ def _with_free_zones(settings: Sequence[Setting], tree: ConfTree) -> list[Settin
     names = {s.args[0] for s in settings if s.directive == "zone"}
     taken = zone_names(tree) if names else set()
     found: list[Setting] = []
-    for one in settings:
-        name = one.args[0] if one.directive == "zone" else ""
+    for setting in settings:
+        name = setting.args[0] if setting.directive == "zone" else ""
         if name in taken:
             free = (f"{name}_{number}" for number in count(2))
             name = next(each for each in free if each not in taken | names)
             taken.add(name)
-        found.append(replace(one, args=[name, *one.args[1:]]) if name else one)
+        found.append(replace(setting, args=[name, *setting.args[1:]]) if name else setting)
     return found
 
 
 def _has_use(s: Setting, tree: ConfTree) -> bool:
-    groups = [one for one in upstreams(tree) if not s.block or one.name == s.block.lower()]
+    groups = [
+        upstream for upstream in upstreams(tree) if not s.block or upstream.name == s.block.lower()
+    ]
     if s.directive == "zone":
-        return any(one.block.first("zone") is None for one in groups)
+        return any(group.block.first("zone") is None for group in groups)
     return bool(groups)
 
 
@@ -226,11 +232,13 @@ def _needs(s: Setting, every: Sequence[Setting], tree: ConfTree) -> Iterator[str
         yield from _pools(name, every, tree)
     words = " ".join(s.args)
     if _CHOICE in words and s.directive != "split_clients":
-        yield from (needed_line(one) for one in every if one.directive == "split_clients")
-    if s.directive == "proxy_cache":
-        zones = [one for one in every if one.directive == "proxy_cache_path"]
         yield from (
-            needed_line(one) for one in zones if _CHOICE in words or _names_zone(one, words)
+            needed_line(setting) for setting in every if setting.directive == "split_clients"
+        )
+    if s.directive == "proxy_cache":
+        zones = [setting for setting in every if setting.directive == "proxy_cache_path"]
+        yield from (
+            needed_line(zone) for zone in zones if _CHOICE in words or _names_zone(zone, words)
         )
     if s.directive == "access_log" and len(s.args) > 1:
         yield from (
@@ -240,7 +248,7 @@ def _needs(s: Setting, every: Sequence[Setting], tree: ConfTree) -> Iterator[str
         )
     if s.directive == "keepalive":
         beside = ("proxy_http_version", "proxy_set_header")
-        yield from (needed_line(one) for one in every if one.directive in beside)
+        yield from (needed_line(setting) for setting in every if setting.directive in beside)
 
 
 def _names_zone(s: Setting, name: str) -> bool:
@@ -250,10 +258,10 @@ def _names_zone(s: Setting, name: str) -> bool:
 def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]:
     declared = declared_pools(tree)
     wanted = [
-        one
-        for one in every
-        if one.directive == "thread_pool"
-        and (one.args[0] == name or (_CHOICE in name and one.args[0].startswith("pool_")))
+        setting
+        for setting in every
+        if setting.directive == "thread_pool"
+        and (setting.args[0] == name or (_CHOICE in name and setting.args[0].startswith("pool_")))
     ]
     if wanted:
         yield from map(needed_line, wanted)
@@ -294,14 +302,14 @@ def with_own_streams(decision: Decision, tree: ConfTree) -> Decision:
     """
     fine = {
         location
-        for location in {one.block for one in decision.settings}
+        for location in {setting.block for setting in decision.settings}
         for through in [[_comes_through(scope) for scope in _at(tree, location)]]
         if through and all(through)
     }
     settings = [
-        one
-        for one in decision.settings
-        if one.block not in fine or one.directive != "proxy_buffering"
+        setting
+        for setting in decision.settings
+        if setting.block not in fine or setting.directive != "proxy_buffering"
     ]
     if decision.settings and not settings:
         summary = f"Already so: HTTP/1.1 without compression. {decision.summary}"
@@ -347,23 +355,23 @@ def listen_options(wanted: Setting, tree: ConfTree) -> ListenOptions:
     name may be the same socket.
     """
     is_quic = is_of_quic(wanted)
-    every = [one for one in listeners(tree) if one.is_quic == is_quic]
+    every = [listener for listener in listeners(tree) if listener.is_quic == is_quic]
     option = wanted.args[-1]
     is_of_socket = is_socket_option(option)
     elsewhere = _of_stream_and_mail(tree, is_quic=is_quic) if is_of_socket else []
     left: list[str] = []
     found = _Lines(every, is_of_socket=is_of_socket)
-    for one in every:
-        if one.is_unix or not (is_quic or one.is_tls or wanted.args != ["http2"]):
+    for setting in every:
+        if setting.is_unix or not (is_quic or setting.is_tls or wanted.args != ["http2"]):
             continue
-        if is_of_socket and not one.has_socket:
+        if is_of_socket and not setting.has_socket:
             continue
-        has_it = any(has_option(line, option) for line in one.lines)
-        why = _why_left(one, elsewhere) if is_of_socket and not has_it else ""
+        has_it = any(has_option(line, option) for line in setting.lines)
+        why = _why_left(setting, elsewhere) if is_of_socket and not has_it else ""
         if why:
-            left.append(f"{one.address} stays unchanged: {why}")
+            left.append(f"{setting.address} stays unchanged: {why}")
         else:
-            (found.having if has_it else found.lacking).append(one)
+            (found.having if has_it else found.lacking).append(setting)
     return ListenOptions(*found.chosen(left))
 
 
@@ -397,41 +405,41 @@ class _Lines:
     def __init__(self, every: Sequence[ListenAddress], *, is_of_socket: bool) -> None:
         self._is_of_socket = is_of_socket
         self._of: dict[Directive, list[ListenAddress]] = {}
-        for one in every:
-            for line in one.lines:
-                self._of.setdefault(line, []).append(one)
+        for setting in every:
+            for line in setting.lines:
+                self._of.setdefault(line, []).append(setting)
         self.lacking: list[ListenAddress] = []
         self.having: list[ListenAddress] = []
 
     def chosen(self, left: list[str]) -> tuple[list[Directive], list[str]]:
         """The chosen lines, and ``left`` with the addresses for which no line is possible."""
-        may = {id(one) for one in (*self.lacking, *self.having)}
+        may = {id(listener) for listener in (*self.lacking, *self.having)}
         found: dict[Directive, None] = {}
-        for one in self.lacking:
-            if any(line in found for line in one.lines):
+        for listener in self.lacking:
+            if any(line in found for line in listener.lines):
                 continue
-            own = one.with_options if self._is_of_socket else []
-            lines = own or sorted(one.lines, key=lambda line: -len(self._of[line]))
+            own = listener.with_options if self._is_of_socket else []
+            lines = own or sorted(listener.lines, key=lambda line: -len(self._of[line]))
             line = next((line for line in lines if self._is_free(line, may, found)), None)
             if line is not None:
                 found[line] = None
         left += [
-            f"{one.address} stays unchanged: {line_of(one.lines[0])} is for other sockets too, "
-            "which must not have the option, or have it from another line"
-            for one in self.lacking
-            if not any(line in found for line in one.lines)
+            f"{listener.address} stays unchanged: {line_of(listener.lines[0])} is for other "
+            "sockets too, which must not have the option, or have it from another line"
+            for listener in self.lacking
+            if not any(line in found for line in listener.lines)
         ]
         return list(found), left
 
     def _is_free(self, line: Directive, may: set[int], found: dict[Directive, None]) -> bool:
         """True if all sockets of a line may get the option, and none would get options twice."""
         sockets = self._of[line]
-        if not all(id(one) in may for one in sockets):
+        if not all(id(socket) in may for socket in sockets):
             return False
         return not self._is_of_socket or not any(
-            other is not line and (other in found or other in one.with_options)
-            for one in sockets
-            for other in one.lines
+            other is not line and (other in found or other in socket.with_options)
+            for socket in sockets
+            for other in socket.lines
         )
 
 

@@ -123,8 +123,8 @@ def find_extra_classes(
     matchers = [LocationMatcher(tree) for tree in site.trees]
     own = _own_root(site, files, matchers) if surveys_both else None
     places = [
-        _with_batches(_at_a_file(one, site, own), matchers) if surveys_both else one
-        for one in _places(site, files_of, matchers, surveys_both=surveys_both)
+        _with_batches(_at_a_file(place, site, own), matchers) if surveys_both else place
+        for place in _places(site, files_of, matchers, surveys_both=surveys_both)
     ]
     asked_first = [own_questions(entry, files) for entry in site.entries]
     first, answers = _survey(
@@ -138,9 +138,11 @@ def find_extra_classes(
     at_entry.refused.update({f"{host} {label}": why for label, why in of_own.refused.items()})
     served = with_typical_first(of_own.files, files[0]) if files else []
     questions = {
-        one.requests[0].label: Question(target=one.requests[0].target, url=one.url(one.requests[0]))
-        for one in places
-        if not one.requests[0].is_new
+        place.requests[0].label: Question(
+            target=place.requests[0].target, url=place.url(place.requests[0])
+        )
+        for place in places
+        if not place.requests[0].is_new
     }
     found = ExtraClasses(
         {variant.name: [] for variant in variants},
@@ -178,8 +180,8 @@ def _survey(
             [
                 *asked_first[n].values(),
                 *(
-                    Question(target=one.requests[n].target, url=one.url(one.requests[n]))
-                    for one in places
+                    Question(target=place.requests[n].target, url=place.url(place.requests[n]))
+                    for place in places
                 ),
             ],
             limits,
@@ -201,12 +203,13 @@ def _learn_places(
 ) -> tuple[_Learnt, list[_Place]]:
     """Sample the files of the first root, and of each place that has batches."""
     others = (
-        _Root((one.requests[0].target, one.requests[1].target), one.batches) for one in places
+        _Root((place.requests[0].target, place.requests[1].target), place.batches)
+        for place in places
     )
     of_own, *of_places = _learn(session, variants, [root, *others], limits)
     return of_own, [
-        one._replace(served=learnt.files, refused=learnt.refused) if one.batches else one
-        for one, learnt in zip(places, of_places, strict=True)
+        place._replace(served=learnt.files, refused=learnt.refused) if place.batches else place
+        for place, learnt in zip(places, of_places, strict=True)
     ]
 
 
@@ -283,7 +286,7 @@ def _at_a_file(place: _Place, site: SitePair, own: _Root | None) -> _Place:
     )
     if url is None:
         return place
-    before, after = (one._replace(url=url, is_made_up=False) for one in place.requests)
+    before, after = (request._replace(url=url, is_made_up=False) for request in place.requests)
     return place._replace(
         requests=(before, before if place.requests[0] is place.requests[1] else after)
     )
@@ -311,8 +314,10 @@ def _answers(
         if not refused or (number and len(refused) == len(left)):
             break
         left = refused
-        for n, one in zip(left, session.survey(variant, [questions[n] for n in left]), strict=True):
-            answers[n] = one
+        for n, survey in zip(
+            left, session.survey(variant, [questions[n] for n in left]), strict=True
+        ):
+            answers[n] = survey
     return answers
 
 
@@ -349,14 +354,14 @@ def _learn(
     learnt = []
     for root, known in zip(roots, answers, strict=True):
         found = [settle(batch, known) for batch in root.batches]
-        refused = {label: why for one in found for label, why in one.refused.items()}
-        learnt.append(_Learnt([file for one in found for file in one.files], refused))
+        refused = {label: why for batch in found for label, why in batch.refused.items()}
+        learnt.append(_Learnt([file for batch in found for file in batch.files], refused))
     return learnt
 
 
 def entry_questions(site: SitePair, files: Sequence[ServedFile]) -> dict[str, Question]:
     """The requests to the baseline's entry point by label: a file, and the URL without one."""
-    return {label_of(one): one for one in own_questions(site.entries[0], files).values()}
+    return {label_of(value): value for value in own_questions(site.entries[0], files).values()}
 
 
 def _places(
@@ -374,8 +379,8 @@ def _places(
     ]
     if surveys_both and site.trees[0] is not site.trees[1] and site.load.asks != "files":
         apart = compared_files(site.trees, site.successors, files_of)
-        places += [_Place((one.request, one.request), [one.file], False, True)
-                   for one in apart[:MOST_LOOKED_AT]]  # fmt: skip
+        places += [_Place((label.request, label.request), [label.file], False, True)
+                   for label in apart[:MOST_LOOKED_AT]]  # fmt: skip
     return places
 
 

@@ -60,7 +60,7 @@ class Measured:
     notes: list[str] = field(default_factory=list)
     """Parts that do not run as configured."""
     lost: list[str] = field(default_factory=list)
-    """What the baseline serves and the candidate does not."""
+    """Addresses that only the baseline serves."""
     warnings: list[str] = field(default_factory=list)
     """Reasons why the figures may not hold outside of the sandbox."""
     lab: str = "none"

@@ -86,7 +86,7 @@ class Workbench(NamedTuple):
     notes: list[str]
     """Parts that do not run as configured."""
     lost: list[str]
-    """What the baseline serves and the candidate does not."""
+    """Addresses that only the baseline serves."""
     questions: Mapping[str, Question]
     """The request for each place, by its label."""
     has_silent: bool

@@ -342,7 +342,7 @@ def _decisions(decisions: Decisions) -> Section:
 
 
 def _sizing(sizing: Sizing) -> Section:
-    """What hosts carry, with the miss ratio by memory and the latency by rate."""
+    """The rates of hosts, with the miss ratio by memory and the latency by rate."""
     return Section(
         "size", "What this host carries", sizing_screen(sizing), plots=sizing_plots(sizing)
     )

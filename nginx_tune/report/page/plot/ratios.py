@@ -92,7 +92,7 @@ def metrics_plot(verdict: Verdict) -> RatioPlot | None:
 
 
 def regret_plot(search: Search) -> RatioPlot | None:
-    """How many times as good the best was as each candidate of a search; None without any."""
+    """The best result of a search over each candidate; None without candidates."""
     marks = [
         Mark(
             one_line(candidate.name) + (" · measured anew" if candidate.confirmed else ""),
