@@ -1,7 +1,6 @@
-"""Configurations that a command line names: as they stand, with files replaced, and as planned.
+"""Configurations of a command line: from disk, with replaced files, and as planned.
 
-Anybody may have written a plan: it is believed as far as it was worked out again from itself and
-from the files on this host.
+A plan is not trusted: its files are computed again from its hunks and the files on this host.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain, shown_path
 
 _SHOWN = 3
-"""Includes of a tree; the rest is counted."""
+"""Most includes in a message; the rest is counted."""
 
 
 def read_configuration(
@@ -62,14 +61,14 @@ def read_configuration(
     asked_maps: Maps = (),
     to_run: bool = False,
 ) -> ConfTree:
-    """The tree below a file that must be there; its names are absolute.
+    """The tree of a configuration file, with absolute names.
 
-    ``prefix`` is what ``-p`` says, ``default_prefix`` the one without it, ``given`` what
-    ``-g`` does. ``nginx`` is the host's: it is said which absolute includes of another tree are
-    read on this machine. None are where ``nginx`` is recorded, of another machine, but for those
-    that ``asked_maps`` says where to find.
-    Errors: UsageError also where a result of this call would stand in the tree, and for a checkout
-    ``to_run``: nginx takes names as they are.
+    ``prefix`` is the value of ``-p``, ``default_prefix`` its default, ``given`` the value of
+    ``-g``. ``nginx`` is the host's: a note names the absolute includes of another tree that are
+    read on this machine. If ``is_recorded``, they belong to another machine, and only those that
+    ``asked_maps`` locates are read. With ``to_run`` nginx itself reads the tree next.
+    Errors: UsageError, also if a result of this command would be in the tree, and for a checkout
+            ``to_run``, in which nginx would not find its includes.
     """
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
@@ -98,7 +97,7 @@ def read_configuration(
 
 
 def _of_host(nginx: Nginx | None, full: str) -> Maps:
-    """The directory of the main file, for the one of the configuration of the recorded host."""
+    """A map from the recorded host's directory of nginx.conf to that of the main file."""
     own = posixpath.dirname(host_configuration(nginx)) if nginx and nginx.conf_path else ""
     return ((own, posixpath.dirname(full)),) if own.startswith("/") and own != "/" else ()
 
@@ -127,7 +126,7 @@ def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
 
 
 def _tell_includes(tree: ConfTree, path: str) -> None:
-    """Say which includes of a tree that is not this host's were not read, or were read here."""
+    """Print the includes of another host's tree that were not read, or were read here."""
     if tree.maps is not None:
         lost = (
             include
@@ -146,10 +145,10 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
 
 
 def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
-    """The files behind those of the names that are links, as sites-enabled has them on Debian.
+    """The targets of those names that are links, as in sites-enabled on Debian.
 
-    ``patch`` and ``git apply`` follow no link, and a review shows the file alone. ``maps`` are
-    those of the tree: in a checkout an absolute link dangles, and leads through them.
+    ``patch`` and ``git apply`` follow no link, and a review shows only the file. ``maps`` are those
+    of the tree, through which the absolute links of a checkout lead.
     """
     elsewhere = None if maps is None else FilesElsewhere(LiveHost(), maps)
     found = {}
@@ -163,7 +162,7 @@ def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
 
 
 def full_path(path: str, prefix: str | None) -> str:
-    """The path of a named configuration, in full."""
+    """The absolute path of a named configuration."""
     return absolute_path(place_of(path, prefix))
 
 

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the process ends at once, or as an interrupt.
+"""Ctrl-C, SIGTERM and a closed terminal: the process ends at once, or by KeyboardInterrupt.
 
-While modules are imported nothing has begun that would have to be ended. An exception amid an
-import leaves half of a module behind, and other exceptions in its place; so the process ends at
-once there, as it does later: a line, and 130. This module imports next to nothing itself.
+During imports there is nothing to clean up, and an exception would leave half a module and lead to
+other errors. So the process ends at once there, with the same line and status 130 as later. This
+module imports almost nothing itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end_at_once(_number: int = 0, _frame: FrameType | None = None) -> None:
-    """Say that it was interrupted, and end."""
+    """Print that it was interrupted, and end."""
     try:
         os.write(2, b"nginx-tune: interrupted\n")
     finally:
@@ -27,7 +27,7 @@ def end_at_once(_number: int = 0, _frame: FrameType | None = None) -> None:
 
 @contextmanager
 def ended_at_once() -> Iterator[None]:
-    """Inside, Ctrl-C ends the process; one that was ignored or means something else stays so."""
+    """Let Ctrl-C end the process, unless it is ignored or has another handler."""
     try:
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
@@ -44,10 +44,10 @@ def ended_at_once() -> Iterator[None]:
 
 @contextmanager
 def as_interrupt(*, once: bool = False) -> Iterator[None]:
-    """Inside, these signals raise KeyboardInterrupt; one that was ignored stays so (nohup).
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, unless ignored (nohup).
 
-    So SIGTERM and a closed terminal end a command as Ctrl-C does: what was measured is kept.
-    With ``once`` those after the first, and further Ctrl-C, change nothing: it is being ended.
+    They end a command as Ctrl-C does, so that measurements are kept. With ``once``, further signals
+    and Ctrl-C have no effect while the command ends.
     """
     import threading  # noqa: PLC0415  # not for Ctrl-C at the start
 

@@ -8,8 +8,11 @@ kind of failure. Units and directions are no part of it: ``measure.proof.metrics
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import resources
+from typing import TypeVar
 
 import msgspec
 
@@ -18,8 +21,37 @@ from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.comparison import NO_SIDE
 from nginx_tune.measure.proof.latency import STATISTICS
 from nginx_tune.measure.proof.metrics import FAILURE_KINDS, find_metric
-from nginx_tune.report.package_pages import item, read_pages, section
+from nginx_tune.report.rule_page import WIDTH
 from nginx_tune.report.text import align
+
+P = TypeVar("P")
+
+
+def read_pages(folder: str, kind: type[P]) -> dict[str, P]:
+    """Every page of a folder of the package, by the name of its file."""
+    files = sorted((resources.files("nginx_tune") / folder).iterdir(), key=lambda file: file.name)
+    return {
+        file.name.removesuffix(".toml"): msgspec.toml.decode(file.read_bytes(), type=kind)
+        for file in files
+        if file.name.endswith(".toml")
+    }
+
+
+def section(title: str, text: str) -> str:
+    """A paragraph below its title."""
+    return f"{title}\n{_filled(text, '  ', '  ')}\n"
+
+
+def item(text: str) -> str:
+    """One of a list."""
+    return _filled(text, "  - ", "    ") + "\n"
+
+
+def _filled(text: str, first: str, then: str) -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=first, subsequent_indent=then, break_on_hyphens=False
+    )
+
 
 _STANDS_FOR = {
     "CLASS": r"[^.]+",

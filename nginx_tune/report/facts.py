@@ -57,7 +57,7 @@ def render_host_toml(facts: Facts) -> bytes:
     """The description of the host that gives the same decisions, as TOML."""
     import tomli_w  # noqa: PLC0415  # only for this format
 
-    from nginx_tune.decide.describing import describe  # noqa: PLC0415
+    from nginx_tune.decide.described import describe  # noqa: PLC0415
 
     tables = _without_defaults(msgspec.to_builtins(describe(facts)))
     del tables["schema"]
