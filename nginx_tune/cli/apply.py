@@ -182,7 +182,7 @@ def command(
 def _change_of(
     plan_path: str | None, options: dict[str, Any]
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
-    """The files of a plan or of ``--overlay``, what the plan read, and the options with its own."""
+    """The files of a plan or of ``--overlay``, those that the plan read, and the plan's options."""
     from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.change.generate.plan_files import checked_host_parts  # noqa: PLC0415
     from nginx_tune.cli.configurations import believed_plan  # noqa: PLC0415
@@ -209,9 +209,9 @@ def _change_of(
 
 
 def _judge_reload(before: ConfTree, after: ConfTree) -> None:
-    """Tell what a reload does with a plan, by the files themselves.
+    """Print the effects of a reload on a plan, computed from the files.
 
-    Errors: UsageError where nginx refuses the reload.
+    Errors: UsageError if nginx would refuse the reload.
     """
     from nginx_tune.change.generate.reload_warnings import reload_warnings  # noqa: PLC0415  # with a plan
 
@@ -223,8 +223,8 @@ def _judge_reload(before: ConfTree, after: ConfTree) -> None:
 
 
 def _show_diff(found: Sequence[Examined]) -> None:
-    """Print what changes. Whoever cannot read it has no part in whether it is done."""
-    from nginx_tune.report.plan import render_diff  # noqa: PLC0415  # only where asked
+    """Print the diff; an error of the output does not affect the change."""
+    from nginx_tune.report.plan import render_diff  # noqa: PLC0415  # only with a diff
 
     diff = render_diff((file.entry.path, file.original, file.content) for file in found)
     try:
@@ -236,7 +236,7 @@ def _show_diff(found: Sequence[Examined]) -> None:
 
 
 def _check_handed(paths: list[str], *, trusted: bool) -> None:
-    """Refuse files that others could write: what is put in force as root makes its writer root.
+    """Refuse files that others could write, since root would run their author's code.
 
     Errors: UsageError.
     """
@@ -264,7 +264,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
         raise UsageError("--reload-command: is empty", hint="leave it out for SIGHUP to the master")
     conf, prefix = options["conf_path"], options["prefix"]
     return ApplyOptions(
-        # Links stay: includes stand on the directory that is named.
+        # Links stay: includes are relative to the directory that is named.
         conf_path=None if conf is None else absolute_path(place_of(conf, prefix)),
         prefix=prefix,
         binary=options["nginx_binary"],

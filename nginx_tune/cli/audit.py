@@ -251,7 +251,7 @@ def _judged(
     run: partial[Findings],
     notes: list[str],
 ) -> Findings:
-    """The findings, without those that were there before."""
+    """The findings without those of before the change."""
     findings = run(subject.tree)
     if asked.upgrade_to is not None:
         findings = _upgraded(findings, subject, rules, asked)
@@ -269,7 +269,7 @@ def _tried(
     options: dict[str, Any],
     notes: list[str],
 ) -> Findings:
-    """The findings with nginx's own word where it is asked for, and with which nginx is meant."""
+    """The findings with the result of nginx's own test, if requested, and the nginx of it."""
     if options["runs_test"] and findings.unread:
         notes.append("nginx -t was not run: not all that nginx would read is here")
     elif options["runs_test"]:
@@ -291,9 +291,9 @@ _REPEATED = (
 
 
 def _repeatable(findings: Findings, words: Sequence[str], *, is_elsewhere: bool) -> Findings:
-    """The findings, the way to their missing facts with the options of this call.
+    """The findings, with commands for missing facts that repeat the options of this call.
 
-    ``is_elsewhere``: facts are to be read on another machine than this one.
+    ``is_elsewhere``: the facts must be read on another machine.
     """
 
     def repeated(one: NeedsFacts) -> NeedsFacts:
@@ -308,9 +308,9 @@ def _repeatable(findings: Findings, words: Sequence[str], *, is_elsewhere: bool)
 
 
 def _to_describe(findings: Findings) -> Findings:
-    """The findings, the missing facts as those that the description of a host lacks.
+    """The findings, with the missing facts as parts that a description of the host lacks.
 
-    There is no such host to inspect.
+    A described host cannot be inspected.
     """
     wanting = [one for one in findings.needs_facts if WHOLE_TREE not in one.facts]
     names = list(dict.fromkeys(fact for one in wanting for fact in one.facts))
@@ -342,7 +342,7 @@ class _Asked(NamedTuple):
     upgrade_to: str | None
     accept_missing: Sequence[str]
     workload: Workload | None
-    """The requests of the site, where they are known: decisions weigh them."""
+    """The requests of the site, if known: decisions weigh them."""
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
@@ -417,7 +417,7 @@ def _subject(
 def _given(
     host: Host, named: str | None, prefix: str | None, *, tests: bool
 ) -> tuple[bytes | None, dict[str, bytes]]:
-    """A dump that holds all files by itself, or else the file that came by a pipe, by its name."""
+    """A dump that has all files, or else the file that came through a pipe, by its name."""
     if named is None:
         return None, {}
     if not Path(named).is_fifo():
@@ -440,7 +440,7 @@ def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: Conf
 
 
 def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
-    from nginx_tune.change.plan.solver import decide_configured  # noqa: PLC0415  # seldom asked
+    from nginx_tune.change.plan.solver import decide_configured  # noqa: PLC0415  # rarely needed
 
     return decide_configured(tree, facts, asked.workload)
 
@@ -448,7 +448,7 @@ def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
 def _upgraded(
     before: Findings, subject: AuditSubject, rules: Sequence[Rule], asked: _Asked
 ) -> Findings:
-    """The findings that another version adds to those of the present one, and moved defaults."""
+    """The findings of another version that the present one lacks, and changed defaults."""
     since = None if subject.facts is None else subject.facts.nginx.nginx_version
     if since is None or asked.upgrade_to is None:
         raise UndecidedError(

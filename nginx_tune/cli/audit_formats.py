@@ -66,12 +66,12 @@ def write_fix_diff(
     *,
     tests: bool = True,
 ) -> list[str]:
-    """Write the safe fixes as a diff; what is to be said about it.
+    """Write the safe fixes as a diff; notes on it.
 
-    Where nginx accepts the tree as it is, it must accept it with the fixes too. ``tests``: it
-    may be asked though the findings do not hold its word yet.
+    If nginx accepts the tree as it is, it must also accept it with the fixes. ``tests``: nginx may
+    be run even if the findings have no result of it yet.
     """
-    from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only when asked for
+    from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only with this format
     from nginx_tune.report.plan import render_diff  # noqa: PLC0415
 
     def accepts(files: dict[str, bytes]) -> bool:
@@ -110,7 +110,7 @@ def write_fix_diff(
 def _why_untried(
     subject: AuditSubject, findings: Findings, nginx_binary: str | None, *, tests: bool
 ) -> str:
-    """The reason not to try the fixes with nginx; empty where it accepts the tree before them."""
+    """The reason not to test the fixes with nginx; empty if it accepts the tree before them."""
     if not any(finding.edits for finding in findings.findings):
         return "there is nothing to try"
     test = findings.nginx_test
@@ -159,10 +159,10 @@ def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, st
 
 
 def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
-    """The findings as CI systems want them: files by the names that a change of them has.
+    """The findings for CI systems, with the names that files have in a change.
 
-    Those below this directory are named from it, and a link by the file behind it, unless that
-    alone lies outside.
+    Files below this directory get relative names; a link gets the name of its target, unless only
+    the target is outside.
     """
     parts = (findings.findings, findings.suppressed, findings.files_unparsed)
     names = {place.file for part in (*parts, findings.files_missing) for place in part}

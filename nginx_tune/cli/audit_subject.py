@@ -61,10 +61,10 @@ class AuditSubject(NamedTuple):
         return read_subject(Overlaid(self.reader, {**self.replaced, **files}), self.subject)
 
     def tree_at(self, revision: str) -> ConfTree:
-        """The tree as a git revision has it.
+        """The tree of a git revision.
 
-        Errors: UsageError where there is no repository or no such revision; a main file that
-        was not there yet gives an empty tree.
+        Errors: UsageError without a repository or revision; a main file that did not exist yet
+                gives an empty tree.
         """
         maps = self.subject.maps
         with RevisionReader(self.reader, self.subject.path, revision, maps=maps) as reader:
@@ -92,10 +92,10 @@ class AuditSubject(NamedTuple):
 
 
 def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
-    """The files of a tree that lies elsewhere, as an nginx that is started here can read them.
+    """The files of another host's tree, for an nginx that runs here.
 
-    Only those that differ: an include by an absolute name, or through a link of the other host,
-    names the files that stand for it here, in the same line. Nothing of this machine is read.
+    Shape: only files that differ: an include by an absolute name, or through a link of the other
+            host, names its files here, on the same line. No other file of this machine is read.
     """
     missing = {include.path for include in tree.missing}
     names = {id(block): source.file for source, block in tree.parsed}
@@ -134,10 +134,10 @@ def test_tree(
     prefix: str | None,
     replaced: Mapping[str, bytes],
 ) -> tuple[NginxTest, Nginx]:
-    """The word of ``nginx -t``, in the sandbox, on a tree whose files here may have other bytes.
+    """The result of ``nginx -t`` in the sandbox on a tree, whose files may have other bytes here.
 
-    Shape: with the nginx that said it. Errors: UndecidedError where none can be run, or the tree
-    names what must not be.
+    Shape: the result and the nginx. Errors: UndecidedError if none can be run, or the tree has
+            names that are not allowed.
     """
     from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab
     from nginx_tune.experiment.view import (  # noqa: PLC0415  # the same
@@ -173,11 +173,11 @@ test_tree.__test__ = False  # type: ignore[attr-defined]  # no test of ours
 def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
     """The output of ``nginx -T`` or crossplane in the named file; None for a configuration."""
     path = place_of(named, prefix)
-    if not os.path.isfile(path):  # noqa: PTH113  # Path's raises where a directory is closed to us
+    if not os.path.isfile(path):  # noqa: PTH113  # pathlib may raise
         return None
     try:
         data = ConfigurationFiles(host).read_bytes(path)
-    except HostReadError:  # said where the tree is read
+    except HostReadError:  # reported when the tree is read
         return None
     return data if holds_files(data) else None
 
@@ -211,11 +211,11 @@ def read_audit_subject(
     pid: int | None = None,
     scans: bool = True,
 ) -> AuditSubject:
-    """The named tree, else the one of this host's nginx, of the master ``pid`` where one is named.
+    """The named tree, else that of this host's nginx, or of the master ``pid``.
 
-    ``wants_live_facts`` is null where they are wanted for this host's own configuration only;
-    without ``scans`` they count no file that is served.
-    Errors: UsageError for files and binaries that are not there.
+    ``wants_live_facts`` is None if they are needed only for this host's own configuration; without
+    ``scans`` no served file is counted.
+    Errors: UsageError for files and binaries that do not exist.
     """
     is_by_text = named is not None and (facts is not None or wants_live_facts is False)
     if named is not None and is_by_text:
@@ -258,7 +258,7 @@ def _prefix(facts: Facts | None) -> str | None:
 
 _LINK = "120000"
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
-"""A repository may say how what it lacks is fetched: by a program of its choice."""
+"""The environment of git: a repository may configure a program for missing objects."""
 _FOREIGN = (
     "a repository's own settings can have git run programs, so root reads root's alone (sudo's "
     "caller counts for nobody): run it as the owner, with --facts, or allow it for all users: "
@@ -354,7 +354,7 @@ class RevisionReader:
         return sorted(self._names[name])
 
     def _name(self, path: str) -> str | None:
-        """A path as the revision names it; null for one outside of the repository."""
+        """A path by its name in the revision; None outside the repository."""
         full = os.path.abspath(path)  # noqa: PTH100  # links are followed in the revision
         if full == self._top:
             return ""

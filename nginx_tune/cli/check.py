@@ -180,7 +180,7 @@ def _configured(
     """The first look at a configuration on its host."""
     tree = subject.tree
     roots = [served.root for served in served_paths(tree) if served.via != "cache"]
-    # A directory that is not there tells nothing of the data that is to be served.
+    # A missing directory shows nothing about the data to be served.
     there = [dataset for dataset in facts.datasets if dataset.files or dataset.bytes]
     known = replace(facts, datasets=there)
     given = _with_bound(given, bounded_data(known, roots))
@@ -202,7 +202,7 @@ def _configured(
 
 def _host_alone(inputs: GivenInputs, nginx_version: str | None, options: list[str]) -> _Looked:
     """The first look at a host without a configuration: its switches for an ordinary site."""
-    from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415  # seldom
+    from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415  # rarely
 
     facts, given, described = inputs
     site, notes = Site(), list[str]()
@@ -229,7 +229,7 @@ def _host_alone(inputs: GivenInputs, nginx_version: str | None, options: list[st
 
 
 def _with_bound(given: Workload | None, bound: ServedData | None) -> Workload | None:
-    """The workload with the bound on its data where nobody counted it."""
+    """The workload with the bound on its data, if it was not counted."""
     if bound is None or (given is not None and given.dataset.bytes is not None):
         return given
     return replace(given or Workload(), dataset=bound)

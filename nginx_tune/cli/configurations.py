@@ -197,7 +197,7 @@ class Overlaid:
         return self.reader.read_bytes(path)
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, with those of files that are only here."""
+        """The names in a directory, with those of new files."""
         new = self._new_names.get(absolute_path(path), set())
         if not new:
             return self.reader.list_dir(path)
@@ -229,11 +229,11 @@ class Planned(NamedTuple):
 def check_plan(
     plan: Plan, name: str, reader: Reader, *, may_lack_content: bool = False
 ) -> dict[str, str]:
-    """The SHA-256 of each file of a plan that is here, by its path.
+    """The SHA-256 of each existing file of a plan, by its path.
 
-    ``may_lack_content``: a plan as a page of ``report`` holds it is taken too.
-    Errors: UsageError where its contents are not those that were planned, or a hunk is not what
-            they change: all that is written must be shown.
+    ``may_lack_content``: a plan from a page of ``report`` is also accepted.
+    Errors: UsageError if its contents are not the planned ones, or differ from its hunks:
+            everything that is written must be shown.
     """
     names = [plan.conf_path, plan.prefix or "", *(file.path for file in plan.files), *plan.reads]
     if not plan.conf_path:
@@ -265,9 +265,9 @@ def check_plan(
 
 
 def _check_file(file: PlannedFile, name: str, now: bytes | None) -> None:
-    """Errors: UsageError where it has not the content that was planned, or its hunks are others.
+    """Errors: UsageError if its content is not the planned one, or differs from its hunks.
 
-    ``now`` is the file of this host.
+    ``now`` is the content on this host.
     """
     place = f"{name}: {shown_path(file.path)}"
     if hashlib.sha256(file.content).hexdigest() != file.sha256_after:
@@ -289,10 +289,10 @@ def _check_file(file: PlannedFile, name: str, now: bytes | None) -> None:
 
 
 def read_planned(plan: Plan, name: str, reader: Reader, *, prefix: str | None) -> Planned:
-    """The configuration that a plan is about, with and without it.
+    """The configuration of a plan, without and with the plan.
 
-    ``prefix`` is what the nginx that is meant has where the plan names none.
-    Errors: UsageError where the plan is not whole, or a file has changed since it was made.
+    ``prefix`` is that of the chosen nginx, for a plan that has none.
+    Errors: UsageError if the plan is incomplete, or a file has changed since.
     """
     check_plan(plan, name, reader)
     files = {file.path: file.content for file in plan.files}
@@ -315,7 +315,7 @@ def read_planned(plan: Plan, name: str, reader: Reader, *, prefix: str | None) -
 
 
 def believed_plan(path: str) -> Plan:
-    """The plan of a file, of which nothing is told before it was worked out again.
+    """The plan of a file, checked against its own hunks before anything of it is shown.
 
     Errors: UsageError.
     """
@@ -325,11 +325,10 @@ def believed_plan(path: str) -> Plan:
 
 
 def read_plan(path: str) -> Plan:
-    """The same, for a command that goes on where nothing is changed.
+    """The plan of a file, for a command that continues if it changes nothing.
 
-    What is said of a plan without changes would be taken for its proof: it is of the configuration
-    as it stands.
-    Errors: UsageError. Side effects: a line on standard error.
+    A line on standard error then states that the result is for the current configuration, so that
+    it is not taken for a proof of the plan. Errors: UsageError.
     """
     plan = believed_plan(path)
     if not plan.files and not click.get_current_context().obj["quiet"]:

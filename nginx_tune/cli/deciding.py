@@ -228,7 +228,7 @@ def read_inputs(
 def _with_named(
     site: Site, roots: Sequence[str], cache_dirs: Sequence[str], features: Sequence[str]
 ) -> Site:
-    """A site with what the command line names of it."""
+    """A site with the directories and features of the command line."""
     return msgspec.structs.replace(
         site,
         roots=list(roots) or site.roots,
@@ -270,7 +270,7 @@ def _live(
         with_current_settings,
     )
 
-    # Also where a cache would be that nobody named: files of others may lie there.
+    # Also for the default directory of a cache, which may have other files.
     cached = site.cache_dirs or [DEFAULT_CACHE_DIR]
     beside = site.roots if site.serves_files else []
     served = {"cache": [*cached, *beside], "proxy": []}.get(kind, site.roots)
@@ -292,7 +292,7 @@ def _live(
 
 
 class Held(NamedTuple):
-    """A configuration and what is to be changed in it."""
+    """A configuration and the decisions for it."""
 
     inputs: Inputs
     tree: ConfTree
@@ -301,7 +301,7 @@ class Held(NamedTuple):
     stays: Pinned
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
-        """The same where only those decisions are written; None where the chosen ones fit."""
+        """The same with only those decisions written; None if the chosen ones fit."""
         settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
         solver = Solver(self.inputs.decide, self.tree, self.inputs.facts)
         again = solver.without(settled, written, chosen)
@@ -311,7 +311,7 @@ class Held(NamedTuple):
         return Held(inputs, self.tree, again.held, again.stays)
 
     def changed_by(self, change: Callable[[Decisions], Decisions]) -> Held:
-        """The same where decisions are changed once they are made."""
+        """The same with decisions that are changed after they are made."""
 
         def made(stays: Pinned) -> Decisions:
             return change(self.inputs.decide(stays))

@@ -77,12 +77,12 @@ class DescribedInputs(NamedTuple):
 
 
 class GivenInputs(NamedTuple):
-    """Facts and workload that a command line names or describes; null for what it does not."""
+    """Facts and workload of a command line, from files or a description; None if it has none."""
 
     facts: Facts | None
     workload: Workload | None
     described: DescribedHost | None
-    """The described host that the facts were made from; null for facts of another source."""
+    """The host whose description the facts are from; None for facts of another source."""
 
 
 def read_facts_and_workload(
@@ -93,11 +93,11 @@ def read_facts_and_workload(
     kind: Kind | None,
     nginx_version: str | None,
 ) -> GivenInputs:
-    """Facts of a file or of a description, and a workload with what a description says of it.
+    """Facts of a file or of a description, and a workload with the values of a description.
 
-    The disks of a description have no directories yet (``described_inputs``). A ``kind`` that is
-    named goes before any other.
-    Errors: UsageError, for two that say the same too.
+    The disks of a description have no directories yet (``described_inputs``). A named ``kind``
+    takes precedence over any other.
+    Errors: UsageError, also for two sources of the same value.
     """
     facts = None if facts_path is None else read_document(Facts, facts_path)
     workload = read_workload(workload_path) if workload_path else None
@@ -127,9 +127,9 @@ def read_facts_and_workload(
 def described_inputs(
     described: DescribedHost, site: Site, kind: Kind, *, is_configured: bool = False
 ) -> DescribedInputs:
-    """The facts of a description, its disks placed under the directories of the site.
+    """The facts of a description, with its disks under the directories of the site.
 
-    A site that names no directories has those of the description, unless a configuration stands.
+    A site without directories gets those of the description, unless there is a configuration.
     """
     if kind in ("static", "media"):
         check_room(described)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from nginx_tune.decide.engine import SweepStep
 
 _EXAMPLE_CLASS = "hot"
-"""Stands in for the class of requests where a name has none; scenarios have it."""
+"""The class of requests in a name without one; scenarios have it."""
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -226,7 +226,7 @@ _MOST_NAMED = 8
 
 
 def _with_word(word: str, names: Iterable[str]) -> list[str]:
-    """The names that have it among their words; none for what is more than a word."""
+    """The names with this word among theirs; none if it is more than a word."""
     return [name for name in names if word in name.split("-")]
 
 

@@ -115,9 +115,9 @@ _NAMES = {"json": "decisions.json", "md": "nginx.md"}
 
 
 def _write_host(output: Path, parts: Sequence[HostPart]) -> None:
-    """The files that the host needs, below ``host`` in a directory as they will lie on it.
+    """Write the files for the host, below ``host`` in a directory, in their places.
 
-    Errors: UsageError where a directory on the way is a link, which may lead anywhere.
+    Errors: UsageError if a directory on the way is a link, which may lead anywhere.
     """
     for part in parts:
         folder = output / "host"
@@ -139,7 +139,7 @@ def _check_accepted(binary: str, text: str) -> None:
     that runs uses, and every cache directory that is there to the user whom the text names.
     Errors: ConfigurationError with nginx's message.
     """
-    from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only when asked
+    from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only with this option
     from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
@@ -177,7 +177,7 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
 
 
 def _description(inputs: Inputs, named: dict[str, Any]) -> list[str]:
-    """The words of this call where they describe the host; none where facts were read."""
+    """The words of this call that describe the host; none if facts were read."""
     if not inputs.facts.declared or named["facts_path"] is not None:
         return []
     return typed_words(click.get_current_context(), (*INPUTS, "features"))
@@ -189,10 +189,10 @@ def _has_status_page(nginx: Nginx) -> bool:
 
 
 def _check(path: str, text: str, older: str) -> ExitStatus:
-    """Compare what nginx reads of a file with what the inputs give.
+    """Compare a file, as nginx reads it, with the one that the inputs give.
 
-    Comments hold fingerprints and figures, which on a running host are never twice the same.
-    ``older`` has the types inside, as files had before the path of mime.types was known.
+    Comments have fingerprints and figures, which always differ on a running host. ``older`` has the
+    types inside, as in files from before the path of mime.types was known.
     """
     found = read_bytes(path)
     if found == text.encode():
@@ -212,7 +212,7 @@ def _check(path: str, text: str, older: str) -> ExitStatus:
 
 
 def _words(text: str) -> list[tuple[str, ...]] | None:
-    """The words that nginx reads of a configuration; None where it refuses it."""
+    """The words of a configuration as nginx reads them; None if it rejects it."""
     from nginx_tune.conf.parser import ParseFault, read_tokens  # noqa: PLC0415  # rarely
 
     try:

@@ -1,4 +1,4 @@
-"""The help of a command beyond click's: examples, sections, whole lines, what a shell completes."""
+"""Additions to click's help: examples, sections, complete lines, shell completion."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def add_examples(command: click.Command, words: str) -> None:
-    """Show the command's examples below its help, and those of the commands below it."""
+    """Add the command's examples below its help, and those of its subcommands."""
     lines = EXAMPLES.get(words)
     if lines and command.epilog is None:
         shown = "\n".join(f"  {line}" for line in lines)
@@ -164,10 +164,10 @@ def _name(option: click.Parameter) -> str:
 
 
 class _Formatter(click.HelpFormatter):
-    """Help whose examples go on, where they are too long, as a shell takes them."""
+    """Help with long example commands continued by backslashes."""
 
     def write_text(self, text: str) -> None:
-        """As click does; what it would leave as it is has its long lines folded."""
+        """Write text as click does, and fold the long lines that it leaves."""
         if text.lstrip().startswith("\b"):
             room = self.width - self.current_indent
             text = "\n".join(part for line in text.split("\n") for part in _folded(line, room))
@@ -187,7 +187,7 @@ def _folded(line: str, room: int) -> list[str]:
 
 
 def show_wholly(command: click.Command) -> None:
-    """Cut no line of the help: neither an example nor what the commands below it do."""
+    """Do not truncate help: neither examples nor summaries of subcommands."""
     command.context_class = _Context
     if sum(isinstance(param, click.Option) for param in command.params) > _MANY_OPTIONS:
         _show_sections(command)
@@ -198,14 +198,14 @@ def show_wholly(command: click.Command) -> None:
 
 
 COMPLETION_VARIABLE = "_NGINX_TUNE_COMPLETE"
-"""Set by click when a shell asks for completions."""
+"""The variable that click sets for shell completion."""
 
 _FILES = {"FILE", "CONF", "LOADPLAN", "BIN", "BEFORE", "AFTER", "MEASUREMENT", "ACCESS_LOG", "SPEC"}
 _FOLDERS = {"DIR", "PREFIX"}
 
 
 class _PathText(click.types.StringParamType):
-    """Text that the shell completes to a path; what stands there is judged where it is read."""
+    """Text that the shell completes to a path; the path is checked when it is read."""
 
     def __init__(self, completes_to: str) -> None:
         self.completes_to = completes_to

@@ -52,7 +52,7 @@ def read_bytes(path: str) -> bytes:
         with Path(path).open("rb") as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return file.read()
-            data = file.read(MOST_PIPED_BYTES + 1)  # a device may go on for ever
+            data = file.read(MOST_PIPED_BYTES + 1)  # a device may never end
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     except ValueError:
@@ -121,8 +121,8 @@ def read_overlays(overlays: tuple[str, ...]) -> dict[str, bytes]:
 def read_document(kind: type[D], path: str) -> D:
     """The document in a JSON file (``-``: standard input).
 
-    One of a later version of nginx-tune is read as far as it fits, but for a plan, which is carried
-    out; standard error says so once. Any other key that the document has not is refused.
+    Unknown keys of a later version of nginx-tune are ignored with one line on standard error,
+    except in a plan, which is carried out. Any other unknown key is refused.
     """
     source = "standard input" if path == "-" else path
     data = read_bytes(path)
@@ -165,10 +165,10 @@ def _say_once(text: str) -> None:
 def decode_one_of(
     kinds: Sequence[type[D]], data: bytes, *, source: str, refusal: str, hint: str
 ) -> D:
-    """The document in ``data``, of whichever of some kinds its schema names.
+    """The document in ``data``, of the kind among several that its schema names.
 
-    Errors: UsageError that names ``source``; for another kind of document of ours with
-            ``refusal``, which goes on from its name.
+    Errors: UsageError that names ``source``; for another known kind with ``refusal``, which
+            continues the name of that kind.
     """
     try:
         found = msgspec.json.decode(data, type=_Header).schema
@@ -179,7 +179,7 @@ def decode_one_of(
     family = found.rpartition("/")[0]
     for kind in kinds:
         if schema_of(kind).rpartition("/")[0] == family:
-            return decode(kind, data, source=source)  # of another version it says which
+            return decode(kind, data, source=source)  # reports another version
     from nginx_tune.documents.registry import DOCUMENTS  # noqa: PLC0415  # only on the way out
 
     name = next((n for n, known in DOCUMENTS.items() if schema_of(known) == found), None)
@@ -192,11 +192,11 @@ class _Header(msgspec.Struct):
 
 
 def read_workload(path: str) -> Workload:
-    """A workload, with objectives that can be held against a measurement.
+    """A workload with objectives that a measurement can be compared with.
 
-    Errors: UsageError, for a time in an objective that says no unit too.
+    Errors: UsageError, also for an objective on a time without a unit.
     """
-    from nginx_tune.measure.proof.objective import check_objectives  # noqa: PLC0415  # seldom given
+    from nginx_tune.measure.proof.objective import check_objectives  # noqa: PLC0415  # only with objectives
 
     workload = read_document(Workload, path)
     try:
@@ -207,9 +207,9 @@ def read_workload(path: str) -> Workload:
 
 
 def refuse_document(name: str) -> None:
-    """A file that holds a document of ours, where a configuration is meant.
+    """Refuse a file with a document of nginx-tune in place of a configuration.
 
-    Errors: UsageError with the option that takes it.
+    Errors: UsageError with the option for it.
     """
     path = Path(name)
     if not name or not path.is_file():
@@ -218,7 +218,7 @@ def refuse_document(name: str) -> None:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     except OSError:
-        return  # whoever reads it says so
+        return  # its reader reports it
     found = _OWN_SCHEMA.match(head)
     if found is None:
         return
@@ -259,10 +259,10 @@ def read_lab_plan(
 ) -> LabPlan | None:
     """The lab that ``--lab`` names by a class, a TOML file or a facts file; None for no lab.
 
-    ``replays``: the lab's files are those of a manifest, which any lab can have fewer of.
-    Errors: UsageError for a file that is neither, and for a scale of nothing.
+    ``replays``: the lab's files are those of a manifest, of which any lab may have fewer.
+    Errors: UsageError for a file that is neither, and for a scale of 0.
     """
-    from nginx_tune.documents.facts import Facts  # noqa: PLC0415  # only where a lab may be
+    from nginx_tune.documents.facts import Facts  # noqa: PLC0415  # only for a lab
     from nginx_tune.nginx.lab.spec import (  # noqa: PLC0415
         CLASSES,
         plan_of_class,

@@ -241,7 +241,7 @@ def command(
         facts = with_access_logs(facts, host)
     facts = with_volumes(facts, volumes)
     if disks:
-        from nginx_tune.observe.inspect.disks import measure_disks  # noqa: PLC0415  # only when asked for
+        from nginx_tune.observe.inspect.disks import measure_disks  # noqa: PLC0415  # only with --disks
 
         asked = [*request.paths, *request.datasets]
         measured = measure_disks(

@@ -67,7 +67,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Change": ("plan", "rehearse", "apply", "confirm", "rollback"),
     "Keep": ("history", "runs", "report", "lab", "schema"),
 }
-"""The commands by what they are for, as ``--help`` shows them."""
+"""The commands by purpose, for ``--help``."""
 
 
 _FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--(?:no-)?color")
@@ -249,7 +249,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt) as stopped:
         return _say_stopped(stopped)
     except (BrokenPipeError, _ReaderGoneError):
-        # The reader has what it wanted (head, less): as ripgrep, that is success.
+        # The reader has read enough (head, less): success, as in ripgrep.
         _discard_result()
         return int(ExitStatus.OK)
     except Exception as error:

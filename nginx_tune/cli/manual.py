@@ -179,7 +179,7 @@ SHELLS = {
 
 
 def completion_script(cli: click.Command, shell: str) -> str:
-    """The script that a shell loads; it asks ``nginx-tune`` itself for the words."""
+    """The script for a shell, which runs ``nginx-tune`` itself to get the words."""
     kind = get_completion_class(shell)
     if kind is None:
         raise ValueError(shell)

@@ -230,7 +230,7 @@ _HOST_OPTIONS = (
 
 
 def host_options(function: F) -> F:
-    """Add the description of a host; the command is called with ``described``, null for none.
+    """Add the description of a host; the command gets ``described``, None without one.
 
     ``cli/described.py`` makes facts and a workload of it.
     """
@@ -251,7 +251,7 @@ def host_options(function: F) -> F:
         given = {name: value for name, value in words.items() if value is not None}
         described = None
         if host_path or disks or given:
-            from nginx_tune.cli.described import read_described  # noqa: PLC0415  # only where given
+            from nginx_tune.cli.described import read_described  # noqa: PLC0415  # only with one
 
             described = read_described(host_path, disks, given)
         return function(*arguments, described=described, **options)
@@ -310,7 +310,7 @@ _TRUSTING_OPTIONS = (
 
 
 def trusting_options(function: F) -> F:
-    """Add the same where ``--trust`` covers files too; the command is called with ``trust``."""
+    """Add the same with ``--trust`` also for files; the command gets ``trust``."""
 
     @functools.wraps(function)
     def called(*arguments: Any, trust: bool, **options: Any) -> Any:
@@ -323,7 +323,7 @@ def trusting_options(function: F) -> F:
 
 
 def _vouch(*binaries: str) -> None:
-    from nginx_tune.host import programs  # noqa: PLC0415  # only where it is asked for
+    from nginx_tune.host import programs  # noqa: PLC0415  # only with the option
 
     if not binaries:
         raise UsageError("--trust is about the program of --nginx", hint="name it with --nginx")
@@ -334,8 +334,8 @@ def _vouch(*binaries: str) -> None:
 
 
 def tell_choice(ctx: click.Context, nginx: Nginx) -> None:
-    """Say on stderr which nginx was taken where another one could have been meant."""
-    from nginx_tune.report.facts_nginx import choice_lines, is_doubtful  # noqa: PLC0415  # seldom
+    """Print the chosen nginx on stderr if there were others."""
+    from nginx_tune.report.facts_nginx import choice_lines, is_doubtful  # noqa: PLC0415  # rarely
 
     if is_doubtful(nginx) and not ctx.obj["quiet"]:
         for line in choice_lines(nginx):
@@ -357,7 +357,7 @@ def weaker_sandbox_option(function: F) -> F:
     @functools.wraps(function)
     def called(*arguments: Any, weaker_sandbox: tuple[Any, ...], **options: Any) -> Any:
         if weaker_sandbox:
-            from nginx_tune.nginx.lab.sandbox import give_up  # noqa: PLC0415  # only where asked for
+            from nginx_tune.nginx.lab.sandbox import give_up  # noqa: PLC0415  # only with the option
 
             give_up(weaker_sandbox)
         return function(*arguments, **options)
@@ -367,7 +367,7 @@ def weaker_sandbox_option(function: F) -> F:
 
 
 _NO_DATA = ("/proc", "/sys", "/dev")
-_MEMORY = "/dev/shm"  # noqa: S108  # where files lie in memory
+_MEMORY = "/dev/shm"  # noqa: S108  # for file systems in memory
 
 
 def data_directories(
@@ -375,7 +375,7 @@ def data_directories(
 ) -> tuple[str, ...]:
     """Directories of files: no kernel's own, whose "files" have no size and no end."""
     if values:
-        from nginx_tune.host.parse_storage import is_inside  # noqa: PLC0415  # only where one is named
+        from nginx_tune.host.parse_storage import is_inside  # noqa: PLC0415  # only with a name
     for value in values:
         real = os.path.realpath(value)
         if is_inside(real, _MEMORY):
@@ -402,7 +402,7 @@ def keep_run(
     name: str,
     clock: Clock,
 ) -> None:
-    """Store a run and say its id; where that fails the run is still good, so it is only said."""
+    """Store a run and print its id; a failure is only reported, since the run is still valid."""
     from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.store import store_run  # noqa: PLC0415
 
@@ -436,7 +436,7 @@ def histogram_option(function: F) -> F:
 def histogram_text(
     measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
 ) -> str:
-    """The histograms below a report on the screen; empty where none was asked for.
+    """The histograms below a report on the screen; empty if not requested.
 
     ``discard`` leaves out the runs that the verdict discards.
     """

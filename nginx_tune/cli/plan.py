@@ -161,9 +161,9 @@ def command(
 def _read_again(
     plan: Plan, old: Mapping[str, bytes], decisions: Sequence[Decision], *, tells: bool
 ) -> None:
-    """Have crossplane read what is planned.
+    """Check the planned files with crossplane.
 
-    Errors: UndecidedError where it reads something else than was meant.
+    Errors: UndecidedError if it reads something else than was meant.
     """
     if not plan.files:
         return
@@ -182,7 +182,7 @@ def make_plan(
     prefix: str | None,
     annotates: bool = False,
 ) -> tuple[Plan, Decisions, Held]:
-    """The plan of what ``only`` and ``but`` leave, what it means to set, and what it settled."""
+    """The plan for ``only`` and ``but``, the decisions in it, and the settled inputs."""
     chosen, changes, held = settle_choice(held, only, but, annotates=annotates)
     if chosen.rules:
         changes = _with_fixes(changes, held, chosen.rules)
@@ -194,7 +194,7 @@ def make_plan(
 
 
 def _blocked(chosen: Decisions) -> list[Refusal]:
-    """The decisions that would change something and do not, because of what stands."""
+    """The decisions that current lines prevent from changing anything."""
     found = (decision for decision in chosen.decisions if decision.blocked_by)
     return [
         Refusal(decision=decision.id, setting="", reason=decision.blocked_by) for decision in found
@@ -208,7 +208,7 @@ def _refused_by_nginx(held: Held) -> list[Finding]:
 
 
 def _tell_refusal(plan: Plan) -> None:
-    """Say what apply would refuse as root: files that others may write."""
+    """Print what apply would refuse as root: files that others may write."""
     from nginx_tune.change.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
 
     paths = [plan.conf_path, *plan.reads, *(file.path for file in plan.files)]
@@ -217,7 +217,7 @@ def _tell_refusal(plan: Plan) -> None:
 
 
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
-    """The changes with the safe fixes of some rules, where they undo no decision of any name."""
+    """The changes with the safe fixes of some rules that undo no decision at all."""
     ground = Ground(
         lambda files: tree_with(held.tree, files),
         lambda tree: audited(tree, held, rules),
@@ -227,8 +227,8 @@ def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
 
 
 def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
-    """The plan with what nginx says of it: the one that it is for, or another that is named."""
-    from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only where asked
+    """The plan with the result of nginx's test, by its own nginx or a named one."""
+    from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only with --test
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
     files = {file.path: file.content for file in plan.files}
@@ -239,9 +239,9 @@ def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
 
 
 def _each_once(changes: Changes) -> Changes:
-    """The changes with each file by one name, though links have it included by several.
+    """The changes with each file by one name, even if it is included through several links.
 
-    Errors: UsageError where what is written differs by the name.
+    Errors: UsageError if the new contents differ by name.
     """
     found: dict[str, PlannedFile] = {}
     for file in changes.files:
@@ -286,9 +286,9 @@ class Chosen(NamedTuple):
 
 
 def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Chosen:
-    """The decisions and the audit's rules that are meant; all where none is named.
+    """The chosen decisions and rules of the audit; all by default.
 
-    What a decision that is named needs comes with it, and goes with it.
+    The needs of a chosen decision are added, and those of an excluded one are excluded.
     """
     known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
     rules = select_rules(ALL)
@@ -326,9 +326,9 @@ class Made(NamedTuple):
 def settle_choice(
     held: Held, only: tuple[str, ...], but: tuple[str, ...], *, annotates: bool
 ) -> Made:
-    """The changes, with numbers for what stands once they are made.
+    """The changes, with numbers that fit the lines that stay after them.
 
-    What is left out for one of them stays out.
+    Decisions that are left out once stay out.
     """
     left: list[Refusal] = []
     while True:
@@ -359,7 +359,7 @@ def _rules_named(name: str) -> list[Rule]:
 
 
 def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
-    """The changes of the decisions, without those that the audit would find fault with."""
+    """The changes of the decisions, without those that the audit would report."""
 
     def make(decisions: Sequence[Decision]) -> Changes:
         some = replace(chosen, decisions=list(decisions))
@@ -373,7 +373,7 @@ def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
 
 def audited(tree: ConfTree, held: Held, rules: Sequence[Rule]) -> Findings:
     """The findings of some rules in a tree, on the host of the facts."""
-    from nginx_tune.audit.engine import audit  # noqa: PLC0415  # not where nothing is to be changed
+    from nginx_tune.audit.engine import audit  # noqa: PLC0415  # only with changes
 
     return audit(
         tree,
@@ -392,7 +392,7 @@ def brings_of(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
 
 
 def leaves_of(held: Held, chosen: Decisions) -> Any:
-    """A function to the decisions that still ask for something with some files replaced."""
+    """A function from some new files to the decisions that still change something then."""
     names = {decision.id for decision in chosen.decisions}
 
     def leaves(files: Mapping[str, bytes]) -> set[str]:

@@ -1,4 +1,4 @@
-"""The options of ``probe``, by what they are for."""
+"""The options of ``probe``, by purpose."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ _SECTIONS = {
     "Guard rails": _RAILS,
 }
 _OF_URL = (_LOAD, _REQUESTS, _PROTOCOL)
-"""They make a load; a load plan says the same itself."""
+"""Options for a load, which a load plan has itself."""
 
 probe_options = option_group([option for options in _SECTIONS.values() for option in options])
 """The command with its options."""
@@ -191,7 +191,7 @@ class InSections(click.Command):
     """A command whose help has its options in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The sections, then what all commands have."""
+        """The sections, then the options of all commands."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         records: dict[str | None, tuple[str, str] | None] = {
             option.name: option.get_help_record(ctx) for option in options

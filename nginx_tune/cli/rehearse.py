@@ -241,7 +241,7 @@ class _Named(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The name of the run in a list: what is new in it."""
+        """The title of the run in a list: its changes."""
         return self.plan_path or self.new or self.new_nginx or self.old or ""
 
 
@@ -254,7 +254,7 @@ def _run_named(
     *,
     no_store: bool,
 ) -> ExitStatus:
-    """Rehearse what is named, and keep what came of it; the exit status."""
+    """Rehearse the named change, and store the result; the exit status."""
     from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.experiment.rehearse.run import run_rehearsal  # noqa: PLC0415
@@ -359,7 +359,7 @@ def _whole(tree: ConfTree) -> ConfTree:
 
 
 def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
-    """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
+    """The -p of nginx: the option, else the running master's, if not the build's."""
     if prefix:
         return absolute_path(prefix)
     return None if own == built else own

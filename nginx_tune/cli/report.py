@@ -56,7 +56,7 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
     }
     if not formats and output is not None and Path(output).suffix in _MARKDOWN_ENDINGS:
         formats = ("markdown",)
-    # Runs and plans hold configurations: for nobody else.
+    # Runs and plans have configurations: for their owner alone.
     write_result(renderers, formats, output, mode=0o600)
     return ExitStatus.OK
 
@@ -105,9 +105,9 @@ def _read_shown(name: str) -> list[Document]:
 
 
 def _plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
-    """The SHA-256 of those files here that plans among the documents change, by their paths.
+    """The SHA-256 of the existing files that plans among the documents change, by path.
 
-    Errors: UsageError where a plan shows other lines than it writes.
+    Errors: UsageError if a plan shows other lines than it writes.
     """
     from nginx_tune.documents.plan import Plan  # noqa: PLC0415
 

@@ -95,7 +95,7 @@ def show_command(
         "json": lambda: encode(run),
         **histogram_renderers(measured, histograms, discard=True),
     }
-    # A whole run holds configurations: for nobody else.
+    # A whole run has configurations: for its owner alone.
     write_result(renderers, formats, output, mode=0o600)
     if not again:
         return ExitStatus.OK

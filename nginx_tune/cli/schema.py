@@ -88,7 +88,7 @@ def _option(option: click.Option) -> Schema:
 
 
 def _value(option: click.Option) -> Schema:
-    """The values of an option: TOML may give a number where the command line has its text."""
+    """The values of an option: in TOML, also a number for its text on the command line."""
     kind = option.type
     if option.is_flag:
         return {"type": "boolean"}

@@ -1,7 +1,7 @@
-"""The candidates of ``validate --search``, and the plan that it ends with.
+"""The candidates of ``validate --search``, and the plan at its end.
 
-Each candidate is a plan: what is recommended with one decision turned the other way, made by the
-code of ``plan`` for the same configuration.
+Each candidate is a plan: the recommendation with one decision reversed, made by the code of
+``plan`` for the same configuration.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SearchInputs(NamedTuple):
 
     today: ConfTree
     variants: list[SearchVariant]
-    """The recommendation first, where it changes anything, then the candidates."""
+    """The recommendation, if it changes anything, then the candidates."""
     plans: dict[str, Plan]
     """By the name of the variant."""
     unchanged: Plan
@@ -61,11 +61,11 @@ def read_search(
     facts: str | None,
     lab: LabPlan | None,
 ) -> SearchInputs:
-    """The recommendation and at most eight candidates around it, stated before anything runs.
+    """The recommendation and at most eight candidates around it, fixed before any run.
 
-    ``facts`` is the file that the lab is made from, where it is one; the lab's own limits count in
-    the place of this host's otherwise.
-    Errors: those of ``plan``; UndecidedError where there is nothing to compare today's with.
+    ``facts`` is the file that the lab is made from, if any; otherwise the lab's own limits replace
+    this host's.
+    Errors: those of ``plan``; UndecidedError if there is nothing to compare.
     """
     given = read_plan(spec.plan) if spec.plan else None
     conf = given.conf_path if given else spec.candidate or None
@@ -147,10 +147,10 @@ def _emulated(lab: LabPlan) -> Callable[[Facts, Sequence[str]], Facts]:
 def _around(
     held: Held, only: tuple[str, ...], prefix: str | None
 ) -> Iterable[tuple[str, Plan, str]]:
-    """The plans of the alternatives with their names and reasons, each made when it is asked for.
+    """The plans of the alternatives with names and reasons, each made on demand.
 
-    ``only`` are the decisions of a plan that was given; empty for all. That plan may be an older
-    one, of other facts, or narrowed down: what is decided here and now is a candidate beside it.
+    ``only`` are the decisions of a given plan; empty for all. That plan may be older, of other
+    facts, or restricted: the present recommendation is then a candidate too.
     """
     if only:
         plan, _, _ = make_plan(held, (), (), prefix=prefix)
@@ -182,7 +182,7 @@ def _key(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def _changes(plan: Plan, beside: Plan | None) -> list[str]:
-    """The lines of a plan that another one lacks, then those that only the other has."""
+    """The lines of a plan that another one lacks, then those only in the other."""
     own, other = _lines(plan), _lines(beside) if beside else []
     found = [line for line in own if line not in other]
     named = {line.partition(" ")[0] for line in found}

@@ -92,7 +92,9 @@ def refuse_empty(command: click.Command) -> None:
     """
     for parameter in command.params:
         is_text = isinstance(parameter.type, (click.types.StringParamType, click.Path))
-        if is_text and not isinstance(parameter.callback, _NeverEmpty):  # once, however often asked
+        if is_text and not isinstance(
+            parameter.callback, _NeverEmpty
+        ):  # once, even for several calls
             parameter.callback = _NeverEmpty(parameter.callback)
     if isinstance(command, click.Group):
         for below in command.commands.values():
@@ -289,7 +291,7 @@ def input_below(value: Any, directory: str) -> Any:
         raise _RefusedError("is no name of a file")
     if value == "-":
         raise _RefusedError("is standard input")
-    from nginx_tune.cli.inputs import keep_below  # noqa: PLC0415  # only where one is named
+    from nginx_tune.cli.inputs import keep_below  # noqa: PLC0415  # only with a name
     from nginx_tune.host.paths import (  # noqa: PLC0415
         steps_below,
         why_not_below,

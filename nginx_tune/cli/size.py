@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FORMATS = ("console", "json", "markdown", "html", "scenario")
 _STATISTICS = ("mean", "p50", "p90", "p99", "p999")
 _FROM_MEMORY = ("hot", "memory")
-"""Classes of requests that read no disk; all others ask for any file."""
+"""Classes of requests that read no disk; all others request any file."""
 _PRICED = ("hdd", "ssd", "nvme", "card", "network", "virtual", "unknown")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _PROOF = "proof.toml"
@@ -188,7 +188,7 @@ def _with_proof(
 
 
 def _scenario(found: Mapping[str, Any] | UndecidedError) -> bytes:
-    """Errors: UndecidedError where there is none."""
+    """Errors: UndecidedError if there is none."""
     import tomli_w  # noqa: PLC0415
 
     if isinstance(found, UndecidedError):

@@ -47,11 +47,11 @@ _MOST_SECONDS = 600.0
 
 
 class Wanted(NamedTuple):
-    """The programs of an experiment, what is done with its verdict, and where that goes."""
+    """The programs of an experiment, the use of its verdict, and its destinations."""
 
     nginx_binary: str | None
     against_nginx: str | None
-    """The baseline's, where it is another one."""
+    """The baseline's nginx, if different."""
     no_store: bool
     accept_inconclusive: bool
     formats: tuple[str, ...]
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The options that say what is compared and how, by the names of their parameters."""
+    """The options for the subject and the method, by the names of their parameters."""
 
     conf: str | None
     conf_option: str | None
@@ -90,7 +90,7 @@ class _Asked(NamedTuple):
 
     @property
     def candidate(self) -> str:
-        """The candidate's file; empty where a plan or a build is the candidate."""
+        """The candidate's file; empty if a plan or a build is the candidate."""
         return self.conf or self.conf_option or ""
 
 
@@ -250,7 +250,7 @@ def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
 
 
 def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) -> None:
-    """Errors: UsageError where options do not go together."""
+    """Errors: UsageError for options that contradict each other."""
     if asked.conf and asked.conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     refuse_document(asked.candidate)
@@ -318,14 +318,14 @@ def _spec_of(asked: _Asked) -> ExperimentSpec:
 
 
 def _most_seconds(asked: _Asked) -> float | None:
-    """The time in which it is to be settled; null where the number of pairs is fixed."""
+    """The time limit for a verdict; None for a fixed number of pairs."""
     if asked.max_time is None:
         return _MOST_SECONDS if asked.pairs is None or asked.search else None
     return parse_duration(asked.max_time)
 
 
 def _site_load(asked: _Asked) -> SiteLoad:
-    """The requests: those the caller names, else a hot file, random ones, every other place."""
+    """The requests: those of the caller, else a hot file, random ones, every other place."""
     from nginx_tune.experiment.validate.site_load import over_protocols  # noqa: PLC0415
 
     protocols: list[MultiplexedVersion] = []
@@ -413,7 +413,7 @@ def run_experiment(
     *,
     settle_only: bool = False,
 ) -> ExitStatus:
-    """Run an experiment, keep it and print the verdict; or print what would be run."""
+    """Run an experiment, store it and print the verdict; or print the dry run."""
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
     from nginx_tune.documents.base import encode  # noqa: PLC0415
@@ -474,9 +474,9 @@ def _status(verdict: Verdict, wanted: Wanted) -> ExitStatus:
 
 
 def _configuration_meant(spec: ExperimentSpec) -> str | None:
-    """The file by which the nginx that is meant is told, in full; None where none is named.
+    """The absolute path of the configuration that selects the nginx; None if none is named.
 
-    A plan that comes by a pipe is read once only, later.
+    A plan from a pipe can be read only once, later.
     """
     from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415
 
@@ -551,7 +551,7 @@ def _read_sides(
 
 
 def _is_one_file(one: str, other: str) -> bool:
-    """True where both are a name in a directory; a copy and a link may stand beside other files."""
+    """True if both are one name in a directory; copies and links may have different neighbours."""
     return (
         Path(one).name == Path(other).name
         and Path(one).parent.resolve() == Path(other).parent.resolve()
@@ -559,7 +559,7 @@ def _is_one_file(one: str, other: str) -> bool:
 
 
 def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> str | None:
-    """The -p of nginx: what is asked for, else the running master's where it is not the build's."""
+    """The -p of nginx: the option, else the running master's, if not the build's."""
     from nginx_tune.nginx.subject import own_prefix  # noqa: PLC0415
 
     if prefix:
