@@ -50,7 +50,7 @@ _LONGEST_VALUE = 8
 
 
 def answer_screen(decisions: Decisions, next_command: str) -> Screen:
-    """The answer on one screen: the four switches, what else changes, how sure, what to type next.
+    """The answer on one screen: the four switches, other changes, the certainty, the next command.
 
     ``next_command`` is the command that makes the change.
     """
@@ -79,13 +79,13 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
 
 
 def with_inputs(command: str, options: Sequence[str]) -> str:
-    """The command with the options that name its inputs, where it takes such."""
+    """The command with the options that name its inputs, if it takes them."""
     takes = options and command.startswith(_TAKES_INPUTS)
     return f"{command} {shlex.join(options)}" if takes else command
 
 
 def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
-    """The decisions on a configuration: what proves them is a plan of it, not a file of its own."""
+    """The decisions on a configuration, proved by a plan for it and not by a generated file."""
     proof = plan_command + PROVES_PLAN
     return replace(
         decisions,

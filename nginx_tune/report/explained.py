@@ -1,8 +1,8 @@
-"""Pages that ``explain`` shows of metrics that gates name, and of causes that ``observe`` names.
+"""Pages of ``explain`` on metrics of gates, and on causes that ``observe`` finds.
 
-Each is one TOML file beside the package's code. The page of a metric is about the metrics of its
-patterns: ``CLASS`` stands for a class of requests, ``STATISTIC`` for p50, p90, … and ``KIND`` for a
-kind of failure. Units and directions are no part of it: ``measure.proof.metrics`` has them.
+Each is one TOML file beside the package's code. The page of a metric covers the metrics of its
+patterns: ``CLASS`` is a class of requests, ``STATISTIC`` p50, p90, … and ``KIND`` a kind of
+failure. Units and directions are in ``measure.proof.metrics``.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def metric_pages() -> dict[str, MetricPage]:
 
 
 def find_metric_page(name: str) -> MetricPage | None:
-    """The page about a metric, a pattern of metrics, or what a statistic is taken of."""
+    """The page about a metric, a pattern of metrics, or the base of a statistic."""
     for pattern, page in _patterns():
         if name in {pattern, pattern.removesuffix(".STATISTIC").removesuffix(".KIND")}:
             return page
@@ -100,7 +100,7 @@ def find_metric_page(name: str) -> MetricPage | None:
 
 
 def example_of(pattern: str) -> str:
-    """A metric that a pattern stands for."""
+    """An example of a metric for a pattern."""
     return _WILDCARD.sub(lambda match: _EXAMPLE[match[1]], pattern)
 
 
@@ -194,7 +194,7 @@ class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     steps: list[str]
     """Things to do, the first thing first."""
     beside: list[str]
-    """Traps: causes that look alike, and what this one does not say."""
+    """Pitfalls: similar causes, and wrong conclusions from this one."""
     sources: list[str]
 
 
@@ -205,7 +205,7 @@ def cause_pages() -> dict[str, CausePage]:
 
 
 def _messages(name: str) -> list[str]:
-    """Messages of the error log about a cause: level, source, what a line tells, what to change."""
+    """Messages of the error log for a cause: level, source, meaning, remedy."""
     return [
         f"{row.id} ({row.level}{f', {row.older}' if row.older else ''}; {row.source}; nginx "
         f"{row.since} and later): {row.tells}; to change: {row.change}"

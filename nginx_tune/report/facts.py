@@ -48,7 +48,7 @@ def render_facts(facts: Facts) -> bytes:
 
 _HOST_HEAD = """\
 # This host in short, for --host FILE of nginx-tune. Every figure counts as declared, and any may be
-# changed: what decisions ask and no word says stands in [facts].
+# changed: inputs of decisions without an option are in [facts].
 
 """
 
@@ -80,7 +80,7 @@ def _without_defaults(value: Any) -> Any:
 
 
 def facts_screen(facts: Facts) -> Screen:
-    """The same after a sentence: what nginx has here."""
+    """The same after a sentence on nginx and this host."""
     cpus = "?" if facts.cpu.effective is None else f"{facts.cpu.effective:g}"
     nginx = facts.nginx
     name = (
@@ -127,7 +127,7 @@ def _machine(facts: Facts) -> ScreenBlock:
             for number, line in enumerate(nginx_lines(facts.nginx))
         ),
     ]
-    # The names are padded: plain lines have one column for all that is said.
+    # The names are padded: plain lines have one column for all values.
     return [Table([(name.ljust(8), one_line(text)) for name, text in said], has_head=False)]
 
 
@@ -184,7 +184,7 @@ def _features(features: dict[str, bool | None]) -> str:
 
 
 def _reason(facts: Facts, pointer: str) -> str:
-    """The reason why a value is null; empty when it is not."""
+    """The reason why a value is null; empty for others."""
     return next((unknown.reason for unknown in facts.unknown if unknown.path == pointer), "")
 
 

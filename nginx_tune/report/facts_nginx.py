@@ -12,7 +12,7 @@ MOST_INSTANCES = 8
 
 
 def nginx_lines(nginx: Nginx) -> list[str]:
-    """The program, its build, and what runs of it."""
+    """The program, its build, and its running processes."""
     if nginx.product is None:
         lines = ["not found" if nginx.binary is None else nginx.binary]
     else:
@@ -91,7 +91,7 @@ def _worker_notes(running: Running) -> list[str]:
 
 
 def listener_rows(facts: Facts) -> tuple[list[tuple[str, ...]], int]:
-    """The listeners, those of nginx first, and how many more there are."""
+    """The listeners, those of nginx first, and the number of others."""
     listeners = sorted(facts.listeners, key=lambda one: (not one.of_nginx, one.port, one.address))
     shown = [_listener(listener) for listener in listeners[:MOST_LISTENERS]]
     return shown, len(listeners) - len(shown)
@@ -135,9 +135,9 @@ def choice_lines(nginx: Nginx) -> list[str]:
 
 
 def is_doubtful(nginx: Nginx) -> bool:
-    """True where none was named and another one could have been meant.
+    """True if none was named and there were other choices.
 
-    Not one in a container where that of the host itself was taken.
+    A master in a container does not count beside that of the host itself.
     """
     chosen = next((candidate for candidate in nginx.candidates if candidate.chosen), None)
     if chosen is not None and chosen.source == "named":

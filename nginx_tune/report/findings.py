@@ -1,7 +1,7 @@
 """``findings`` for people, as text and as Markdown: the worst first, each rule explained once.
 
-A line of a configuration has a mark under what a finding is about, as compilers show it. Findings
-of one kind in one block are one entry with its places, as one mistake made them.
+A mark below a line of a configuration shows the subject of a finding, as in compilers. Findings of
+one kind in one block are one entry with several places, as one mistake made them.
 """
 
 from __future__ import annotations
@@ -282,9 +282,9 @@ _WORD = re.compile(r"[^\s;{}\"']+")
 
 
 def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> list[str]:
-    """Two lines, none wider than ``width``; none where the line is not known.
+    """Two lines, none wider than ``width``; none if the line is not known.
 
-    Where something was taken out of the line the directive's first word is looked for again.
+    In a shortened line, the directive's first word is located again.
     """
     lines = sources.get(finding.file)
     if lines is None or not 1 <= finding.line <= len(lines):
@@ -307,7 +307,7 @@ def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> 
         cut = 0
     elif width is None:
         cut = max(0, min(start - room // 4, len(text) - room))
-    else:  # as much of what is meant as there is room for
+    else:  # as much of the subject as fits
         cut = max(0, min(start - min(room // 4, max(room - (end - start), 0)), len(text) - room))
     shown = plain(text[cut : cut + room].replace("\t", " "))
     marks = "^" * max(1, min(end, cut + room) - start)
@@ -315,7 +315,7 @@ def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> 
 
 
 def _nearest(text: str, word: str, wanted: int) -> int:
-    """The place of a word nearest to another place; the line's first word where it is not there."""
+    """The occurrence of a word nearest to a place; without any, the line's first word."""
     places = [match.start() for match in re.finditer(re.escape(word), text)] if word else []
     if not places:
         return len(text) - len(text.lstrip())
@@ -324,14 +324,14 @@ def _nearest(text: str, word: str, wanted: int) -> int:
 
 _QUOTED = re.compile(r'"[^"]*"')
 _FEWEST_GROUPED = 3
-"""Two are still told one by one."""
+"""The least number of findings in one entry."""
 _MOST_NAMED = 12
 
 
 def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """The findings, those of one kind and one block together where the first of them stands.
+    """The findings, with those of one kind and one block together, at the place of the first.
 
-    One kind: the same rule, severity and fix, and a message that differs in what it quotes alone.
+    One kind: the same rule, severity and fix, and messages that differ only in their quotes.
     """
     kinds: dict[tuple[object, ...], list[Finding]] = {}
     for number, finding in enumerate(findings):

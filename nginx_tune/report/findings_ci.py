@@ -141,7 +141,7 @@ _CHECKSTYLE_SEVERITIES: dict[Severity, str] = {
 
 
 def render_checkstyle(findings: Findings) -> bytes:
-    """The findings by file; what could not be parsed, or was not read, is an error."""
+    """The findings by file; files that were not parsed or not read are errors."""
     by_file: dict[str, list[str]] = {file: [] for file in findings.files_parsed}
     for unparsed in findings.files_unparsed:
         by_file.setdefault(unparsed.file, []).append(

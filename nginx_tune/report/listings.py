@@ -17,7 +17,7 @@ _SAID = {"ok": "ok", "missing": "missing", "unknown": "cannot tell"}
 
 
 def doctor_screen(doctor: Doctor) -> Screen:
-    """A count of the checks that are ok, those that are not, then each with what was found."""
+    """A count of the passed checks, the others, then each with its result."""
     rows = [(check.name, _SAID[check.status], _detail(check)) for check in doctor.checks]
     lacking = [check.name for check in doctor.checks if check.status != "ok"]
     count = len(doctor.checks) - len(lacking)
@@ -37,7 +37,7 @@ _HOUR_SECONDS = 3600
 
 
 def render_list(labs: Labs) -> str:
-    """Each lab and each kept image on a line of its own."""
+    """Each lab and each kept image on a separate line."""
     lines = [_run_line(run) for run in labs.runs] or ["no lab runs and none is left"]
     lines += [_image_line(image) for image in labs.images]
     total = sum(image.bytes for image in labs.images)
@@ -51,7 +51,7 @@ def render_list(labs: Labs) -> str:
 
 
 def render_cleaned(labs: Labs) -> str:
-    """The things that were removed, and those that would not go."""
+    """The things that were removed, and those that could not be removed."""
     lines = [f"removed {_run_line(run)}" for run in labs.runs]
     lines += [f"removed {_image_line(image)}" for image in labs.images]
     lines += [f"removed tracing instance {plain(name)}" for name in labs.tracing]
@@ -84,7 +84,7 @@ _WORDS = {
 
 
 def render_history(history: History, none: str) -> str:
-    """Each change with its files, in their order; ``none`` where there is no change."""
+    """Each change with its files, in their order; ``none`` without any change."""
     if not history.changes:
         return f"{none}\n"
     return "".join(render_change(change) for change in history.changes)

@@ -1,4 +1,4 @@
-"""``measurement`` for people: what each class got, how late, and what to doubt; seconds as CSV."""
+"""``measurement`` for people: the results of each class, delays, doubts; seconds as CSV."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from nginx_tune.report.text import bytes_text, number_text, one_line, percent_te
 _NOT_MEASURED = "–"
 
 _BY_TIME = ("timeout", "connect_timeout")
-"""Failures that stand in the latencies at their age."""
+"""Failures that count in the latencies, by their age."""
 
 _LABELS = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
 
@@ -63,7 +63,7 @@ def render_measurement(measurement: Measurement, asked: str = "") -> str:
 
 
 def measured_screen(measurement: Measurement, asked: str = "", gates: ScreenBlock = ()) -> Screen:
-    """Each class in a sentence, what to doubt, counts and latencies, then what was asked."""
+    """Each class in a sentence, the doubts, counts and latencies, then the load."""
     classes = {one_line(name): item for name, item in measurement.classes.items()}
     return [
         _answer(classes),
@@ -89,7 +89,7 @@ def _answer(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
 
 
 def _sentence(name: str, item: ClassMeasurement) -> str:
-    """A sentence, to be quoted, on what clients of a class got."""
+    """A sentence to quote on the results of a class."""
     sample = sample_of(item, "response_seconds")
     times = [
         f"{word} {cell}"
@@ -104,7 +104,7 @@ def _sentence(name: str, item: ClassMeasurement) -> str:
 
 
 def _asked(measurement: Measurement, asked: str) -> ScreenBlock:
-    """The load, and its length; the seed where no description has it."""
+    """The load and its length; its seed if there is no description."""
     seed = "" if asked else f", seed {measurement.seed}"
     lines = [Line(f"{number_text(measurement.duration_seconds)} s measured{seed}")]
     for line in asked.splitlines():
@@ -121,7 +121,7 @@ def unanswered_classes(measurement: Measurement) -> list[str]:
 def progress_text(
     line: Mapping[str, Any], *, warmup_seconds: float = 0.0, duration_seconds: float | None = None
 ) -> str:
-    """One progress line of the probe, in words; seconds of the warm-up are said to be such."""
+    """One progress line of the probe as text; seconds of the warm-up are marked."""
     classes = [
         f"{one_line(str(name))} {item['requests']:,}/s"
         + (f", {item['errors']:,} failed" if item["errors"] else "")
@@ -142,7 +142,7 @@ def progress_text(
 
 
 def _verdict(name: str, item: ClassMeasurement) -> str:
-    """A note on requests that failed or were not finished, and what that does to the latencies."""
+    """A note on failed or unfinished requests, and their effect on the latencies."""
     failed = sum(item.errors.values())
     missing = failed + item.censored
     if not missing:
@@ -222,7 +222,7 @@ def _mean(sample: LatencySample) -> str:
 
 
 def _shapes(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
-    """The shapes of the time to the last byte, where there is one."""
+    """The shapes of the time to the last byte, if any."""
     shapes = {name: shape_of(item.response_seconds) for name, item in classes.items()}
     rows = [(name, shape) for name, shape in shapes.items() if shape]
     return table_of(("class", "from the least to the most, in equal ratios"), rows)
@@ -251,7 +251,7 @@ def _maximum(sample: LatencySample) -> str:
 
 
 def _at_least(sample: LatencySample, value: float | None) -> str | None:
-    """The value as a lower bound, when it lies among requests that never finished."""
+    """The value as a lower bound, if it is among requests that never finished."""
     start = sample.censored_from_seconds
     if value is None or not sample.censored or start is None or value < start:
         return None
@@ -350,7 +350,7 @@ _CSV_COLUMNS = (
 
 
 def render_measurement_csv(measurement: Measurement) -> bytes:
-    """A line for each class and second of the measured time; what has no sample is empty."""
+    """A line for each class and second of the measured time; missing samples are empty."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV_COLUMNS)

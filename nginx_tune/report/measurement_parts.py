@@ -1,4 +1,4 @@
-"""The parts of a ``measurement`` as text: by worker and load host, and by what a class is."""
+"""The parts of a ``measurement`` as text: by worker and load host, and by the kind of a class."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NANOSECONDS = 1e9
 def table_of(
     head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()
 ) -> list[ScreenPart]:
-    """A table of the rows; nothing where there are none."""
+    """A table of the rows; nothing without rows."""
     return [Table([head, *rows], right=right)] if rows else []
 
 
 def shape_of(latency: Latency) -> str:
-    """From the least to the largest value in bins of equal ratio, each as high as its share.
+    """The distribution from the least to the greatest value, in bins of equal ratio.
 
-    A bin with any sample shows: its height goes by the root of its share. Empty when all values
-    are alike, or none is there.
+    A bin with any sample is visible: its height is the root of its share. Empty if all values are
+    equal, or there are none.
     """
     if not latency.histogram or latency.count < 2:  # noqa: PLR2004  # no shape
         return ""
@@ -57,7 +57,7 @@ def shape_of(latency: Latency) -> str:
 
 
 def streams_text(streams: Http2Streams, connections: int) -> str:
-    """Its connections and streams, and what the server refused or reset."""
+    """Its connections and streams, and the refusals and resets of the server."""
     protocol = "HTTP/3" if isinstance(streams, Http3Streams) else "HTTP/2"
     said = [
         f"{protocol}, {connections:,} connections opened",
@@ -100,7 +100,7 @@ def sessions_text(sessions: Sequence[TlsSessions]) -> str:
 
 
 def variants_text(by_variant: Mapping[str, Sequence[TlsSessions]]) -> str:
-    """The TLS of both variants, or of each where it is not the same; empty without TLS."""
+    """The TLS of both variants, or of each if different; empty without TLS."""
     kinds = {tuple(sorted(map(_agreed, sessions))) for sessions in by_variant.values()}
     if len(kinds) == 1:
         agreed = sorted(

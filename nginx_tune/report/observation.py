@@ -1,4 +1,4 @@
-"""``observation`` for people: the causes, then what was seen of the workers."""
+"""``observation`` for people: the causes, then the figures of the workers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BEHIND = {
 
 
 def observation_screen(observation: Observation) -> Screen:
-    """The strongest cause is the answer; its figures, the other causes, then what was seen."""
+    """The strongest cause is the answer; its figures, the other causes, then the workers."""
     if not observation.causes:
         return [[Line("No cause was looked for.", "answer")], *_seen(observation)]
     strongest, *others = observation.causes
@@ -52,7 +52,7 @@ def _named(cause: Cause) -> str:
 
 
 def _figures(cause: Cause) -> ScreenBlock:
-    """The figures of a cause, what is not known of it, what to do next."""
+    """The figures of a cause, its unknowns, the next step."""
     figures = ", ".join(
         f"{one_line(item.metric)} {_figure(item.value, item.unit)}" for item in cause.evidence
     )
@@ -169,7 +169,7 @@ def _loop(turns: LoopTurn | None) -> ScreenBlock:
 
 
 def _waits(turns: LoopTurn | None) -> ScreenBlock:
-    """The wait of an arrival for its loop, and what it waits behind."""
+    """The wait of an arrival for its loop, and its reason."""
     if turns is None or not turns.arrival_wait_seconds:
         return []
     parts = sorted(turns.arrival_wait_by.items(), key=lambda item: -item[1])

@@ -74,7 +74,7 @@ def _comment(lines: Sequence[str]) -> bytes:
 
 
 def _reasons(plan: Plan, *, verbose: bool) -> Iterator[str]:
-    """Each reason with the places of its lines; a risk that several share stands at the first."""
+    """Each reason with the places of its lines; a shared risk is with the first."""
     groups: dict[tuple[str, str], list[tuple[str, Hunk]]] = {}
     for file in plan.files:
         for hunk in file.hunks:
@@ -157,7 +157,7 @@ def _host_markdown(part: HostPart, written: str) -> list[str]:
 def render_generated_markdown(
     text: str, host: Sequence[HostPart], kept_defaults: Sequence[str]
 ) -> bytes:
-    """A generated nginx.conf, what it leaves at nginx's default, and the files of the host."""
+    """A generated nginx.conf, the defaults that it keeps, and the files of the host."""
     parts = ["# nginx.conf\n", markdown_block(text)]
     if kept_defaults:
         lines = "".join(f"- {markdown_text(text)}\n" for text in kept_defaults)
@@ -184,7 +184,7 @@ def _written(part: HostPart) -> str:
 
 
 def render_host_part(plan: Plan, kind: str) -> bytes:
-    """The content of a part's file alone; empty where nothing is asked of the host."""
+    """The content of one part's file; empty without changes of the host."""
     return "".join(part.content for part in plan.host if part.kind == kind).encode()
 
 
@@ -217,7 +217,7 @@ def hunk_text(text: str) -> str:
 
 
 def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
-    """Each line with its risks; one that lines of a decision share stands beside the first."""
+    """Each line with its risks; a risk that lines of a decision share is with the first."""
     told: set[tuple[str, str]] = set()
     for hunk in file.hunks:
         new = [risk for risk in hunk.risks if (hunk.decision, risk) not in told]
@@ -255,7 +255,7 @@ _FIRST_PRINTABLE, _DELETE = 32, 127
 def render_diff(changes: Iterable[tuple[str, bytes, bytes]]) -> bytes:
     """The diff of (name, old bytes, new bytes); names lose a leading slash.
 
-    Every byte of a changed line is kept, whatever the encoding and line ends.
+    Changed lines keep every byte, in any encoding and with any line ends.
     """
     return b"".join(part for change in changes for part in _file(*change))
 
@@ -295,7 +295,7 @@ def _range(start: int, end: int) -> bytes:
 
 
 def _name(prefix: str, name: str) -> bytes:
-    """A file's name, quoted as git does where it is not plain ASCII."""
+    """A file's name, quoted as by git if it is not plain ASCII."""
     raw = (prefix + name.lstrip("/")).encode("utf-8", "surrogateescape")
     if all(_FIRST_PRINTABLE < byte < _DELETE and byte not in _ESCAPES for byte in raw):
         return raw

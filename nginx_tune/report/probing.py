@@ -24,7 +24,7 @@ _MOST_CLASSES = 12
 
 
 def describe_load(plan: LoadPlan, what: str) -> str:
-    """The load in a few lines: what was asked (a URL or a file), how, and within what bounds."""
+    """The load in a few lines: its source (a URL or a file), method and bounds."""
     target = plan.target
     place = f" at {target.address} port {target.port}"
     if target.unix is not None:
@@ -99,7 +99,7 @@ def _connections(item: LoadClass) -> str:
 
 
 def run_step(line: Mapping[str, Any], plan: LoadPlan, head: str = "") -> Step:
-    """A second of a run that stands alone: ``head`` says which run it is."""
+    """A second of a single run; ``head`` names the run."""
     text = progress_text(
         line, warmup_seconds=plan.warmup_seconds, duration_seconds=plan.duration_seconds
     )
@@ -162,7 +162,7 @@ def capacity_screen(capacity: Capacity) -> Screen:
 
 
 def step_text(step: CapacityStep) -> str:
-    """One run of the search in words, for who watches."""
+    """One run of the search as text, for progress."""
     verdict = "holds" if step.met else f"does not hold ({_LIMITS[step.limited_by or 'objective']})"
     return f"{_rate(step.rate_per_second)}: {verdict}"
 

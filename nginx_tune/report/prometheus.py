@@ -72,7 +72,7 @@ def _help(text: str) -> str:
 
 
 def _label(text: str) -> str:
-    """A label value; what is no Unicode (a file name of other bytes) is shown as escapes."""
+    """A label value; bytes that are not Unicode (in file names) are escaped."""
     whole = text.encode(errors="backslashreplace").decode()
     return whole.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 

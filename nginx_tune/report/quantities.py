@@ -61,7 +61,7 @@ def value_text(metric: str, value: float | None) -> str:
 
 
 def unit_text(unit: Unit | None, value: float | None) -> str:
-    """A value with its unit; a bare number where the unit is not known."""
+    """A value with its unit; a bare number if the unit is not known."""
     return "–" if value is None else _TEXT[unit or "count"](value)
 
 
@@ -71,7 +71,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def predicted_text(metric: str, value: float, unit: str = "") -> str:
-    """A predicted quantity as the measured one is said; ``unit`` is that of the documents."""
+    """A predicted quantity in the form of the measured one; ``unit`` is that of the documents."""
     if unit:
         return amount_text(value, unit)
     if metric.startswith("ratio("):
@@ -83,7 +83,7 @@ def predicted_text(metric: str, value: float, unit: str = "") -> str:
 
 
 def interval_text(verdict: MetricVerdict) -> str:
-    """``231× [228–240]``, the ratio with its interval where it has one."""
+    """``231× [228–240]``, the ratio with its interval, if any."""
     # Where both variants' numbers are bounds there is no ratio.
     bound = {"candidate": "≥ ", "baseline": "≤ "}.get("".join(verdict.at_least), "")
     if verdict.low is None or verdict.high is None or verdict.ratio is None:
@@ -93,7 +93,7 @@ def interval_text(verdict: MetricVerdict) -> str:
 
 
 def metric_words(name: str) -> str:
-    """A metric as it is said in a sentence: ``hot p99 latency``, ``total bytes/s``."""
+    """A metric in words: ``hot p99 latency``, ``total bytes/s``."""
     head, _, tail = name.partition(".")
     kind, _, statistic = tail.rpartition(".")
     if statistic in _STATISTICS and kind in _LATENCIES:

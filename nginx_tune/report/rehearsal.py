@@ -1,4 +1,4 @@
-"""A rehearsal for people: what it comes to, one table with a column for each change, the rest."""
+"""A rehearsal for people: its outcome, one table with a column for each change, the rest."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _head(rehearsal: Rehearsal) -> list[str]:
 
 
 def _sentences(rehearsal: Rehearsal) -> list[str]:
-    """The answer first: what this host refuses, what no longer is served, what each change cost."""
+    """The answer first: refusals of this host, lost services, the cost of each change."""
     unsure = [reload for reload in rehearsal.reloads if is_unsure(reload)]
     lines = [f"CANNOT TELL, the machine was too busy: {_busy(reload)}" for reload in unsure[:1]]
     lines += [f"REFUSED ON THIS HOST: {plain(text)}" for text in rehearsal.refused_here]
@@ -155,7 +155,7 @@ def _busy(one: RehearsedReload) -> str:
 
 
 def _outcome(one: RehearsedReload) -> str:
-    """The outcome as a table cell, which never reads as a success where the sentence does not."""
+    """The outcome as a table cell, which is never better than the sentence."""
     if one.outcome == "taken" and one.faults:
         return "NOT AS WRITTEN"
     if is_unsure(one):

@@ -14,7 +14,7 @@ from nginx_tune.conf.known_directives import is_known
 from nginx_tune.report.text import percent_text
 
 EVERY: tuple[Rule, ...] = (*ALL, *NOTICES, CHANGED)
-"""The rules of the catalogue, those about suppression comments, and the one about upgrades."""
+"""The rules of the catalogue, of suppression comments, and of upgrades."""
 
 
 @lru_cache(maxsize=1)

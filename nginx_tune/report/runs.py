@@ -19,7 +19,7 @@ from nginx_tune.report.verdict import verdict_screen
 
 
 def runs_screen(runs: KeptRuns) -> Screen:
-    """A row for each run, then what was skipped and how much room they take."""
+    """A row for each run, then the skipped ones and the space of all."""
     header = ("id", "started (UTC)", "run", "outcome", "primary metric")
     rows = [
         (
@@ -41,7 +41,7 @@ def runs_screen(runs: KeptRuns) -> Screen:
 
 
 def run_screen(run: KeptRun) -> Screen:
-    """A run as it was shown when it ran, below a line that says when that was."""
+    """A run as it was shown then, below a line with its date."""
     summary = run.summary
     head = (
         f"run {one_line(summary.id)}: {summary.kind} {one_line(summary.name)}, "
@@ -129,7 +129,7 @@ def _interval(metric: RunMetric) -> str:
 
 
 def comparison_screen(comparison: Comparison) -> Screen:
-    """The sentence, the table with its reasons below it, what cannot be told."""
+    """The sentence, the table with its reasons below it, the unknowns."""
     header = ("metric", "before", "after", "ratio", "outcome")
     notes: dict[str, int] = {}
     rows = [
@@ -141,7 +141,7 @@ def comparison_screen(comparison: Comparison) -> Screen:
             _ratio_with_range(metric),
             metric.outcome.replace("_", " ") + _mark(one_line(metric.reason), notes),
         )
-        # What it all stands on comes first.
+        # The basis of all comes first.
         for metric in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
     ]
     return [
@@ -152,7 +152,7 @@ def comparison_screen(comparison: Comparison) -> Screen:
 
 
 def _mark(reason: str, notes: dict[str, int]) -> str:
-    """A mark that leads to the reason of an outcome: one note, whatever rows have it."""
+    """A mark for the reason of an outcome: one note for all rows with it."""
     return f" [{notes.setdefault(reason, len(notes) + 1)}]" if reason else ""
 
 
@@ -188,7 +188,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 
 def _without_ratio(metric: ComparedMetric) -> str:
-    """The words where one of the two is zero or not known."""
+    """The text if one of the two is zero or not known."""
     if metric.before is None or metric.after is None:
         return "cannot be set against what it was"
     if metric.before == metric.after == 0:

@@ -80,7 +80,7 @@ def render_scenario_page(scenario: Scenario) -> str:
 
 
 def scenario_words(scenario: Scenario) -> str:
-    """The paragraphs of the page: what it is about, and what it teaches."""
+    """The paragraphs of the page: its subject and its lesson."""
     parts = [
         f"{scenario.name}: {one_line(scenario.title)}\n",
         f"{one_line(scenario.description)}\n",
@@ -168,7 +168,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def expected_text(claim: Claim | ClaimResult) -> str:
-    """The expectation, with its variants where they are not the usual two."""
+    """The expectation, with its variants if they are not the usual two."""
     text = one_line(claim.expression if isinstance(claim, Claim) else claim.expected)
     place = _place(claim.variant, claim.against, text)
     text = f"{place}: {text}" if place else text
@@ -233,7 +233,7 @@ _SHARES = (("fact", 3), ("figure", 2), ("by", 4))
 """Shares of the width that the two narrow columns leave."""
 _NARROW = len("row  ") + len("shown  ") + 2 * len("  ")
 _WIDTH = 120
-"""Columns where there is no screen to fill."""
+"""Columns without a screen."""
 
 
 def source_rows_screen(rows: SourceRows) -> Screen:
@@ -247,7 +247,7 @@ def source_rows_screen(rows: SourceRows) -> Screen:
 
 
 def render_source_rows(rows: SourceRows) -> str:
-    """The table, its cells folded to where a pipe's lines are read with ease."""
+    """The table, its cells folded to a width that is readable in a pipe."""
     room = _WIDTH - _NARROW
     whole = sum(share for _, share in _SHARES)
     widths = [room * share // whole for _, share in _SHARES]
@@ -271,7 +271,7 @@ def render_source_rows_markdown(rows: SourceRows) -> str:
 
 
 def _by(row: SourceRow, *, claims: bool = False) -> str:
-    """Scenarios with their claims, or how many; set-ups, commands, and what is missing."""
+    """Scenarios with their claims, or their number; set-ups, commands, and gaps."""
     parts = []
     for name in row.scenarios:
         of_it = [claim.name for claim in row.claims if claim.scenario == name]
@@ -315,7 +315,7 @@ def render_scenario_run(run: ScenarioRun) -> str:
 
 
 def scenario_screen(run: ScenarioRun) -> Screen:
-    """The sentence, the claims, the predictions, then the verdict and what it stands on."""
+    """The sentence, the claims, the predictions, then the verdict and its basis."""
     return [
         [Line(scenario_sentence(run), "answer")],
         _claims(run.claims, judged=is_judged(run)),
@@ -351,12 +351,12 @@ def scenario_sentence(run: ScenarioRun) -> str:
 
 
 def is_judged(run: ScenarioRun) -> bool:
-    """True where there was something to judge: not if interrupted before its first pair."""
+    """True if there was something to judge: not if interrupted before the first pair."""
     return run.verdict.stopped != "interrupted" or run.verdict.environment.pairs > 0
 
 
 def count_outside(run: ScenarioRun) -> str:
-    """``2 of 5 predictions lie outside their range``; empty where none was judged."""
+    """``2 of 5 predictions lie outside their range``; empty if none was judged."""
     judged = [prediction for prediction in run.predictions if prediction.inside is not None]
     outside = sum(not prediction.inside for prediction in judged)
     if not judged:
@@ -424,7 +424,7 @@ def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
 
 
 def _causes(causes: list[VariantCause]) -> ScreenBlock:
-    """The causes that each variant's server showed; the document has those that are not known."""
+    """The causes in each variant's server; the document has the unknown ones."""
     lines: list[Line] = []
     quiet = []
     for cause in causes:

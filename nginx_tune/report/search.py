@@ -1,4 +1,4 @@
-"""A search for people: the answer, the candidates by rank, the proof, and what it took."""
+"""A search for people: the answer, the candidates by rank, the proof, and the cost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LEFT: dict[Outcome, str] = {
 
 
 def search_screen(search: Search) -> Screen:
-    """The sentence, the candidates, the verdict against today's, what was spent."""
+    """The sentence, the candidates, the verdict against the present configuration, the cost."""
     return [
         [Line(search_sentence(search), "answer")],
         _candidates(search),

@@ -1,4 +1,4 @@
-"""``size`` for people: the answer, the table of memory and disks, and what it rests on."""
+"""``size`` for people: the answer, the table of memory and disks, and its basis."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _THOUSAND = 1000
 
 
 def sizing_screen(sizing: Sizing) -> Screen:
-    """The answer, the table, what each figure rests on, and the commands to go on with."""
+    """The answer, the table, the basis of each figure, and the next commands."""
     return [
         list(_answers(sizing)),
         [*_tables(sizing), *_legend(sizing)],
@@ -86,7 +86,7 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
 
 
 def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
-    """The expected rate in bits a second, by the mean size of an answer; empty where not known."""
+    """The expected rate in bits a second, by the mean size of an answer; empty if not known."""
     means = (item.value for item in sizing.evidence if item.fact == "workload.sizes.mean_bytes")
     mean = next((value for value in means if isinstance(value, (int, float))), None)
     if mean is None:
@@ -149,7 +149,7 @@ def _cell(host: SizedHost) -> str:
 
 
 def _boundaries(sizing: Sizing) -> ScreenBlock:
-    """The memory from which each choice of disks carries the asked rate."""
+    """The least memory of each choice of disks for the requested rate."""
     if not any(boundary.memory_bytes for boundary in sizing.boundaries):
         return []
     asked = _rate(sizing.asked_per_second or 0.0)
@@ -233,7 +233,7 @@ def _rate(per_second: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """Two digits, and no more than a rate has."""
+    """A number with at most two digits, or those of a rate."""
     if value <= 0:
         return "0"
     return number_text(float(f"{value:.2g}") if value >= _THOUSAND / 10 else value)

@@ -32,12 +32,12 @@ from nginx_tune.report.text import number_text, one_line, percent_text, plain, w
 
 
 def verdict_sentence(verdict: Verdict) -> str:
-    """One sentence that can be quoted: what the candidate does to the metrics that decide."""
+    """One sentence to quote: the effect of the candidate on the deciding metrics."""
     return f"{_claim(verdict)}{_gate_words(verdict.gates)}."
 
 
 def settles_text(metric: MetricVerdict) -> str:
-    """The number of pairs that would settle a metric, in words; empty where it is not known."""
+    """The number of pairs that would settle a metric, as text; empty if not known."""
     needed = metric.pairs_needed
     if not needed:
         return ""
@@ -86,7 +86,7 @@ def _lost(verdict: Verdict) -> str:
 
 
 def _against(metric: MetricVerdict) -> str:
-    """``hot requests/s is 231× [228–240] the baseline's``; both values where they have no ratio."""
+    """``hot requests/s is 231× [228–240] the baseline's``; both values without a ratio."""
     words = metric_words(metric.name)
     if metric.ratio is not None:
         return f"{words} is {interval_text(metric)} the baseline's"
@@ -96,7 +96,7 @@ def _against(metric: MetricVerdict) -> str:
 
 def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | None) -> str:
     """The metric that is open, and the reason."""
-    # A look that may be followed by others claims by itself a part of the 5 % only.
+    # An interim analysis may spend only a part of the 5 %.
     fewest = fewest_pairs() if verdict.stopped == "pairs" else FEWEST_FIRST
     if primary.outcome == "inconclusive" and 0 < primary.pairs < fewest:
         return f": too few for an outcome, {fewest} are needed"
@@ -110,7 +110,7 @@ def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | N
 
 
 def _worse(verdict: Verdict) -> str:
-    """The metrics that make it worse; empty where it is something else, such as failures."""
+    """The metrics that make it worse; empty for another reason, such as failures."""
     names = [metric.name for metric in verdict.metrics if metric.name in _named(verdict.reason)]
     return "; ".join(_against(metric) for metric in verdict.metrics if metric.name in names)
 
@@ -146,7 +146,7 @@ def render_verdict(verdict: Verdict) -> str:
 
 
 def verdict_screen(verdict: Verdict) -> Screen:
-    """The sentence, what decides, what it stands on, and the circumstances."""
+    """The sentence, the deciding metrics, their basis, and the circumstances."""
     return [
         [Line(verdict_sentence(verdict), "answer"), *_way_out(verdict)],
         _builds(verdict),
@@ -156,7 +156,7 @@ def verdict_screen(verdict: Verdict) -> Screen:
 
 
 def _way_out(verdict: Verdict) -> ScreenBlock:
-    """The line on what would settle an open verdict; empty for any other."""
+    """The line on the way to settle an open verdict; empty for any other."""
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if verdict.outcome != "inconclusive" or primary is None or primary.outcome != "inconclusive":
         return []
@@ -174,7 +174,7 @@ def _way_out(verdict: Verdict) -> ScreenBlock:
 
 
 def _builds(verdict: Verdict) -> ScreenBlock:
-    """A block on how the two programs differ; it comes before what they did."""
+    """A block on the differences of the two programs, before their results."""
     lines = [one_line(line) for line in verdict.environment.build_differences]
     return [Line(f"two builds: {line}") for line in lines[:1]] + [
         Line(line, indent=2) for line in lines[1:]
@@ -182,7 +182,7 @@ def _builds(verdict: Verdict) -> ScreenBlock:
 
 
 def particulars(verdict: Verdict) -> Screen:
-    """The parts that decide, then those they rest on; no sentence, no circumstances."""
+    """The deciding parts, then their basis; no sentence, no circumstances."""
     return [
         [Line(f"no longer served: {one_line(address)}", "warning") for address in verdict.lost],
         gates_block(verdict.gates),
@@ -193,7 +193,7 @@ def particulars(verdict: Verdict) -> Screen:
 
 
 def environment_block(verdict: Verdict) -> ScreenBlock:
-    """The place of the measurement, what was not as configured there, and why it was stopped."""
+    """The place of the measurement, deviations from the configuration, and the reason of a stop."""
     return [*_environment(verdict.environment), *_looks(verdict)]
 
 
@@ -210,7 +210,7 @@ def _looks(verdict: Verdict) -> ScreenBlock:
 
 
 def _capacities(verdict: Verdict) -> ScreenBlock:
-    """``hot.p99 <= 50ms: 310/s → 2,900/s``, and where something else than nginx was the limit."""
+    """``hot.p99 <= 50ms: 310/s → 2,900/s``, with the limit if it was not nginx."""
     if not verdict.capacities:
         return []
     found = verdict.capacities
@@ -271,7 +271,7 @@ def _environment(environment: Environment) -> ScreenBlock:
 
 
 def _metrics(verdict: Verdict) -> ScreenBlock:
-    """The metrics that decide as a table, the names of those without an outcome below it."""
+    """The deciding metrics as a table, with the names of those without an outcome below it."""
     if not verdict.metrics:
         return []
     few = _too_few(verdict)
@@ -342,9 +342,9 @@ def _table(
 
 
 def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
-    """Baseline and candidate as the table shows them: the middle of the runs, as the ratio is.
+    """Baseline and candidate of the table: the median of the runs, as for the ratio.
 
-    All runs together where there is no ratio of pairs.
+    All runs together if there is no ratio of pairs.
     """
     if metric.baseline_middle is None or metric.candidate_middle is None:
         return metric.baseline, metric.candidate
@@ -364,7 +364,7 @@ def _outcome(metric: MetricVerdict, verdict: Verdict) -> str:
 
 
 def _is_idle(metric: MetricVerdict, verdict: Verdict) -> bool:
-    """A count that stayed zero: a row of it says nothing."""
+    """True for a count that stayed zero, which needs no row."""
     return (
         metric.baseline == 0
         and metric.candidate == 0
@@ -374,7 +374,7 @@ def _is_idle(metric: MetricVerdict, verdict: Verdict) -> bool:
 
 
 def _too_few(verdict: Verdict) -> str:
-    """A note where there are too few pairs for any outcome; empty otherwise."""
+    """A note on too few pairs for any outcome; empty otherwise."""
     counts = {metric.pairs for metric in verdict.metrics if metric.pairs}
     told = [metric for metric in verdict.metrics if TOO_FEW in metric.reason]
     if len(counts) != 1 or not told or any(m.outcome != "inconclusive" for m in verdict.metrics):
@@ -401,7 +401,7 @@ def _by_seconds(metric: MetricVerdict) -> str:
 
 
 def gates_block(gates: list[GateResult]) -> ScreenBlock:
-    """Each gate with what was measured; empty without one."""
+    """Each gate with its measured value; empty without gates."""
     rows = [
         (
             "pass" if gate.passed else "FAIL",
@@ -461,7 +461,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _told(part: msgspec.Struct) -> dict[str, Any]:
-    """The fields that are not at their defaults; TOML has no null."""
+    """The fields with other values than their defaults; TOML has no null."""
     told: dict[str, Any] = {}
     for field in msgspec.structs.fields(part):
         value = getattr(part, field.name)

@@ -1,4 +1,4 @@
-"""``workload`` for people: what a log showed, and what it could not show."""
+"""``workload`` for people: the contents of a log, and its unknowns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def workload_screen(workload: Workload) -> Screen:
 
 def workload_blocks(workload: Workload) -> Screen:
     """The workload, without the sentence."""
-    # The names are padded: plain lines stand in the same columns as they always did.
+    # The names are padded, so that plain lines keep their columns.
     rows = [
         (name.ljust(_NAME_WIDTH), one_line(text))
         for name, text in [*_log(workload.log), *_traffic(workload)]

@@ -65,9 +65,9 @@ def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = 
 
 
 def _to_send(document: Document) -> Document:
-    """Without what nobody sees on the page and only who applies it needs: whole configurations.
+    """The document without parts that only ``apply`` needs: whole configurations.
 
-    A page is sent to others, and configurations hold secrets.
+    A page is sent to others, and configurations have secrets.
     """
     if not isinstance(document, Plan):
         return document
@@ -125,7 +125,7 @@ def _environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    # Exactly str: what is markup already (macros, the embedded documents) stays.
+    # Exactly str: markup (macros, the embedded documents) stays.
     return plain(value) if type(value) is str else value
 
 
@@ -135,7 +135,7 @@ def _held(text: str) -> str:
 
 
 def _tone(cell: str) -> str:
-    """The class of a cell that says an outcome; a mark of a note may follow."""
+    """The CSS class of a cell with an outcome; a mark of a note may follow."""
     words = cell.partition(" [")[0].partition(";")[0]
     return "good" if words in _GOOD else "bad" if words in _BAD else ""
 

@@ -33,7 +33,7 @@ _EFFECTS = {
 
 
 def measurement_screen(measurement: Measurement) -> Screen:
-    """The answer of each class, a table of them, then what makes the figures worth less."""
+    """The answer of each class, a table of them, then the doubts."""
     answer = "; ".join(_sentence(name, item) for name, item in measurement.classes.items())
     head = ("class", "intended", "answered", "per second", "failed", *_SHOWN)
     rows = [head, *(_class_row(name, item) for name, item in measurement.classes.items())]
@@ -88,7 +88,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 def findings_screen(findings: Findings) -> Screen:
-    """A count by severity, each finding with its place and its cure, then what was not judged."""
+    """A count by severity, each finding with its place and fix, then the unjudged parts."""
     return [
         [Line(f"{one_line(summary_text(findings))}.", "answer")],
         [
@@ -106,7 +106,7 @@ def findings_screen(findings: Findings) -> Screen:
 
 
 def _unread(findings: Findings) -> ScreenBlock:
-    """The includes that are not here; those that nothing takes as a warning."""
+    """The missing includes; those without an effect are warnings."""
     lines = [
         Line(
             f"not read: {_place(include.file, include.line)}: {one_line(include.reason)}"
@@ -150,10 +150,10 @@ def _tested(findings: Findings) -> ScreenBlock:
 
 
 def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
-    """A count of the changed lines, each with its reason, then what a reload does with them.
+    """A count of the changed lines, each with its reason, then the effects of a reload.
 
-    ``here``: the SHA-256 of the files that are where it is made, by their paths.
-    The lines are what the contents change. Reasons are anybody's words: they stand in quotes.
+    ``here``: the SHA-256 of the files on this host, by path. The lines are computed from the
+    contents. Reasons may be by anyone, so they are in quotes.
     """
     count = count_changes(plan)
     answer = "Nothing is to be changed."
@@ -186,7 +186,7 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
 
 
 def _host(plan: Plan) -> ScreenBlock:
-    """Made of names and numbers: what is to be typed is never the plan's own."""
+    """The part for the host, made of names and numbers: commands are never the plan's own."""
     try:
         parts = checked_host_parts(plan.host)
     except UsageError as error:

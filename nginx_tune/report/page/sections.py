@@ -1,4 +1,4 @@
-"""A document as a section of a page: the answer, a few figures, plots, then what it stands on."""
+"""A document as a section of a page: the answer, a few figures, plots, then the evidence."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def _rehearsal(found: Rehearsal, kind: str = "rehearsal") -> Section:
 
 
 def _observation(found: Observation) -> Section:
-    """The causes, then how long the loops turned and what the workers did."""
+    """The causes, then the turns of the loops and the work of the workers."""
     turns = found.server.loop_turn_seconds
     histogram = turns.histogram if turns is not None else ""
     drawn = (histogram_plot("Loop turns", "loops", histogram), loop_plot(found.server.series))

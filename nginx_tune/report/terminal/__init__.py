@@ -1,1 +1,1 @@
-"""The terminal: screens, a live view, progress, and where output goes."""
+"""The terminal: screens, a live view, progress, and destinations of output."""

@@ -117,7 +117,7 @@ def output_files(
     named = [*(file for _, file in places), *further]
     files = [_in_directory(file) for file in named if file is not None and file not in {"", "-"}]
     if len(files) > 1:
-        from nginx_tune.nginx.overwriting import is_same  # noqa: PLC0415  # seldom several
+        from nginx_tune.nginx.overwriting import is_same  # noqa: PLC0415  # rarely several
     for number, file in enumerate(files):
         is_special = Path(file).exists() and not Path(file).is_file()
         if not is_special and any(is_same(file, other) for other in files[:number]):
@@ -246,7 +246,7 @@ def _formats_hint(name: str, known: Collection[str]) -> str:
 
 
 def is_screen(output: str | None) -> bool:
-    """True where ``output`` is a terminal."""
+    """True if ``output`` is a terminal."""
     return output is None and sys.stdout is not None and sys.stdout.isatty()
 
 

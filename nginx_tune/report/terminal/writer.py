@@ -36,7 +36,7 @@ _JOINT = re.compile(r"\.(?=[a-z_0-9]+(?: \(primary\))?$)")
 """The point at which the name of a metric may be broken: before its last part."""
 _MARK = ".\1 "
 _NOTHING = "–"
-"""A cell without content: a column for it stands, a line for it would say nothing."""
+"""A cell without content: its column stays, but a separate line would mean nothing."""
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Least number of notes that are folded away into one line."""

@@ -44,14 +44,14 @@ class LogAxis:
     high: float
 
     def percent(self, value: float) -> float:
-        """The place of a value, from 0 (``low``) to 100; what lies outside is at the end."""
+        """The position of a value, from 0 (``low``) to 100; values outside are at the ends."""
         if value <= self.low:
             return 0.0
         whole = math.log(self.high) - math.log(self.low)
         return round(min(100.0, 100 * (math.log(value) - math.log(self.low)) / whole), 3)
 
     def ticks(self, text: Callable[[float], str]) -> list[Tick]:
-        """At powers of ten, at 2 and 5 too where the axis is short, evenly where it is shorter."""
+        """Ticks at powers of ten, at 2 and 5 too on a short axis, evenly on a shorter one."""
         if math.log10(self.high / self.low) <= _LINEAR_DECADES:
             return [Tick(self.percent(value), text(value)) for value in self._even()]
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
@@ -76,7 +76,7 @@ class LogAxis:
 
 
 def log_axis(values: Iterable[float], *, margin: float = 1.15) -> LogAxis | None:
-    """An axis that holds these values with a margin (a factor); None where none is above 0."""
+    """An axis for these values with a margin (a factor); None without a value above 0."""
     shown = [value for value in values if 1e-300 < value < 1e300]  # noqa: PLR2004  # no overflow
     if not shown:
         return None
@@ -93,7 +93,7 @@ class CurveLine:
 
     name: str
     segments: Sequence[str]
-    """Several where there are gaps."""
+    """The parts of the line, several if it has gaps."""
     end: tuple[float, float]
     """In percent from the left and from the top."""
     label_top: float
@@ -114,9 +114,9 @@ class CurvePlot:
     y_ticks: Sequence[Tick]
     height_rem: float = _LEAST_HEIGHT_REM
     marks: Sequence[float] = ()
-    """In percent from the left: where something failed."""
+    """Positions of failures, in percent from the left."""
     grey: Sequence[tuple[float, float]] = ()
-    """In percent, from the left and wide: what does not count, and has no curve."""
+    """Positions and widths, in percent, of time that does not count and has no curve."""
     kind: str = "lines"
 
 
@@ -155,7 +155,7 @@ def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
 _NANOSECONDS = 1e9
 _STEPS_PER_NINE = 24
 _FEWEST_BEYOND = 10
-"""A curve ends where fewer samples than this lie beyond: past it chance draws it."""
+"""Least number of samples beyond a point of a curve; with fewer, it is chance."""
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
 """Below the tenth percentile single lucky requests would stretch the axis."""
@@ -173,7 +173,7 @@ def quantile_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
 
 
 def histogram_plot(title: str, name: str, histogram: str) -> CurvePlot | None:
-    """One for a histogram by itself; None when it is empty or cannot be read."""
+    """The plot of one histogram; None if it is empty or cannot be read."""
     try:
         decoded = decode_histogram(histogram) if histogram else None
     except UsageError:
@@ -246,7 +246,7 @@ def _across(nines: float, most: float) -> float:
 
 
 def _line(histogram: Histogram) -> list[tuple[float, float]]:
-    """Points (nines, seconds), from the tenth percentile to where ten samples lie beyond."""
+    """Points (nines, seconds), from the tenth percentile to the one with ten samples beyond it."""
     beyond = max(histogram.total / _FEWEST_BEYOND, 2.0)
     most = math.log10(beyond)
     steps = max(2, math.ceil(most * _STEPS_PER_NINE))
@@ -338,9 +338,9 @@ def line_plot(
     across_ticks: Mapping[float, str] | None = None,
     mark: float | None = None,
 ) -> CurvePlot | None:
-    """Lines of points, by their names, over two logarithmic axes; null for fewer than two points.
+    """Lines of points, by name, over two logarithmic axes; None for fewer than two points.
 
-    ``text`` is of the upright axis, ``mark`` a place on the other one.
+    ``text`` is of the vertical axis, ``mark`` a position on the other one.
     """
     shown = {name: points for name, points in values.items() if points}
     places = sorted({x for points in shown.values() for x, _ in points})

@@ -40,7 +40,7 @@ class Mark:
     band: tuple[float, float] | None = None
     tone: Tone = "plain"
     is_sum: bool = False
-    """True for the row that sums up those above."""
+    """True for the row that sums up the rows above."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class RatioRow:
 
 @dataclass(frozen=True)
 class RatioPlot:
-    """Rows over one axis; ``one`` is where 1× lies, in percent."""
+    """Rows over one axis; ``one`` is the position of 1×, in percent."""
 
     title: str
     caption: str
@@ -113,7 +113,7 @@ def regret_plot(search: Search) -> RatioPlot | None:
 
 
 def pairs_plot(verdict: Verdict, runs: PairedRuns) -> RatioPlot | None:
-    """The primary metric's ratio in each pair of runs, and what they come to together."""
+    """The primary metric's ratio in each pair of runs, and of all pairs together."""
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if primary is None or primary.ratio is None or primary.ratio <= 0:
         return None
@@ -276,7 +276,7 @@ def workers_plots(measurements: Sequence[Measurement]) -> list[SharesPlot]:
 
 
 def _ranked(part: ClassMeasurement) -> list[float]:
-    """Each worker's share, the busiest first, those that answered nothing too."""
+    """Each worker's share, the busiest first, with those that answered nothing."""
     counts = sorted((count for count in part.workers.values() if count > 0), reverse=True)
     total = sum(counts)
     there = part.worker_requests.workers if part.worker_requests is not None else 0

@@ -1,6 +1,6 @@
-"""Latency by second of a run, run after run, and where requests failed.
+"""Latency by second, run after run, with failed requests.
 
-A run that does not count has its time, but no curve: what is drawn is what the figures are of.
+A run that does not count has its time, but no curve: curves are of the runs behind the figures.
 """
 
 from __future__ import annotations
