@@ -76,38 +76,34 @@ class Movable(NamedTuple):
     """Smallest meaningful break-even, such as one byte or one file."""
 
 
-def _rate(w: Workload, value: float) -> Workload:
-    return replace(w, rate=replace(w.rate, peak_per_second=value))
-
-
-def _concurrency(w: Workload, value: float) -> Workload:
-    return replace(w, concurrency=replace(w.concurrency, peak=value))
-
-
-def _cold(w: Workload, value: float) -> Workload:
-    return replace(w, concurrency=replace(w.concurrency, cold_peak=value))
-
-
-def _object(w: Workload, value: float) -> Workload:
-    return replace(w, sizes=replace(w.sizes, mean_bytes=value))
-
-
-def _files(w: Workload, value: float) -> Workload:
-    return replace(w, dataset=replace(w.dataset, files=max(1, round(value))))
-
-
-def _requests(w: Workload, value: float) -> Workload:
-    return replace(w, connection_reuse=replace(w.connection_reuse, requests_per_connection=value))
-
-
 MOVABLE: Mapping[str, Movable] = {
-    "workload.rate": Movable(lambda s: s.rate, _rate),
-    "workload.concurrency": Movable(lambda s: s.concurrency, _concurrency),
-    "workload.concurrency.cold_peak": Movable(lambda s: s.cold_concurrency, _cold),
-    "workload.sizes.mean_bytes": Movable(lambda s: s.object_bytes, _object, 1.001),
-    "workload.dataset.files": Movable(lambda s: s.files, _files, 1.001),
+    "workload.rate": Movable(
+        lambda s: s.rate, lambda w, value: replace(w, rate=replace(w.rate, peak_per_second=value))
+    ),
+    "workload.concurrency": Movable(
+        lambda s: s.concurrency,
+        lambda w, value: replace(w, concurrency=replace(w.concurrency, peak=value)),
+    ),
+    "workload.concurrency.cold_peak": Movable(
+        lambda s: s.cold_concurrency,
+        lambda w, value: replace(w, concurrency=replace(w.concurrency, cold_peak=value)),
+    ),
+    "workload.sizes.mean_bytes": Movable(
+        lambda s: s.object_bytes,
+        lambda w, value: replace(w, sizes=replace(w.sizes, mean_bytes=value)),
+        1.001,
+    ),
+    "workload.dataset.files": Movable(
+        lambda s: s.files,
+        lambda w, value: replace(w, dataset=replace(w.dataset, files=max(1, round(value)))),
+        1.001,
+    ),
     "workload.connection_reuse.requests_per_connection": Movable(
-        lambda s: s.requests_per_connection, _requests, 1.001
+        lambda s: s.requests_per_connection,
+        lambda w, value: replace(
+            w, connection_reuse=replace(w.connection_reuse, requests_per_connection=value)
+        ),
+        1.001,
     ),
 }
 

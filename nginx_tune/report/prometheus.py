@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass
 from typing import Literal
 
@@ -331,10 +331,10 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
         [
             _gauge("run_seconds", "Measured time of the run.", measurement.duration_seconds),
             _gauge("degraded", "Flags that make the run doubtful.", len(measurement.flags)),
-            _of_classes("requests", "Complete, correct responses.", classes, _requests),
-            _of_classes("intended", "Requests that were due.", classes, _intended),
-            _of_classes("unfinished", "Requests unanswered at the end.", classes, _unfinished),
-            _of_classes("body_bytes", "Body bytes received.", classes, _bytes),
+            _of_classes("requests", "Complete, correct responses.", classes, "requests"),
+            _of_classes("intended", "Requests that were due.", classes, "intended"),
+            _of_classes("unfinished", "Requests unanswered at the end.", classes, "censored"),
+            _of_classes("body_bytes", "Body bytes received.", classes, "bytes"),
             MetricFamily(f"{_PROBE_PREFIX}failures", "gauge", "Failed requests by kind.", errors),
             MetricFamily(
                 f"{_PROBE_PREFIX}tls_connections",
@@ -357,10 +357,11 @@ def _of_classes(
     name: str,
     text: str,
     classes: dict[str, ClassMeasurement],
-    value: Callable[[ClassMeasurement], float],
+    field: str,
 ) -> MetricFamily:
     samples = tuple(
-        MetricSample(value(item), {"class": class_name}) for class_name, item in classes.items()
+        MetricSample(getattr(item, field), {"class": class_name})
+        for class_name, item in classes.items()
     )
     return MetricFamily(_PROBE_PREFIX + name, "gauge", text, samples)
 
@@ -383,19 +384,3 @@ def _summary_of(field: str, text: str, measured: dict[str, LatencySample]) -> Me
             samples.append(MetricSample(latency.mean * latency.count, {"class": name}, "_sum"))
             samples.append(MetricSample(latency.count, {"class": name}, "_count"))
     return MetricFamily(_PROBE_PREFIX + field, "summary", text, tuple(samples))
-
-
-def _requests(item: ClassMeasurement) -> float:
-    return item.requests
-
-
-def _intended(item: ClassMeasurement) -> float:
-    return item.intended
-
-
-def _unfinished(item: ClassMeasurement) -> float:
-    return item.censored
-
-
-def _bytes(item: ClassMeasurement) -> float:
-    return item.bytes
