@@ -145,8 +145,7 @@ class UnknownKey(NamedTuple):
     """A key of a document that its type does not have."""
 
     path: str
-    """The object with the key, such as ``memory`` or ``storage.disks[0]``; empty for the document.
-    """
+    """The object with the key, such as ``storage.disks[0]``; empty for the document."""
     key: str
     known: list[str]
     is_added: bool

@@ -46,8 +46,7 @@ class Cpu(Part, frozen=True, kw_only=True):
     """Processors this process (or the running nginx master) may use."""
 
     online: int | None = None
-    """Online CPUs: the value of ``worker_processes auto`` with glibc (ngx_posix_init.c, ngx_ncpu).
-    """
+    """Online CPUs: glibc's ``worker_processes auto`` (ngx_posix_init.c, ngx_ncpu)."""
     cpuset: int | None = None
     """CPUs in the cpuset and affinity mask."""
     quota_cpus: float | None = None

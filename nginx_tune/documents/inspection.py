@@ -54,8 +54,7 @@ class DiskStep(Part, frozen=True, kw_only=True):
     """Reads of one kind at one depth."""
 
     kind: ReadKind = "random"
-    """``random`` reads at random offsets of the files, ``sequential`` continues from the last read.
-    """
+    """``random``: reads at random offsets of the files; ``sequential``: each after the last."""
     read_bytes: int
     """A multiple of 4096."""
     depth: int = 1

@@ -57,8 +57,7 @@ class DiskModel(Part, frozen=True, kw_only=True):
     """Bandwidth of the bus of all channels; null if transfers take no time."""
     sequential_seconds: AtMostSeconds | None = None
     """``read_seconds`` for a read that continues the last one, without moving the head; null for
-    the same time.
-    """
+    the same time."""
     tail_ratio: float = 0.0
     """Share of reads that take longer …"""
     tail_seconds: AtMostSeconds = 0.0
@@ -69,8 +68,7 @@ class DiskModel(Part, frozen=True, kw_only=True):
     """Length of a stall, without any answer."""
     error_ratio: float = 0.0
     """Share of bad regions of 128 KiB: reads that begin there always fail with EIO (the kernel
-    retries failed read-ahead).
-    """
+    retries failed read-ahead)."""
 
 
 DiskKind = Literal["limited", "modelled"]
@@ -100,8 +98,7 @@ class LabDisk(Part, frozen=True, kw_only=True):
     """Model of a modelled disk; null for its class's."""
     writable: bool = False
     """True if nginx may write there, such as to a cache directory: the run then has its own image,
-    else it shares a read-only one with all runs of the same data.
-    """
+    else it shares a read-only one with all runs of the same data."""
     room_bytes: AtMostBytes = 0
     """Free space of a writable disk for nginx's writes."""
     spare: bool = False
@@ -176,8 +173,7 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     """True to remount the disks before each run, so that ``open()`` is cold too."""
     topology: TopologyName = "loopback"
     """``link``: clients in their own network namespace behind ``link``; ``proxy``: nginx in front
-    of ``origin``, with its cache on the first writable disk.
-    """
+    of ``origin``, with its cache on the first writable disk."""
     link: LabLink = LabLink()
     origin: LabOrigin = LabOrigin()
     origin_behind: bool = False

@@ -75,15 +75,13 @@ class Arrivals(Part, frozen=True, kw_only=True):
     """Closed loop: concurrent requests, each followed by the next."""
     think_seconds: Seconds | None = None
     """Closed loop: pause between a response and the user's next request. The users' starts are
-    spread over one pause.
-    """
+    spread over one pause."""
     steps: list[RateStep] | None = None
     """Kind ``steps``: the steps in order from the start of the run, including the warm-up; the last
     rate continues."""
     gaps: Literal["constant", "poisson"] | None = None
     """Kind ``steps``: distribution of the arrivals; null for ``poisson``. Kind ``closed``:
-    distribution of the pauses, exponential for ``poisson``; null for ``constant``.
-    """
+    distribution of the pauses, exponential for ``poisson``; null for ``constant``."""
     speed: Number | None = None
     """Kind ``replay``: recorded seconds per second; null for 1."""
 
@@ -93,8 +91,7 @@ class Paths(Part, frozen=True, kw_only=True):
 
     kind: Literal["fixed", "uniform", "zipf", "once", "manifest"]
     """``once`` requests each path once in shuffled order, then starts over; ``manifest`` follows a
-    file of recorded requests in its order.
-    """
+    file of recorded requests in its order."""
     paths: list[str] = []
     exponent: float | None = None
     """Zipf exponent over ``paths`` in order of popularity."""
@@ -105,8 +102,7 @@ class Paths(Part, frozen=True, kw_only=True):
     ``hash`` failure."""
     manifest: str | None = None
     """Kind ``manifest``: the file (JSON Lines, ``nginx-tune/manifest/1``) of paths, sizes and
-    ranges, and of times for arrivals of kind ``replay``.
-    """
+    ranges, and of times for arrivals of kind ``replay``."""
 
 
 class ByteRanges(Part, frozen=True, kw_only=True):
@@ -174,13 +170,11 @@ class RequestClass(Part, frozen=True, kw_only=True):
     """Limit of connections; arrivals at the limit wait with their intended time."""
     connections_of: str | None = None
     """The class of HTTP/2 whose connections the requests share, as those of a page do;
-    ``connections`` and ``http2`` are the same as there. Null for connections of its own.
-    """
+    ``connections`` and ``http2`` are the same as there. Null for connections of its own."""
     connection_use: Literal["latest", "turns"] = "latest"
     """Open loop: ``latest`` uses the last used idle connection, and a new one when all are busy, so
     that a few carry nearly all; ``turns`` keeps connections open from the start and uses them in
-    turn, to compare workers. The users of a closed loop have their own.
-    """
+    turn, to compare workers. The users of a closed loop have their own."""
     held_connections: Count | None = None
     """With ``turns``: number of open connections, with more when all are busy. Null for all."""
     headers: dict[str, str] = {}
@@ -190,8 +184,7 @@ class RequestClass(Part, frozen=True, kw_only=True):
     """True if a connection serves more than one request."""
     read_bytes_per_second: Bytes | None = None
     """A slow client: most bytes that it reads from a connection in a second. With HTTP/2 it opens
-    its windows at that pace, and reads data at once.
-    """
+    its windows at that pace, and reads data at once."""
     read_pace_of: Literal["stream", "connection"] = "stream"
     """A slow client of HTTP/2: the pace applies to each stream by itself, or to all streams of a
     connection together."""

@@ -124,8 +124,7 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Bodies shorter than declared, and connections closed with no reply at all."""
     censored: int = 0
     """Unfinished requests at the end, which are in ``response_seconds`` with their age, as those
-    that timed out (``timeout``, ``connect_timeout``) are.
-    """
+    that timed out (``timeout``, ``connect_timeout``) are."""
     censored_from_seconds: float | None = None
     """Age of the youngest of these, below which quantiles are exact."""
     errors: dict[str, int] = {}

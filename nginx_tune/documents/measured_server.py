@@ -155,8 +155,7 @@ class Waiting(Part, frozen=True, kw_only=True):
     """Share of samples with such a client."""
     clients_unclear: float = 0.0
     """Clients whose request and last answer came at the same moment in an unknown order: they wait
-    or are idle.
-    """
+    or are idle."""
     clients_unclear_seconds: float | None = None
     """Their mean idle time."""
     clients_sending: float
@@ -276,8 +275,7 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """New error-log lines on a call that failed with EIO, an error of a disk."""
     disk_read_errors: dict[str, int] = {}
     """Reads that a modelled disk of the lab failed with EIO, by disk with failures. The kernel
-    retries failed read-ahead, so nginx does not see all of them.
-    """
+    retries failed read-ahead, so nginx does not see all of them."""
     refused_calls: list[str] = []
     """System calls that the sandbox refused, with the decisive argument."""
     listen_overflows: int | None = None
@@ -293,8 +291,7 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     open_seconds: Latency | None = None
     """Times of the main threads' calls of open(), on request."""
     rename_seconds: Latency | None = None
-    """Times of their calls of rename(), with which a cache names a file; measured with the former.
-    """
+    """Times of their calls of rename(), which names a cache's file; measured with the former."""
     open_disk_reads: dict[str, int] = {}
     """Calls of open() by their number of disk reads, for directories and inodes that were not in
     memory; empty where unknown."""
@@ -314,8 +311,7 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Share of the host's CPU time that a hypervisor gave to others."""
     host_load: float | None = None
     """Mean number of the host's tasks that ran, waited for a CPU or slept uninterruptibly, as in
-    its load average. It includes pool threads that wait for a disk.
-    """
+    its load average. It includes pool threads that wait for a disk."""
     iowait_ratio: float | None = None
     """Share of the host's CPU time that was idle while a task waited for a disk."""
     swapped_in_pages: int | None = None
@@ -347,14 +343,12 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """The largest delay of a reading of the watch: without a free CPU its samples are too few and
     late."""
     observer_cpu_seconds: float | None = None
-    """CPU time of the watch: of nginx-tune and its tracer, without the cost of events inside nginx.
-    """
+    """CPU time of nginx-tune and its tracer, without the cost of events inside nginx."""
 
 
 Weight = Literal["never", "seldom", "sign"]
 """``never``: one is too many. ``seldom``: occasional ones are normal, and more than chance is
-worse. ``sign``: an increase hints at harm, and is none by itself.
-"""
+worse. ``sign``: an increase hints at harm, and is none by itself."""
 
 _WORSE_LEVELS = ("error", "crit", "alert", "emerg")
 

@@ -44,8 +44,7 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     """The first digits of the stored file's digest, so stable and unique."""
     kind: RunKind
     name: str
-    """Name of the scenario, or path of the candidate, the plan, the new configuration or program.
-    """
+    """Name of the scenario, or path of the candidate, plan, new configuration or program."""
     started_at: str
     """RFC 3339, in UTC."""
     seconds: float = 0.0

@@ -50,8 +50,7 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     timeout_seconds: Seconds = 60.0
     disk: str = ""
     """Disk of the files; empty for the first. With ``cached_files``, those that the split by the
-    key assigns to this disk's cache; empty for uncached objects.
-    """
+    key assigns to this disk's cache; empty for uncached objects."""
     first_files: AtMostCount | None = None
     """Number of the first files to request; null for all."""
     manifest: str = ""
@@ -86,16 +85,14 @@ class VariantSpec(Part, frozen=True, kw_only=True):
     """Additional settings, which replace the same directive in the same context."""
     stand_in: StandIn = "none"
     """A bare server in nginx's place: processes that accept from one listening socket, all blocked
-    in accept() or all in epoll with EPOLLEXCLUSIVE, as in the source.
-    """
+    in accept() or all in epoll with EPOLLEXCLUSIVE, as in the source."""
     series: str = ""
     """Series of another nginx, such as ``1.18``, unpacked by ``tools/nginx-matrix``."""
     sysctls: dict[str, str] = {}
     """Sysctls (``net.`` only) of the lab's network namespace while this variant runs."""
     warm_names: bool = False
     """True to look up every file's name before nginx starts, so that ``open()`` waits for no disk;
-    for a lab with ``cold_names``.
-    """
+    for a lab with ``cold_names``."""
     reload: Reload | None = None
     cleartext: bool = False
     """True to listen without TLS in a lab with TLS."""
@@ -148,16 +145,14 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     """The site's location prefixes of constantly requested files."""
     cached_files: Count = 0
     """Number of the origin's first objects in the cache at the start of a run. They are requested
-    from an nginx that then ends, and are not in memory.
-    """
+    from an nginx that then ends, and are not in memory."""
     counts_connections: bool = False
     """True to count each worker's connections, from a log of its own."""
     counts_opens: bool = False
     """True to count the workers' calls of ``open()``: ``server.open_seconds``."""
     starts: Start = "cold"
     """Data in the page cache at the start of a run: none (``cold``), all (``warm``), or as much as
-    the memory limit allows, of random files (``full``).
-    """
+    the memory limit allows, of random files (``full``)."""
     traces: bool = True
     """True to trace loop turns, which costs nginx CPU in each."""
     classes: list[ScenarioClass]
@@ -167,8 +162,7 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     duration_seconds: AtMostSeconds = 8.0
     drain_seconds: AtMostSeconds | None = None
     """Time for the last answers; null for half of the run's time, at least 5 s. Unanswered requests
-    then count with their age.
-    """
+    then count with their age."""
     claims: list[Claim] = []
     seed: int = 1
     learn: str = ""
@@ -292,8 +286,7 @@ class SiteLoad(Part, frozen=True, kw_only=True):
     """Rate of all requests, with known shares."""
     protocols: list[MultiplexedVersion] = []
     """Protocols for other servers and locations that support them, else HTTP/1.1; the classes have
-    their own.
-    """
+    their own."""
     manifest: str = ""
     """File of recorded requests."""
     hashed: bool = False
@@ -314,8 +307,7 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     lab: Lab | None = None
     """The emulated host; null for this machine as it is."""
     starts: Literal["full", "cold"] = "full"
-    """Lab data in memory at the start of a run: as much as it holds, as in the long run, or none.
-    """
+    """Lab data in memory at the start of a run: as much as fits, as in the long run, or none."""
     scale: float | None = None
     """Share of a manifest's objects with files in the lab; null for about a GiB."""
     load: SiteLoad
@@ -340,8 +332,7 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     seed: int = 1
     found: list[str] = []
     """Findings of an examination of both, as text: the requests, the answers, and deviations from
-    the configuration. A run examines them again.
-    """
+    the configuration. A run examines them again."""
     lost: list[str] = []
     """Things that only the baseline served in the examination."""
 

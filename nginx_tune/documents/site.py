@@ -51,8 +51,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     listen: list[str] = field(default_factory=lambda: ["80"])
     """Addresses and ports, each with options of ``listen``. With ``tls`` all of them use TLS,
     unless some have ``ssl`` (``["80", "443 ssl"]``): then only these do, and only they have HTTP/2
-    and HTTP/3.
-    """
+    and HTTP/3."""
     server_names: list[str] = field(default_factory=lambda: ["_"])
     roots: list[str] = field(default_factory=lambda: ["/var/www/html"])
     root_prefixes: list[str] = []
@@ -63,8 +62,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     configuration."""
     cache_dirs: list[str] = []
     cache_bounds: dict[str, CacheBounds] = {}
-    """Bounds of caches by directory; without one ``max_size`` follows from the space on the disk.
-    """
+    """Bounds of caches by directory; without one ``max_size`` follows from the disk's space."""
     upstreams: list[Upstream] = []
     tls: SiteTls | None = None
     cleartext_http2: bool = False
@@ -104,8 +102,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     Without ``--facts`` this host's logs are examined."""
     plain_logs: list[str] = []
     """Access logs that are known to be files; others with a buffer get a note that they must be
-    files. Without ``--facts`` this host's logs are examined.
-    """
+    files. Without ``--facts`` this host's logs are examined."""
     log_files: Count | None = None
     """Open log files of nginx, with those of virtual hosts, each a descriptor in every worker; null
     counts the two above. ``plan`` counts those of the configuration."""

@@ -57,8 +57,7 @@ class SizedHost(Part, frozen=True, kw_only=True):
     """Share of requests from the page cache."""
     origin_per_second: Number | None = None
     """Requests to a cache's origin at the wanted or the carried rate; null where the total size of
-    the requested objects is unknown.
-    """
+    the requested objects is unknown."""
     seconds: SizeRange | None = None
     """The objective's time at the wanted rate; null without a rate, or if it is not sustained."""
     cost: float | None = None
@@ -109,8 +108,7 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     cheapest: Count | None = None
     """Index in ``hosts`` of the cheapest that carries the wanted rate. Without prices it is this
     host, else the one with the least of its own disks and memory, else of others. Null if none
-    certainly does.
-    """
+    certainly does."""
     boundaries: list[MemoryBoundary] = []
     least_cpus: Count | None = None
     """CPUs that the wanted rate keeps busy for at most 95 % of the time."""

@@ -30,8 +30,7 @@ class ServedData(Part, frozen=True, kw_only=True):
     files: Count | None = None
     bytes: Bytes | None = None
     requests_by_path: dict[str, Number] = {}
-    """Relative request counts of the data directories; empty if unknown, which means equal shares.
-    """
+    """Relative request counts of the data directories; empty for unknown, or equal, shares."""
     provenance: Provenance = "assumed"
 
 

@@ -111,9 +111,9 @@ def find_subject(
             )
         if pid is not None and not nginx.may_run:
             # A process can set any title, so it chooses no file that root reads.
+            reasons = (candidate.reason for candidate in nginx.candidates if candidate.pid == pid)
             raise UndecidedError(
-                f"the configuration of process {pid} is not read by its title: "
-                f"{next((one.reason for one in nginx.candidates if one.pid == pid), '')}",
+                f"the configuration of process {pid} is not read by its title: {next(reasons, '')}",
                 hint=_NAME_ONE,
             )
         if own is None:

@@ -17,8 +17,7 @@ HALF_BITS = 7
 """``2 ** HALF_BITS`` counters per doubling: turns are exact to 0.8 %."""
 Wait = Literal["blocked", "queued", "asleep", "stopped"]
 """The reason why a turn does not compute: blocked in state D (mostly on a disk), queued for a CPU,
-asleep in an interruptible call of its own, stopped by a signal or a debugger.
-"""
+asleep in an interruptible call of its own, stopped by a signal or a debugger."""
 WAITS: tuple[Wait, ...] = get_args(Wait)
 WAIT_BY_STATE: dict[str, Wait] = {"D": "blocked", "S": "asleep", "T": "stopped", "t": "stopped"}
 """The waits by a state's letter; a thread in ``R`` runs or was preempted."""
@@ -42,8 +41,7 @@ class TurnCounts:
     squares: Counter[str] = field(default_factory=Counter)
     """Sums over turns of their length times the length of a part, in square nanoseconds: ``all``
     for the whole turn, and each wait. An arrival meets a turn in proportion to its length, and the
-    parts share the time that it then waits.
-    """
+    parts share the time that it then waits."""
     bounds: Counter[int] = field(default_factory=Counter)
     """The lower bounds among ``values``: turns whose start or end was not traced."""
     traced_seconds: float = 0.0

@@ -82,7 +82,7 @@ class Covers:
 
         def mount() -> None:
             # By descriptors of this namespace, since the overlay's options reserve characters.
-            opened = [os.open(one, os.O_PATH | os.O_CLOEXEC) for one in (lower, layers)]
+            opened = [os.open(layer, os.O_PATH | os.O_CLOEXEC) for layer in (lower, layers)]
             below, above = (f"/proc/self/fd/{number}" for number in opened)
             data = f"lowerdir={below},upperdir={above}/upper,workdir={above}/work"
             try:

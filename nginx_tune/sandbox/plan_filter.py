@@ -28,8 +28,7 @@ _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _X32 = 0x40000000
 _FIRST_NEW = 424
 """The first number (Linux 5.1) from which on the calls are the same on every architecture;
-libraries fall back on ENOSYS.
-"""
+libraries fall back on ENOSYS."""
 ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
     """
     read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice tee

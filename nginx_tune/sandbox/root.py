@@ -147,7 +147,7 @@ def _with_points(places: list[RootPlace]) -> list[RootPlace]:
     points: dict[str, list[tuple[str, MountKind]]] = {}
     for place in places:
         path = place.path
-        around = [one for one in places if one.path != path and is_inside(path, one.path)]
+        around = [other for other in places if other.path != path and is_inside(path, other.path)]
         is_fixed = bool(around) and around[-1].kind == "directory" and not around[-1].writable
         if not is_fixed or place.kind == "empty":
             continue

@@ -229,13 +229,10 @@ def bindings_of(tree: ConfTree) -> list[Binding]:
 
 
 def _bindings_in(top: Directive, tree: ConfTree) -> Iterator[Binding]:
-    block = top.block
-    lines = [] if block is None else [
-        one for one in block.walk() if one.name == "listen" and one.args
-    ]  # fmt: skip
     by_kind: dict[str, list[Directive]] = {"tcp": [], "udp": []}
-    for line in lines:
-        by_kind[_kind(line)].append(line)
+    for line in top.block.walk() if top.block else ():
+        if line.name == "listen" and line.args:
+            by_kind[_kind(line)].append(line)
     if top.name == "http" and any(
         not (server.block and server.block.all("listen")) for _, server in servers(tree)
     ):

@@ -42,8 +42,7 @@ _WAITING_SHARE = 0.1
 _WARMUP_SHARE = 0.15
 _TURN_SECONDS = 0.2
 """A throttled disk works in slices of 100 or 200 ms (block/blk-throttle.c, throtl_slice): the
-measured time is a whole number of them, so that no part of one counts as a gain.
-"""
+measured time is a whole number of them, so that no part of one counts as a gain."""
 _LEAST_MEASURED_SECONDS = 0.1
 _DEPTH_1_WEIGHT = 2.0
 """Depth 1 gives the model its latency from the fewest reads a second."""

@@ -144,9 +144,12 @@ def read_configuration(host: Host, nginx: Nginx) -> dict[str, Answer]:
         return {}
     if running is None or not running.other_mount_namespace:
         if running is not None and not nginx.may_run:
+            reasons = (
+                candidate.reason for candidate in nginx.candidates if candidate.pid == running.pid
+            )
             raise UndecidedError(
                 f"the configuration of process {running.pid} is not read: its title names it, and "
-                f"{next((one.reason for one in nginx.candidates if one.pid == running.pid), '')}",
+                f"{next(reasons, '')}",
                 hint="leave --with-config out",
             )
         recording = RecordingHost(host)

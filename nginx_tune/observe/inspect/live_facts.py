@@ -29,8 +29,7 @@ from nginx_tune.observe.parse_counters import logged_messages, parse_error_log
 
 SCAN_SECONDS = 1.0
 """Seconds for all datasets: an audit must stay quick. An unfinished dataset gives lower bounds,
-which suffice for a large one.
-"""
+which suffice for a large one."""
 MOST_DATASETS = 32
 MOST_PATHS = 256
 MOST_LOGS = 8
