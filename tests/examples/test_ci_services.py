@@ -29,6 +29,8 @@ FACTS = facts_file("three-disk-node")
 GOOD = "events {}\nhttp { server { listen 8080; location / { root /srv; } } }\n"
 BAD = "events {}\nhttp { server { location / { aio threads=absent; } } }\n"
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]
+RUNNER = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+"""The environment of a job: what it runs is installed, and no checkout stands before it."""
 
 
 def with_package(test: Any) -> Any:
@@ -170,7 +172,7 @@ class Runner:
                 text=True,
                 check=False,
                 env={
-                    **os.environ,
+                    **RUNNER,
                     "RUNNER_TEMP": str(self.temporary),
                     "GITHUB_ACTION_PATH": str(self.temporary),
                     "GITHUB_ACTIONS": "true",
@@ -341,7 +343,7 @@ def job(tmp_path: Path, installed: Path) -> Shell:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "PATH": path, "NGINX_CONF": "etc/nginx/nginx.conf"},
+            env={**RUNNER, "PATH": path, "NGINX_CONF": "etc/nginx/nginx.conf"},
         )
 
     made = run("nginx-tune generate --facts hosts/web1.facts.json")
