@@ -22,6 +22,11 @@ from nginx_tune.sandbox import kernel_calls
 
 ROOT = Path(__file__).resolve().parents[2]
 _PR_SET_KEEPCAPS = 8
+STATE = "--state-dir {place}/home/state"
+APPLY = (
+    "apply -c {place}/nginx.conf --overlay {place}/nginx.conf={place}/new.conf --pid {pid} "
+    f"--watch 1s {STATE}"
+)
 
 pytestmark = pytest.mark.needs("root", "nginx", "nobody")
 
@@ -128,6 +133,11 @@ def least(command: str) -> set[str]:
             marks=pytest.mark.thorough,
         ),
         pytest.param(
+            "plan", "plan {place}/nginx.conf --cpus 4 --memory 8G --disk nvme --data 10G",
+            {"CAP_DAC_READ_SEARCH": "nginx.conf: cannot read: Permission denied"},
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
             "observe", "observe --pid {pid} --duration 1s -f json",
             {"CAP_DAC_OVERRIDE": "nginx.conf: cannot read: Permission denied",
              "CAP_SYS_ADMIN": "tracefs is not mounted and cannot be|no right to look into tracefs",
@@ -135,8 +145,7 @@ def least(command: str) -> set[str]:
             marks=[pytest.mark.thorough, pytest.mark.needs("tracefs")],
         ),
         pytest.param(
-            "apply", "apply -c {place}/nginx.conf --overlay {place}/nginx.conf={place}/new.conf "
-            "--pid {pid} --watch 1s --state-dir {place}/home/state",
+            "apply", APPLY,
             {"CAP_CHOWN": "cannot write beside it", "CAP_FOWNER": "cannot write beside it",
              "CAP_DAC_OVERRIDE": "nginx.conf: cannot read: Permission denied",
              "CAP_KILL": "process {pid}: this user may not signal it",
@@ -159,6 +168,31 @@ def test_a_command_works_with_these_rights_and_says_which_one_it_lacks(
     assert status == 0, output
     for said in lacks.values():
         assert not re.search(said.format(pid=served.pid), output), output
+
+
+@pytest.mark.thorough
+def test_a_rollback_that_lacks_a_right_is_loud_and_can_be_ended_with_it() -> None:
+    needed = least("apply")
+    lacks = dict.fromkeys(needed, "taking it back failed: (Operation not permitted|Permission den)")
+    lacks["CAP_KILL"] = "the old files are back, but process [0-9]+: Operation not permitted"
+    lacks["CAP_DAC_OVERRIDE"] = "not put back, .*nginx.conf: Permission denied"
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        place.chmod(0o755)
+        with serving(place) as pid:
+            own = Served(place, copy_package(place / "package"), pid)
+            apply = APPLY.format(pid=pid, place=place).split()
+            rollback = f"rollback {STATE}".format(place=place).split()
+            before = own.conf.read_bytes()
+            for right, said in lacks.items():
+                status, output = with_rights(own, needed, *apply)
+                assert status == 0, output
+                status, output = with_rights(own, needed - {right}, *rollback)
+                assert status == 5, (right, output)
+                assert re.search(said, output), (right, output)
+                status, output = with_rights(own, needed, *rollback)
+                assert status == 0, output
+                assert own.conf.read_bytes() == before, right
 
 
 @pytest.mark.thorough
