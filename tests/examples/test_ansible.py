@@ -70,6 +70,12 @@ def test_ansible_lint_finds_nothing(playbooks: Path) -> None:
     assert lint.returncode == 0, lint.stdout + lint.stderr
 
 
+def test_each_role_has_the_page_without_which_galaxy_refuses_the_collection() -> None:
+    roles = [path for path in (COLLECTION / "roles").iterdir() if path.is_dir()]
+    assert roles
+    assert [role.name for role in roles if not (role / "README.md").is_file()] == []
+
+
 @pytest.mark.parametrize("test", ["validate-modules", "pep8", "yamllint", "runtime-metadata"])
 def test_ansible_test_finds_nothing(tmp_path: Path, test: str) -> None:
     """Its own script fetches pip from a host; Python brings one along."""

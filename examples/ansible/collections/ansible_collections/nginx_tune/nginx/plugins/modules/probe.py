@@ -103,8 +103,10 @@ def main():
             allow_live=dict(type="bool", default=False),
         ),
         required_one_of=[("url", "plan")],
-        mutually_exclusive=[("url", "plan"), ("connections", "rate")]
-        + [("plan", name) for name in ("connections", "rate", "duration", "warmup", "seed")],
+        mutually_exclusive=[
+            ("url", "plan"), ("connections", "rate"),
+            *(("plan", name) for name in ("connections", "rate", "duration", "warmup", "seed")),
+        ],
         supports_check_mode=True,
     )
     if module.check_mode:
