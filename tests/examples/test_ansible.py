@@ -101,7 +101,7 @@ def test_ansible_test_finds_nothing(tmp_path: Path, test: str) -> None:
 @pytest.mark.parametrize("module", sorted(p.stem for p in COLLECTION.glob("plugins/modules/*.py")))
 def test_each_module_has_its_documentation(playbooks: Path, module: str) -> None:
     shown = ansible("ansible-doc", "-j", f"nginx_tune.nginx.{module}", cwd=playbooks)
-    assert shown.returncode == 0, shown.stderr
+    assert (shown.returncode, shown.stderr) == (0, ""), "Galaxy's own tests take no warning"
     (found,) = json.loads(shown.stdout).values()
     source = (COLLECTION / "plugins/modules" / f"{module}.py").read_text()
     accepted = set(re.findall(r"^            (\w+)=dict\(", source, re.MULTILINE))

@@ -158,7 +158,8 @@ from ansible_collections.nginx_tune.nginx.plugins.module_utils.tool import (
 )
 
 STUCK = 5
-WAITS, DIED = "awaiting", "unfinished"
+WAITS = "awaiting"
+DIED = "unfinished"
 
 
 def main():
