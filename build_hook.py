@@ -49,6 +49,7 @@ class ProbeBuildHook(BuildHookInterface[Any]):
         # A running probe keeps its file busy: replace the name, not the bytes.
         fresh = packaged.with_suffix(".new")
         shutil.copy2(built, fresh)
+        fresh.chmod(0o755)  # storage between the jobs of a pipeline keeps no modes
         fresh.replace(packaged)
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(built)}"

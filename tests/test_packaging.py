@@ -152,6 +152,21 @@ def test_the_platforms_of_a_wheel_are_those_of_its_executable(
         find_probe(hook())
 
 
+def test_a_prebuilt_probe_that_lost_its_mode_is_executable_in_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = tmp_path / "probe"
+    probe.write_bytes(elf(62, 1))
+    (tmp_path / "probe.licences").touch()
+    (tmp_path / "nginx_tune").mkdir()
+    monkeypatch.setenv("NGINX_TUNE_PROBE", str(probe))
+    build = hook()["ProbeBuildHook"]
+    data: dict[str, Any] = {"force_include": {}}
+    build(str(tmp_path), {}, None, None, str(tmp_path), "wheel").initialize("standard", data)
+    (packed,) = (path for path, at in data["force_include"].items() if at.endswith("-probe"))
+    assert Path(packed).stat().st_mode & 0o777 == 0o755
+
+
 def test_no_class_is_one_that_the_oldest_python_refuses() -> None:
     """Python 3.10 lets a NamedTuple have no second base (mypy does not say so)."""
     second_base = re.compile(r"^class .*(?:NamedTuple, |, NamedTuple)", re.MULTILINE)
