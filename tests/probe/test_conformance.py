@@ -45,7 +45,7 @@ def count_above(latency: Latency, seconds: float) -> int:
     return decode_histogram(latency.histogram).count_above(int(seconds * 1e9))
 
 
-def test_a_server_that_is_run_past_a_stop_hides_no_arrival() -> None:
+def test_a_server_that_is_stopped_once_hides_no_arrival() -> None:
     with ground_truth() as server:
         plan = truth_plan(server.port, duration_seconds=3.0, connections=20)
         measurement, seconds = run_past_a_stop(plan, [server.process.pid])
