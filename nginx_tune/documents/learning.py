@@ -77,7 +77,7 @@ class LineFormat(Part, frozen=True, kw_only=True):
 
     @property
     def slots(self) -> set[Slot]:
-        """What the format tells."""
+        """The slots that a line fills."""
         named = {segment.slot for segment in self.segments if segment.slot is not None}
         return named | {key.slot for key in self.keys}
 
@@ -136,20 +136,20 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
 class ObjectPopularity(Part, frozen=True, kw_only=True):
     """The objects of logs by the number of their requests, the most popular first.
 
-    A row is objects that were asked for equally often: their requests each, their number, bytes.
+    A row is all objects with one number of requests: that number, how many they are, their bytes.
     """
 
     known: list[tuple[int, int, int]]
-    """Objects that stand for themselves."""
+    """Objects that are counted one by one."""
     sampled: list[tuple[int, int, int]]
-    """Objects that stand for all others too."""
+    """A sample of all other objects."""
     other_requests: int
-    """Requests for all others."""
+    """Requests for all other objects."""
     known_from_requests: int
-    """Requests from which on an object is known."""
+    """Number of requests from which on every object is known."""
     size_quantiles: tuple[int, int, int] | None
-    """Bytes of the objects that half, nine tenths and 99 hundredths of the requests ask for at
-    most."""
+    """Size in bytes that half, nine tenths and 99 hundredths of the requests do not exceed; None
+    without objects."""
 
 
 class ConnectionSample(Part, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ class LogCounts(Part, frozen=True, kw_only=True):
     upstream_requests: int
     sent_bytes: int
     data_requests: int
-    """Those answered with (a part of) an object: GET with 200 or 206."""
+    """Requests answered with an object or a part of one: GET with 200 or 206."""
     data_bytes: int
     partial_requests: int
     timed_requests: int
@@ -211,15 +211,15 @@ class LogCounts(Part, frozen=True, kw_only=True):
     numbered_requests: int
     """Requests with a connection number."""
     nth_requests: list[int]
-    """How many connections carried a first, second, third … request."""
+    """Connections that carried a first, second, third … request."""
     later_requests: int
-    """Requests past the last of them."""
+    """Requests beyond the last of these numbers."""
     round_trips: dict[int, int]
     """Requests by their round trip in microseconds, down to a thirty-second of it."""
 
 
 class Tally(Part, frozen=True, kw_only=True):
-    """All that is kept of logs, but for what the reader alone reads: seconds, objects and lines."""
+    """What is kept of logs, without the samples that only the reader reads."""
 
     counts: LogCounts
     connections: ConnectionSample
@@ -242,7 +242,7 @@ class Timeline(Part, frozen=True, kw_only=True):
 
 
 class LogReading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"):
-    """What the reader prints."""
+    """Output of the reader."""
 
     logs: list[str]
     """A digest of each log's lines, by the plan's key; empty for an empty log."""
@@ -267,14 +267,14 @@ class Partial(Document, frozen=True, kw_only=True, tag="nginx-tune/partial/1"):
     logs: list[str]
     """Digests of the logs, sorted."""
     broken_logs: int = 0
-    """Those that could not be read to their end."""
+    """Number of logs that could not be read to the end."""
     tally: msgspec.Raw
     places: RequestSample
     """Each path is the index of a place of the plan's configuration."""
 
 
 class Manifest(Document, frozen=True, kw_only=True, tag="nginx-tune/manifest/1"):
-    """The first line."""
+    """The first line of a manifest."""
 
     requests: int | None = None
     duration_seconds: float | None = None
@@ -282,7 +282,7 @@ class Manifest(Document, frozen=True, kw_only=True, tag="nginx-tune/manifest/1")
 
 
 class ManifestRequest(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """Every further line."""
+    """A request: every other line of a manifest."""
 
     offset_seconds: float
     path: str
