@@ -27,7 +27,7 @@ Runs one load plan (JSON document nginx-tune/loadplan/1) and prints one measurem
 With the word disk: one disk plan (nginx-tune/diskplan/1), read-only and past the page cache,
 and one nginx-tune/diskrun/1.
 With the word learn: reads lines of access logs from standard input as a file says
-(nginx-tune/learnplan/1) and prints what they tell (nginx-tune/tally/1).
+(nginx-tune/learnplan/1) and prints what they tell (nginx-tune/reading/1).
 
 Only servers whose ports the plan permits are asked, and no request has a body. The probe
 ends with the process that started it. SIGINT and SIGTERM end the run within a second; the result up to then
