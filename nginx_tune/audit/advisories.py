@@ -128,7 +128,7 @@ def _has_word(words: Collection[str], word: str) -> bool:
 
 
 def _capture_before_map(context: Context) -> Iterator[Directive]:
-    """A text with a capture, followed by a map variable whose patterns reset the captures.
+    """Directives with a capture in an argument, then a map variable whose patterns reset it.
 
     Source: src/http/ngx_http_script.c, ngx_http_script_copy_capture_code.
     """
@@ -155,7 +155,7 @@ def _capture_in_proxied(context: Context) -> Iterator[Directive]:
 
 
 def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
-    """A rewrite to a capture and another one nested in it, without variables.
+    """Rewrites to several captures, no other variables, by a pattern with nested groups.
 
     Source: ngx_http_script_regex_start_code; the rewrite is a redirect or has arguments.
     """

@@ -37,7 +37,7 @@ def page_cache_bytes(facts: Facts) -> int | None:
 
 
 def size_of(path: str, datasets: Iterable[Dataset]) -> Size:
-    """Bounds of the bytes of files in a directory."""
+    """Lower and upper bound on the total size of the files in a directory."""
     below: dict[str, int] = {}
     high: int | None = None
     for dataset in datasets:
@@ -80,7 +80,7 @@ def leaf_disks_of(path: str, facts: Facts) -> frozenset[str] | None:
 
 
 def is_in_memory(path: str, facts: Facts) -> bool:
-    """True for a directory that is known to be on no disk."""
+    """True if the directory is known to be on a file system in memory."""
     entry = storage_of(path, facts)
     return entry is not None and entry.filesystem in IN_MEMORY
 
@@ -239,7 +239,7 @@ def _host_facts(system: str | None, limit: int | None) -> tuple[str, ...]:
 
 
 def _bytes_of(served: Served, facts: Facts) -> str:
-    """The fact with the bytes served: of the root if known, which certainly exists."""
+    """The fact with the bytes served: of the path, or of the root while that is not known."""
     is_root_known = covering(served.root, facts.datasets) is not None
     return _bytes(served.path if is_root_known else served.root)
 

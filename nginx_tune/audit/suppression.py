@@ -323,7 +323,7 @@ def without_known(
 
 
 def suppressed_finding(finding: Finding, *, by: SuppressedBy, reason: str) -> Suppressed:
-    """A finding in its suppressed form."""
+    """The record of a suppressed finding: the finding, what silenced it, and why."""
     return Suppressed(
         rule=finding.rule,
         file=finding.file,

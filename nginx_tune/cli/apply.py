@@ -66,27 +66,28 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     metavar="TIME",
     default="30s",
     show_default=True,
-    help="Look at error logs, workers and canaries for so long before it is kept.",
+    help="How long to watch error logs, workers and canaries before the change is kept.",
 )
 @click.option(
     "--canary",
     "canaries",
     multiple=True,
     metavar="URL",
-    help="Of this nginx: asked before and while it is watched; failures, other than 2xx and 3xx "
-    "and answers much slower than before take the change back; may repeat.",
+    help="A URL of this nginx, requested before the change and during the watch; failures, any "
+    "status but 2xx and 3xx, and much slower answers take the change back; may repeat.",
 )
 @click.option(
     "--confirm",
     "confirm",
     type=DURATION,
     metavar="TIME",
-    help="Return, and take it back after so long unless 'nginx-tune confirm' comes.",
+    help="Exit after the watch, and take the change back after TIME unless "
+    "'nginx-tune confirm' is run first.",
 )
 @click.option(
     "--reload-command",
     metavar="COMMAND",
-    help="Instead of SIGHUP to the master, such as 'systemctl reload nginx'.",
+    help="Run this instead of sending SIGHUP to the master, such as 'systemctl reload nginx'.",
 )
 @click.option(
     "--reload-time",
@@ -94,9 +95,9 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     metavar="TIME",
     default="15s",
     show_default=True,
-    help="A new generation must serve within.",
+    help="How long the new workers may take to begin serving.",
 )
-@click.option("--no-reload", is_flag=True, help="Change and test the files alone.")
+@click.option("--no-reload", is_flag=True, help="Only change and test the files; do not reload.")
 @click.option(
     "--managed-anyway",
     is_flag=True,
@@ -105,7 +106,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
 @click.option(
     "--accept-lost",
     is_flag=True,
-    help="nginx may listen in fewer places afterwards than before.",
+    help="Allow that nginx listens on fewer addresses afterwards.",
 )
 @click.option(
     "--dry-run",
@@ -116,7 +117,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     "--diff",
     "shows_diff",
     is_flag=True,
-    help="First print what changes, from the files as they lie here; also with --dry-run.",
+    help="First print the changes to the files that are here now; also with --dry-run.",
 )
 @state_option
 @output_options("console", "json")
@@ -133,13 +134,14 @@ def command(
     output: str | None,
     **options: Any,
 ) -> ExitStatus:
-    """Change the files of a running nginx; keep them when a new generation answers, else put back.
+    """Change the files of a running nginx: kept if its new workers answer, otherwise put back.
 
-    PLAN is what 'nginx-tune plan -f json' wrote. Kept: exit 0. Taken back, every byte: 1. Refused
-    before anything was changed: 2, or 3 when nginx -t rejects the files as they are or as they
-    would be. Neither kept nor taken back: 5. Killed at any moment the next start takes it back.
-    A plan that writes anything but what its hunks show is refused. What it leaves to you, and what
-    a reload does with it, is worked out here, not read from it.
+    PLAN is what 'nginx-tune plan -f json' wrote. The exit status is 0 if the change is kept, 1 if
+    every byte is put back, and 5 if neither could be done. It is 2 if the change is refused before
+    anything is touched, or 3 if nginx -t rejects the files as they are or as they would be. If
+    apply is killed, at any moment, its next start takes the change back.
+    A plan that writes anything but what its hunks show is refused. What a plan leaves to you, and
+    what a reload does with it, are worked out here and not read from the plan.
     """  # fmt: skip
     from nginx_tune.change.apply.run import (  # noqa: PLC0415  # heavy imports stay here
         Onlooker,

@@ -87,8 +87,9 @@ def command(
 ) -> ExitStatus:
     """The first look: the host, four switches, the worst findings, and what to type next.
 
-    Without CONF: the running nginx's configuration, else the installed one's. Reads only, counts
-    no served file and measures nothing.
+    Without CONF: the running nginx's configuration, else the installed one's. The switches are
+    thread pools, a pool per disk, sendfile_max_chunk and reuseport. Nothing is changed or
+    measured, and no served file is counted.
     """
     if conf and conf_option:
         raise click.UsageError("give CONF or -c, not both")

@@ -393,10 +393,10 @@ def with_seen_logs(
 ) -> Site:
     """The site with those of its access logs among ``piped_logs`` or ``plain_logs`` that are known.
 
-    ``recorded`` is what the facts of a file say, null for those of this host. Beside recorded ones
-    a pipe here is taken for one there, as where the tree lies in the image that it is for; a file
-    here proves nothing of there. ``opened_name`` says how nginx names a log to the kernel, null
-    where that is not known.
+    ``recorded`` are the logs in a facts file; null if the facts are of this host. A log that they
+    do not list counts as a pipe if it is one here, as when this runs in the image that the
+    configuration is for; a plain file here proves nothing about the recorded host. ``opened_name``
+    returns the name by which nginx opens a log, null if that is not known.
     """
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.observe.inspect.live_facts import is_plain_log  # noqa: PLC0415

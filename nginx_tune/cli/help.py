@@ -219,7 +219,7 @@ class _PathText(click.types.StringParamType):
 
 
 def complete_paths(command: click.Command) -> None:
-    """Complete every parameter whose placeholder names a file or a directory to one."""
+    """Let the shell complete paths for parameters whose placeholder names a file or directory."""
     for parameter in command.params:
         if not isinstance(parameter.type, click.types.StringParamType):
             continue

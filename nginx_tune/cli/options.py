@@ -94,7 +94,7 @@ class FiniteNumber(click.FloatRange):
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer click alone
-    """A time such as 10s, as its text; or one of a few words."""
+    """A duration such as 10s, kept as text; or one of the words given."""
 
     name = "time"
 
@@ -373,7 +373,7 @@ _MEMORY = "/dev/shm"  # noqa: S108  # for file systems in memory
 def data_directories(
     _: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Directories of files: no kernel's own, whose "files" have no size and no end."""
+    """Refuse /proc, /sys and /dev, whose "files" have no size and no end; /dev/shm is allowed."""
     if values:
         from nginx_tune.host.parse_storage import is_inside  # noqa: PLC0415  # only with a name
     for value in values:

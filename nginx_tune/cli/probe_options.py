@@ -35,7 +35,7 @@ _LOAD = [
         show_default=True,
         type=DURATION,
         metavar="TIME",
-        help="Measured.",
+        help="Time that is measured.",
     ),
     click.option(
         "--warmup",
@@ -43,7 +43,7 @@ _LOAD = [
         show_default=True,
         type=Duration("0", "0s"),
         metavar="TIME",
-        help="Before it; 0 for none.",
+        help="Load before that, not measured; 0 for none.",
     ),
     click.option(
         "--threads",
@@ -63,21 +63,24 @@ _REQUESTS = [
     click.option(
         "-H", "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="May repeat."
     ),
-    click.option("--status", default="200", show_default=True, help="Expected; 200,304 for more."),
+    click.option(
+        "--status", default="200", show_default=True, help="Expected status, or several: 200,304."
+    ),
     click.option(
         "--timeout",
         default="30s",
         show_default=True,
         type=DURATION,
         metavar="TIME",
-        help="Of a request.",
+        help="Longest time for one request.",
     ),
     click.option(
         "--keepalive",
         default="on",
         show_default=True,
         metavar="on|off|N|1/N",
-        help="Requests per connection: any number, one, N, or closed with probability 1/N.",
+        help="Requests per connection: on (any number), off (one), N, or 1/N (closed with that "
+        "probability after each).",
     ),
 ]
 _PROTOCOL = [

@@ -36,7 +36,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
     "--conf",
     "conf_path",
     metavar="CONF",
-    help="A configuration: only what differs from it is said, and what in it is to go.",
+    help="Show only what differs from this configuration, and what should be removed from it.",
 )
 @prefix_option
 @map_option

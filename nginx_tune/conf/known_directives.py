@@ -2,8 +2,8 @@
 
 ``directives.tsv`` is read out of the command tables of real nginx executables and their modules
 (``tools/read-directives``); what changed from release to release is read out of the source
-(``tools/read-releases``); ``directives-other.txt`` lists further names. What no row speaks of
-is not known, which is no fault of a configuration: a module may have brought it.
+(``tools/read-releases``); ``directives-other.txt`` lists further names. A directive without a row
+is unknown, which is no fault of a configuration: a module may have brought it.
 
 Source: ngx_conf_file.c, ngx_conf_handler: nginx searches its modules for the name, then for one
 that may stand here, and judges the number of arguments by that one.
@@ -145,7 +145,7 @@ def is_outside_history(name: str, version: Version) -> bool:
 
 @lru_cache(maxsize=4096)
 def history_of(name: str) -> tuple[Version, Version | None]:
-    """The first release with a directive (None for 1.4.0 and before) and the first without it."""
+    """The release that brought a directive (empty: 1.4.0 or before) and the one that removed it."""
     since, gone = _history().get(name, ("", ""))
     return _version(since), _version(gone) or None
 
@@ -177,8 +177,8 @@ _WRITTEN_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
 def version_fault(text: str) -> str:
     """The fault of a version for which nginx cannot be judged; empty for none.
 
-    It is no version, older than the releases in the tables, or of another major number. A newer
-    release is none: what it has of the known ones is judged.
+    The text may be no version, or one older than the tables, or with a higher major number. A
+    release newer than the tables is no fault: its known directives can still be judged.
     """
     if _WRITTEN_VERSION.fullmatch(text) is None:
         return f"{text}: give a version such as 1.26.3"

@@ -214,7 +214,7 @@ class Wildcards:
 
 
 class PortCuts:
-    """Cuts of port ranges, so that any two pieces are equal or disjoint."""
+    """Places to cut port ranges, so that any two pieces are equal or disjoint."""
 
     def __init__(self, names: Sequence[SocketName]) -> None:
         ranges = [one for one in names if one.first != one.last]

@@ -153,7 +153,7 @@ def shown_name(name: str, *, table: PlaceTable | None = None, is_placed: bool = 
 
 @lru_cache(maxsize=4096)
 def directive_name(name: str) -> str:
-    """A name that is known, a slip of one, or put together as names of directives are."""
+    """The name if known, close to a known one or built like a directive's name; else redacted."""
     if is_known(name) or name in _INNER_NAMES or is_harmless(name):
         return name
     if re.fullmatch(r"[a-z]+(?:_[a-z0-9]+)+", name) and len(name) <= _LONGEST_NAME:
@@ -162,7 +162,7 @@ def directive_name(name: str) -> str:
 
 
 def is_closed(name: str) -> bool:
-    """True if the directive shows every argument that does not look like a secret."""
+    """True for a directive whose arguments are all shown, except what looks like a secret."""
     return _shower(name) is _plain
 
 

@@ -1,14 +1,14 @@
-"""Secrets by their form: values that are surely none, and what looks like one in running text.
+"""Secrets by their form: values that cannot be secrets, and parts of a text that look like one.
 
 A place of free text in a configuration (``fastcgi_param NAME …``, ``set``, the values of a ``map``)
-may hold anything, so only what a secret cannot look like stays there: variables, switches, sizes
-and times with their unit, addresses, paths, media types, names of hosts, and URLs without the parts
-that can hold a secret.
+may hold anything, so only what cannot be a secret is shown there: variables, switches, sizes and
+times with their unit, addresses, paths, media types, host names, and URLs without the parts that
+can hold a secret.
 
-Of a log line, a message or a command line no place is known, so only what looks like a secret goes:
-user information and query values of URLs, credentials of HTTP headers, values behind a name that
-speaks of a secret, PEM blocks, and tokens of well-known makers. Names of files, numbers of lines,
-sizes, addresses and variables stay. Where a configuration can be read,
+In a log line, a message or a command line, the place of a value is not known, so only what looks
+like a secret is hidden: user information and query values of URLs, credentials of HTTP headers,
+values after a name that suggests a secret, PEM blocks, and tokens of well-known services. File
+names, line numbers, sizes, addresses and variables are shown. Where a configuration can be read,
 :mod:`nginx_tune.conf.secret_places` knows more: it goes by the place where a value stands.
 
 Source: RFC 3986 §3.2.1 (user information), RFC 7235 (credentials), RFC 7468 (PEM).
@@ -242,7 +242,7 @@ def key_value(value: str) -> str:
 
 
 def url_value(value: str) -> str:
-    """A URL, a URI or an address: what can hold a secret in one goes, the rest stays."""
+    """A URL, URI or address without the parts of it that can hold a secret."""
     return redact_text(_PIN.sub(rf"\1{REDACTED}", redact_url(value)))
 
 

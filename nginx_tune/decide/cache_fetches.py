@@ -47,8 +47,8 @@ def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:
     (``[site] live_files``), and for segments of 4 to 40 MiB, whose fetch takes as long as the wait.
     Elsewhere it is proposed, since no host shows which responses can be cached.
 
-    ``proxy_cache_min_uses 2`` keeps objects requested once out of the cache, and fetches every
-    other one a second time. It is proposed where a log shows that most bytes are requested once and
+    ``proxy_cache_min_uses 2`` keeps objects requested once out of the cache, and fetches all
+    others a second time. It is proposed where a log shows that most bytes are requested once and
     that the cache is too small for all of them.
 
     Source: ngx_http_file_cache_lock() and ngx_http_file_cache_lock_wait() in ngx_http_file_cache.c.
@@ -155,9 +155,9 @@ def decide_cache_updates(s: Situation, _plan: PoolPlan) -> Decision:
     upstream does not answer, an old page is better than none.
 
     ``proxy_cache_background_update`` would answer the first request from the expired page too,
-    however old that is: up to a month with ``inactive=30d``. Without ``updating``, a server allows
-    this page by page and for a time it sets (``stale-while-revalidate``, RFC 5861). It is not
-    written.
+    however old that is: up to a month with ``inactive=30d``. So it is not written. If
+    ``proxy_cache_use_stale`` lacks ``updating``, an upstream can allow this for single pages and a
+    limited time (``stale-while-revalidate``, RFC 5861).
 
     Source: ngx_http_upstream_cache() in ngx_http_upstream.c.
     """

@@ -85,8 +85,9 @@ def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
     ``loader_sleep``: 2,000 files a second. Files it has not read yet do not count, so ``max_size``
     does not hold until it is done. A cache with so many files that this takes longer than five
     minutes gets larger turns, where the disk can use them: nginx ends a turn after
-    ``loader_threshold`` (200 ms), in which a hard disk looks up 25 names. Turns of the manager are
-    as long; where a log shows the rate of new objects, they remove as many.
+    ``loader_threshold`` (200 ms), in which a hard disk looks up 25 names. The cache manager
+    works in such turns too; where a log shows the rate of new objects, ``manager_files`` lets it
+    remove twice as many as arrive.
     """
     if s.kind != "cache":
         return not_applicable("cache-layout", "Nothing is cached.")

@@ -155,7 +155,7 @@ def declared_evidence(found: Sequence[Evidence]) -> list[Evidence]:
 
 
 def as_declared(decisions: Decisions) -> Decisions:
-    """The decisions for a described host, on which nothing was measured."""
+    """The decisions with provenance "declared" for "measured", for a described host."""
 
     def settings(found: Sequence[Setting]) -> list[Setting]:
         return [

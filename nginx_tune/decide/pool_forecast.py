@@ -1,7 +1,7 @@
 """The effects of thread pools, in numbers with ranges.
 
-A range spans the assumed inputs, varied together to both sides, and the model's own error as
-measured in experiments.
+A range spans both extremes of the assumed inputs, all varied together, and the model's own error
+as measured in experiments.
 """
 
 from __future__ import annotations

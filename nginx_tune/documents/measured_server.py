@@ -15,7 +15,7 @@ from nginx_tune.documents.measured_class import Latency
 
 
 class WorkerUse(Part, frozen=True, kw_only=True):
-    """The use of a worker during the measured time."""
+    """What one worker used and waited for during the measured time."""
 
     pid: int
     cpu_seconds: float | None = None

@@ -338,7 +338,7 @@ async def _download(record: ClientState, is_open: Callable[[], None]) -> None:
         writer.write(_head(record.client))
         answer = await _read_head(reader)
         if answer.status >= _REFUSED or (answer.length or 0) <= 0:
-            raise EndedError(f"answers {answer.status} without a known length", lost=False)
+            raise EndedError(f"answers {answer.status} without a body of known length", lost=False)
         left = answer.length or 0
         hurried = 0
         is_open()

@@ -266,7 +266,7 @@ def runnable_program(nginx: Nginx) -> str:
         )
     refused = next((f"{found.binary}: {found.reason}" for found in nginx.candidates), "")
     raise MissingToolError(
-        f"no nginx that may be run is here: {refused}" if refused else "nginx is not installed",
+        f"no nginx found here may be run: {refused}" if refused else "nginx is not installed",
         hint="apt-get install nginx, or name one with --nginx",
     )
 

@@ -120,5 +120,5 @@ def refuse_repeats(repeats: list[Repeat], log: str) -> None:
         if one.found:
             raise UsageError(
                 f"{one.log}: its lines stand in {log} too, and would count twice",
-                hint="name each log once; what several hosts wrote alike counts from '-'",
+                hint="name each log once; if several hosts wrote the same lines, pipe them to '-'",
             )

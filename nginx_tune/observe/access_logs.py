@@ -375,7 +375,7 @@ def _refuse(files: LogFiles, plan: LearnPlan, counts: LogCounts, reading: LogRea
     raise UsageError(
         f"{names}: none of {counts.lines:,} lines is in the log format '{plan.format.name}' "
         f"({place}: {REASONS.get(reason, reason)})",
-        hint="name the format: --log-format NAME with -c CONF, its string, or json",
+        hint="give --log-format: a NAME (with -c CONF), the format string itself, or json",
     )
 
 

@@ -23,7 +23,7 @@ _KEY, _FINGERPRINT = b"nginx-tune key", b"nginx-tune print"
 
 
 def read_key(path: str) -> str:
-    """The key of hashes that a file with a secret stands for, in hexadecimal.
+    """The key for hashes, in hexadecimal, derived from the secret in a file.
 
     Errors: UsageError for a file that cannot be read or is too short to be a secret.
     """
@@ -60,7 +60,7 @@ def pack_partial(partial: Partial) -> bytes:
 
 
 def is_partial(path: str) -> bool:
-    """Tell whether a file begins as a packed one does; what cannot be read does not."""
+    """True if a file begins like a packed partial result; false if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(ZSTD)) == ZSTD
@@ -71,7 +71,7 @@ def is_partial(path: str) -> bool:
 def unpack_partial(data: bytes, source: str) -> Partial:
     """The document in the bytes of a file.
 
-    Errors: UsageError that names ``source`` for anything else, and for one of another version.
+    Errors: UsageError that names ``source`` if they are no partial result or of another version.
     """
     try:
         raw = zstd().decompress(data)
@@ -94,7 +94,7 @@ class PartialResult(NamedTuple):
     """Of its file, or of the one log that it is of; empty for a sum in memory."""
     partial: Partial
     owners: Mapping[str, str] = MappingProxyType({})
-    """Names by the digest of their log; of a log that is not in it ``name``."""
+    """Names by the digest of their log; a log that is not listed is from ``name``."""
     broken: Sequence[str] = ()
     """The names behind ``broken_logs``, if not ``name``."""
 
@@ -107,10 +107,11 @@ class Merged(NamedTuple):
 
 
 def merge_results(results: Iterable[PartialResult]) -> Merged:
-    """The sum of partial results, one in memory at a time, as what was learnt and as another one.
+    """Add up partial results: what was learnt from all, and a partial result for the sum.
 
-    Errors: UsageError for those that do not add: of another plan, key or version, with a log that
-    was counted already, or broken.
+    Only one is in memory at a time.
+    Errors: UsageError for one that cannot be added: of another plan, key or version, with a log
+    that was already counted, or broken.
     """
     remaining = iter(results)
     first = next(remaining)

@@ -223,7 +223,7 @@ def _system_of(url: str) -> tuple[Any, str]:
             hint="pip install 'nginx-tune[s3]'",
         ) from None
     if "::" in url:
-        raise UsageError(f"{url}: a chain of URLs is not read")
+        raise UsageError(f"{url}: URLs chained with '::' are not supported")
     try:
         system, path = url_to_fs(url)
     except (ImportError, ValueError) as error:  # a protocol's library, or no such protocol

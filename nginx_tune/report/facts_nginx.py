@@ -55,7 +55,7 @@ def _instances(nginx: Nginx) -> list[str]:
 
 
 def _notes(running: Running) -> list[str]:
-    """The unusual about a running nginx."""
+    """Notes on what is unusual about a running nginx."""
     notes = []
     if running.other_mount_namespace:
         notes.append("sees other files than we: a container or a chroot")
@@ -121,7 +121,7 @@ MOST_PROCESSES = 4
 
 
 def choice_lines(nginx: Nginx) -> list[str]:
-    """The one that was taken, and a line for each program and reason that was not."""
+    """The nginx that was taken, and a line for each one that was not, with the reason."""
     others: dict[tuple[str, str], list[int]] = {}
     for candidate in nginx.candidates:
         if not candidate.chosen:

@@ -66,9 +66,9 @@ _MOST_QUOTED = 400
 
 
 def quoted(text: str) -> str:
-    """Untrusted words of a file, as a quotation on one line.
+    """Untrusted text from a file, as a quotation on one line.
 
-    Quotes in it are replaced, so that it cannot end early, and pages do not make links of it.
+    Quotes in it are replaced, so that it cannot end early; URLs in it do not become links.
     """
     quote = plain(" ".join(text.translate(_QUOTES).split()))
     if len(quote) > _MOST_QUOTED:

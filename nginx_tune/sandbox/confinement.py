@@ -130,7 +130,7 @@ def _kernel_figure(name: str) -> int:
 
 
 def has_own_numbers(release: str, cpus: int, wanted: int) -> bool:
-    """True when a PID namespace can have so low a limit of ids; pure."""
+    """True if a PID namespace on such a kernel can be limited to so few process ids; pure."""
     found = re.match(r"([0-9]+)\.([0-9]+)", release)
     if found is None or (int(found[1]), int(found[2])) < _OWN_NUMBERS_SINCE:
         return False
@@ -138,7 +138,7 @@ def has_own_numbers(release: str, cpus: int, wanted: int) -> bool:
 
 
 def can_limit_numbers(wanted: int) -> bool:
-    """``has_own_numbers`` for this host."""
+    """True if a PID namespace on this host can be limited to so few process ids."""
     try:
         possible = Path("/sys/devices/system/cpu/possible").read_text()
         cpus = int(possible.strip().rpartition(",")[2].rpartition("-")[2]) + 1

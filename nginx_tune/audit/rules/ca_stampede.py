@@ -13,7 +13,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that pass on every concurrent miss of one entry."""
+    """Caches that send every concurrent request for a missing entry to the upstream."""
     reported: set[Directive] = set()
     for caching in context.caching:
         if caching.place in reported or _is_guarded(caching.passed):

@@ -14,7 +14,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations that pass on Upgrade in requests that cannot be upgraded."""
+    """Locations that forward Upgrade in requests that cannot be upgraded."""
     reported: set[Directive] = set()
     needs_version = False
     for passed in context.passes:

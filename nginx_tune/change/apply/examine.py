@@ -106,7 +106,9 @@ def examine(
     found = [_examine_one(file, tree, mounts, permissions) for file in proposed]
     paths = [file.entry.path for file in found]
     if len(set(paths)) != len(paths):
-        raise RefusedError("two names of the plan lead to one file", hint="make it again")
+        raise RefusedError(
+            "two paths of the plan lead to the same file", hint="make the plan again"
+        )
     for path, sha256 in reads.items():
         real = os.path.realpath(path)
         if real not in paths and ((now := _found(real)) is None or now.sha256 != sha256):
@@ -214,7 +216,7 @@ def _check_link(written: str, real: str, tree: str) -> None:
     if real != lexical and was_inside and not is_inside(real, tree):
         raise RefusedError(
             f"{written}: a link to {real}, out of {tree}",
-            hint="change that file by what it belongs to",
+            hint="change that file with the program it belongs to",
         )
 
 

@@ -127,9 +127,9 @@ def check_package_managers() -> None:
 
 
 def refuse_foreign_code(host: Host, subject: ManagedNginx) -> None:
-    """Check, as root, that root alone may write all files, directories of includes and modules.
+    """As root, check that only root may write nginx's files, include directories and modules.
 
-    Errors: RefusedError that names the first that others may write.
+    Errors: RefusedError that names the first one that others may write.
     """
     reading = read_files(host, subject.conf_path, prefix=subject.prefix)
     # Source: ngx_load_module; it is allowed in the main context only.
@@ -321,7 +321,7 @@ class _Place(NamedTuple):
 
 
 def refuse_taken_places(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> None:
-    """Check the files and directories that nginx would create by the new configuration alone.
+    """Check what nginx would create under the new configuration and not under the old one.
 
     Errors: RefusedError that names the line and its effect.
     """

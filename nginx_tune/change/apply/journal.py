@@ -94,7 +94,7 @@ class Journal:
     def read(self) -> Story:
         """Its records; empty if nothing was written.
 
-        A journal that is held still has its last known records after it was removed or emptied.
+        A journal that is held open keeps its last known records even if it is removed or emptied.
         """
         try:
             descriptor = self._open(_JOURNAL)
@@ -152,8 +152,8 @@ class Journal:
     def append(self, record: AnyRecord) -> None:
         """Write one record to the disk, after the last complete one.
 
-        A record of a step forward must be found by the next process, so it fails if the name is
-        gone. A record of a rollback is then written to the file that is held.
+        If the journal's name is gone, the next process could not find the record. A step forward
+        then fails; a step of a rollback is still recorded, in the file that is held open.
         Errors: OSError; EIO if the journal was emptied.
         """
         descriptor = self._open_to_append(record)

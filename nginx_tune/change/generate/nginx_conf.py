@@ -188,7 +188,7 @@ def kept_defaults(decisions: Decisions) -> list[str]:
 
 
 def _not_of(kind: Kind) -> frozenset[str]:
-    """The decisions on proxying, for kinds that proxy nothing."""
+    """The ids of decisions that do not apply: those on upstreams, if the kind has none."""
     return _OF_UPSTREAMS if kind in ("static", "media") else frozenset()
 
 

@@ -1,4 +1,4 @@
-"""Decisions as changes of a configuration: only settings that it lacks, each with its places.
+"""Decisions as changes to a configuration: only the settings it lacks, and where each one goes.
 
 An existing line that contradicts a decision (``multi_accept on``, threads where all data fits in
 memory) is undone (``UNDO``).
@@ -51,7 +51,7 @@ _OF_A_CACHE = ("cache-key", "cache-misses", "cache-updates")
 
 
 def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
-    """The decisions as changes of the configuration ``tree``.
+    """The decisions as changes to the configuration ``tree``.
 
     Shape: settings that are missing or differ; a decision without any has verdict ``keep``.
     """
@@ -100,7 +100,7 @@ def _would_change(wanted: Decision, current: CurrentTree) -> bool:
 
 
 def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision, without changes of what the operator chose.
+    """The decision, without changes to what the operator chose.
 
     These are logs without a buffer, workers bound to CPUs, compression, event streams that already
     pass through, and upstreams that must not share connections. No QUIC listener is added.
@@ -206,7 +206,7 @@ def _standing(
 
 
 def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision without the proposals that stand already; nothing is open where all do."""
+    """The decision without proposals that are already in place; ``keep`` if all of them are."""
     if not decision.proposed:
         return decision
     own_choice = current.caches or not current.may_cache
@@ -227,7 +227,7 @@ def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _by_own_module(wanted: Setting, tree: ConfTree) -> Setting:
-    """A setting of caches in the words of the one module that caches here."""
+    """A cache setting with the prefix of the module that caches here, if only one does."""
     modules = [one for one in MODULES if f"{one}_cache" in tree.names]
     if len(modules) != 1 or not wanted.directive.startswith("proxy_cache"):
         return wanted

@@ -285,7 +285,7 @@ def _stalls(point: CurvePoint) -> Stalls | None:
 
 
 def _held_up(point: CurvePoint, mean_seconds: float) -> tuple[float, float]:
-    """Share of the reads that took as long as the longest, and its time."""
+    """The share of reads that took as long as the longest one, and the time of that one."""
     longest = point.max_seconds or 0.0
     if longest <= (point.p999_seconds or 0.0):
         return 0.0, 0.0

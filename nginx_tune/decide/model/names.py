@@ -52,7 +52,7 @@ def cold_name_ratio(i: BlockingInputs) -> float:
 def name_reads(i: BlockingInputs) -> float:
     """Mean number of blocks that the disk reads for the name of one request.
 
-    They are the file's inode, and inode and entries of a directory without files in memory.
+    The file's inode; also its directory's inode and entries, if that has no file in memory.
     Source: Linux fs/namei.c, walk_component(); scenario cold-open, where ext4 read 3.1 blocks of
             8 ms each for a name (25 to 27 ms), every second file in a directory of its own.
     """

@@ -1,6 +1,6 @@
 """The load plan of a scenario's classes, and the search for the capacity under an objective.
 
-The search runs the probe through a function of its caller.
+The search runs the probe through a function that its caller passes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ A quantity that was not measured never passes, whatever the operator.
 A claim is judged by all runs together. Single rounds may disagree, so the result counts those that
 hold: "held, in 3 of 4 rounds".
 
-A prediction is judged by its stated range, and by nothing that a claim accepts.
+A prediction is judged by its stated range alone: whether a claim holds plays no part.
 """
 
 from __future__ import annotations

@@ -251,8 +251,8 @@ def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS)
     """Remove a cgroup once its processes are gone; returns False when it stays.
 
     Its page cache is freed first (v1 ``memory.force_empty``); otherwise the group lives on as a
-    dying one. Without a lab the pages are of the operator's files and must stay in the cache, so
-    the group lives on with them.
+    dying one. Without a lab the pages belong to the operator's files and must stay in the cache,
+    so the group lives on with them.
     """
     deadline = time.monotonic() + patience_seconds
     keeps_pages = _limit_of(directory) == str(sandbox_bytes())

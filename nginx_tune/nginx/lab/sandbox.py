@@ -404,6 +404,6 @@ def _attempt(call: Callable[[], object]) -> str:
 def _refuse(part: SandboxPart, message: str) -> NoReturn:
     raise UndecidedError(
         message,
-        hint="have cgroups that root may write (in a container: a cgroup namespace of its own, "
+        hint="make cgroups writable for root (in a container: in a cgroup namespace of its own, "
         f"mounted rw), or run this as an ordinary user; --weaker-sandbox {part} does without",
     )

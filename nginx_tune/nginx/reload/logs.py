@@ -1,4 +1,4 @@
-"""The error logs of an nginx, followed from a moment on."""
+"""The error logs of an nginx, followed from a given moment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _own_number(pid: int) -> int:
 
 
 class _Log:
-    """A log, followed by its name and by its first file."""
+    """A log file: new lines are read by its name, earlier ones from the file it was at first."""
 
     def __init__(self, path: str, opening: Opening, *, only_own: bool, begin: int | None) -> None:
         self.path = path
@@ -99,7 +99,7 @@ class _Log:
         return found
 
     def new_lines(self) -> list[bytes]:
-        """The lines since the last call, also of a file that took the log's name."""
+        """The lines since the last call, including those of a file that took the log's name."""
         found = self._rest()
         now = self._open()
         if now is None or os.fstat(now).st_ino == self._inode:

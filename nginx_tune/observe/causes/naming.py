@@ -301,7 +301,7 @@ def unseen_waits(window: CauseWindow) -> str:
 
 
 def slow_resolver(window: CauseWindow) -> Cause | None:
-    """The cause of requests that wait for no upstream, where nginx uses a resolver."""
+    """The cause if requests wait although no upstream was asked, and nginx uses a resolver."""
     waiting, failures = _looked(window), window.server.resolver_failures or 0
     left = _unexplained(window)
     if not window.server.has_resolver or waiting is None or (left is None and not failures):

@@ -164,7 +164,7 @@ def _dataset_gaps(dataset: Dataset) -> Gaps:
     if dataset.allocated_bytes is None:
         gaps["/allocated_bytes"] = "the scan did not report it"
     if dataset.bytes_error_ratio is None:
-        gaps["/bytes_error_ratio"] = "too few files were asked"
+        gaps["/bytes_error_ratio"] = "too few files were sampled"
     for field in ("ratio", "coverage_ratio", "error_ratio"):
         if getattr(dataset.residency, field) is None:
             gaps[f"/residency/{field}"] = reason
