@@ -28,7 +28,7 @@ READ = {
 """Parameters whose values name files that are read."""
 NO_FILES = {
     "formats", "datasets", "paths", "cache_dirs", "roots", "maps", "state_dir", "document_root",
-    "unix_path", "id", "change", "schema", "topic", "item",
+    "unix_path", "id", "change", "schema", "topic", "item", "folder",
 }  # fmt: skip
 """Directories, sockets, and words; ``-f`` names its files itself."""
 WORDS = ("FILE", "DIR", "PATH", "CONF", "PLAN", "LOG", "OUT")

@@ -18,14 +18,15 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         question = f'; did you mean "{suggestion}"?' if suggestion is not None else ""
         unless = f"; nginx rejects it unless {exception}" if exception else ""
         for directive in directives:
+            # A file that is no configuration may be a table of keys, and is not quoted.
+            name = directive.name if context.kinds or suggestion else ""
+            shown = f'"{name}"' if name else "the first word"
+            versions = Evidence(fact="nginx versions seen", value=", ".join(seen_versions()))
+            named = Evidence(fact="directive", value=name, provenance="declared")
             yield Hit(
                 directive,
-                f'"{directive.name}" is not a directive of any known nginx or '
-                f"module{unless}{question}",
-                [
-                    Evidence(fact="directive", value=directive.name, provenance="declared"),
-                    Evidence(fact="nginx versions seen", value=", ".join(seen_versions())),
-                ],
+                f"{shown} is not a directive of any known nginx or module{unless}{question}",
+                [named, versions] if name else [versions],
                 fix=f"Write {suggestion}, or load the module that provides it."
                 if suggestion
                 else "",
