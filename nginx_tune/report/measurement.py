@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
@@ -194,14 +194,18 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
             rows.append((name, label, _mean(sample), *cells, _maximum(sample)))
             name = ""  # noqa: PLW2901  # once is enough
     table = table_of(header, rows, right=range(2, len(header)))
-    return [*table, *(Line(note) for note in _notes(rows))]
+    return [*table, *(Line(note) for note in _notes(header, rows))]
 
 
-def _notes(rows: list[tuple[str, ...]]) -> list[str]:
+def _notes(header: Sequence[str], rows: list[tuple[str, ...]]) -> list[str]:
+    """Reasons for missing cells; a column without any cell is not shown, and so named."""
     cells = [cell for row in rows for cell in row]
+    columns = zip(header, *rows, strict=True)
+    absent = [name for name, *column in columns if {*column} == {_NOT_MEASURED}]
     notes = []
     if _NOT_MEASURED in cells:
-        notes.append(f"{_NOT_MEASURED}: fewer than {FEWEST_BEYOND} samples lie beyond it")
+        names = ", ".join([_NOT_MEASURED, *absent])
+        notes.append(f"{names}: fewer than {FEWEST_BEYOND} samples lie beyond it")
     if any(cell.startswith("≥") for cell in cells):
         notes.append("≥: requests that never finished, or failed by time, lie among them")
     return notes
