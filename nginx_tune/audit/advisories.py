@@ -86,9 +86,9 @@ def places(
                 known[term] = _place(context, term)
         found = [known[term] for term in terms]
         if all(found):
-            return [one for one in found if isinstance(one, Directive)] or _representative_line(
-                context
-            )
+            return [
+                directive for directive in found if isinstance(directive, Directive)
+            ] or _representative_line(context)
     return []
 
 
@@ -105,8 +105,12 @@ def _place(context: Context, term: str) -> Directive | bool:
     block, _, name = name.rpartition("/")
     lines = context.lines_by_name.get(name, [])
     if block:
-        around = [one.block for one in context.tree.main.all(block) if one.block is not None]
-        lines = [line for one in around for line in one.within(name)]
+        around = [
+            directive.block
+            for directive in context.tree.main.all(block)
+            if directive.block is not None
+        ]
+        lines = [line for block in around for line in block.within(name)]
     wanted = int(times or 1)
     if word and not _has_word({arg.lower() for line in lines for arg in line.args}, word):
         return False
@@ -116,7 +120,7 @@ def _place(context: Context, term: str) -> Directive | bool:
 
 def _matches(line: Directive, word: str) -> bool:
     if not word:
-        return [one.lower() for one in line.args] != ["off"]
+        return [arg.lower() for arg in line.args] != ["off"]
     return _has_word({arg.lower() for arg in line.args}, word)
 
 
@@ -133,7 +137,7 @@ def _capture_before_map(context: Context) -> Iterator[Directive]:
     Source: src/http/ngx_http_script.c, ngx_http_script_copy_capture_code.
     """
     for line in context.lines_by_name.get("map", []):
-        keys = [one.name for one in line.block or []]
+        keys = [directive.name for directive in line.block or []]
         patterns = [key for key in keys if key.startswith("~")]
         if not patterns or len(line.args) < 2:  # noqa: PLR2004
             continue
@@ -141,7 +145,9 @@ def _capture_before_map(context: Context) -> Iterator[Directive]:
         captures = "|".join([r"[1-9]", *map(re.escape, own)])
         text = re.compile(rf"\$\{{?(?:{captures})\b.*\$\{{?{re.escape(line.args[1][1:])}\b")
         yield from (
-            one for one in context.tree.main.walk() if any(text.search(arg) for arg in one.args)
+            directive
+            for directive in context.tree.main.walk()
+            if any(text.search(arg) for arg in directive.args)
         )
 
 
@@ -176,13 +182,14 @@ def _rewrite_arguments_before_capture(context: Context) -> Iterator[Directive]:
         return
     for around in [
         context.tree.main,
-        *(one.block for one in context.tree.main.walk() if one.block),
+        *(directive.block for directive in context.tree.main.walk() if directive.block),
     ]:
         before: Directive | None = None
         for line in around:
             later = [line, *(line.block.walk() if line.block is not None else [])]
             if before is not None and any(
-                one.name in {"set", "if"} and any(map(_CAPTURE.search, one.args)) for one in later
+                directive.name in {"set", "if"} and any(map(_CAPTURE.search, directive.args))
+                for directive in later
             ):
                 yield before
                 break
@@ -207,7 +214,7 @@ def _representative_line(context: Context) -> list[Directive]:
     """The line that represents the whole configuration."""
     blocks = ("http", "stream", "mail", "server", "events")
     found = (line for name in blocks for line in context.lines_by_name.get(name, []))
-    return [one for one in [next(found, None)] if one is not None]
+    return [directive for directive in [next(found, None)] if directive is not None]
 
 
 def _parsed(text: str) -> Version:

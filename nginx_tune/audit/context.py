@@ -166,7 +166,7 @@ class Context:
 
         It answers ACME challenges, nothing listens for TLS, and no include may add other servers.
         """
-        if self.tree.is_part or any(one.is_tls for one in self.listeners):
+        if self.tree.is_part or any(address.is_tls for address in self.listeners):
             return False
         if not any(
             "acme-challenge" in arg
@@ -325,7 +325,7 @@ class Decided:
         if self._decide is None:
             return None
         if self._found is None:
-            self._found = {one.id: one for one in self._decide().decisions}
+            self._found = {decision.id: decision for decision in self._decide().decisions}
         return self._found.get(name)
 
     def judged(self, rule: str, hit: Hit) -> Hit | None:

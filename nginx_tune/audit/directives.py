@@ -162,7 +162,7 @@ def _foreign_module(context: Context) -> str | None:
 def _module_built(context: Context) -> str | None:
     """The module of a directive that is known by name only, in words; None if there is none."""
     names = (kind.name for kind in context.kinds)
-    name = next((one for one in names if not rows_of(one) and is_listed(one)), None)
+    name = next((name for name in names if not rows_of(name) and is_listed(name)), None)
     return None if name is None else f'another module next to that of "{name}"'
 
 
@@ -254,9 +254,11 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
             grammars = _grammars(kind.name, here, context.version)
             judge = partial(_fault_of, grammars) if grammars else None
         if judge is not None:
-            faults = {args: judge(args) for args in {one.args for one in directives}}
+            faults = {args: judge(args) for args in {directive.args for directive in directives}}
             yield from (
-                DirectiveFault(one, faults[one.args]) for one in directives if faults[one.args]
+                DirectiveFault(directive, faults[directive.args])
+                for directive in directives
+                if faults[directive.args]
             )
 
 

@@ -96,8 +96,8 @@ def audit(
     if upgrade_from is not None and not tree.is_whole:
         outcome.needs[CHANGED.id] = (WHOLE_TREE,)
     hits += _changed_defaults(context, upgrade_from)
-    for one in suppressions:
-        for notice, hit in notices_of(one, _KNOWN_RULES, outcome.answered, today):
+    for suppression in suppressions:
+        for notice, hit in notices_of(suppression, _KNOWN_RULES, outcome.answered, today):
             if notice in chosen:
                 hits.append((notice, hit))
     findings, suppressed = _as_findings(hits, silenced, context)
@@ -118,7 +118,7 @@ def audit(
 def reaches(findings: Findings, threshold: Severity) -> bool:
     """True if a finding is at least as severe as the threshold."""
     worst = SEVERITIES.index(threshold)
-    return any(SEVERITIES.index(one.severity) <= worst for one in findings.findings)
+    return any(SEVERITIES.index(finding.severity) <= worst for finding in findings.findings)
 
 
 def _run(rules: Iterable[Rule], context: Context) -> _Outcome:
@@ -163,7 +163,8 @@ def _changed_defaults(context: Context, upgrade_from: str | None) -> Iterator[tu
 def _relies_on_absence(rule: Rule, hit: Hit) -> bool:
     """True for a finding that a line in an unread file could contradict."""
     return rule.by_absence or any(
-        isinstance(one.value, str) and one.value.endswith(DEFAULT_MARK) for one in hit.evidence
+        isinstance(evidence.value, str) and evidence.value.endswith(DEFAULT_MARK)
+        for evidence in hit.evidence
     )
 
 
@@ -206,12 +207,12 @@ def _as_findings(
     taken = EditSet()
     return (
         [
-            numbered(replace(one, edits=_edits(rule, hit, context, taken, secrets)))
-            for rule, hit, one in found
+            numbered(replace(finding, edits=_edits(rule, hit, context, taken, secrets)))
+            for rule, hit, finding in found
         ],
         [
-            suppressed_finding(numbered(one), by="comment", reason=as_utf8(reason))
-            for one, _, reason in silent_findings
+            suppressed_finding(numbered(finding), by="comment", reason=as_utf8(reason))
+            for finding, _, reason in silent_findings
         ],
     )
 
@@ -273,12 +274,12 @@ def _block_line(place: Directive) -> int:
 
 
 def _evidence(hit: Hit, secrets: TreeSecrets) -> Iterator[Evidence]:
-    for one in hit.evidence:
-        fact = as_utf8(one.fact)
-        if isinstance(one.value, str):
-            yield replace(one, fact=fact, value=secrets.hide(as_utf8(one.value)))
+    for evidence in hit.evidence:
+        fact = as_utf8(evidence.fact)
+        if isinstance(evidence.value, str):
+            yield replace(evidence, fact=fact, value=secrets.hide(as_utf8(evidence.value)))
         else:
-            yield replace(one, fact=fact)
+            yield replace(evidence, fact=fact)
 
 
 def _fingerprint(rule: Rule, hit: Hit, main: str) -> str:

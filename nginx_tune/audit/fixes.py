@@ -52,13 +52,13 @@ def current_fixes(
     ``accepts`` is another check of the tree with replaced files, such as ``nginx -t`` or a plan's.
     """
     trial = _Trial(tree, findings, audit_again, accepts)
-    fixable = [one for one in findings.findings if one.edits]
-    rules = list(dict.fromkeys(one.rule for one in fixable))
+    fixable = [finding for finding in findings.findings if finding.edits]
+    rules = list(dict.fromkeys(finding.rule for finding in fixable))
     if not trial.passes(fixable):
         for rule in rules:  # find the failing rules, each tried alone
-            alone = [one for one in fixable if one.rule == rule]
+            alone = [finding for finding in fixable if finding.rule == rule]
             if not trial.passes(alone):
-                fixable = [one for one in fixable if one.rule != rule]
+                fixable = [finding for finding in fixable if finding.rule != rule]
         if not trial.passes(fixable):
             return []
     return fixable
@@ -80,9 +80,9 @@ class _Trial(NamedTuple):
         after = self.audit_again(files)
         if len(after.files_unparsed) > len(self.before.files_unparsed):
             return False
-        expected = Counter(one.rule for one in self.before.findings)
-        expected.subtract(one.rule for one in fixed)
-        found = Counter(one.rule for one in after.findings)
+        expected = Counter(finding.rule for finding in self.before.findings)
+        expected.subtract(finding.rule for finding in fixed)
+        found = Counter(finding.rule for finding in after.findings)
         if not all(found[rule] <= expected[rule] for rule in found):
             return False
         return self.accepts is None or self.accepts(files)

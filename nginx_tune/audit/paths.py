@@ -60,9 +60,11 @@ def splits(context: Context) -> list[Split]:
     if "split_clients" not in context.names:
         return []
     return [
-        Split(one, one.args[0], one.args[1].lstrip("$").lower())
-        for one in http_directives(context.tree)
-        if one.name == "split_clients" and len(one.args) > 1 and one.block is not None
+        Split(directive, directive.args[0], directive.args[1].lstrip("$").lower())
+        for directive in http_directives(context.tree)
+        if directive.name == "split_clients"
+        and len(directive.args) > 1
+        and directive.block is not None
     ]
 
 

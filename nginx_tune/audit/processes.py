@@ -159,7 +159,12 @@ def _is_tengine(context: Context) -> bool:
 
 def lacking(*numbers: KnownNumber | MissingFacts) -> Iterator[MissingFacts]:
     """The facts that the unknown ones among the numbers need."""
-    facts = {fact: None for one in numbers if isinstance(one, MissingFacts) for fact in one.facts}
+    facts = {
+        fact: None
+        for number in numbers
+        if isinstance(number, MissingFacts)
+        for fact in number.facts
+    }
     if facts:
         yield MissingFacts(tuple(facts))
 
@@ -191,15 +196,15 @@ _HTTP_PORT = "80"
 
 def lacking_ports(context: Context, servers: Sequence[str]) -> list[Evidence]:
     """Evidence that connections to servers on this host use up its local ports; empty if none."""
-    ports = {_port(one) for one in servers}
+    ports = {_port(server) for server in servers}
     evidence = []
     for log in context.facts.error_logs:
         lines = sum(
-            one.lines
-            for one in log.messages
-            if one.id in _PORT_MESSAGES
-            and is_loopback(host_of(one.name))
-            and _port(one.name) in ports
+            message.lines
+            for message in log.messages
+            if message.id in _PORT_MESSAGES
+            and is_loopback(host_of(message.name))
+            and _port(message.name) in ports
         )
         if lines:
             evidence.append(lines_seen(log, "'Cannot assign requested address'", lines))

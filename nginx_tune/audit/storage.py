@@ -174,7 +174,7 @@ def cold_and_blocking(
         return []
     limit = page_cache_bytes(facts)
     if limit is None or system is None:
-        datasets = sorted({_bytes_of(one, facts) for one in blocking})
+        datasets = sorted({_bytes_of(served, facts) for served in blocking})
         return [MissingFacts((*_host_facts(system, limit), *datasets))]
     if total.size.high is not None and total.size.high < COLD * limit:
         return []

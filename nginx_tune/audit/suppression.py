@@ -80,7 +80,12 @@ class Suppression:
 
 def read_suppressions(tree: ConfTree) -> list[Suppression]:
     """The suppression comments of a tree in the order of its files."""
-    return [one for file in tree.parsed if MARK in file.source.text for one in _of_file(file)]
+    return [
+        suppression
+        for file in tree.parsed
+        if MARK in file.source.text
+        for suppression in _of_file(file)
+    ]
 
 
 def _of_file(file: ParsedFile) -> Iterator[Suppression]:
@@ -153,11 +158,11 @@ def silencing(
 ) -> Suppression | None:
     """The comment that suppresses a hit; every comment that covers it counts as used."""
     found = None
-    for one in suppressions:
-        if one.covers(rule, hit):
-            one.used = True
-            if found is None and one.is_in_force(today):
-                found = one
+    for suppression in suppressions:
+        if suppression.covers(rule, hit):
+            suppression.used = True
+            if found is None and suppression.is_in_force(today):
+                found = suppression
     return found
 
 
@@ -287,7 +292,7 @@ class Compared(NamedTuple):
 def baseline_of(findings: Findings, main: str) -> Baseline:
     """The findings of a tree with that main file as known faults, sorted."""
     counts = Counter(map(_key, findings.findings))
-    files = {_key(one): relative_to_main(one.file, main) for one in findings.findings}
+    files = {_key(finding): relative_to_main(finding.file, main) for finding in findings.findings}
     return Baseline(
         faults=[
             KnownFault(rule=key[0], file=file, fingerprint=key[1], count=counts[key])

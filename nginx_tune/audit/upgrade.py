@@ -99,7 +99,12 @@ def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:
 def _unset_events(name: str) -> Callable[[Context], list[Directive]]:
     def places(context: Context) -> list[Directive]:
         place = main_place(context, "events")
-        lines = [line for one in context.tree.main.all("events") if one.block for line in one.block]
+        lines = [
+            line
+            for directive in context.tree.main.all("events")
+            if directive.block
+            for line in directive.block
+        ]
         return [] if place is None or any(line.name == name for line in lines) else [place]
 
     return places
@@ -112,18 +117,18 @@ def _chunk(context: Context) -> list[Directive]:
 
 def _tls(context: Context) -> list[Directive]:
     found = {
-        one.listener.lines[0]: None
-        for one in context.tls_listeners
-        if one.default.effective("ssl_protocols") is None
+        listener.listener.lines[0]: None
+        for listener in context.tls_listeners
+        if listener.default.effective("ssl_protocols") is None
     }
     return list(found)[:1]
 
 
 def _bare_upstreams(context: Context) -> list[Directive]:
     return [
-        one.directive
-        for name, one in context.upstreams.items()
-        if one.keepalive is None and context.passes_by_upstream[name] and not one.is_scripted
+        block.directive
+        for name, block in context.upstreams.items()
+        if block.keepalive is None and context.passes_by_upstream[name] and not block.is_scripted
     ]
 
 
@@ -152,9 +157,9 @@ def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
 
     def places(context: Context) -> list[Directive]:
         found = [
-            one.listener.lines[0]
-            for one in context.tls_listeners
-            if one.default.effective(name) is None
+            listener.listener.lines[0]
+            for listener in context.tls_listeners
+            if listener.default.effective(name) is None
         ]
         return found[:1]
 
@@ -174,11 +179,11 @@ def _retried(context: Context) -> list[Directive]:
 
 def _kept_upstreams(context: Context) -> list[Directive]:
     return [
-        one.keepalive
-        for one in context.upstreams.values()
-        if one.keepalive is not None
-        and one.keepalive.value != "0"
-        and one.block.first("keepalive_requests") is None
+        block.keepalive
+        for block in context.upstreams.values()
+        if block.keepalive is not None
+        and block.keepalive.value != "0"
+        and block.block.first("keepalive_requests") is None
     ]
 
 
@@ -188,25 +193,25 @@ def _static(name: str) -> Callable[[Context], list[Directive]]:
     def places(context: Context) -> list[Directive]:
         if context.client_lines(name):
             return []
-        return [one.place for one in context.served if one.via != "cache"][:1]
+        return [served.place for served in context.served if served.via != "cache"][:1]
 
     return places
 
 
 def _named_listen(context: Context) -> list[Directive]:
     return [
-        one.lines[0]
-        for one in context.listeners
-        if one.socket.family == "name" and is_resolved_once(host_of(one.lines[0].value))
+        address.lines[0]
+        for address in context.listeners
+        if address.socket.family == "name" and is_resolved_once(host_of(address.lines[0].value))
     ][:1]
 
 
 def _cached_without_vary(context: Context) -> list[Directive]:
     found = []
-    for one in context.caching:
-        ignored = one.passed.effective("ignore_headers")
+    for caching in context.caching:
+        ignored = caching.passed.effective("ignore_headers")
         if ignored is None or "vary" not in map(str.lower, ignored.args):
-            found.append(one.place)
+            found.append(caching.place)
     return list(dict.fromkeys(found))[:1]
 
 

@@ -312,14 +312,19 @@ def _to_describe(findings: Findings) -> Findings:
 
     A described host cannot be inspected.
     """
-    wanting = [one for one in findings.needs_facts if WHOLE_TREE not in one.facts]
-    names = list(dict.fromkeys(fact for one in wanting for fact in one.facts))
+    wanting = [
+        needs_fact for needs_fact in findings.needs_facts if WHOLE_TREE not in needs_fact.facts
+    ]
+    names = list(dict.fromkeys(fact for needs_facts in wanting for fact in needs_facts.facts))
     shown = [
         *names[:_FACTS_SHOWN],
         *([f"{len(names) - _FACTS_SHOWN} more"] if names[_FACTS_SHOWN:] else []),
     ]
     how = f"not described: {', '.join(shown)} ([facts] of --host FILE)"
-    needs = [replace(one, how=how) if one in wanting else one for one in findings.needs_facts]
+    needs = [
+        replace(needs_fact, how=how) if needs_fact in wanting else needs_fact
+        for needs_fact in findings.needs_facts
+    ]
     return replace(findings, needs_facts=needs)
 
 

@@ -152,8 +152,8 @@ def command(
     if plan.files and not ctx.obj["quiet"]:
         _tell_refusal(plan)
     faults = _refused_by_nginx(held)
-    for one in faults:
-        say(f"nginx does not start: {plain(one.file)}:{one.line}: {plain(one.message)}")
+    for fault in faults:
+        say(f"nginx does not start: {plain(fault.file)}:{fault.line}: {plain(fault.message)}")
     refused = bool(faults) or (plan.nginx_test is not None and not plan.nginx_test.accepted)
     return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
 
@@ -204,7 +204,11 @@ def _blocked(chosen: Decisions) -> list[Refusal]:
 def _refused_by_nginx(held: Held) -> list[Finding]:
     """The faults of the current configuration with which nginx does not start."""
     rules = select_rules(ALL, select=["cf"], ignore=[cf_named_location_missing.RULE.id])
-    return [one for one in audited(held.tree, held, rules).findings if one.severity == "error"]
+    return [
+        finding
+        for finding in audited(held.tree, held, rules).findings
+        if finding.severity == "error"
+    ]
 
 
 def _tell_refusal(plan: Plan) -> None:

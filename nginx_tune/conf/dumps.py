@@ -271,7 +271,7 @@ def read_payload(data: bytes, name: str) -> Dump:
     if not payload.config:
         raise UsageError(f"{name}: a payload without files", hint="crossplane parse nginx.conf")
     main = payload.config[0]
-    if any(one.file is not None for one in main.parsed):
+    if any(statement.file is not None for statement in main.parsed):
         raise UsageError(
             f"{name}: its files were combined to one, so no line has its place",
             hint="crossplane parse nginx.conf, without --combine",
@@ -280,10 +280,10 @@ def read_payload(data: bytes, name: str) -> Dump:
         why = main.errors[0].error if main.errors else "it says not why"
         raise UsageError(f"{name}: crossplane could not parse {main.file}: {as_utf8(why)}")
     files: dict[str, bytes] = {}
-    for one in payload.config:
-        if one.status == "ok":
-            path = posixpath.normpath(one.file)
-            files.setdefault(path, _text(one).encode("utf-8", "surrogateescape"))
+    for payload_file in payload.config:
+        if payload_file.status == "ok":
+            path = posixpath.normpath(payload_file.file)
+            files.setdefault(path, _text(payload_file).encode("utf-8", "surrogateescape"))
     return Dump(posixpath.normpath(main.file), files)
 
 
@@ -301,18 +301,21 @@ def _pieces(statements: list[Statement], depth: int) -> Iterator[tuple[int, str]
     """Texts with their lines; 0 for a brace, which stands behind what it ends."""
     if depth > DEEPEST:
         raise UsageError(f"a payload with more than {DEEPEST} nested blocks")
-    for one in statements:
-        if one.directive == _COMMENT and one.comment is not None:
-            yield one.line, f"#{one.comment.splitlines()[0] if one.comment else ''}\n"
-        elif one.block is not None:
-            yield one.line, f"{_words(one)} {{"
-            yield from _pieces(one.block, depth + 1)
+    for statement in statements:
+        if statement.directive == _COMMENT and statement.comment is not None:
+            yield (
+                statement.line,
+                f"#{statement.comment.splitlines()[0] if statement.comment else ''}\n",
+            )
+        elif statement.block is not None:
+            yield statement.line, f"{_words(statement)} {{"
+            yield from _pieces(statement.block, depth + 1)
             yield 0, "}"
-        elif one.directive.endswith(_LUA_NAME) and one.args:
-            head = Statement(one.directive, one.line, one.args[:-1])
-            yield one.line, f"{_words(head)} {{{one.args[-1]}}}"
+        elif statement.directive.endswith(_LUA_NAME) and statement.args:
+            head = Statement(statement.directive, statement.line, statement.args[:-1])
+            yield statement.line, f"{_words(head)} {{{statement.args[-1]}}}"
         else:
-            yield one.line, f"{_words(one)};"
+            yield statement.line, f"{_words(statement)};"
 
 
 def _words(one: Statement) -> str:
@@ -341,14 +344,15 @@ def payload_of(tree: ConfTree) -> Payload:
     """
     order = _Order(tree)
     files = [  # the list grows: the files that a file includes follow in the order met
-        PayloadFile(as_utf8(one.source.file), _statements(one.block, order)) for one in order.files
+        PayloadFile(as_utf8(file.source.file), _statements(file.block, order))
+        for file in order.files
     ]
     errors = [PayloadError(error=u.reason, line=u.line, file=u.file) for u in tree.unparsed]
     for error in errors:
         reason = FileError(error.error, error.line)
-        own = [one for one in files if one.file == error.file]
-        for one in own:
-            one.status, one.errors = "failed", [*one.errors, reason]
+        own = [file for file in files if file.file == error.file]
+        for payload_file in own:
+            payload_file.status, payload_file.errors = "failed", [*payload_file.errors, reason]
         if not own:
             files.append(PayloadFile(error.file, [], "failed", [reason]))
     return Payload(files, "failed" if errors else "ok", errors)
@@ -363,9 +367,9 @@ class _Order:
     """The files in the order of the payload."""
 
     def __init__(self, tree: ConfTree) -> None:
-        self._by_block = {id(one.block): one for one in tree.parsed}
-        self.files = [one for one in tree.parsed if one.block is tree.main]
-        self._index = {id(one.block): 0 for one in self.files}
+        self._by_block = {id(file.block): file for file in tree.parsed}
+        self.files = [file for file in tree.parsed if file.block is tree.main]
+        self._index = {id(file.block): 0 for file in self.files}
 
     def index(self, block: Block) -> int:
         """The number of a file, a new one where it has none."""
@@ -381,7 +385,7 @@ def statements_of(block: Block) -> list[Statement]:
 
 
 def _statements(block: Block, order: _Order | None) -> list[Statement]:
-    return [_statement(one, order) for one in block.directives]
+    return [_statement(directive, order) for directive in block.directives]
 
 
 def _statement(one: Directive, order: _Order | None) -> Statement:

@@ -173,7 +173,7 @@ class EditSet:
     def _near(self, edit: Edit) -> Iterator[Edit]:
         """The edits that begin in the edit's span, and the last one before."""
         found = self.of(edit.source.file)
-        at = max(0, bisect_left(found, edit.start, key=lambda one: one.start) - 1)
+        at = max(0, bisect_left(found, edit.start, key=lambda edit: edit.start) - 1)
         while at < len(found) and found[at].start <= edit.end:
             yield found[at]
             at += 1

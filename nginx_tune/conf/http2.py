@@ -327,7 +327,9 @@ class ProtocolVariables:
             or self._steps > MOST_STEPS
         ):
             return _unknown(name)
-        location = next((one for one in reversed(scope.chain) if one.name == "location"), None)
+        location = next(
+            (directive for directive in reversed(scope.chain) if directive.name == "location"), None
+        )
         key = (name, protocol, scope.server, location)
         if key not in self._found:
             self._found[key] = self._worked_out(name, protocol, scope, (*seen, name))
@@ -337,7 +339,7 @@ class ProtocolVariables:
         self, name: str, protocol: SpokenVersion, scope: Scope, seen: tuple[str, ...]
     ) -> str:
         sets, may_run = _sets(name, scope)
-        values = [self._text(one.args[1], protocol, scope, seen) for one in sets]
+        values = [self._text(directive.args[1], protocol, scope, seen) for directive in sets]
         if values and not may_run:
             return values[-1]
         if name in self._tables:
@@ -352,10 +354,11 @@ class ProtocolVariables:
         entries, patterns, default = read_map(table)
         every = [*entries.values(), *patterns, *([default] if default else [])]
         if table.name != "map" or _UNKNOWN in key:
-            values = (self._text(one.value, protocol, scope, seen) for one in every)
+            values = (self._text(directive.value, protocol, scope, seen) for directive in every)
             return _unknown(key, values)
         entry = entries.get(key.lower()) or next(
-            (one for one in patterns if one.args and _is_meant(one.name, key)), default
+            (pattern for pattern in patterns if pattern.args and _is_meant(pattern.name, key)),
+            default,
         )
         return "" if entry is None else self._text(entry.value, protocol, scope, seen)
 
@@ -364,7 +367,7 @@ def _made_of_spoken(tree: ConfTree, tables: Mapping[str, Directive]) -> set[str]
     """The variables that may be other ones over HTTP/2; the others need no look."""
     sources: dict[str, set[str]] = {}
     for name, table in tables.items():
-        texts = [table.args[0], *(one.value for one in table.block or ())]
+        texts = [table.args[0], *(directive.value for directive in table.block or ())]
         sources.setdefault(name, set()).update(*map(variables_of, texts))
     for line in http_directives(tree) if "set" in tree.names else ():
         if line.name == "set" and len(line.args) > 1:
@@ -378,16 +381,18 @@ def _made_of_spoken(tree: ConfTree, tables: Mapping[str, Directive]) -> set[str]
 
 def _sets(name: str, scope: Scope) -> tuple[list[Directive], bool]:
     """The ``set`` lines of a variable that a request passes, and whether some only may run."""
-    location = next((one for one in reversed(scope.chain) if one.name == "location"), None)
+    location = next(
+        (directive for directive in reversed(scope.chain) if directive.name == "location"), None
+    )
     found: list[Directive] = []
     may_run = False
     for level in filter(None, (scope.server, location)):
         for line in level.block or ():
             inner = line.block.all("set") if line.name == "if" and line.block else []
-            for one in [line] if line.name == "set" else inner:
-                if len(one.args) > 1 and one.args[0].lstrip("$").lower() == name:
-                    found.append(one)
-                    may_run |= line is not one
+            for directive in [line] if line.name == "set" else inner:
+                if len(directive.args) > 1 and directive.args[0].lstrip("$").lower() == name:
+                    found.append(directive)
+                    may_run |= line is not directive
     return found, may_run
 
 

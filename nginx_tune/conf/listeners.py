@@ -146,8 +146,8 @@ def _inet(text: str) -> int | None:
     parts = text.split(".")
     if len(parts) != _OCTETS or not all(map(_DIGITS.fullmatch, parts)):
         return None
-    octets = [one.lstrip("0") or "0" for one in parts]
-    if any(len(one) > 3 or int(one) > 255 for one in octets):  # noqa: PLR2004  # of an octet
+    octets = [part.lstrip("0") or "0" for part in parts]
+    if any(len(octet) > 3 or int(octet) > 255 for octet in octets):  # noqa: PLR2004  # of an octet
         return None
     return int.from_bytes(bytes(map(int, octets)), "big")
 
@@ -157,9 +157,9 @@ def _by_resolver(text: str) -> int | None:
     parts = text.split(".")
     if len(parts) > _OCTETS or not all(map(_PART.fullmatch, parts)) or len(text) > 64:  # noqa: PLR2004  # of four numbers
         return None
-    numbers = [_c_number(one) for one in parts]
+    numbers = [_c_number(part) for part in parts]
     most = 1 << 8 * (_OCTETS + 1 - len(parts))
-    if any(one > 255 for one in numbers[:-1]) or numbers[-1] >= most:  # noqa: PLR2004  # of an octet
+    if any(number > 255 for number in numbers[:-1]) or numbers[-1] >= most:  # noqa: PLR2004  # of an octet
         return None
     high = int.from_bytes(bytes([*numbers[:-1], *[0] * (_OCTETS + 1 - len(parts))]), "big")
     return high + numbers[-1]
@@ -193,9 +193,9 @@ class Wildcards:
     """The wildcards among some sockets, of which there may be thousands."""
 
     def __init__(self, names: Iterable[SocketName]) -> None:
-        found = [one for one in names if one.is_wildcard]
-        self._single = {(one.family, one.first) for one in found if one.first == one.last}
-        self._ranges = [one for one in found if one.first != one.last]
+        found = [name for name in names if name.is_wildcard]
+        self._single = {(name.family, name.first) for name in found if name.first == name.last}
+        self._ranges = [name for name in found if name.first != name.last]
         self._all = found
 
     def cover(self, name: SocketName) -> bool:
@@ -217,10 +217,10 @@ class PortCuts:
     """Places to cut port ranges, so that any two pieces are equal or disjoint."""
 
     def __init__(self, names: Sequence[SocketName]) -> None:
-        ranges = [one for one in names if one.first != one.last]
-        ends = {end for one in names for end in (one.first, one.last + 1)} if ranges else set()
+        ranges = [name for name in names if name.first != name.last]
+        ends = {end for name in names for end in (name.first, name.last + 1)} if ranges else set()
         self._ends = sorted(ends)
-        self.are_too_many = sum(len(self._inside(one)) for one in ranges) > _MOST_PIECES
+        self.are_too_many = sum(len(self._inside(name)) for name in ranges) > _MOST_PIECES
         """True if there are too many pieces; then none is cut."""
 
     def _inside(self, name: SocketName) -> range:
@@ -334,33 +334,33 @@ def listeners_of(
             listener.lines.append(line)
             listener.servers.append(server)
     for kind in (False, True):
-        alike = [one for one in found.values() if one.is_quic == kind]
+        alike = [address for address in found.values() if address.is_quic == kind]
         _tell_sockets(alike, () if kind else unsaid)
         if cuts[kind].are_too_many:
-            for one in alike:
-                one.maybe = one.maybe or one.lines[0]
+            for address in alike:
+                address.maybe = address.maybe or address.lines[0]
     return list(found.values())
 
 
 def _tell_sockets(found: Sequence[ListenAddress], unsaid: Sequence[SocketName]) -> None:
     """Set which addresses of one kind have sockets, and which may be the same as others."""
-    wildcards = Wildcards([*(one.socket for one in found), *unsaid])
+    wildcards = Wildcards([*(address.socket for address in found), *unsaid])
     by_ports: dict[tuple[int, int], list[ListenAddress]] = {}
-    for one in found:
-        one.has_socket = bool(one.with_options) or not wildcards.cover(one.socket)
-        by_ports.setdefault((one.socket.first, one.socket.last), []).append(one)
+    for address in found:
+        address.has_socket = bool(address.with_options) or not wildcards.cover(address.socket)
+        by_ports.setdefault((address.socket.first, address.socket.last), []).append(address)
     for beside in by_ports.values():
-        names = [one for one in beside if one.socket.family == "name"]
+        names = [address for address in beside if address.socket.family == "name"]
         if not names or len(beside) == 1:
             continue
-        bound = next((one for one in names if one.with_options), None)
-        for one in beside:
+        bound = next((address for address in names if address.with_options), None)
+        for address in beside:
             # A name without options beside a wildcard is it, or rides on its socket, or has one
             # that nobody gives an option: the wildcard may have them.
-            other = bound if one.socket.is_wildcard else names[0]
-            if other is one:
-                other = next(each for each in beside if each is not one)
-            one.maybe = None if other is None else other.lines[0]
+            other = bound if address.socket.is_wildcard else names[0]
+            if other is address:
+                other = next(each for each in beside if each is not address)
+            address.maybe = None if other is None else other.lines[0]
 
 
 def names_default(listen: Directive) -> bool:
@@ -415,18 +415,21 @@ def http2_servers(every: Iterable[Scope], found: Iterable[ListenAddress]) -> set
 
 def has_own_queues(found: Iterable[ListenAddress]) -> bool:
     """True if each worker has its own queue at every address."""
-    network = [one for one in found if not one.is_unix]
-    return bool(network) and all(one.reuseport is not None for one in network)
+    network = [address for address in found if not address.is_unix]
+    return bool(network) and all(address.reuseport is not None for address in network)
 
 
 def newly_multiplexed(tree: ConfTree) -> list[Scope]:
     """The places of TLS servers that would use HTTP/2 if it were turned on."""
     every, found = scopes(tree), listeners(tree)
     secure = tls_servers(found) | {
-        server for one in found if one.is_tls and not one.is_quic for server in one.servers
+        server
+        for address in found
+        if address.is_tls and not address.is_quic
+        for server in address.servers
     }
     wanted = secure - multiplexed_servers(every, found)
-    return [one for one in every if one.server in wanted]
+    return [scope for scope in every if scope.server in wanted]
 
 
 def cleartext_http2_servers(
@@ -436,10 +439,12 @@ def cleartext_http2_servers(
 
     Browsers never use it, so ``http2 on`` counts only for a server without any TLS.
     """
-    listed = [one for one in found if not one.is_quic]
-    plain = {server for one in listed if not one.is_tls for server in one.servers}
-    secure = {server for one in listed if one.is_tls for server in one.servers}
-    named = {s for one in listed if one.is_http2 and not one.is_tls for s in one.servers}
+    listed = [address for address in found if not address.is_quic]
+    plain = {server for address in listed if not address.is_tls for server in address.servers}
+    secure = {server for address in listed if address.is_tls for server in address.servers}
+    named = {
+        s for address in listed if address.is_http2 and not address.is_tls for s in address.servers
+    }
     return named | (switched_to_http2(every) & plain - secure)
 
 

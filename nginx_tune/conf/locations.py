@@ -213,7 +213,9 @@ def is_for_own_files(scope: Scope) -> bool:
 
 
 def _location(scope: Scope) -> Directive | None:
-    around = [one for one in scope.chain if one.name == "location" and one.args]
+    around = [
+        directive for directive in scope.chain if directive.name == "location" and directive.args
+    ]
     return around[-1] if around else None
 
 
@@ -306,7 +308,7 @@ def status_locations(tree: ConfTree) -> list[StatusLocation]:
             for place in places
             if place is not None
         ]
-    return sorted(found, key=lambda one: one.tls)
+    return sorted(found, key=lambda status_location: status_location.tls)
 
 
 def is_for_monitors(scope: Scope) -> bool:
@@ -385,4 +387,4 @@ def _lines(tree: ConfTree) -> Iterator[Directive]:
         elif line.name == "types" and line.block is not None:
             inner = line.block.directives
             if len(inner) <= _OWN_TYPES:
-                yield from (one for one in inner if _PLAYLISTS & {*one.args})
+                yield from (directive for directive in inner if _PLAYLISTS & {*directive.args})

@@ -226,7 +226,7 @@ def _without_scheme(*schemes: str) -> Judge:
         scheme, sign, _ = args[0].lower().partition("://")
         if "$" in args[0] or not sign or scheme in schemes:
             return ""
-        beside = "".join(f", {one}://ADDRESS" for one in schemes)
+        beside = "".join(f", {scheme}://ADDRESS" for scheme in schemes)
         return f"an address{beside} or unix:PATH"
 
     return judged
@@ -253,7 +253,7 @@ def _server(args: Sequence[str]) -> str:
 def _zone_size(prefix: str, pages: int) -> Judge:
     def judged(args: Sequence[str]) -> str:
         zones = [arg.removeprefix(prefix) for arg in args if arg.startswith(prefix)]
-        wrong = [one for one in zones if not _is_size(one.partition(":")[2], pages)]
+        wrong = [zone for zone in zones if not _is_size(zone.partition(":")[2], pages)]
         return f"{prefix}NAME:SIZE, such as 10m, from {pages * 4}k" if wrong else ""
 
     return judged
@@ -403,7 +403,7 @@ def _error_page(args: Sequence[str]) -> str:
     codes = list(args[:-1])
     if codes and codes[-1].startswith("="):
         codes.pop()
-    wrong = [one for one in codes if not (_NUMBER.fullmatch(one) and int(one) in _ERROR_CODES)]
+    wrong = [code for code in codes if not (_NUMBER.fullmatch(code) and int(code) in _ERROR_CODES)]
     return "codes from 300 to 599" if wrong and not _is_open(codes) else ""
 
 

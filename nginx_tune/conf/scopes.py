@@ -43,7 +43,11 @@ class Scope:
         self.server = chain[_SERVER]
         """The server block that it belongs to."""
         if outer is None:
-            own = [one.block.lines for one in reversed(chain) if one.block is not None]
+            own = [
+                directive.block.lines
+                for directive in reversed(chain)
+                if directive.block is not None
+            ]
         else:
             own = [] if self.own.block is None else [self.own.block.lines]
         self.levels: list[dict[str, list[Directive]]] = own if outer is None else own + outer.levels

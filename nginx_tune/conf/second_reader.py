@@ -60,7 +60,9 @@ def disagreement(meant: Sequence[Statement], read: Sequence[Statement]) -> Disag
 def _first(
     meant: Sequence[Statement], read: Sequence[Statement], around: str
 ) -> Disagreement | None:
-    found = [one for one in read if one.directive != "#"]  # a comment among arguments
+    found = [
+        statement for statement in read if statement.directive != "#"
+    ]  # a comment among arguments
     for want, have in zip_longest(meant, found):
         if have is None:
             return Disagreement(0, f"{want.directive} is missing in {around}")
@@ -103,7 +105,7 @@ def unwanted(
         if kept[place, args]:
             kept[place, args] -= 1
             continue
-        asked = [tuple(map(_written, one)) for one in wanted.settings.get(place[-1], ())]
+        asked = [tuple(map(_written, setting)) for setting in wanted.settings.get(place[-1], ())]
         stood = left.get(place, [])
         was = next((one for one in stood if _is_change(one, args, asked, words)), None)
         if was is not None:
@@ -137,11 +139,11 @@ def _is_change(was: _Args, now: _Args, asked: Sequence[_Args], words: AbstractSe
 def _placed(
     statements: Sequence[Statement], around: _Place = ()
 ) -> Iterator[tuple[_Place, _Args, int]]:
-    for one in statements:
-        if one.directive != "#":
-            place = (*around, one.directive)
-            yield place, tuple(one.args), one.line
-            yield from _placed(one.block or (), place)
+    for statement in statements:
+        if statement.directive != "#":
+            place = (*around, statement.directive)
+            yield place, tuple(statement.args), statement.line
+            yield from _placed(statement.block or (), place)
 
 
 def _as_meant(one: Statement) -> Statement:

@@ -327,7 +327,7 @@ def _table_key(table: PlaceTable, key: str) -> str:
         return key if is_harmless(key) else REDACTED
     source = head[0] if head else ""
     variables = re.findall(r"\$\{?(\w+)", source.lower())
-    if variables and all(_is_harmless_source(one) for one in variables):
+    if variables and all(_is_harmless_source(variable) for variable in variables):
         return redact_text(key)
     bare = key.lstrip("~*^").rstrip("$")
     return key if is_harmless(key) or is_harmless(bare) else REDACTED

@@ -66,7 +66,9 @@ def redact_tree(tree: ConfTree) -> dict[str, bytes]:
     A file that a ``map`` includes is read as lines of that map, and names defined in one file are
     known in the others.
     """
-    names = defined_names([one for file in tree.parsed for one in file.block.directives])
+    names = defined_names(
+        [directive for file in tree.parsed for directive in file.block.directives]
+    )
     found = {}
     for source, block in tree.parsed:
         outer = block.directives[0].parent if block.directives else None
@@ -180,7 +182,7 @@ class TreeSecrets:
     def _literals(self) -> dict[str, list[str]]:
         """Texts that are left out of the directives, by the first word in each."""
         found: dict[str, list[str]] = {}
-        lines = [one for file in self._tree.parsed for one in file.block.directives]
+        lines = [directive for file in self._tree.parsed for directive in file.block.directives]
         names = defined_names(lines)
         shown = {*names, *_served_names(self._tree)}
         for file in self._tree.parsed:
@@ -200,13 +202,13 @@ class TreeSecrets:
 
 def _served_names(tree: ConfTree) -> Iterator[str]:
     """Names of servers, locations and variables, which are always shown."""
-    for one in tree.main.walk():
-        if one.name in {"server_name", "location"}:
-            yield from one.args
-        elif one.name in {"map", "geo", "split_clients"} and one.args:
-            yield one.args[-1].lstrip("$")
-        elif one.name == "set" and one.args:
-            yield one.args[0].lstrip("$")
+    for directive in tree.main.walk():
+        if directive.name in {"server_name", "location"}:
+            yield from directive.args
+        elif directive.name in {"map", "geo", "split_clients"} and directive.args:
+            yield directive.args[-1].lstrip("$")
+        elif directive.name == "set" and directive.args:
+            yield directive.args[0].lstrip("$")
 
 
 def left_out(directive: Directive, names: Collection[str] = ()) -> Iterator[str]:
@@ -267,10 +269,12 @@ def redact_message(text: str, tree: ConfTree | None = None) -> str:
 
 def _judged(head: str, there: list[Directive]) -> str:
     """A quotation of a directive that is known, as it may be shown there."""
-    for one in there:
-        head = head.replace(f'"{one.words}"', f'"{one}"')
-        shown = shown_arguments(one.name, one.args, table=one.table)
-        pairs = [(arg, kept) for arg, kept in zip(one.args, shown, strict=True) if arg != kept]
+    for directive in there:
+        head = head.replace(f'"{directive.words}"', f'"{directive}"')
+        shown = shown_arguments(directive.name, directive.args, table=directive.table)
+        pairs = [
+            (arg, kept) for arg, kept in zip(directive.args, shown, strict=True) if arg != kept
+        ]
         for arg, kept in sorted(pairs, key=lambda pair: len(pair[0]), reverse=True):
             if len(arg) >= _LEAST_CHARACTERS:
                 head = head.replace(arg, kept)
@@ -288,16 +292,18 @@ def _is_well_quoted(head: str) -> bool:
 
 
 def _quoted(text: str, there: list[Directive], *, closed: bool) -> str:
-    for one in there:
-        if text == one.name:
-            return one.shown_name
-        if text in one.args and text in shown_arguments(one.name, one.args, table=one.table):
+    for directive in there:
+        if text == directive.name:
+            return directive.shown_name
+        if text in directive.args and text in shown_arguments(
+            directive.name, directive.args, table=directive.table
+        ):
             return text
     if closed or _PATH.fullmatch(text):
         return _KEY_PATH.sub(rf"\1{REDACTED}", plain_value(text))
     if is_harmless(text) or directive_name(text) == text or _in_brackets(text):
         return text
-    is_part = any(text in kept for one in there for kept in str(one).split())
+    is_part = any(text in kept for directive in there for kept in str(directive).split())
     return plain_value(text) if is_part and len(text) >= _LEAST_CHARACTERS else REDACTED
 
 

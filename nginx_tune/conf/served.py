@@ -63,7 +63,7 @@ def served_paths(
     ``every`` and ``variables`` are those of the tree.
     """
     variables = variables or Variables(tree)
-    zones = {one.zone: one.place for one in caches(tree) if one.zone}
+    zones = {cache.zone: cache.place for cache in caches(tree) if cache.zone}
     has_caches = not tree.names.isdisjoint(_CACHES)
     found: list[Served] = []
     for scope in scopes(tree) if every is None else every:
@@ -141,7 +141,9 @@ def _changes_nothing(scope: Scope) -> bool:
 
 
 def _cache(scope: Scope) -> Directive | None:
-    passes = {one for block in _handlers_of(scope) for one in block.lines if one.endswith("_pass")}
+    passes = {
+        line for block in _handlers_of(scope) for line in block.lines if line.endswith("_pass")
+    }
     for name in _CACHES:
         directive = scope.effective(name)
         if directive is not None and directive.value != "off" and f"{name[:-6]}_pass" in passes:

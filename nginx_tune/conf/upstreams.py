@@ -305,11 +305,11 @@ def identity_of_clients(
     users: Sequence[Pass], variables: Variables, to: str = ""
 ) -> Directive | None:
     """The line that makes connections of one location differ from request to request."""
-    for one in users:
-        for _, line in identity_lines(one):
-            if line is not None and _constant(line, one.scope, variables) is None:
+    for user in users:
+        for _, line in identity_lines(user):
+            if line is not None and _constant(line, user.scope, variables) is None:
                 return line
-    both = (one.place for one in users if len(_is_tls(one, variables, to)) > 1)
+    both = (user.place for user in users if len(_is_tls(user, variables, to)) > 1)
     return next(both, None)
 
 
@@ -325,13 +325,13 @@ def is_of_trust(line: Directive) -> bool:
 
 def is_spread(line: Directive, tree: ConfTree) -> bool:
     """True if ``split_clients`` selects the source address, which provides more ports."""
-    tables = (one.args[1:2] for one in http_lines(tree, "split_clients"))
+    tables = (http_line.args[1:2] for http_line in http_lines(tree, "split_clients"))
     return line.name.endswith("_bind") and any(names == line.args[:1] for names in tables)
 
 
 def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | None:
     """The line that forbids requests to share TLS sessions; None if they may."""
-    of_tls = [one for one in users if one.is_tls]
+    of_tls = [user for user in users if user.is_tls]
     for one in of_tls:
         for name, line in identity_lines(one):
             if name in _OF_TLS and line and _constant(line, one.scope, variables) is None:
@@ -342,7 +342,7 @@ def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | 
 def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -> Directive | None:
     """A line that other locations set to another value, or not at all."""
     values_by_name: dict[str, dict[str | None, Directive | None]] = {}
-    lines = [(one, dict(identity_lines(one))) for one in users]
+    lines = [(user, dict(identity_lines(user))) for user in users]
     found = dict.fromkeys(name for _, own in lines for name in own)
     for name in found:
         if name.partition(" ")[0] not in names:
@@ -384,13 +384,13 @@ def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Dir
     """
     spoken: set[object] = set()
     schemes: set[bool] = set()
-    for one in users:
-        version = one.effective("http_version")
+    for user in users:
+        version = user.effective("http_version")
         is_of_2 = version is not None and version.value == "2"
-        spoken.add((one.module, is_of_2))
-        schemes |= _is_tls(one, variables, to)
+        spoken.add((user.module, is_of_2))
+        schemes |= _is_tls(user, variables, to)
         if len(spoken) > 1 or len(schemes) > 1:
-            return version if version is not None and is_of_2 else one.place
+            return version if version is not None and is_of_2 else user.place
     return None
 
 

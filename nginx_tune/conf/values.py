@@ -355,7 +355,9 @@ class ArgumentFault(NamedTuple):
 def words_of(directive: str, context: str) -> tuple[Words, ...]:
     """The parameters of a directive, for each module that has it in a context."""
     modules = {row.module for row in rows_of(directive) if row.may_stand(context)}
-    return tuple(one for one in _words_by_directive().get(directive, ()) if one.module in modules)
+    return tuple(
+        words for words in _words_by_directive().get(directive, ()) if words.module in modules
+    )
 
 
 def judge(directive: str, words: Words, argument: str, version: Version) -> ArgumentFault | None:
@@ -370,12 +372,12 @@ def judge(directive: str, words: Words, argument: str, version: Version) -> Argu
         return None
     if version < spans[0].since:
         return ArgumentFault(since=spans[0].since)
-    return ArgumentFault(gone=next(one.gone for one in reversed(spans) if one.since <= version))
+    return ArgumentFault(gone=next(span.gone for span in reversed(spans) if span.since <= version))
 
 
 def possible_versions() -> list[Version]:
     """The versions that an unknown version may be."""
-    return [tuple(map(int, one.split("."))) for one in seen_versions()]
+    return [tuple(map(int, version.split("."))) for version in seen_versions()]
 
 
 @lru_cache(maxsize=1)

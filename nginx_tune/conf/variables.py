@@ -129,7 +129,10 @@ class Variables:
             entries = [entry for entry in table.block or () if entry.args]
             text = " ".join([table.args[0], *(entry.value for entry in entries)])
             use = self.use_of(name, text, scope, seen)
-            is_volatile = any(one.name == "volatile" and not one.args for one in table.block or ())
+            is_volatile = any(
+                directive.name == "volatile" and not directive.args
+                for directive in table.block or ()
+            )
             if use.fixed or (use.is_fresh and not is_volatile):
                 return Use(fixed=use.fixed or table)
             if use.is_fresh:
@@ -364,7 +367,9 @@ def captured(scope: Scope) -> dict[str, tuple[str, ...]]:
     }
     for name in {group.name.lower() for line in others for group in _named(line)}:
         known.pop(name, None)  # any of the patterns may have matched
-    location = next((one for one in reversed(scope.chain) if one.name == "location"), None)
+    location = next(
+        (directive for directive in reversed(scope.chain) if directive.name == "location"), None
+    )
     if location is not None and not _has_patterns(scope):
         for pattern in _patterns("location", location.args):
             for number, group in enumerate(groups(pattern), 1):
@@ -378,7 +383,9 @@ def _named(line: Directive) -> Iterator[Group]:
 
 
 def _has_patterns(scope: Scope) -> bool:
-    location = next(one for one in reversed(scope.chain) if one.name == "location")
+    location = next(
+        directive for directive in reversed(scope.chain) if directive.name == "location"
+    )
     lines = [*(location.block or ()), *(scope.own.block or ())]
     return scope.kind == "if" or any(line.name in {"rewrite", "if"} for line in lines)
 

@@ -66,26 +66,26 @@ class VirtualServers:
             return self._exact[host]
         best: tuple[int, int] = (0, 0)
         found = Answering(self.default, None)
-        for one in self._others:
-            score = name_score((one.name or "").lower(), host, one.name or "")
+        for answering in self._others:
+            score = name_score((answering.name or "").lower(), host, answering.name or "")
             if score is not None and score > best:  # the first of equals: nginx ignores the others
-                best, found = score, one
+                best, found = score, answering
         return found
 
     @cached_property
     def _exact(self) -> dict[str, Answering]:
         found: dict[str, Answering] = {}
-        for one in self._taken:
-            name = (one.name or "").lower()
+        for answering in self._taken:
+            name = (answering.name or "").lower()
             if not _is_pattern(name):
-                found[name] = one
+                found[name] = answering
             elif name.startswith("."):
-                found[name[1:]] = one
+                found[name[1:]] = answering
         return found
 
     @cached_property
     def _others(self) -> list[Answering]:
-        return [one for one in self._taken if _is_pattern(one.name or "")]
+        return [answering for answering in self._taken if _is_pattern(answering.name or "")]
 
     @cached_property
     def _taken(self) -> list[Answering]:
@@ -146,8 +146,8 @@ def default_servers(tree: ConfTree) -> dict[Directive, str]:
     Source: ngx_http_add_addresses, ngx_http_add_server.
     """
     found: dict[Directive, str] = {}
-    for one in virtual_servers(tree):
-        found.setdefault(one.default, one.address)
+    for server in virtual_servers(tree):
+        found.setdefault(server.default, server.address)
     return found
 
 
@@ -192,7 +192,7 @@ def host_of(server: Directive, reached: Sequence[VirtualServers]) -> str | None:
     names = sorted(names_of(server), key=lambda name: name.startswith("~"))
     own = (host for name in names if name not in _NOT_ASKED_FOR for host in sample_hosts(name))
     for host in (*own, "localhost", NOBODY):
-        if any(one.choose(host).server is server for one in reached):
+        if any(virtual_servers.choose(host).server is server for virtual_servers in reached):
             return host
     return None
 

@@ -62,7 +62,7 @@ def connections_in(tree: ConfTree, by_default: int) -> int | None:
     if tree.is_part:
         return None
     blocks = [line.block for line in tree.main.all("events") if line.block is not None]
-    lines = [one for block in blocks for one in block.all("worker_connections")]
+    lines = [directive for block in blocks for directive in block.all("worker_connections")]
     return parse_count(lines[-1].value) if lines else by_default
 
 
@@ -85,7 +85,7 @@ def files_a_connection(tree: ConfTree) -> int:
     ngx_http_upstream_send_response(), ngx_http_read_client_request_body(),
     ngx_quic_create_stream().
     """
-    if any(one.is_quic for one in listeners(tree)):
+    if any(address.is_quic for address in listeners(tree)):
         return 0
     passed = passes(scopes(tree), Variables(tree))
     return int(not passed or bool(served_paths(tree)) or not all(map(_buffers_nothing, passed)))
@@ -130,7 +130,7 @@ def kept_open(tree: ConfTree) -> KeptOpen:
         elif line.name == "open_log_file_cache":
             # Logs with variables in their names are opened at run time and cached by this.
             for_names += parse_count(parameter(line.args, "max") or "") or 0
-    sockets = sum(_count_of(one.socket) for one in listeners(tree) if one.has_socket)
+    sockets = sum(_count_of(address.socket) for address in listeners(tree) if address.has_socket)
     return KeptOpen(len(files) + for_names, sockets + _other_sockets(tree))
 
 
@@ -267,7 +267,11 @@ def why_one_worker(tree: ConfTree) -> OneWorker | None:
 
 def _first(tree: ConfTree, name: re.Pattern[str]) -> Directive | None:
     names = frozenset(filter(name.fullmatch, tree.names))
-    return next((one for one in tree.main.walk() if one.name in names), None) if names else None
+    return (
+        next((directive for directive in tree.main.walk() if directive.name in names), None)
+        if names
+        else None
+    )
 
 
 def _place(line: Directive) -> str:
@@ -338,7 +342,7 @@ def _sockets(name: SocketName, found: dict[SocketName, _Address]) -> list[_Addre
     own = found[name]
     if own.has_options:
         return [own]
-    return [one for other, one in found.items() if Wildcards([other]).cover(name)] or [own]
+    return [address for other, address in found.items() if Wildcards([other]).cover(name)] or [own]
 
 
 def _keeps_sessions(server: Directive, stream: Directive) -> bool:

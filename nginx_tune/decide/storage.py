@@ -249,7 +249,7 @@ def _nearest(path: str, places: Sequence[DataPath]) -> PurePosixPath | None:
     wanted = PurePosixPath(path)
     roots = [PurePosixPath(place.path) for place in places]
     above = [root for root in roots if wanted.is_relative_to(root)]
-    return max(above, key=lambda one: len(one.parts), default=None)
+    return max(above, key=lambda path: len(path.parts), default=None)
 
 
 def classes_of_places(

@@ -116,9 +116,9 @@ class Repeat:
 
 def refuse_repeats(repeats: list[Repeat], log: str) -> None:
     """Raise UsageError for a log whose lines were found in another."""
-    for one in repeats:
-        if one.found:
+    for repeat in repeats:
+        if repeat.found:
             raise UsageError(
-                f"{one.log}: its lines stand in {log} too, and would count twice",
+                f"{repeat.log}: its lines stand in {log} too, and would count twice",
                 hint="name each log once; if several hosts wrote the same lines, pipe them to '-'",
             )

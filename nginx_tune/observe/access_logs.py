@@ -124,8 +124,8 @@ class LogFiles:
             try:
                 with _opened(log, self._tell) as (file, raw):
                     while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
-                        for one in repeats:
-                            one.feed(block)
+                        for repeat in repeats:
+                            repeat.feed(block)
                         refuse_repeats(repeats, log)
                         if self.total_bytes is not None:
                             self.read_bytes = before + raw.tell()
@@ -134,8 +134,8 @@ class LogFiles:
                 reason = error.strerror if isinstance(error, OSError) else None
                 self.has_failed |= reason is not None
                 self.broken.append(f"{_name(log)}: {reason or error}")
-            for one in repeats:
-                one.end()
+            for repeat in repeats:
+                repeat.end()
             refuse_repeats(repeats, log)
 
     def _repeats(self, index: int) -> list[Repeat]:
@@ -145,8 +145,8 @@ class LogFiles:
             if log not in self._begun and log != "-" and Path(log).is_file():
                 self._begun[log] = Repeat(log, _opened, _unpacking_errors())
         found = [self._begun[log] for log in later if log in self._begun]
-        for one in found:
-            one.start()
+        for repeat in found:
+            repeat.start()
         return found
 
 

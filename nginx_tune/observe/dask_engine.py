@@ -91,7 +91,7 @@ def _add_kept(files: Sequence[tuple[str, str]]) -> _Packed:
 
 
 def _add(sums: Sequence[_Packed]) -> _Packed:
-    return _packed(merge_results(one.result() for one in sums))
+    return _packed(merge_results(packed.result() for packed in sums))
 
 
 def _packed(merged: Merged) -> _Packed:

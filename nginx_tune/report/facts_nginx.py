@@ -92,7 +92,10 @@ def _worker_notes(running: Running) -> list[str]:
 
 def listener_rows(facts: Facts) -> tuple[list[tuple[str, ...]], int]:
     """The listeners, those of nginx first, and the number of others."""
-    listeners = sorted(facts.listeners, key=lambda one: (not one.of_nginx, one.port, one.address))
+    listeners = sorted(
+        facts.listeners,
+        key=lambda listener: (not listener.of_nginx, listener.port, listener.address),
+    )
     shown = [_listener(listener) for listener in listeners[:MOST_LISTENERS]]
     return shown, len(listeners) - len(shown)
 

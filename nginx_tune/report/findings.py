@@ -52,7 +52,9 @@ def render_findings(
     lines to show findings in.
     """
     parts = [_unparsed(findings), _missing(findings, width)]
-    for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
+    for _, group in groupby(
+        findings.findings, key=lambda finding: (finding.severity, finding.rule, finding.fix)
+    ):
         parts.append(_rule(list(group), sources or {}, color=color, width=width))
     parts.append(_wrapped(summary_text(findings), width))
     parts.append(_wrapped(one_line(findings.nginx_choice), width) if findings.nginx_choice else "")
@@ -223,7 +225,9 @@ def render_findings_markdown(findings: Findings) -> bytes:
         )
     if findings.unread:
         parts.append(markdown_text(unread_hint(findings)) + "\n")
-    for _, group in groupby(findings.findings, key=lambda one: (one.severity, one.rule, one.fix)):
+    for _, group in groupby(
+        findings.findings, key=lambda finding: (finding.severity, finding.rule, finding.fix)
+    ):
         parts.append(_markdown_rule(list(group)))
     if findings.needs_facts:
         parts.append("## Not judged\n")

@@ -178,13 +178,13 @@ def _rows(reloads: Sequence[RehearsedReload]) -> list[list[str]]:
         return [name, *map(value, reloads)]
 
     rows = [
-        row("", lambda one: reload_name(one).replace("_", " ")),
+        row("", lambda reload: reload_name(reload).replace("_", " ")),
         row("outcome", _outcome),
-        row("last first answer", lambda one: _seconds(last_answer(one))),
+        row("last first answer", lambda reload: _seconds(last_answer(reload))),
         row("drained after", _drained),
-        row("requests failed", lambda one: number_text(sum(one.failed.values()))),
-        row("requests unanswered at the end", lambda one: number_text(one.unanswered)),
-        row("requests sent again", lambda one: number_text(sent_again(one))),
+        row("requests failed", lambda reload: number_text(sum(reload.failed.values()))),
+        row("requests unanswered at the end", lambda reload: number_text(reload.unanswered)),
+        row("requests sent again", lambda reload: number_text(sent_again(reload))),
     ]
     kinds = dict.fromkeys(item.kind for reload in reloads for item in reload.held)
     rows += [row(f"{kind} lost", lambda one, kind=kind: _lost(one, kind)) for kind in kinds]  # type: ignore[misc]
@@ -197,10 +197,10 @@ def _rows(reloads: Sequence[RehearsedReload]) -> list[list[str]]:
                 )
             )
     rows += [
-        row("memory before", lambda one: _bytes(one.memory_before_bytes)),
-        row("memory peak", lambda one: _bytes(one.memory_peak_bytes)),
+        row("memory before", lambda reload: _bytes(reload.memory_before_bytes)),
+        row("memory peak", lambda reload: _bytes(reload.memory_peak_bytes)),
         row("listen overflows, drops", _listen_losses),
-        row("log lines, warn and worse", lambda one: number_text(_worse_lines(one))),
+        row("log lines, warn and worse", lambda reload: number_text(_worse_lines(reload))),
     ]
     return rows
 

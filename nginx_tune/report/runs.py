@@ -142,7 +142,7 @@ def comparison_screen(comparison: Comparison) -> Screen:
             metric.outcome.replace("_", " ") + _mark(one_line(metric.reason), notes),
         )
         # The basis of all comes first.
-        for metric in sorted(comparison.metrics, key=lambda one: one.name != TRAFFIC)
+        for metric in sorted(comparison.metrics, key=lambda metric: metric.name != TRAFFIC)
     ]
     return [
         [Line(comparison_sentence(comparison), "answer")],

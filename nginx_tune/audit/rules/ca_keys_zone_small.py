@@ -32,7 +32,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if directory is None:
             yield MissingFacts(("nginx.prefix",))
             continue
-        dataset = next((one for one in context.facts.datasets if one.path == directory), None)
+        dataset = next(
+            (dataset for dataset in context.facts.datasets if dataset.path == directory), None
+        )
         if dataset is None or not dataset.files or not dataset.bytes:
             if dataset is None or dataset.files is None or dataset.bytes is None:
                 yield MissingFacts((f"datasets[{directory}].bytes",))

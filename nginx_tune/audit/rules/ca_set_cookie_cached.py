@@ -83,12 +83,12 @@ def _map_excludes(context: Context, table: Directive, *, is_evaluated_early: boo
         is_evaluated_early or "sent_http_set_cookie" not in source
     ):
         # A map of a map: the inner one decides.
-        inner = (one for name in source for one in context.variables.tables(name))
+        inner = (table for name in source for table in context.variables.tables(name))
         return any(
-            one is not table
-            and _UPSTREAM_COOKIE in variables_of(one.args[0])
+            directive is not table
+            and _UPSTREAM_COOKIE in variables_of(directive.args[0])
             and not is_evaluated_early
-            for one in inner
+            for directive in inner
         )
     entries, patterns, otherwise = read_map(table)
     values = [line.value for key, line in entries.items() if key]
@@ -105,7 +105,11 @@ def _evaluated_early(caching: Caching) -> frozenset[str]:
         for line in scope.effective_all(f"{module}_{name}")
     ]
     for level in scope.chain:
-        lines += [one for one in level.block or () if one.name in {"if", "set", "rewrite"}]
+        lines += [
+            directive
+            for directive in level.block or ()
+            if directive.name in {"if", "set", "rewrite"}
+        ]
     return variables_of(" ".join(arg for line in lines for arg in line.args))
 
 

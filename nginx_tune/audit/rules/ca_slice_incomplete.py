@@ -74,7 +74,7 @@ def _worst_fault(
         message = "slice has no effect: neither the cache key nor Range uses $slice_range"
         return _Fault(message, [written(line), shown_key], "advice")
     valid = scope.effective_all("proxy_cache_valid")
-    if valid and not any({"206", "any"} & set(one.args[:-1]) for one in valid):
+    if valid and not any({"206", "any"} & set(directive.args[:-1]) for directive in valid):
         message = "proxy_cache_valid lacks 206, so slices are cached only if the upstream says so"
         return _Fault(message, [written(line), *map(written, valid)], "advice")
     if size < SMALLEST:

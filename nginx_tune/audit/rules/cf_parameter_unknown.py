@@ -46,7 +46,7 @@ def _judge(
     refusals: Callable[[str], list[ArgumentFault] | None],
     directive: Directive,
 ) -> Iterator[Hit | MissingFacts]:
-    first = max(one.start for one in known)
+    first = max(words.start for words in known)
     for argument in directive.args[first:]:
         if _OF_ANOTHER_RULE.get(directive.name) == argument:
             continue
@@ -76,7 +76,7 @@ def _refusals(
     by_version = []
     for version in versions:
         judged = [judge(name, words, argument, version) for words in known]
-        by_version.append([one for one in judged if one is not None] if all(judged) else [])
+        by_version.append([fault for fault in judged if fault is not None] if all(judged) else [])
     if context.version is not None or not any(by_version):
         return by_version[0]
     return by_version[0] if all(one and one[0].is_unknown for one in by_version) else None

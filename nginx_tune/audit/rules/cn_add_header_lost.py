@@ -135,7 +135,7 @@ _PROGRAM_TYPES = frozenset({"application/json", "text/plain", "text/event-stream
 
 def _endings(scope: Scope) -> frozenset[str]:
     """Name endings of all files requested here, lowercase; empty if not known."""
-    around = [one for one in scope.chain if one.name == "location"]
+    around = [directive for directive in scope.chain if directive.name == "location"]
     args = around[-1].args if around else ()
     if len(args) != len(("~", "pattern")):
         return frozenset()

@@ -60,7 +60,7 @@ def _is_for_monitors(line: Directive) -> bool:
     block = around.block if around is not None else None
     if around is not None and names_monitors(around):
         return True
-    return block is not None and any(one.name in _STATUS for one in block)
+    return block is not None and any(directive.name in _STATUS for directive in block)
 
 
 _CONF = """

@@ -27,7 +27,7 @@ def _unused_types(context: Context) -> frozenset[str]:
     if context.version is not None and context.version < FONTS_RENAMED:
         return frozenset()
     blocks = context.lines_by_name.get("types", [])
-    configured = {line.name.lower() for one in blocks if one.block for line in one.block}
+    configured = {line.name.lower() for block in blocks if block.block for line in block.block}
     configured |= {line.value.lower() for line in context.lines_by_name.get("default_type", [])}
     return OLDER_FONTS - configured
 

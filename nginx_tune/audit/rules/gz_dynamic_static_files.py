@@ -41,7 +41,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     mutable = {one.scope.server for one in context.passes if one.module == "fastcgi"}
     mutable |= {
-        one.scope.server for one in context.served if one.scope.value("gzip_static", "off") != "off"
+        served.scope.server
+        for served in context.served
+        if served.scope.value("gzip_static", "off") != "off"
     }
     found: dict[Directive, Directive] = {}
     for served in context.served:

@@ -56,7 +56,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 def _cached_responses(context: Context) -> Iterator[Hit]:
     """Cached responses read in the event loop where the decisions recommend a pool."""
-    lines = {one.place: one for one in context.served if one.via == "cache" and not offloads(one)}
+    lines = {
+        served.place: served
+        for served in context.served
+        if served.via == "cache" and not offloads(served)
+    }
     pools = context.decided.on("thread-pools") if lines else None
     if pools is not None and pools.verdict == "enable":
         for place, served in lines.items():

@@ -29,7 +29,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for aio, places in by_line.items():
         if any(served.scope.value("aio_write") == "on" for served in places):
             continue  # the pool also writes temporary files
-        reads_past_memory = any(one.scope.value("directio", "off") != "off" for one in places)
+        reads_past_memory = any(place.scope.value("directio", "off") != "off" for place in places)
         if pools is not None and pools.verdict == "disable" and not reads_past_memory:
             yield Hit(aio, f'"{aio}" does not pay off here. {pools.summary}', pools.evidence)
         elif limit is None:

@@ -32,7 +32,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for place, places in by_line.items():
         storages = {served: storage_of(served.path, context.facts) for served in places}
         known = {served: found.filesystem for served, found in storages.items() if found}
-        disk = next((one for one, kind in known.items() if not is_shared_folder(kind)), None)
+        disk = next((served for served, kind in known.items() if not is_shared_folder(kind)), None)
         if disk is not None:
             explicit = disk.scope.effective("sendfile")
             yield Hit(

@@ -19,7 +19,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``split_clients`` parts whose directory is missing or shares a disk with another."""
     facts = context.facts
     for split in splits(context):
-        by_path = {one.served.root: one for one in targets(context, split)}
+        by_path = {target.served.root: target for target in targets(context, split)}
         absent = {path for path in by_path if _is_absent(path, facts)}
         for path in sorted(absent):
             yield Hit(
@@ -27,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 f"the directory {path} does not exist",
                 [written(by_path[path].served.place), Evidence(fact=path, value="absent")],
             )
-        rest = {path: one for path, one in by_path.items() if path not in absent}
+        rest = {path: target for path, target in by_path.items() if path not in absent}
         if len(rest) > 1:
             yield from _same_disk(rest, facts)
 
@@ -56,8 +56,8 @@ def _same_disk(rest: dict[str, SplitTarget], facts: Facts) -> Iterator[Hit | Mis
 
 def _is_absent(path: str, facts: Facts) -> bool:
     return any(
-        one.path == path and one.files == 0 and one.reason == "no such directory"
-        for one in facts.datasets
+        dataset.path == path and dataset.files == 0 and dataset.reason == "no such directory"
+        for dataset in facts.datasets
     )
 
 

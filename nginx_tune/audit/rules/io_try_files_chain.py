@@ -33,7 +33,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 line,
                 f"a file that is not in the first {MOST_CHANGES + 1} of the {len(chain)} locations "
                 "in this chain gets a 500",
-                [written(line), *(written(one) for one in chain[-1].effective_all("root"))],
+                [
+                    written(line),
+                    *(written(directive) for directive in chain[-1].effective_all("root")),
+                ],
             )
         elif steps > 0:
             yield from _disk_hit(context, line, chain)
@@ -59,7 +62,7 @@ def _disk_hit(context: Context, line: Directive, chain: list[Scope]) -> Iterator
         disks = None if root is None else leaf_disks_of(root.value, context.facts)
         if aio is not None and disks:
             disks_by_pool.setdefault(aio.value, set()).add(disks)
-    pools = {aio.value for one in chain if (aio := one.effective("aio")) is not None}
+    pools = {aio.value for scope in chain if (aio := scope.effective("aio")) is not None}
     separate = {
         disks
         for pool in pools

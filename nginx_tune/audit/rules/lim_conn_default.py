@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         (
             scope
             for scope in context.scopes
-            if any(one.name.endswith("_pass") for one in scope.own.block or ())
+            if any(directive.name.endswith("_pass") for directive in scope.own.block or ())
         ),
         None,
     )

@@ -17,7 +17,7 @@ _NEARLY_FULL = 0.8
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """A connection tracking table that is nearly full."""
-    listeners = [one for one in context.listeners if not one.is_unix and one.lines]
+    listeners = [address for address in context.listeners if not address.is_unix and address.lines]
     if not listeners or context.is_linux is False:
         return
     if not context.has_facts:

@@ -25,7 +25,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             not allowed
             or body.all("deny")
             or _is_alternative(scope)
-            or any(one.value in _EVERYBODY for one in allowed)
+            or any(directive.value in _EVERYBODY for directive in allowed)
         ):
             continue
         denied = _outer_deny(scope)

@@ -46,7 +46,7 @@ def _forgeable_header(context: Context, zone: Directive) -> tuple[str, Directive
             continue
         seen.add(name)
         for maker, text in _definitions(context, name):
-            pending += [(one, maker) for one in sorted(variables_of(text))]
+            pending += [(variable, maker) for variable in sorted(variables_of(text))]
     return None
 
 

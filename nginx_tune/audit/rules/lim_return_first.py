@@ -28,7 +28,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if _may_be_skipped(body, answer):
             continue
         for name in _GUARDS:
-            line = next((one for one in body.all(name) if one.value != "off"), None)
+            line = next(
+                (directive for directive in body.all(name) if directive.value != "off"), None
+            )
             if line is not None:
                 message = f"{line.name} has no effect here: return in the same block runs first"
                 yield Hit(line, message, [written(line), written(answer)])
@@ -41,9 +43,11 @@ def _is_internal(block: Directive) -> bool:
 
 def _may_be_skipped(body: Block, answer: Directive) -> bool:
     """True if a break before the return lets some requests pass."""
-    before = itertools.takewhile(lambda one: one is not answer, body)
+    before = itertools.takewhile(lambda directive: directive is not answer, body)
     return any(
-        "break" in (one.name, *one.args) for line in before for one in _with_descendants(line)
+        "break" in (directive.name, *directive.args)
+        for line in before
+        for directive in _with_descendants(line)
     )
 
 

@@ -47,7 +47,11 @@ def _zones(context: Context) -> Iterator[Directive]:
     """The lines that declare a zone."""
     names = frozenset(filter(_DECLARING.fullmatch, context.names))
     if names:
-        yield from (one for one in context.tree.main.walk() if one.name in names and one.args)
+        yield from (
+            directive
+            for directive in context.tree.main.walk()
+            if directive.name in names and directive.args
+        )
 
 
 def _declaring_line(context: Context, message: LoggedMessage) -> Directive | None:

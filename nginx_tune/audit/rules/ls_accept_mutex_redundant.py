@@ -17,7 +17,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     place = events_directive(context, "accept_mutex")
     if place is None or place.value.lower() != "on" or context.is_linux is False:
         return
-    own_queues = [line for one in context.listeners if (line := one.reuseport) is not None]
+    own_queues = [line for address in context.listeners if (line := address.reuseport) is not None]
     exclusive = context.facts.kernel.features.get("epollexclusive")
     if own_queues:
         yield Hit(

@@ -19,7 +19,9 @@ _FEW = 100
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Listening sockets of nginx that have dropped connections."""
-    listeners = [one for one in context.listeners if not (one.is_quic or one.is_unix)]
+    listeners = [
+        address for address in context.listeners if not (address.is_quic or address.is_unix)
+    ]
     if not listeners or context.is_linux is False:
         return
     if not context.has_facts:
@@ -27,9 +29,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     for listener in listeners:
         sockets = [one for one in context.facts.listeners if _is_socket_of(one, listener)]
-        drops = sum(one.drops or 0 for one in sockets)
+        drops = sum(socket.drops or 0 for socket in sockets)
         if drops >= (1 if context.profile == "strict" else _FEW):
-            backlogs = [one.backlog for one in sockets if one.backlog is not None]
+            backlogs = [socket.backlog for socket in sockets if socket.backlog is not None]
             evidence = [Evidence(fact=f"drops at {listener.address}", value=drops)]
             if backlogs:
                 evidence.append(Evidence(fact="effective backlog", value=min(backlogs)))

@@ -29,7 +29,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     lines = _listen_lines(context)
     obsolete: list[Directive] = []
     if not context.names.isdisjoint(_OBSOLETE):
-        obsolete = [one for one in http_directives(context.tree) if one.name in _OBSOLETE]
+        obsolete = [
+            directive for directive in http_directives(context.tree) if directive.name in _OBSOLETE
+        ]
     if not lines and not obsolete:
         return
     if context.version is None:

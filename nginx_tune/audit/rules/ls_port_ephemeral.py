@@ -28,7 +28,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     sysctls = context.facts.kernel.sysctls
     local_range = _port_range(sysctls.get(RANGE, f"{_UNPRIVILEGED} {_HIGHEST_PORT}"))
-    at_risk = {one: line for one, line in _sockets(context).items() if _within(one, local_range)}
+    at_risk = {name: line for name, line in _sockets(context).items() if _within(name, local_range)}
     missing = tuple(f"kernel.sysctls[{name}]" for name in (RANGE, RESERVED) if name not in sysctls)
     if at_risk and missing:
         yield MissingFacts(missing)

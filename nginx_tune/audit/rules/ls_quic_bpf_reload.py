@@ -13,7 +13,9 @@ from nginx_tune.audit.rule import Example, Rule, linux
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``quic_bpf on`` with reuseport and several workers."""
     place = context.tree.main.first("quic_bpf")
-    lines = [line for one in context.listeners if one.is_quic and (line := one.reuseport)]
+    lines = [
+        line for address in context.listeners if address.is_quic and (line := address.reuseport)
+    ]
     if place is None or place.value.lower() != "on" or not lines:
         return
     workers = worker_count(context)

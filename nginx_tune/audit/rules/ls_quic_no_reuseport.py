@@ -13,7 +13,9 @@ from nginx_tune.audit.rule import Example, Rule, linux
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """QUIC listeners that several workers share."""
     shared = [
-        one for one in context.listeners if one.is_quic and one.has_socket and one.reuseport is None
+        address
+        for address in context.listeners
+        if address.is_quic and address.has_socket and address.reuseport is None
     ]
     if not shared:
         return

@@ -14,7 +14,7 @@ from nginx_tune.conf.scopes import Scope
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Addresses with HTTP/3 that no response announces."""
-    if not any(one.is_quic for one in context.listeners):
+    if not any(address.is_quic for address in context.listeners):
         return
     announcing = _announcing_servers(context.scopes)
     skipped = _rejecting_servers(context.scopes)

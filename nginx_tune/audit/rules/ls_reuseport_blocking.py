@@ -21,11 +21,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if not own_queues:
         return
     cold: dict[Directive, Cold] = {}
-    for one in context.cold:
-        if isinstance(one, MissingFacts):
-            yield one
+    for missing_facts in context.cold:
+        if isinstance(missing_facts, MissingFacts):
+            yield missing_facts
         else:
-            cold.setdefault(one.served.scope.server, one)
+            cold.setdefault(missing_facts.served.scope.server, missing_facts)
     for listener, line in own_queues:
         blocked = next((cold[server] for server in listener.servers if server in cold), None)
         if blocked is not None:

@@ -18,7 +18,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Shared TCP listeners whose connections go to few of many workers."""
     if context.is_linux is False or _single_worker(context):
         return
-    shared = [one for one in context.listeners if _is_shared(one)]
+    shared = [address for address in context.listeners if _is_shared(address)]
     if not shared:
         return
     cpus = context.facts.cpu.effective

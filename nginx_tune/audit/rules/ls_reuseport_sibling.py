@@ -15,7 +15,7 @@ _WILDCARDS: dict[str, tuple[AddressFamily, str]] = {"*": ("inet6", "[::]"), "[::
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """``reuseport`` on only one of the IPv4 and IPv6 wildcards of a port."""
-    by_socket = {one.socket: one for one in context.listeners if not one.is_quic}
+    by_socket = {address.socket: address for address in context.listeners if not address.is_quic}
     for listener in by_socket.values():
         sibling = _WILDCARDS.get(listener.socket.host)
         if sibling is None:

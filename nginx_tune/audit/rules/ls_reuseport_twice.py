@@ -32,8 +32,10 @@ def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
     """The line without its options, if other lines set all of them for all its ports."""
     line = hit.place
     options = {arg for arg in line.args[1:] if is_socket_option(arg)}
-    firsts = [one.with_options[0] for one in context.listeners if line in one.lines]
-    if any(line.quotes) or not all(one is not line and options <= set(one.args) for one in firsts):
+    firsts = [address.with_options[0] for address in context.listeners if line in address.lines]
+    if any(line.quotes) or not all(
+        first is not line and options <= set(first.args) for first in firsts
+    ):
         return
     yield set_arguments(line, " ".join(arg for arg in line.args if arg not in options))
 

@@ -40,7 +40,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _exposes_counters(context: Context) -> bool:
-    names = [one for one in context.names if one in _STATUS or one.startswith(_LUA)]
+    names = [name for name in context.names if name in _STATUS or name.startswith(_LUA)]
     blocks = [scope.own.block for scope in context.scopes_that_set(*names)]
     blocks += [http.block for http in http_blocks(context.tree)]
     return any(

@@ -29,7 +29,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             places.setdefault(line, []).append(passed)
     for line, users in places.items():
         count = len(users)
-        if count > 1 and len({one.addresses or (one.place.value,) for one in users}) > 1:
+        if count > 1 and len({user.addresses or (user.place.value,) for user in users}) > 1:
             yield Hit(
                 line,
                 f"in all {count} proxied locations below, upstreams can send no faster than their "

@@ -16,7 +16,7 @@ from nginx_tune.documents.decisions import Evidence
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Responses that may overflow into temporary files on a slow disk."""
-    cached = {one.passed.place for one in context.caching}
+    cached = {caching.passed.place for caching in context.caching}
     by_path: dict[str, list[Pass]] = {}
     for passed in context.passes:
         if passed.module not in MODULES or passed.place in cached or not _may_spill(passed):

@@ -20,7 +20,7 @@ _OLDER = (
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Certificates that are read from files for each handshake."""
     reported: set[Directive] = set()
-    servers = {server: None for one in context.tls_listeners for server in one.servers}
+    servers = {server: None for listener in context.tls_listeners for server in listener.servers}
     for server in servers:
         cache = server.effective("ssl_certificate_cache")
         if cache is not None and cache.value.lower() != "off":

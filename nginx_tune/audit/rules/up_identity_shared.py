@@ -69,7 +69,7 @@ def _pool(context: Context, upstream: UpstreamBlock) -> Evidence | None:
 
 def _shared_line(context: Context, upstream: UpstreamBlock, users: list[Pass]) -> Directive | None:
     """The line that makes reused connections differ; implicit pools belong to one location."""
-    reused = [one for one in users if _reuses(context, one)]
+    reused = [user for user in users if _reuses(context, user)]
     differing = identity_of_clients if upstream.keepalive is None else identity_that_differs
     line = differing(reused, context.variables, upstream.name)
     return None if line is not None and is_spread(line, context.tree) else line

@@ -45,7 +45,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if identity_that_differs(all_passes, context.variables, name) is not None:
             continue  # connections must not be shared here
         users = [one for one in all_passes if one.module == "proxy"]
-        faults = {one.place: fault_of_reuse(context, one) for one in users}
+        faults = {user.place: fault_of_reuse(context, user) for user in users}
         pool_is_unused = all(fault is not None for fault in faults.values())
         for passed in users:
             fault = faults[passed.place]

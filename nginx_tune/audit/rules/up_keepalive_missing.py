@@ -65,7 +65,7 @@ def _has_no_pool(upstream: UpstreamBlock) -> bool:
 
 def _reusable(users: list[Pass]) -> list[Pass]:
     """The locations that could reuse a connection; a WebSocket holds its own."""
-    return [one for one in users if one.module in {"proxy", "grpc"} and not _only_upgrades(one)]
+    return [user for user in users if user.module in {"proxy", "grpc"} and not _only_upgrades(user)]
 
 
 def _only_upgrades(passed: Pass) -> bool:

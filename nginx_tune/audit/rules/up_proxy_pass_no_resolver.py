@@ -92,7 +92,7 @@ def _is_looked_up(context: Context, server: _Server, literal: Collection[tuple[s
     if port == "?":
         return all(host != name for name, _ in literal)
     ports = {port} if port else {"80", "443"}
-    return all((host, one) not in literal for one in ports)
+    return all((host, port) not in literal for port in ports)
 
 
 def _comes_from_response(context: Context, host: str) -> bool:

@@ -15,7 +15,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Host names in stream that are resolved only once."""
     for stream in context.tree.main.all("stream"):
         block = stream.block or Block([])
-        groups = {one.value.lower(): one for one in block.all("upstream") if one.block is not None}
+        groups = {
+            directive.value.lower(): directive
+            for directive in block.all("upstream")
+            if directive.block is not None
+        }
         for group in groups.values():
             for server in (group.block or Block([])).all("server"):
                 if "resolve" not in server.args[1:]:

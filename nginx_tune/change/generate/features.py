@@ -278,7 +278,7 @@ def _temp_path(site: Site, facts: Facts) -> str | None:
         and place.leaf_disks
         and not any(_is_below(path, place.path) for path in taken)
     ]
-    roomiest = max(free, key=lambda one: one.available_bytes or 0, default=None)
+    roomiest = max(free, key=lambda storage: storage.available_bytes or 0, default=None)
     return None if roomiest is None else f"{roomiest.path.rstrip('/')}/client_body_temp"
 
 

@@ -265,11 +265,13 @@ def _open_questions(decisions: Sequence[Decision]) -> list[str]:
     The size of a pool is no question of its own before there is a pool.
     """
     lines: list[str] = []
-    has_no_pool = any(one.id == "thread-pools" and _needs_evidence(one) for one in decisions)
-    for one in decisions:
-        if one.id == "thread-pool-size" and has_no_pool and not one.proposed:
+    has_no_pool = any(
+        decision.id == "thread-pools" and _needs_evidence(decision) for decision in decisions
+    )
+    for decision in decisions:
+        if decision.id == "thread-pool-size" and has_no_pool and not decision.proposed:
             continue
-        found = _left_alone(one) if _needs_evidence(one) else _unmeasured(one)
+        found = _left_alone(decision) if _needs_evidence(decision) else _unmeasured(decision)
         if lines and found and found[-1] == lines[-1]:
             lines.pop()  # one command answers both
         lines += found

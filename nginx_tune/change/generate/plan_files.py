@@ -197,7 +197,9 @@ def _statements(block: Block) -> Iterator[tuple[int, int]]:
 
 def _apart(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
     """The pieces, with equal neighbours merged so that they are not taken for one hunk."""
-    for (start, end, text), found in groupby(pieces, lambda one: (one.start, one.end, one.text)):
+    for (start, end, text), found in groupby(
+        pieces, lambda piece: (piece.start, piece.end, piece.text)
+    ):
         alike = list(found)
         reasons = _once([hunk for hunk_alike in alike for hunk in hunk_alike.reasons])
         yield _Piece(start, end, (text or b"") * len(alike), tuple(reasons))
@@ -268,7 +270,7 @@ def _by_span(hunks: Sequence[Hunk]) -> list[tuple[_Exact, list[Hunk]]]:
     return [
         (span, list(own))
         for span, own in groupby(
-            hunks, lambda one: (one.start_byte, _bytes(one.before), _bytes(one.after))
+            hunks, lambda hunk: (hunk.start_byte, _bytes(hunk.before), _bytes(hunk.after))
         )
     ]
 
@@ -391,7 +393,7 @@ def _highest(asked: Iterable[HostSetting]) -> list[HostSetting]:
         key = (setting.kind, setting.name)
         if key not in kept or int(setting.value) > int(kept[key].value):
             kept[key] = setting
-    return sorted(kept.values(), key=lambda one: one.name)
+    return sorted(kept.values(), key=lambda setting: setting.name)
 
 
 def _kernel_part(settings: Sequence[HostSetting]) -> Iterable[HostPart]:

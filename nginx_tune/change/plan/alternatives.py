@@ -73,7 +73,7 @@ def alternatives(decided: Decisions) -> list[Alternative]:
         )
         for name, subject, turned in _all_turned(by_id)
     ]
-    return sorted(found, key=lambda one: one.doubt)
+    return sorted(found, key=lambda alternative: alternative.doubt)
 
 
 _Named = tuple[str, DecisionId, dict[DecisionId, _Turned]]

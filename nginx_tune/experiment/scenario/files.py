@@ -33,7 +33,7 @@ def list_scenarios() -> list[Scenario]:
     folder = resources.files("nginx_tune") / "scenarios"
     files = [item for item in folder.iterdir() if item.name.endswith(".toml")]
     found = (decode_tables(Scenario, _tables(file), file.name) for file in files)
-    return sorted(found, key=lambda one: one.name)
+    return sorted(found, key=lambda scenario: scenario.name)
 
 
 def is_file_name(name: str) -> bool:

@@ -208,9 +208,9 @@ def file_notes(classes: Sequence[ScenarioClass], files: Sequence[ServedFile]) ->
     hot = f"{files[0].url} ({bytes_text(files[0].bytes)})"
     each = {"hot": f"always {hot}", "random": f"one of {plural(len(files), 'file')}, at random"}
     return [
-        f"{one.name} requests {each[one.source]}"
-        for one in classes
-        if one.source in each and not one.manifest
+        f"{request_class.name} requests {each[request_class.source]}"
+        for request_class in classes
+        if request_class.source in each and not request_class.manifest
     ]
 
 

@@ -132,8 +132,8 @@ def permit_target(plan: LoadPlan, *, allow_targets: Sequence[str], allow_live: b
 
     Errors: UsageError for a malformed or unknown name or address.
     """
-    for one in (plan.target, *(item.target for item in plan.classes if item.target is not None)):
-        _check_address(one)
+    for target in (plan.target, *(item.target for item in plan.classes if item.target is not None)):
+        _check_address(target)
     abort = plan.abort_error_ratio
     return msgspec.structs.replace(
         plan,

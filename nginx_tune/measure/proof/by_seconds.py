@@ -123,7 +123,7 @@ def read_window(document: Observation | Measurement) -> ComparedWindow:
         parts = document.classes.items()
         totals |= {f"{name}{_ERRORS}": float(sum(part.errors.values())) for name, part in parts}
     else:
-        causes |= {one.id: one.summary for one in document.causes if one.id not in UNNAMED}
+        causes |= {cause.id: cause.summary for cause in document.causes if cause.id not in UNNAMED}
     return ComparedWindow(
         series=series,
         totals=totals,

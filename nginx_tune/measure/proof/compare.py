@@ -139,7 +139,7 @@ def _common(windows: Windows) -> list[str]:
 
 def _doubt(counts: Sequence[JudgedCount], windows: Windows) -> str:
     """The reason why the whole is neither better nor the same; empty for none."""
-    doubts = [f"{one.metric.name}: {one.metric.reason}" for one in counts if one.is_doubt]
+    doubts = [f"{count.metric.name}: {count.metric.reason}" for count in counts if count.is_doubt]
     if new := new_causes(*windows):
         doubts.append(f"named after the change and not before it: {', '.join(new)}")
     return "; ".join(doubts)
@@ -227,7 +227,7 @@ def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetri
     series = [window.series[name] for window in _all(windows)]
     values = [one.value for one in series]
     pairs = zip(series, _all(windows), strict=True)
-    shortest = min(_whole_seconds(one, window) for one, window in pairs)
+    shortest = min(_whole_seconds(series, window) for series, window in pairs)
     draft = ComparedMetric(
         name=name,
         unit=unit,

@@ -87,7 +87,7 @@ class MetricPairs:
         """The variants with a run whose number is a lower bound, because requests were cut off."""
         variants = ("baseline", "candidate")
         return frozenset(
-            variants[index % 2] for index, one in enumerate(self._readings) if one.is_bound
+            variants[index % 2] for index, reading in enumerate(self._readings) if reading.is_bound
         )
 
     @cached_property
@@ -128,7 +128,9 @@ class MetricPairs:
         if not before.seen or after.seen is None:
             return Reading(None, "no ratio: the baseline is zero")
         variants = [
-            variant for variant, one in (("baseline", before), ("candidate", after)) if one.is_bound
+            variant
+            for variant, reading in (("baseline", before), ("candidate", after))
+            if reading.is_bound
         ]
         return _bounded(after.seen / before.seen, frozenset(variants))
 
@@ -385,7 +387,7 @@ def _extremes(pairs: Sequence[Pair]) -> tuple[tuple[float, str], tuple[float, st
 
 def _total_ratio(pairs: Sequence[Pair], name: str) -> float:
     runs = [(pair.baseline.classes[name], pair.candidate.classes.get(name)) for pair in pairs]
-    before = sum(_answered(one) for one, _ in runs)
+    before = sum(_answered(measurement) for measurement, _ in runs)
     after = sum(_answered(other) for _, other in runs if other is not None)
     if before and after:
         return math.log(after / before)
@@ -414,7 +416,7 @@ def _class_ratios(pair: Pair) -> dict[str, float]:
 def _share(run: Measurement, name: str) -> float:
     """The larger of a class's shares of requests and bytes."""
     part = run.classes[name]
-    sent = sum(one.bytes for one in run.classes.values())
+    sent = sum(measurement.bytes for measurement in run.classes.values())
     return max(_answered(part) / _requests(run), part.bytes / sent if sent else 0.0)
 
 

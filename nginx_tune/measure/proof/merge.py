@@ -265,7 +265,7 @@ def _merge_server(parts: Sequence[HostMeasurement]) -> ServerMeasurement:
 def _has_only_connections(part: HostMeasurement) -> bool:
     """True if the server's only figures are connections, which the probe itself counts."""
     server = part.measurement.server
-    plain = [WorkerUse(pid=one.pid, connections=one.connections) for one in server.workers]
+    plain = [WorkerUse(pid=worker.pid, connections=worker.connections) for worker in server.workers]
     return server == ServerMeasurement(workers=plain)
 
 

@@ -298,7 +298,7 @@ _LEAST_LIKE = 0.6
 def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
     """Up to three of ``names`` like a mistyped name, or ending in it (``p99``)."""
     low = name.lower()
-    ends = [one for one in names if one.endswith(f".{low}")] if low else []
+    ends = [name for name in names if name.endswith(f".{low}")] if low else []
     if ends:
         return sorted(ends, key=len)[:_MOST]
     near = get_close_matches(low, names, n=_MOST, cutoff=_LEAST_LIKE)

@@ -67,7 +67,9 @@ def histograms_of(
     Errors: UsageError for an unknown name, a malformed histogram, or histograms of different
             precision.
     """
-    classes = list(dict.fromkeys(name for one in measurements for name in one.classes))
+    classes = list(
+        dict.fromkeys(name for measurement in measurements for name in measurement.classes)
+    )
     check_latencies(names, classes)
     every = EVERY in names
     chosen = latency_names(classes) if every else list(dict.fromkeys(names)) or classes
@@ -79,7 +81,9 @@ def histograms_of(
         for name in chosen
         for variant in variants
     ]
-    return Histograms(histograms=[one for one in histograms if one.count or not every])
+    return Histograms(
+        histograms=[histogram for histogram in histograms if histogram.count or not every]
+    )
 
 
 def power_buckets(histogram: Histogram) -> list[Bucket]:
@@ -110,8 +114,10 @@ def power_buckets(histogram: Histogram) -> list[Bucket]:
 def _of_variant(
     name: str, variant: str, runs: Sequence[Measurement], *, discard: bool
 ) -> LatencyHistogram:
-    counted = [one for one in runs if not discard or counts_for(one, name)]
-    samples = [found for one in counted if (found := _sample(one, name)) is not None]
+    counted = [measurement for measurement in runs if not discard or counts_for(measurement, name)]
+    samples = [
+        found for measurement in counted if (found := _sample(measurement, name)) is not None
+    ]
     latency = merge_latencies([sample.latency for sample in samples])
     histogram = decode_histogram(latency.histogram) if latency.histogram else None
     first = min(histogram.counts, default=None) if histogram else None

@@ -60,7 +60,7 @@ def reload_name(one: RehearsedReload) -> str:
 def worst_outcome(rehearsal: Rehearsal) -> ReloadOutcome:
     """The worst outcome of a rehearsal's changes; ``refused`` without any."""
     order: list[ReloadOutcome] = ["down", "refused", "taken"]
-    found = {one.outcome for one in rehearsal.reloads}
+    found = {reload.outcome for reload in rehearsal.reloads}
     if rehearsal.refused_here:
         found.add("refused")
     return next((one for one in order if one in found), "refused")
@@ -107,7 +107,7 @@ def judge_rehearsal(
     requires: Iterable[str], reloads: Sequence[RehearsedReload]
 ) -> list[GateResult]:
     """The result of each gate; a quantity that was not measured never passes."""
-    found = {reload_name(one): one for one in reloads}
+    found = {reload_name(reload): reload for reload in reloads}
     return [_judge(parse_expression(text), found) for text in requires]
 
 
@@ -233,17 +233,17 @@ def rehearsal_status(rehearsal: Rehearsal) -> ExitStatus:
     if not reloads:
         return ExitStatus.UNDECIDED
     is_taken = all(
-        (one.outcome == "taken" or is_unsure(one))
-        and not one.faults
-        and lasting_failures(one) is None
-        for one in reloads
+        (reload.outcome == "taken" or is_unsure(reload))
+        and not reload.faults
+        and lasting_failures(reload) is None
+        for reload in reloads
     )
     is_taken = is_taken and not rehearsal.worse_answers
     if is_taken and any(map(is_unsure, reloads)):
         return ExitStatus.UNDECIDED
-    if is_taken and all(one.passed for one in gates):
+    if is_taken and all(result.passed for result in gates):
         return ExitStatus.OK
-    unmeasured = [one for one in gates if one.measured is None]
+    unmeasured = [result for result in gates if result.measured is None]
     return ExitStatus.UNDECIDED if is_taken and unmeasured else ExitStatus.FOUND
 
 
@@ -276,13 +276,15 @@ def _phase_of(start: float, end: float, changed: float, ended: float) -> PhaseNa
 
 
 def _phase(name: PhaseName, measurement: Measurement, seconds: list[int]) -> Phase:
-    points = [one for index in seconds for one in measurement.series[index].classes.values()]
-    merged = merge_histograms(decode_histogram(one.histogram) for one in points if one.histogram)
+    points = [second for index in seconds for second in measurement.series[index].classes.values()]
+    merged = merge_histograms(
+        decode_histogram(second.histogram) for second in points if second.histogram
+    )
     return Phase(
         name=name,
         seconds=len(seconds),
-        requests=sum(one.requests for one in points),
-        failed=sum(one.errors for one in points),
+        requests=sum(second.requests for second in points),
+        failed=sum(second.errors for second in points),
         p50_seconds=_quantile(merged, 0.5),
         p99_seconds=_quantile(merged, 0.99),
         max_seconds=None if merged is None else _seconds(merged.value_at(1.0)),

@@ -79,7 +79,7 @@ def next_rung(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> R
     """The step after ``steps``; None once the last two were measured together."""
     if not steps:
         return Rung(tuple(names), _ROUNDS[0])
-    left = [one.name for one in rank(names, reference, steps) if one.name in steps[-1]]
+    left = [ranked.name for ranked in rank(names, reference, steps) if ranked.name in steps[-1]]
     size = len(left) + 1
     if size <= _FINALISTS:
         return None
@@ -99,7 +99,7 @@ def rank(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> list[R
         gain = hodges_lehmann(gains) if gains else -math.inf
         ranked.append(Ranked(name, gain, signed_rank_interval(gains), len(gains)))
     survived = {name: sum(name in step for step in steps) for name in names}
-    return sorted(ranked, key=lambda one: (-survived[one.name], -one.gain))
+    return sorted(ranked, key=lambda ranked: (-survived[ranked.name], -ranked.gain))
 
 
 def challenger(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> str | None:

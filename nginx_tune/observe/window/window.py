@@ -170,7 +170,7 @@ def plan_quota(window: Window) -> Quota | None:
         for place, after in last.items()
         if (before := first.get(place)) is not None and after.periods > before.periods
     ]
-    return max(found, key=lambda one: one.throttled_seconds, default=None)
+    return max(found, key=lambda quota: quota.throttled_seconds, default=None)
 
 
 _LOAD_SECONDS = 60.0

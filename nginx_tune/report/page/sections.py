@@ -169,14 +169,14 @@ def _verdict(verdict: Verdict, title: str = _TWO_VARIANTS, kind: str = "verdict"
 
 def _basis(verdict: Verdict) -> str:
     """Gates that failed, pairs, what was not measured, whole bodies, and the warnings."""
-    gates = [one_line(one.expression) for one in verdict.gates if not one.passed]
+    gates = [one_line(result.expression) for result in verdict.gates if not result.passed]
     unmeasured = [
-        one_line(one.name)
-        for one in verdict.metrics
-        if one.baseline is None and one.candidate is None
+        one_line(metric.name)
+        for metric in verdict.metrics
+        if metric.baseline is None and metric.candidate is None
     ]
-    cut = [one for one in verdict.metrics if one.name.endswith(".truncated")]
-    are_whole = all(one.baseline == 0 and one.candidate == 0 for one in cut)
+    cut = [metric for metric in verdict.metrics if metric.name.endswith(".truncated")]
+    are_whole = all(verdict.baseline == 0 and verdict.candidate == 0 for verdict in cut)
     environment = verdict.environment
     parts = [
         f"Failed: {', '.join(gates)}" if gates else "",

@@ -139,7 +139,7 @@ def height_for(curves: Sequence[CurveLine]) -> float:
 def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
     """The curves with their labels far enough from each other to be read, the topmost first."""
     gap = 100 * _LABEL_HEIGHT_REM / height_rem
-    ordered = sorted(curves, key=lambda one: one.end[1])
+    ordered = sorted(curves, key=lambda line: line.end[1])
     tops: list[float] = []
     for curve in ordered:
         tops.append(max(curve.end[1], tops[-1] + gap if tops else 0.0))

@@ -55,7 +55,7 @@ def seconds_plots(
     """
     runs = sorted(
         (measurement for measurement in measurements if measurement.series),
-        key=lambda one: one.number,
+        key=lambda measurement: measurement.number,
     )
     lengths = [max(point.second for point in run.series) + 1 for run in runs]
     if not 0 <= sum(lengths) < 1 << 31 or sum(lengths) < _FEWEST_SECONDS:
