@@ -467,7 +467,7 @@ def confined(tables: Tables, file: Path, called: str, known: Collection[str]) ->
             refused[place] = "no such setting"
     faults = [f"{place} ({why})" if why else place for place, why in refused.items()]
     raise UsageError(
-        f"{file}: a settings file that was found, not named, may not set {', '.join(faults)}",
+        f"{file}: found, not named with --config, so it may not set {', '.join(faults)}",
         hint=f"if you trust the file, name it: --config {shlex.quote(str(file))}",
     )
 

@@ -192,7 +192,7 @@ def host_of(server: Directive, reached: Sequence[VirtualServers]) -> str | None:
     names = sorted(names_of(server), key=lambda name: name.startswith("~"))
     own = (host for name in names if name not in _NOT_ASKED_FOR for host in sample_hosts(name))
     for host in (*own, "localhost", NOBODY):
-        if any(virtual_servers.choose(host).server is server for virtual_servers in reached):
+        if any(group.choose(host).server is server for group in reached):
             return host
     return None
 
