@@ -22,8 +22,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
-
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests/examples")]
 
@@ -54,6 +52,8 @@ def main() -> None:
 
 
 def query(names: list[str]) -> None:
+    import duckdb  # noqa: PLC0415  # of make test-all; the gate starts this file without it
+
     database = duckdb.connect()
     script = (ROOT / "examples/fleet/views.sql").read_text()
     with timed("documents read"):

@@ -11,7 +11,7 @@ from tiers import REPEAT, SEED, draws
 @pytest.mark.needs("nginx", "root")
 @every_version
 def test_nothing_that_nginx_accepts_is_called_wrong(nginx: Nginx) -> None:
-    tally, wrong = run(draws(40, 500), seed=SEED, program=nginx.program)
+    tally, wrong = run(draws(60, 500), seed=SEED, program=nginx.program)
     assert wrong == [], REPEAT
     assert tally["accepted"] > 5
     assert tally["refused, misplaced, and we say why"] > 5

@@ -246,7 +246,7 @@ def test_without_a_trusted_one_nothing_is_run(
     nginx, gaps = read_nginx(LiveHost())
     assert nginx.binary is None
     assert "--nginx" in gaps["/binary"]
-    with pytest.raises(MissingToolError, match="no nginx that may be run"):
+    with pytest.raises(MissingToolError, match="no nginx found here may be run"):
         runnable_program(nginx)
     assert set(stranger.ran_as()) == {NOBODY}
 
