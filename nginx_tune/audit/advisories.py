@@ -4,8 +4,8 @@ The table is ``conf/advisories.tsv``. The last column of a row has alternatives 
 each has terms separated by ``+`` that must all hold:
 
 ``mp4``                     the directive, with a value other than ``off``
-``listen quic``             with that argument, in any case
-``proxy_pass https:*``      with an argument that begins so
+``listen quic``             with that argument, in upper or lower case
+``proxy_pass https:*``      with an argument that begins like this
 ``mail/resolver``           within that block
 ``server*2``                at least that often
 ``32-bit``                  on a 32-bit machine
@@ -67,7 +67,7 @@ class Advisory(NamedTuple):
 
 @lru_cache(maxsize=1)
 def advisories() -> tuple[Advisory, ...]:
-    """Every row, newest first."""
+    """Every row of the table, newest first."""
     lines = read_table("advisories.tsv").splitlines()
     return tuple(Advisory(*line.split("\t")) for line in lines if not line.startswith("#"))
 
@@ -77,7 +77,7 @@ def places(
 ) -> list[Directive]:
     """The lines that an advisory applies to, one per term; empty if it does not apply.
 
-    ``known`` caches the results of terms between advisories.
+    ``known`` caches the result of each term, for all advisories.
     """
     for alternative in advisory.triggers.split("|"):
         terms = [term.strip() for term in alternative.split("+")]
@@ -161,9 +161,10 @@ def _capture_in_proxied(context: Context) -> Iterator[Directive]:
 
 
 def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
-    """Rewrites to several captures, no other variables, by a pattern with nested groups.
+    """Rewrites with nested groups in the pattern and several captures, its only variables.
 
-    Source: ngx_http_script_regex_start_code; the rewrite is a redirect or has arguments.
+    Only redirects and rewrites that add arguments are affected.
+    Source: ngx_http_script_regex_start_code.
     """
     for line in context.lines_by_name.get("rewrite", []):
         pattern, text, *flags = [*line.args, "", ""][:3]
@@ -174,7 +175,7 @@ def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
 
 
 def _rewrite_arguments_before_capture(context: Context) -> Iterator[Directive]:
-    """A rewrite with arguments, followed by a capture in later set or if lines.
+    """A rewrite that adds arguments, before a set or if line with a capture.
 
     Source: ngx_http_script_regex_end_code, which left e->is_args set.
     """

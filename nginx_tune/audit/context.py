@@ -1,7 +1,7 @@
 """The context of a check: a configuration, its host's facts, and what follows from both.
 
-It includes the decisions for the same host, which weigh facts that a rule only sees. Data several
-times the page cache may be read in the event loop if the disk answers at once. Advice that a
+It includes the decisions for the same host, which weigh more facts than a rule: a fast disk, for
+example, can serve data of several times the page cache without a thread pool. Advice that a
 decision contradicts is not reported; advice that a decision leaves open says so.
 """
 
@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "ls-reuseport-candidate": ("reuseport", OFF),
     "up-keepalive-1297-change": ("upstream-keepalive", frozenset()),
 }
-"""By rule: the decision on the same question, and the verdicts that contradict its advice."""
+"""By rule: the decision on the same question, and the verdicts against the rule's advice."""
 
 DecisionsOnce = Callable[[], Decisions]
 """Computes the decisions on first use: most configurations have no finding that needs them."""
@@ -235,7 +235,7 @@ class Context:
 
     @cached_property
     def passes(self) -> list[Pass]:
-        """Every scope that passes requests on."""
+        """Every scope that passes requests to another server."""
         return passes(self.scopes_that_set(*PASS_LINES), self.variables)
 
     @cached_property

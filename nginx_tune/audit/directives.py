@@ -1,12 +1,12 @@
-"""The names, places, values and references of a configuration, held against the tables of nginx.
+"""Names, contexts, values and references of a configuration, checked against nginx's tables.
 
-The tables are silent about a fork, whose directives may differ, and where a module is loaded that
-nobody here knows: it may bring directives of any name, and make variables by code. A configuration
-of thousands of servers has a few hundred kinds of directives (by name, context and number of
-arguments), each of which is judged once.
+The tables say nothing about a fork, whose directives may differ, or about an unknown module, which
+may define any directives and variables. Each kind of directive (name, context and number of
+arguments) is judged once: thousands of servers have only a few hundred kinds.
 
-A value is a fault only if no version that may be meant takes it: between two versions that the
-tables were read from, what either takes is taken; past the newest one, words may have been added.
+A value is a fault only if every possible version rejects it. For a version between two that the
+tables were read from, a value that either accepts is accepted. A version after the newest one may
+accept further words.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from nginx_tune.conf.values import (
 def known_here(
     context: Context,
 ) -> Iterator[tuple[DirectiveKind, tuple[DirectiveRow, ...], list[Directive]]]:
-    """Directives with a known name, and the rows that this nginx may have."""
+    """Directives with a known name, each with the table rows that may apply to this nginx."""
     for kind, directives in _judged(context).items():
         rows = rows_of(kind.name)
         if context.version is not None:
@@ -93,8 +93,8 @@ class UnknownNames(NamedTuple):
 def unknown(context: Context) -> Iterator[UnknownNames]:
     """Directives with an unknown name, and how certain it is that nginx rejects them.
 
-    Only likely misspellings in a part of a configuration, which does not show the loaded modules,
-    and where an unknown module is loaded. A part without any known name is none.
+    If the loaded modules are not all known, as in a part of a configuration, only likely
+    misspellings are reported. In a file without any known name, the first line is reported.
     """
     foreign = _foreign_module(context) or _module_built(context)
     if _is_fork(context):
@@ -124,9 +124,9 @@ def unknown(context: Context) -> Iterator[UnknownNames]:
 
 
 def _outside_parts(context: Context) -> Iterator[UnknownNames]:
-    """The lines at the top of a file that make it no part of a configuration.
+    """The first top-level line that shows that a file is not part of a configuration.
 
-    They are in no known context, so that ``context.kinds`` is without them.
+    Such lines are in no known context, so ``context.kinds`` does not have them.
     """
     tree = context.tree
     if not tree.is_part or context.kinds or tree.is_template:
@@ -305,7 +305,7 @@ def named_twice(context: Context) -> Iterator[tuple[Directive, Directive]]:
 
 
 def _several(block: Block) -> Iterator[list[Directive]]:
-    """The lines of each block that share a name, if there are several."""
+    """Groups of two or more lines with the same name in the same block."""
     blocks = [block]
     for one in blocks:
         for lines in one.lines.values():
@@ -315,7 +315,7 @@ def _several(block: Block) -> Iterator[list[Directive]]:
 
 
 def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> list[Grammar]:
-    """The grammars that may apply; empty if some possible version has another parser."""
+    """The grammars that may apply; empty if some possible version has none in the tables."""
     grammars = [
         grammar
         for grammar in grammars_of(name)
@@ -335,7 +335,7 @@ def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> l
 
 
 def _table_versions(version: Version | None) -> frozenset[Version]:
-    """The versions of the tables that stand for a version: itself, or its neighbours."""
+    """The table versions to judge a version by: itself, or its neighbours; all if unknown."""
     seen = versions_read()
     if version is None:
         return seen
@@ -410,8 +410,9 @@ def stray_dollars(context: Context) -> Iterator[Directive]:
 def has_doubled_dollars(context: Context) -> bool:
     """True if every variable of nginx is written as ``$$name``.
 
-    That is the input of a program that replaces ``$name`` and turns ``$$`` into ``$``: Python's
-    string.Template, Compose, make. One variable with a single dollar shows that it is no template.
+    Such a file is a template for a program that replaces ``$name`` and turns ``$$`` into ``$``:
+    Python's string.Template, Compose, make. If any nginx variable has a single dollar, the file is
+    not such a template.
     """
     texts = [context.tree.given, *(file.source.text for file in context.tree.parsed)]
     if not any("$$" in text for text in texts):
@@ -428,7 +429,7 @@ def has_doubled_dollars(context: Context) -> bool:
 
 
 _HABIT_LINES = 3
-"""Lines with doubled dollars that rule out a slip."""
+"""Number of lines with doubled dollars from which they are no slip."""
 _SINGLE = re.compile(r"(?<!\$)\$\{?([a-z]\w*)", re.ASCII)
 _DOUBLED = re.compile(r"(?<!\$)\$\$\{?([a-z]\w*)", re.ASCII)
 

@@ -1,8 +1,9 @@
 """The audit: runs every rule on a configuration and reports the results as findings.
 
 A finding that relies on an absent line is withheld if an unread file may contain that line
-(``Absence``). Only blocks around the finding's place, and the block it is about, matter. A rule
-that lacks facts is listed with the command that collects them (``commands_for``).
+(``Absence``): if its include line is in a block around the finding's place, or in the block that
+the finding is about. A rule that lacks facts is listed with the command that collects them
+(``commands_for``).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _Outcome(NamedTuple):
     hits: list[tuple[Rule, Hit]]
     needs: dict[str, tuple[str, ...]]
     unread: dict[str, dict[Directive, None]]
-    """By rule: the include lines whose unread files may contain what it looks for."""
+    """By rule: the include lines of unread files that may contain the line it looks for."""
     answered: frozenset[str]
     """Rules that ran with all the facts they need."""
 
@@ -76,9 +77,9 @@ def audit(
     """The findings of the rules in a configuration, worst first.
 
     Without facts, rules report what the text alone shows and list the facts that they need.
-    ``upgrade_from`` is the version before an upgrade to that of the facts: changed defaults are
-    then reported too. ``today`` (YYYY-MM-DD) expires suppressions with a date; without it none
-    expires. ``decide`` computes the decisions for the same host and site, which can withhold
+    ``upgrade_from`` is the version before an upgrade to the facts' version: defaults that change
+    are then reported too. ``today`` (YYYY-MM-DD) decides which suppressions have expired; without
+    it, none has. ``decide`` computes the decisions for the same host and site, which can withhold
     advice.
     """
     context = Context(tree, facts, profile, decide)
@@ -222,7 +223,8 @@ def _edits(
 ) -> list[FileEdit]:
     """The edits of a finding: all of them, or none if they overlap those of an earlier one.
 
-    None either if they would repeat a secret: others than the file's readers see a finding.
+    There are none, too, if an edit would repeat a secret: findings are shown to people who may
+    not read the file.
     """
     wanted = [] if rule.fixes is None else list(rule.fixes(context, hit))
     try:
@@ -295,7 +297,7 @@ _Chain = tuple[Directive, ...]
 
 
 class Absence:
-    """The blocks of a tree with an include that could not be read."""
+    """The include lines of files that could not be read, and the blocks around them."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._is_part = tree.is_part
@@ -322,8 +324,8 @@ class Absence:
     ) -> list[Directive] | None:
         """Unread include lines that may affect a place or its block; None if there is no doubt.
 
-        ``within`` names the blocks that confine a finding; without it the blocks around a part of a
-        configuration matter, and those are never read.
+        ``within`` names the blocks that confine a finding. In a part of a configuration, a place
+        outside of such blocks depends on outer blocks, which are never read.
         """
         if not self._lost and not self._is_part:
             return None
@@ -344,7 +346,7 @@ class Absence:
 
 
 def _holds_for(level: _Chain, chain: _Chain) -> bool:
-    """True if a line of a block is in effect inside a chain of blocks; main's are not inherited."""
+    """True if lines of a block apply inside a chain of blocks; main's lines apply only in main."""
     return chain[: len(level)] == level if level else not chain
 
 

@@ -1,4 +1,4 @@
-"""The safe fixes of findings as new file contents, tried before they are returned; pure.
+"""Safe fixes of findings, as new file contents that have passed a trial. No I/O.
 
 Edits never overlap (the engine ensures it). All are applied together and the result is audited
 again: a rule whose findings remain, or whose edits cause new ones, loses its edits.
@@ -18,7 +18,7 @@ Audit = Callable[[dict[str, bytes]], Findings]
 """Audits the tree with some files replaced, by their names in the tree."""
 
 Accepts = Callable[[dict[str, bytes]], bool]
-"""Checks the tree with some files replaced, with nginx or otherwise."""
+"""Another check of the tree with some files replaced, such as ``nginx -t``."""
 
 
 class Change(NamedTuple):
@@ -39,7 +39,7 @@ class Fixed(NamedTuple):
 def fix_findings(
     tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
 ) -> Fixed:
-    """The changes of all findings whose edits pass the trial."""
+    """The file changes for all findings whose edits pass the trial."""
     fixed = current_fixes(tree, findings, audit_again, accepts)
     return Fixed(changes_of(tree, fixed), len(fixed))
 
@@ -47,9 +47,9 @@ def fix_findings(
 def current_fixes(
     tree: ConfTree, findings: Findings, audit_again: Audit, accepts: Accepts | None = None
 ) -> list[Finding]:
-    """The findings whose edits pass the trial, all together.
+    """The findings whose edits, applied together, pass the trial.
 
-    ``accepts`` is another check of the tree with replaced files, such as ``nginx -t`` or a plan's.
+    ``accepts`` is another check of the tree with replaced files, such as ``nginx -t``.
     """
     trial = _Trial(tree, findings, audit_again, accepts)
     fixable = [finding for finding in findings.findings if finding.edits]
@@ -65,7 +65,7 @@ def current_fixes(
 
 
 class _Trial(NamedTuple):
-    """A trial of fixes on the tree."""
+    """Applies fixes to the tree in memory and audits the result."""
 
     tree: ConfTree
     before: Findings

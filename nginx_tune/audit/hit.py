@@ -9,10 +9,10 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.findings import Severity
 
 WHOLE_TREE = "the whole configuration"
-"""The missing fact of a rule that relies on absence, if a file could not be parsed."""
+"""The missing fact if a rule relies on an absent line and a file could not be parsed."""
 
 DEFAULT_MARK = " (default)"
-"""Suffix of evidence that applies because no line sets the directive."""
+"""Suffix of a default in evidence: no line sets the directive."""
 
 
 class Hit(NamedTuple):
@@ -28,7 +28,7 @@ class Hit(NamedTuple):
 
 
 class MissingFacts(NamedTuple):
-    """Facts that the rule needs to judge some place."""
+    """Facts that a rule needs for a result and does not have."""
 
     facts: tuple[str, ...]
     """Paths in the facts document, such as ``memory.page_cache_limit_bytes``."""
@@ -42,7 +42,7 @@ def written(directive: Directive) -> Evidence:
 
 
 def hit_at(directive: Directive, message: str) -> Hit:
-    """A fault that the line alone shows."""
+    """A fault whose only evidence is the line itself."""
     return Hit(directive, message, [written(directive)])
 
 

@@ -19,7 +19,7 @@ from nginx_tune.conf.workers import asked_pool
 
 
 def paths_by_pool(context: Context) -> dict[str, tuple[Directive, set[str]]]:
-    """Directories by the pool that reads them; names with several values are left out."""
+    """Directories by the thread pool that reads them, if the pool has only one possible name."""
     found: dict[str, tuple[Directive, set[str]]] = {}
     for served in context.served:
         aio = served.scope.effective("aio")
@@ -69,7 +69,7 @@ def splits(context: Context) -> list[Split]:
 
 
 def uncovered_percent(split: Split) -> float:
-    """The share of keys in percent that no part covers, whose value is empty."""
+    """The percentage of keys that no part covers; the variable is empty for them."""
     covered = 0
     for part in split.place.block or ():
         if part.name == "*":
@@ -95,7 +95,7 @@ def cache_line(scope: Scope) -> Directive | None:
 
 
 def targets(context: Context, split: Split) -> Iterator[SplitTarget]:
-    """The known directories that the parts of a table select between."""
+    """The known directories that a table selects from, each with its part of the table."""
     entries = set(split.place.block or ())
     for served in context.served:
         line = chosen_by(served)
@@ -114,11 +114,11 @@ def _leads_to(served: Served, value: str) -> bool:
 
 
 CLIENT_BODY = "client_body"
-"""The prefix for request bodies; other prefixes are names of proxy modules."""
+"""The prefix of ``client_body_temp_path``; other prefixes are names of proxy modules."""
 
 
 def written_paths(context: Context) -> list[str]:
-    """Every directory whose storage a rule may ask for, in order."""
+    """Every directory that logs, caches or temporary files are written to, in order."""
     paths = [log_directory(context, line) for line in context.client_lines("access_log")]
     paths += [context.tree.full_path(cache.directory) for cache in context.caches]
     for passed in context.passes:
@@ -137,7 +137,7 @@ def log_directory(context: Context, line: Directive) -> str | None:
 
 
 def temp_path(context: Context, scope: Scope, name: str) -> str | None:
-    """The directory of ``NAME_temp_path`` in effect; None if the build is not known.
+    """The directory that ``NAME_temp_path`` sets or defaults to; None if the build is not known.
 
     Source: ngx_conf_merge_path_value; auto/options, ``--http-NAME-temp-path``.
     """

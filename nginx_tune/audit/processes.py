@@ -1,7 +1,7 @@
 """Numbers of the nginx on this host: workers, connections, descriptors, local ports, error logs.
 
-All but the ports come from the main and events contexts, so a part of a configuration, which lacks
-the main file, gives none of them.
+All but the ports come from the main and events contexts. If the main file is not read, only the
+ports are known.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def descriptor_limit(context: Context) -> KnownNumber | MissingFacts:
         return _declared("worker_rlimit_nofile", value, place)
     limits = context.facts.limits
     soft = limits.nofile_soft
-    if soft is None or limits.nofile_of == "reader":  # the limit of the reader's shell
+    if soft is None or limits.nofile_of == "reader":  # of the shell that read the facts
         return MissingFacts(("limits.nofile_soft",))
     return KnownNumber(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
 
@@ -110,7 +110,7 @@ def and_at_start(context: Context) -> str:
 
 
 def raise_descriptors(context: Context, needed: int) -> str:
-    """The fix that gives workers that many descriptors within the limits of the host."""
+    """The fix: how to let a worker open ``needed`` descriptors, given the host's limits."""
     limits = context.facts.limits
     limit = limit_for(needed)
     line = f"set worker_rlimit_nofile {limit}; in the main context."
@@ -140,7 +140,7 @@ def events_directive(context: Context, name: str) -> Directive | None:
 
 
 def main_place(context: Context, *names: str) -> Directive | None:
-    """The line to report what the main context lacks: one of those names, else the first."""
+    """The line to point at if a main directive is absent: one of these names, else the first."""
     for name in names:
         if (found := context.tree.main.first(name)) is not None:
             return found
@@ -158,7 +158,7 @@ def _is_tengine(context: Context) -> bool:
 
 
 def lacking(*numbers: KnownNumber | MissingFacts) -> Iterator[MissingFacts]:
-    """The facts that the unknown ones among the numbers need."""
+    """The missing facts of all numbers that are not known, as one result."""
     facts = {
         fact: None
         for number in numbers
@@ -182,7 +182,7 @@ def main_logs(context: Context) -> list[ErrorLog] | MissingFacts:
 
 
 def lines_seen(log: ErrorLog, what: str, count: int) -> Evidence:
-    """Evidence of matching lines in a log, of which only the end may have been read."""
+    """Evidence of matching lines in a log; it says so if only the log's end was read."""
     part = ""
     if not log.complete:
         size = "" if log.bytes_read is None else f"{log.bytes_read >> 20} MiB of "

@@ -1,4 +1,4 @@
-"""Every rule, in the order of the catalogue. A test holds it against the folder."""
+"""Every rule, in the order of the catalogue. A test compares it with the folder."""
 
 from __future__ import annotations
 

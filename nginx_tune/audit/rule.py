@@ -1,8 +1,8 @@
 """Rules: their parts, selection by name and profile, and example hosts.
 
 A rule is one small file under ``rules/`` with a ``RULE``: its name, why it matters, the fix, its
-sources, an example with a finding and one without, and a check. A check is pure. It yields a Hit
-for each fault and a MissingFacts for what it would need to know: it never guesses.
+sources, an example with a finding and one without, and a check. A check does no I/O. It yields a
+Hit for each fault and a MissingFacts for the facts that it lacks: it never guesses.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Rule:
     until: str = ""
     """The first nginx version that it no longer applies to."""
     whole_tree: bool = False
-    """True if it relies on an absent line anywhere, so that every file must have been parsed."""
+    """True if it relies on a line that is nowhere: every file must have been parsed."""
     by_absence: bool = False
-    """True if it relies on an absent line around the finding's place, and its evidence does not
-    show that with a default."""
+    """True if it relies on a line that is absent around the finding's place. Evidence of a default
+    implies that already."""
     within: frozenset[str] = frozenset()
     """Blocks that confine the finding: no line outside of them can change it, so the files that
     include them need not be known. Empty if any outer line can."""
@@ -149,10 +149,11 @@ def linux(
     features: dict[str, bool | None] | None = None,
     mean_file_bytes: int = 1 << 20,
 ) -> Facts:
-    """A Linux host.
+    """Facts of a Linux host, for examples.
 
     ``datasets`` maps a path to GiB and resident share, ``disks`` a path to the name and class of
-    its disk. ``effective_cpus`` is what a quota leaves, ``nofile`` the soft and the hard limit.
+    its disk. ``effective_cpus`` is the number of CPUs under a quota, ``nofile`` the soft and the
+    hard limit.
     """
     return Facts(
         kernel=Kernel(

@@ -61,7 +61,7 @@ def covering(path: str, datasets: Sequence[Dataset]) -> Dataset | None:
 def storage_of(path: str, facts: Facts) -> PathStorage | None:
     """The storage of a directory: the entry of the path itself or of the nearest one above it.
 
-    An entry of ``/`` does not cover what may be mounted below.
+    An entry for ``/`` counts for ``/`` only: other file systems may be mounted below it.
     """
     if not facts.storage.paths:
         return None
@@ -101,7 +101,7 @@ def is_slow(path: str, facts: Facts) -> bool | None:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """The paths that are inside none of the others, sorted."""
+    """The paths that are not inside another one, sorted."""
     found: list[str] = []
     # With a trailing slash, the contents of a directory sort after it.
     for path in sorted(paths, key=lambda path: path.rstrip("/") + "/"):
@@ -121,7 +121,7 @@ COLD = 2.0
 article has 5.3; below 2 a popular half still fits."""
 
 SHARE = 0.1
-"""Share of all served bytes below which a directory does not fill the cache."""
+"""A directory with a smaller share of all served bytes does not fill the cache."""
 
 
 class Total(NamedTuple):
@@ -216,8 +216,8 @@ def sizes_missing(unknown: list[Served], facts: Facts, total: Total) -> MissingF
 def _blocking(served: list[Served], facts: Facts) -> list[Served]:
     """Directories whose files are all read in the event loop.
 
-    If another scope of the same server offloads reads of some of these files, requests cannot be
-    attributed to one scope.
+    A directory is left out if another scope of the same server offloads reads of some of its
+    files: which of the scopes a request uses is not known.
     """
     offloaded: dict[Directive, list[str]] = {}
     for one in served:
@@ -239,7 +239,7 @@ def _host_facts(system: str | None, limit: int | None) -> tuple[str, ...]:
 
 
 def _bytes_of(served: Served, facts: Facts) -> str:
-    """The fact with the bytes served: of the path, or of the root while that is not known."""
+    """The fact to collect for a directory's bytes: its root's until that is known, then its own."""
     is_root_known = covering(served.root, facts.datasets) is not None
     return _bytes(served.path if is_root_known else served.root)
 

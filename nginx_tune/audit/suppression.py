@@ -1,13 +1,13 @@
-"""Findings that are silenced, by a comment beside them or because a baseline knows them.
+"""Findings that are silenced, by a comment beside them or because a baseline lists them.
 
     # nginx-tune: ignore[rule-id, other-id] why this is right here until=2027-01-31
 
-Behind a directive it is for that directive, on lines of its own for the directive that follows,
-and for a block for all in it. ``ignore-file[…]`` is for the whole file. A comment without a
-reason, and one whose day has passed, silences nothing. Which day it is comes from outside.
+At the end of a line, it covers the directives on that line. On a line of its own, it covers the
+next directive. A block is covered with its contents. ``ignore-file[…]`` covers the whole file. A
+comment that has no reason, or has expired, silences nothing. The caller gives the current date.
 
-What is wrong with such comments are findings too, of rules so that each has a page. The engine
-asks for them: whether a comment was needed is known when all rules have run.
+Faults of such comments are findings too. They have rules of their own, so that each has a page.
+The engine checks the comments last: only then is it known which ones were needed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _DAY = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])")
 
 @dataclass(eq=False)
 class Suppression:
-    """One comment."""
+    """One suppression comment."""
 
     comment: Directive
     """The comment as the place of findings about it."""
@@ -66,11 +66,11 @@ class Suppression:
         return self.until is not None and today is not None and today > self.until
 
     def is_in_force(self, today: str | None) -> bool:
-        """True if it suppresses anything at all."""
+        """True if it has rules and a reason, and has not expired."""
         return bool(self.rules and self.reason) and not self.is_expired(today)
 
     def covers(self, rule: str, hit: Hit) -> bool:
-        """True if it applies to a hit of a rule."""
+        """True if it is about this hit of this rule, even if it is not in force."""
         return (
             rule in self.rules
             and hit.place.source.file == self.comment.file
@@ -97,7 +97,7 @@ def _of_file(file: ParsedFile) -> Iterator[Suppression]:
 
 
 def _gaps(text: str) -> Iterator[tuple[int, int]]:
-    """The spans of comments: between words and marks."""
+    """The spans between tokens, which contain the comments."""
     at = 0
     for _, _, _, start, end in read_tokens(text):
         yield at, start
@@ -246,7 +246,7 @@ def notices_of(
     answered: frozenset[str],
     today: str | None,
 ) -> Iterator[tuple[Rule, Hit]]:
-    """The faults of a comment after all rules ran; ``answered`` are the rules that could judge."""
+    """The faults of a comment, after all rules ran; ``answered`` lists rules that had all facts."""
     unknown = [rule for rule in suppression.rules if rule not in known_rules]
     if not suppression.rules:
         yield MALFORMED, _hit(suppression, suppression.fault, suppression.comment.value)
@@ -283,14 +283,14 @@ def _hit(suppression: Suppression, message: str, value: str) -> Hit:
 
 
 class Compared(NamedTuple):
-    """Findings without the known ones, and the number of known ones that are gone."""
+    """The findings, known ones suppressed, and the number of known faults no longer found."""
 
     findings: Findings
     gone: int
 
 
 def baseline_of(findings: Findings, main: str) -> Baseline:
-    """The findings of a tree with that main file as known faults, sorted."""
+    """A baseline with the findings as known faults, sorted; files are relative to ``main``."""
     counts = Counter(map(_key, findings.findings))
     files = {_key(finding): relative_to_main(finding.file, main) for finding in findings.findings}
     return Baseline(
@@ -342,11 +342,11 @@ def suppressed_finding(finding: Finding, *, by: SuppressedBy, reason: str) -> Su
 
 
 def relative_to_main(file: str, main: str) -> str:
-    """A file's name relative to the main file's directory, the same wherever the tree lies."""
+    """A file's name relative to the main file's directory, the same in every copy of a tree."""
     directory = posixpath.dirname(main)
     return file.removeprefix(directory + "/") if directory else file
 
 
 def _key(finding: Finding) -> tuple[str, str]:
-    """A fault without its number among identical ones."""
+    """Rule and fingerprint, without the number that tells identical faults apart."""
     return finding.rule, finding.fingerprint.rpartition("-")[0]

@@ -82,11 +82,11 @@ class ChangedDefault(NamedTuple):
     after: str
     effect: str
     places: Callable[[Context], list[Directive]]
-    """The lines that rely on the default; none if it does not matter."""
+    """Finds lines to report: those that rely on the default, if the change matters there."""
 
 
 def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:
-    """The http block if no line in it sets the directive (and one sets what it depends on)."""
+    """Finds the http block, if no line in it sets ``name`` and (if given) one sets ``needs``."""
 
     def places(context: Context) -> list[Directive]:
         if context.client_lines(name) or (needs and not context.client_lines(needs)):
@@ -153,7 +153,7 @@ def _tls_passes(context: Context) -> list[Directive]:
 
 
 def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
-    """A TLS listen line whose default server does not set the directive."""
+    """Finds the first TLS listen line whose default server does not set the directive."""
 
     def places(context: Context) -> list[Directive]:
         found = [
@@ -167,7 +167,7 @@ def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
 
 
 def _retried(context: Context) -> list[Directive]:
-    """Locations with several servers and the default retry conditions."""
+    """The first pass to an upstream with several servers, under the default retry conditions."""
     found = [
         one.place
         for name, upstream in context.upstreams.items()
@@ -188,7 +188,7 @@ def _kept_upstreams(context: Context) -> list[Directive]:
 
 
 def _static(name: str) -> Callable[[Context], list[Directive]]:
-    """The first line that serves files, if no line sets the directive."""
+    """Finds the first line that serves files, if no line sets the directive."""
 
     def places(context: Context) -> list[Directive]:
         if context.client_lines(name):
@@ -222,8 +222,8 @@ def _tls_of(section: str) -> Callable[[Context], list[Directive]]:
 def tls_listens(context: Context, section: str) -> list[Directive]:
     """The first listen line of a section with TLS and without ``ssl_protocols``.
 
-    In mail also with ``starttls``; ``ssl on`` of a whole server or section existed until nginx
-    1.25.1.
+    TLS is set on the listen line, by ``starttls`` in mail, or by ``ssl on`` for a whole server or
+    section (until nginx 1.25.1).
     """
     for blocks in _servers(context, section):
         if _effective(blocks, "ssl_protocols") is not None:
@@ -239,7 +239,7 @@ def tls_listens(context: Context, section: str) -> list[Directive]:
 
 
 def tls_proxies(context: Context) -> list[Directive]:
-    """The first stream server that proxies with TLS and without ``proxy_ssl_protocols``."""
+    """The ``proxy_pass`` of the first stream server with TLS and no ``proxy_ssl_protocols``."""
     for blocks in _servers(context, "stream"):
         passed, switch = blocks[0].first("proxy_pass"), _effective(blocks, "proxy_ssl")
         if passed is None or switch is None or switch.value.lower() != "on":

@@ -1,10 +1,9 @@
-"""nginx configuration: read a tree of files, and say what holds where.
+"""nginx configuration: reads a tree of files, and finds the values in effect.
 
-``tree.read_tree`` reads a configuration with its includes; ``scopes`` walks the places where
-requests are answered and gives effective values; ``variables`` says what a variable can be.
-
+``tree.read_tree`` reads a configuration with its includes; ``scopes`` walks the blocks that handle
+requests and gives effective values; ``variables`` gives the values that a variable can have.
 The lexer is our own, after ngx_conf_read_token: the tree must accept whatever nginx accepts and
-know the place of every word. crossplane, the parser in the field, splits words at ``}`` and at
-Unicode spaces and knows no columns. It is the second reader of what ``generate`` and ``plan``
-write (``second_reader``), and the tests hold it beside ours where it is right.
+know the place of every word. crossplane, the usual parser, splits words at ``}`` and at Unicode
+spaces and has no columns. It checks what ``generate`` and ``plan`` write (``second_reader``), and
+the tests compare our parser with it where it is right.
 """

@@ -1,19 +1,19 @@
-"""Bodies of answers as filters, caches and scripts meet them: as data, compressed, as a stream.
+"""How filters, caches and scripts handle response bodies: plain, compressed, or as a stream.
 
-Over HTTP/1.1 a server may compress where it does not for 1.0: nginx compresses from
-``gzip_http_version 1.1`` on (ngx_http_gzip_ok). A place with a filter that reads bodies, with a
-cache, or that a script asks by a subrequest gets plain answers only as long as it asks by HTTP/1.0,
-or for none compressed.
+A server may compress a response over HTTP/1.1 that it sends plain over 1.0: nginx compresses from
+``gzip_http_version 1.1`` on (ngx_http_gzip_ok). A location with a body filter or a cache, or whose
+responses a script reads by a subrequest, gets plain responses only while it makes its requests over
+HTTP/1.0, or requests no compression.
 
-All else that HTTP/1.1 changes is undone before a filter sees it: chunks and trailers by
-ngx_http_proxy_chunked_filter, 1xx answers by ngx_http_proxy_process_header, ``Connection`` is never
-passed on. So a row of ``ROWS`` says what a directive does with an answer that has a
-Content-Encoding. None of the rows decodes it first: ``gunzip`` does so for clients only that take
-no gzip, behind all of these.
+All other changes of HTTP/1.1 are undone before a filter sees them: chunks and trailers by
+ngx_http_proxy_chunked_filter, 1xx responses by ngx_http_proxy_process_header. ``Connection`` is
+never passed on. So a row of ``ROWS`` says what a directive does with a response that has a
+Content-Encoding. None of these directives decodes it first: ``gunzip`` runs after all of them, and
+only for clients that do not accept gzip.
 
-Not in the table, since compressed answers pass them unharmed: gzip, brotli, zstd, gunzip (they
-leave what is encoded alone), range, not_modified, headers, userid, chunked, slice (a part, 206, is
-never compressed by nginx), headers_more, auth_request, mirror and post_action (they read no body),
+Not in the table, because compressed responses pass them unharmed: gzip, brotli, zstd, gunzip (they
+leave encoded bodies alone), range, not_modified, headers, userid, chunked, slice (nginx never
+compresses a part, 206), headers_more, auth_request, mirror and post_action (they read no body),
 perl (which makes no subrequests), mp4 and flv (handlers of files).
 """
 
@@ -27,12 +27,12 @@ from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.upstreams import Pass, sent_header
 
 Effect = Literal["skipped", "spoilt"]
-"""``skipped``: what is compressed goes on without the change; ``spoilt``: it is read as if it were
-plain, so that the client gets something broken or an error."""
+"""``skipped``: a compressed body passes unchanged; ``spoilt``: it is read as if it were plain, so
+the client gets a broken response or an error."""
 
 
 class BodyReader(NamedTuple):
-    """A directive that turns on what needs plain bodies."""
+    """A directive that turns on a filter that needs plain bodies."""
 
     directive: str
     module: str
@@ -69,15 +69,15 @@ ROWS: Final = (
     BodyReader("mruby_output_body_filter", "ngx_mruby", "spoilt", "the body is gzip"),
     BodyReader("mruby_output_body_filter_code", "ngx_mruby", "spoilt", "the body is gzip"),
 )
-"""Conversions by ``charset`` and ``source_charset`` are apart: they need both (``conversion``)."""
+"""Not here: ``charset`` and ``source_charset``, which convert only together (``conversion``)."""
 
 PARTS: Final = (
     "ssi", "add_before_body", "add_after_body",
     "echo_location", "echo_location_async", "echo_subrequest", "echo_subrequest_async",
     "eval", "nchan_publisher_upstream_request", "srcache_fetch",
 )  # fmt: skip
-"""Directives that take answers of other places of a server by subrequests, which carry the
-Accept-Encoding of the client's request: into a page, as they come, or into a variable."""
+"""Directives that fetch responses of other locations by subrequests, which carry the client's
+Accept-Encoding. The response goes into a page, to the client as it is, or into a variable."""
 
 _PHASES: Final = ("server_rewrite", "rewrite", "access", "content")
 SCRIPTS: Final = (
@@ -85,10 +85,9 @@ SCRIPTS: Final = (
     "js_content",
     "js_access",
 )
-"""Phases in which a script can ask other places and read what they answer.
-
+"""Phases in which a script can make requests to other locations and read the responses.
 Source: lua-nginx-module, ngx.location.capture ("subrequests by default inherit all the request
-headers of the current request", so that ``proxy_set_header Accept-Encoding ""`` is asked for);
+headers of the current request", hence its advice ``proxy_set_header Accept-Encoding ""``);
 njs, r.subrequest()."""
 
 
@@ -96,8 +95,8 @@ SWITCHES = ("ssi", "image_filter", "xslt_stylesheet")
 TEXTS = ("sub_filter", "subs_filter")
 _APART = frozenset({*SWITCHES, *TEXTS})
 _WORDS = tuple(row.directive for row in ROWS if row.directive not in _APART)
-"""Others that read the text of a body, of nginx and of modules of others: what is compressed they
-pass on unread, or spoil (see ``ROWS``)."""
+"""Other directives that read the text of a body, of nginx and of third-party modules. They skip or
+spoil a compressed body (see ``ROWS``)."""
 _OFF = frozenset({"", "off"})
 
 
@@ -114,7 +113,7 @@ def body_filter(scope: Scope) -> Directive | None:
 
 
 def text_filter(scope: Scope) -> Directive | None:
-    """The line of a filter that a compressed body would break; None if there is none."""
+    """The line of a filter that cannot handle compressed bodies; None if there is none."""
     if line := body_filter(scope) or conversion(scope):
         return line
     lines = (scope.effective(name) for name in _WORDS)
@@ -122,10 +121,10 @@ def text_filter(scope: Scope) -> Directive | None:
 
 
 def conversion(scope: Scope) -> Directive | None:
-    """The ``source_charset`` from which text may be converted to another; null for none.
+    """The ``source_charset`` line if text may be converted to another charset; else None.
 
-    What has a Content-Encoding goes on in the source's charset, and without a name of it. Without
-    ``charset`` the server may ask for a conversion by ``X-Accel-Charset``.
+    A response with a Content-Encoding is not converted, and its charset is not named. Without
+    ``charset``, the upstream may request a conversion by ``X-Accel-Charset``.
 
     Source: ngx_http_charset_header_filter(), ngx_http_destination_charset().
     """
@@ -141,7 +140,7 @@ def conversion(scope: Scope) -> Directive | None:
 
 
 def is_on(line: Directive) -> bool:
-    """True if a filter's line enables it: an empty argument, and ``off``, do not."""
+    """True if a line turns its filter on, so its argument is neither empty nor ``off``."""
     return line.block is not None or line.value.lower() not in _OFF
 
 
@@ -149,15 +148,15 @@ UNBUFFERED = "proxy_request_buffering"
 KEEPS = ("proxy_cache", "proxy_store")
 _ASKING = frozenset({*PARTS, *SCRIPTS})
 _ASKS_OR_LOADS = re.compile(r"capture|\brequire\b|\bdofile\b|\bload\w*")
-"""Words of a script by which it asks other places, or runs code that is not in sight."""
+"""Words in a script that make requests to other locations, or run code from elsewhere."""
 
 
 def spoilt_by_gzip(scope: Scope) -> Directive | None:
-    """The line that holds in a place for which an answer must not come compressed; null for none.
+    """The line because of which responses must not arrive compressed; None if there is none.
 
-    A filter of bodies, a page that the answer becomes a part of, a script that may ask for it, and
-    what is kept for all: nginx keeps one answer for who takes gzip and who does not, unless the
-    server sends ``Vary``.
+    It turns on a body filter, a page that includes the response, a script that may request it, or
+    a cache or store: nginx keeps one response for clients with and without gzip, unless the
+    upstream sends ``Vary``.
     """
     if _asks_for_none(scope):
         return None
@@ -171,9 +170,9 @@ def spoilt_by_gzip(scope: Scope) -> Directive | None:
 
 
 def stays_at_1_0(scope: Scope) -> Directive | None:
-    """The line for which requests of a place are not made HTTP/1.1; null for none.
+    """The line because of which requests are left at HTTP/1.0; None if there is none.
 
-    A body that is passed on as it comes has its length before 1.1, and is chunked with it. Source:
+    An unbuffered request body is sent with its length over 1.0, and in chunks over 1.1. Source:
     ngx_http_proxy_create_request().
     """
     if scope.effective("proxy_http_version") is not None:
@@ -184,10 +183,10 @@ def stays_at_1_0(scope: Scope) -> Directive | None:
 
 
 def unrepeated(scope: Scope, module: str) -> Directive | None:
-    """The line by which an error of a connection is not tried again; null where it is.
+    """The line that prevents a retry after a connection error; None if there is a retry.
 
-    Source: ngx_http_upstream_next(): a connection that was kept has a try more (``peer.cached``),
-    unless ``proxy_next_upstream`` lacks ``error``.
+    Source: ngx_http_upstream_next(): a request on a kept connection gets another try
+    (``peer.cached``), unless ``proxy_next_upstream`` lacks ``error``.
     """
     line = scope.effective(f"{module}_next_upstream")
     return line if line is not None and "error" not in line.args else None
@@ -202,7 +201,7 @@ def is_better_left(one: Pass) -> bool:
 def _asks_for_none(scope: Scope) -> bool:
     """True if the upstream is never told that a client accepts compression.
 
-    A constant coding does not help: before 1.1 nginx ignores it too.
+    A constant coding does not count: an nginx upstream ignores it before HTTP/1.1, but not over it.
     """
     own = sent_header(scope, "proxy", "accept-encoding")
     if own is not None:
@@ -218,7 +217,7 @@ def _is_apart(scope: Scope) -> bool:
 
 
 def _asked_by(scope: Scope) -> Directive | None:
-    """The line of a server by which an answer of this place may become a part of another one."""
+    """The line by which a response of this location may become part of another one."""
     if scope.tree.names.isdisjoint(_ASKING):
         return None
     own = (scope.server.block or Block([])).walk()
@@ -227,7 +226,7 @@ def _asked_by(scope: Scope) -> Directive | None:
 
 
 def _asks(line: Directive) -> bool:
-    """True if a line uses other locations' responses: a script unless its whole text shows none."""
+    """True if a line uses responses of other locations, or is a script that may."""
     if line.name not in SCRIPTS:
         return is_on(line)
     if line.name.endswith("_file") or line.name.startswith("js_"):
@@ -249,7 +248,7 @@ COMPRESSED = frozenset(
 OLDER_FONTS = frozenset(
     {"application/font-woff", "application/font-woff2", "application/x-font-woff"}
 )
-"""Types of WOFF files before ``conf/mime.types`` of nginx 1.15.1 said font/woff."""
+"""Types of WOFF files before nginx 1.15.1, whose ``conf/mime.types`` has font/woff."""
 FONTS_RENAMED = (1, 15, 1)
 EVENT_STREAM = "text/event-stream"
 """The type of event streams, which gzip delays because buffered responses are not flushed."""
@@ -268,7 +267,7 @@ def is_stream_path(path: str) -> bool:
 
 
 def stream_sign(scope: Scope) -> Directive | None:
-    """The line that shows that ``proxy_pass`` passes on an event stream here; None if none does."""
+    """The line that shows that ``proxy_pass`` carries an event stream here; None if none does."""
     accept = sent_header(scope, "proxy", "accept")
     if accept is not None and accept.args[1].lower() == EVENT_STREAM:
         return accept

@@ -44,7 +44,7 @@ class Source:
         return (self.mark + self.text).encode("utf-8", "surrogateescape")
 
     def byte_offset(self, offset: int) -> int:
-        """The byte offset in the file of an offset in the text."""
+        """Convert an offset in the text to a byte offset in the file."""
         known, count = self._bytes_before
         if offset < known:
             known, count = 0, len(self.mark.encode())
@@ -117,7 +117,7 @@ class Directive:
 
     @property
     def table(self) -> PlaceTable | None:
-        """The enclosing block if its lines are not directives (``map``)."""
+        """Name and arguments of the enclosing block if its lines are not directives (``map``)."""
         outer = self.parent
         while outer is not None and outer.name == "include":
             outer = outer.parent
@@ -127,7 +127,7 @@ class Directive:
 
     @property
     def file(self) -> str:
-        """Name of the file it stands in."""
+        """Name of the file that contains it."""
         return self.source.file
 
     @property

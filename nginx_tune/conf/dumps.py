@@ -1,15 +1,15 @@
-"""A whole configuration in one file: the output of ``nginx -T``, and crossplane's payload.
+"""A whole configuration in one file: the output of ``nginx -T``, or crossplane's payload.
 
-Both come apart into the files that they hold, so that places are those of the original files.
+Both are split into the files that they contain, so that places are those of the original files.
 
-``nginx -T`` prints for each file read, in the order met and each once, ``# configuration file
-PATH:``, a line end, its bytes, a line end (nginx.c, main). Other words of nginx (``syntax is ok``)
-may stand before the first.
+``nginx -T`` prints each file once, in the order of reading: ``# configuration file PATH:``, a line
+end, the file's bytes, a line end (nginx.c, main). Messages of nginx (``syntax is ok``) may precede
+the first file.
 
 A payload is what agents send, and what ``crossplane parse`` prints. Words are as written, without
-their quotes; only an escaped quote inside quotes has lost its backslash; ``if`` has lost its
-parentheses; a Lua block's source is its last argument. Every statement has the line of its name, so
-a text can be made again whose places are the original's, though not its spaces and comments.
+their quotes. An escaped quote inside quotes has lost its backslash, ``if`` has lost its
+parentheses, and a Lua block's source is its last argument. Every statement has the line number of
+its name, so a text with the same line numbers can be rebuilt, but not the spaces and comments.
 Source: crossplane 0.5, README "crossplane parse" and parser.py.
 """
 
@@ -35,7 +35,7 @@ _SAID = re.compile(rb"nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] ")
 
 
 _MOST_PASTED = 16
-"""Lines that look like heads and that a dump is read anew for."""
+"""Maximum number of pasted headers for which a dump is parsed again."""
 
 
 class AbsentError(NginxTuneError):
@@ -45,17 +45,17 @@ class AbsentError(NginxTuneError):
 
 
 class Dump(NamedTuple):
-    """A dump as something that a tree can be read through."""
+    """The files of a dump, from which a tree can be read as from a host."""
 
     main: str
     files: dict[str, bytes]
 
     def read_bytes(self, path: str) -> bytes:
-        """Contents of a file; AbsentError for one that the dump has not."""
+        """Contents of a file; AbsentError if the dump does not contain it."""
         return _content(self.files, path)
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory: what its patterns matched was dumped, all else does not matter."""
+        """Names of a directory's files in the dump, which has every file that a pattern matched."""
         bases = {f"{one.rstrip('/')}/" for one in (path, _normal(path))}
         below = {
             file[len(base) :].partition("/")[0]
@@ -76,10 +76,10 @@ def _content(files: Mapping[str, bytes], path: str) -> bytes:
 def parse_dump(data: bytes) -> Dump:
     """The files of a dump; the first is the main one.
 
-    A file may hold a line that looks like a head, such as one that was pasted from a dump: what no
-    include reaches, and what is named again with other bytes, belongs to the file in which it
-    stands. Old versions print a file as often as it is included.
-    Errors: UsageError when there is no file in it.
+    A file may contain a line that looks like a header, such as one pasted from a dump. If no
+    include reaches the named file, or the same name came before with other contents, the line
+    belongs to the file around it. Old versions print a file as often as it is included.
+    Errors: UsageError if there is no file in it.
     """
     heads = list(_HEAD.finditer(data))
     if not heads:
@@ -97,17 +97,17 @@ def parse_dump(data: bytes) -> Dump:
         joined = _split(data, fewer)
         reached, after = _follow(joined)
         if after > faults:
-            break  # a file by itself, whose include is not seen here
+            break  # a real file, whose include line is not visible here
         heads, dump, faults = fewer, joined, after
     return dump
 
 
 def _follow(dump: Dump) -> tuple[set[str], int]:
-    """The files that the includes of a dump reach, and how many faults are met."""
+    """The files that the includes of a dump reach, and the number of parse errors."""
     reached = set()
 
     class Reached(Dump):
-        """A dump that notes the files that are asked for, whether they can be parsed or not."""
+        """A dump that records the names of the files that are read, even if parsing them fails."""
 
         def read_bytes(self, path: str) -> bytes:
             """Contents of a file."""
@@ -118,7 +118,7 @@ def _follow(dump: Dump) -> tuple[set[str], int]:
 
 
 def _without_pasted(data: bytes, heads: list[re.Match[bytes]]) -> list[re.Match[bytes]]:
-    """The heads but for those that name a file again and are followed by other bytes."""
+    """The headers, without those that repeat a file's name before other contents."""
     first: dict[str, bytes] = {}
     kept = []
     for head, after in zip(heads, [*heads[1:], None], strict=True):
@@ -140,11 +140,11 @@ def _behind(data: bytes, head: re.Match[bytes], after: re.Match[bytes] | None) -
 
 
 def printed(data: bytes, files: Mapping[str, bytes]) -> list[str]:
-    """Files among some that stand in a dump, whole and under their own heads.
+    """The files of ``files`` that a dump contains, complete and under their own headers.
 
-    A head by itself says nothing, since a file may hold such a line: so the bytes must follow that
-    the file is known to have, and the line end that nginx puts behind them. Bytes that differ are
-    of a file that was written to meanwhile.
+    A header alone proves nothing, because a file may contain such a line. So the file's known
+    contents must follow, and the line end that nginx adds. If the contents differ, the file was
+    changed in the meantime.
     Source: nginx.c, main (``ngx_dump_config``).
     """
     ends: dict[str, list[int]] = {}
@@ -158,7 +158,7 @@ def printed(data: bytes, files: Mapping[str, bytes]) -> list[str]:
 
 
 def _is_whole(data: bytes, start: int, content: bytes) -> bool:
-    """True if a file follows complete, and then the next header or the end."""
+    """True if a file's contents follow, and then the next header or the end of the dump."""
     end = start + len(content) + 1
     if not data.startswith(content + b"\n", start):
         return False
@@ -170,7 +170,7 @@ def _name(head: re.Match[bytes]) -> str:
 
 
 def _normal(path: str) -> str:
-    """One spelling: glob(3) and an include may double slashes or go by ``..``."""
+    """A path in one spelling: glob(3) and includes may double slashes or contain ``..``."""
     return posixpath.normpath(path)
 
 
@@ -178,7 +178,7 @@ def is_dump(data: bytes) -> bool:
     """True if a saved file is the output of ``nginx -T``, not a configuration by itself.
 
     Only nginx's own messages precede the first header. A single file after its header is not
-    treated as a dump, so that its includes are followed here.
+    treated as a dump, so that its includes are read on this host.
     """
     heads = _HEAD.finditer(data)
     first, second = next(heads, None), next(heads, None)
@@ -189,7 +189,7 @@ def is_dump(data: bytes) -> bool:
 
 
 def _without_line_end(text: bytes) -> bytes:
-    """A file without the line end that nginx put behind it."""
+    """A file without the line end that nginx added."""
     return (
         text.removesuffix(b"\n").removesuffix(b"\r")
         if text.endswith(b"\r\n")
@@ -214,28 +214,28 @@ class Statement(msgspec.Struct, omit_defaults=True):
     line: int
     args: list[str]
     includes: list[int] | None = None
-    """The numbers of the payload's files that an include gave."""
+    """The indices in the payload of the files that an include read."""
     block: list[Statement] | None = None
     comment: str | None = None
     file: str | None = None
-    """Only where the files were combined to one."""
+    """Set only if the files were combined into one."""
 
 
 class FileError(msgspec.Struct):
-    """The reason that a file is not whole."""
+    """The reason why a file is incomplete."""
 
     error: str
     line: int | None = None
 
 
 class PayloadError(FileError, kw_only=True):
-    """The same, with the file's name."""
+    """The reason why a file is incomplete, with its name."""
 
     file: str
 
 
 class PayloadFile(msgspec.Struct):
-    """One file."""
+    """One file of a payload."""
 
     file: str
     parsed: list[Statement]
@@ -257,10 +257,10 @@ def is_payload(data: bytes) -> bool:
 
 
 def read_payload(data: bytes, name: str) -> Dump:
-    """The files of a payload, as text whose lines are the original's.
+    """The files of a payload, as text with the original line numbers.
 
-    A file that crossplane could not read whole is not there. ``name`` stands in messages.
-    Errors: UsageError for what is no payload, or one whose files were combined to one.
+    Files that crossplane could not parse completely are left out. ``name`` is used in messages.
+    Errors: UsageError if it is not a payload, or if its files were combined into one.
     """
     try:
         payload = msgspec.json.decode(data, type=Payload)
@@ -298,7 +298,7 @@ def _text(file: PayloadFile) -> str:
 
 
 def _pieces(statements: list[Statement], depth: int) -> Iterator[tuple[int, str]]:
-    """Texts with their lines; 0 for a brace, which stands behind what it ends."""
+    """Texts with their line numbers; 0 for a closing brace, whose line is not known."""
     if depth > DEEPEST:
         raise UsageError(f"a payload with more than {DEEPEST} nested blocks")
     for statement in statements:
@@ -327,11 +327,11 @@ def _words(one: Statement) -> str:
 
 
 def _word(text: str) -> str:
-    """A word as it can stand in a file."""
+    """A word as written in a file, in quotes if it needs them."""
     if _PLAIN.fullmatch(text):
         return text
     inner = _ESCAPED_OR_QUOTE.sub(lambda found: found[1] or '\\"', text)
-    if (len(inner) - len(inner.rstrip("\\"))) % 2:  # it would keep the quote that ends the word
+    if (len(inner) - len(inner.rstrip("\\"))) % 2:  # it would escape the closing quote
         inner += "\\"
     return f'"{inner}"'
 
@@ -339,11 +339,11 @@ def _word(text: str) -> str:
 def payload_of(tree: ConfTree) -> Payload:
     """A tree as ``crossplane parse`` prints it.
 
-    Its words end where nginx ends them, and its globs are read as nginx reads them; crossplane's
-    own differ in the places that the differential test names.
+    Words and globs are read as nginx reads them. The differential test lists the cases in which
+    crossplane reads them differently.
     """
     order = _Order(tree)
-    files = [  # the list grows: the files that a file includes follow in the order met
+    files = [  # the list grows: included files are appended in the order met
         PayloadFile(as_utf8(file.source.file), _statements(file.block, order))
         for file in order.files
     ]
@@ -364,7 +364,7 @@ def encode_payload(tree: ConfTree) -> bytes:
 
 
 class _Order:
-    """The files in the order of the payload."""
+    """Numbers the files in the order of the payload."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._by_block = {id(file.block): file for file in tree.parsed}
@@ -372,7 +372,7 @@ class _Order:
         self._index = {id(file.block): 0 for file in self.files}
 
     def index(self, block: Block) -> int:
-        """The number of a file, a new one where it has none."""
+        """The number of a file; a new file gets the next one."""
         if id(block) not in self._index:
             self._index[id(block)] = len(self.files)
             self.files.append(self._by_block[id(block)])
@@ -399,7 +399,7 @@ def _statement(one: Directive, order: _Order | None) -> Statement:
 
 
 def _written(one: Directive) -> Iterator[str]:
-    """The words as they are written."""
+    """The words as written, without the quotes around them."""
     past = one.close + 1 if one.name.endswith(_LUA_NAME) and one.block else one.end
     text = one.source.text[one.start : past]
     for mark, _, quote, start, end in read_tokens(text):

@@ -24,7 +24,7 @@ class Edit:
     end: int
     text: str
     claim: tuple[int, str] | None = None
-    """The block (by its start) and the name of the directive that is added to it."""
+    """For an added directive: the start of its block, and its name."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Edit) and self._key() == other._key()
@@ -41,7 +41,7 @@ class ConflictError(ValueError):
 
 
 def set_arguments(directive: Directive, arguments: str) -> Edit:
-    """The directive with other arguments, written as given."""
+    """Replace all arguments of a directive by a text, as given."""
     spans = word_spans(directive)
     if len(spans) == 1:
         return Edit(directive.source, spans[0][1], spans[0][1], f" {arguments}")
@@ -51,9 +51,9 @@ def set_arguments(directive: Directive, arguments: str) -> Edit:
 def change_arguments(
     directive: Directive, arguments: Sequence[str], write: Callable[[str], str]
 ) -> Edit:
-    """The directive with other arguments; arguments that it already has keep their spelling.
+    """Replace those arguments of a directive that differ; equal ones keep their spelling.
 
-    ``write`` quotes new arguments. Quotes, and text between two words, stay too.
+    ``write`` quotes a new argument. Spaces and comments between words are kept.
     """
     text, spans = directive.source.text, word_spans(directive)
     at = spans[0][1]
@@ -70,19 +70,19 @@ def change_arguments(
 
 
 def replace_argument(directive: Directive, index: int, argument: str) -> Edit:
-    """The directive with the argument at an index (from 0) written as given."""
+    """Replace the argument at an index (from 0) by a text, as given."""
     start, end = word_spans(directive)[index + 1]
     return Edit(directive.source, start, end, argument)
 
 
 def add_argument(directive: Directive, argument: str, *, behind: int = -1) -> Edit:
-    """The directive with another argument, after that of an index, or after all."""
+    """Add an argument after the one at index ``behind``, or after the last one."""
     end = word_spans(directive)[behind if behind < 0 else behind + 1][1]
     return Edit(directive.source, end, end, f" {argument}")
 
 
 def remove(directive: Directive) -> Edit:
-    """The file without the directive and its block, and without its line if that is then empty."""
+    """Remove a directive with its block, and its line if nothing else is on it."""
     text = directive.source.text
     start = directive.start
     end = directive.end if directive.block is None else directive.close + 1
@@ -100,7 +100,7 @@ def remove(directive: Directive) -> Edit:
 
 
 def add_to(block: Directive, line: str) -> Edit:
-    """``line`` (``NAME ARGUMENTS;``) as the first directive of a block.
+    """Add ``line`` (``NAME ARGUMENTS;``) as the first directive of a block.
 
     Errors: ValueError for a directive that has no block.
     """
@@ -117,7 +117,10 @@ def add_to(block: Directive, line: str) -> Edit:
 
 
 def add_after(directive: Directive, line: str) -> Edit:
-    """``line`` (``NAME ARGUMENTS;``) on a line of its own after a directive without a block."""
+    """Add ``line`` (``NAME ARGUMENTS;``) after a directive without a block, on the next line.
+
+    If another directive precedes it on its line, ``line`` goes on that line too.
+    """
     text = directive.source.text
     line_start = text.rfind("\n", 0, directive.start) + 1
     lead = text[line_start : directive.start]
@@ -171,7 +174,7 @@ class EditSet:
         return self._by_file.get(file, [])
 
     def _near(self, edit: Edit) -> Iterator[Edit]:
-        """The edits that begin in the edit's span, and the last one before."""
+        """The edits that begin within the edit's span, and the last one that begins before it."""
         found = self.of(edit.source.file)
         at = max(0, bisect_left(found, edit.start, key=lambda edit: edit.start) - 1)
         while at < len(found) and found[at].start <= edit.end:
@@ -221,7 +224,7 @@ def _place(edit: Edit) -> tuple[int, int]:
 
 
 def _indent_inside(block: Directive) -> str:
-    """The indentation of the block's first line, else that of the block and four spaces."""
+    """The indentation of the block's first line, else four spaces more than the block's own."""
     text = block.source.text
     for inner in block.block.directives if block.block else ():
         start = text.rfind("\n", 0, inner.start) + 1

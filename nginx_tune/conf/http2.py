@@ -1,28 +1,29 @@
-"""HTTP/2 in a configuration for HTTP/1.1: limits, windows, sizes, ciphers and variables differ.
+"""What HTTP/2 changes in a configuration for HTTP/1.1.
 
-Limits of connections: over HTTP/2 and HTTP/3 each request in flight counts for ``limit_conn``.
+Connection limits: over HTTP/2 and HTTP/3, each request in flight counts for ``limit_conn``.
 
-Uploads that are passed on as they come: a body that nginx buffers has a window without end. Of one
-that it passes on at once no more is under way than the upstream has taken: 64 KiB in a round trip,
-so 0.8 MB/s at 80 ms, where over HTTP/1.1 the whole window of TCP is. ``grpc_pass`` never buffers,
-but its clients speak HTTP/2 or are not served at all. Source: ngx_http_v2_read_request_body
-(``no_flow_control`` is of buffered bodies alone), ngx_http_v2_read_unbuffered_request_body.
+Unbuffered uploads: the flow-control window is unlimited for a body that nginx buffers. For an
+unbuffered one, it opens only as the upstream takes data: 64 KiB per round trip, so 0.8 MB/s at
+80 ms. HTTP/1.1 can use the whole TCP window. ``grpc_pass`` never buffers, but its clients need
+HTTP/2 anyway. Source: ngx_http_v2_read_request_body (``no_flow_control`` applies to buffered bodies
+only), ngx_http_v2_read_unbuffered_request_body.
 
-Headers: over HTTP/1.1 a header comes into ``client_header_buffer_size``. What does not fit goes on
-in ``large_client_header_buffers``, whose buffers each hold a line whole. Over HTTP/2 a field may
-have ``http2_max_field_size`` as it is sent, and all of a request ``http2_max_header_size``
-unpacked: 4 KiB and 16 KiB, where HTTP/1.1 takes 8 KiB and 33 KiB. Beyond that nginx ends the
-connection, with all requests on it. Since 1.19.7 ``large_client_header_buffers`` stands for both.
+Headers: HTTP/1.1 reads them into ``client_header_buffer_size``, then into
+``large_client_header_buffers``; each line must fit into one buffer. HTTP/2 limits a field as sent
+by ``http2_max_field_size``, and all fields of a request, decompressed, by
+``http2_max_header_size``: 4 KiB and 16 KiB, where HTTP/1.1 allows 8 KiB and 33 KiB. Beyond that,
+nginx closes the connection, with all requests on it. Since 1.19.7,
+``large_client_header_buffers`` replaces both.
 Source: ngx_http_alloc_large_header_buffer(), ngx_http_v2_state_field_len(),
 ngx_http_v2_state_process_header(), ngx_http_v2_merge_srv_conf(); nginx change log, 1.19.7.
 
-Ciphers: HTTP/2 wants an ephemeral key exchange and an AEAD; a client may end the connection where
-the handshake of TLS 1.2 chose another one, and browsers do (``INADEQUATE_SECURITY``). Source: RFC
+Ciphers: HTTP/2 requires an ephemeral key exchange and an AEAD. If a TLS 1.2 handshake chose another
+cipher, a client may close the connection, and browsers do (``INADEQUATE_SECURITY``). Source: RFC
 9113, section 9.2.2 and appendix A; openssl-ciphers(1) for the words of a list.
 
-Variables: a request is worked out twice, for a client that speaks HTTP/1.1 and for the same one
-over HTTP/2. ``map`` and ``set`` are followed; what is not known is the same word in both, so that
-texts differ only where the protocol makes them differ.
+Variables: a request is evaluated twice, for a client over HTTP/1.1 and for the same one over
+HTTP/2. ``map`` and ``set`` are followed. An unknown value is the same placeholder both times, so
+that only the protocol can make texts differ.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ class CountedLimit(NamedTuple):
     scope: Scope
     line: Directive
     most: int
-    """Connections at once of one value of the key, whatever the key is."""
+    """Maximum number of concurrent connections for each value of the key."""
 
 
 def counted_limits(found: Iterable[Scope]) -> Iterator[CountedLimit]:
-    """The limits of connections that are in effect; what only says what it would do is none.
+    """The connection limits in effect; one in a dry run is not.
 
     Source: ngx_http_limit_conn_handler().
     """
@@ -66,7 +67,7 @@ def counted_limits(found: Iterable[Scope]) -> Iterator[CountedLimit]:
 
 
 def zone_keys(tree: ConfTree, name: str) -> dict[str, str]:
-    """The key of each zone that ``limit_conn_zone`` or ``limit_req_zone`` makes."""
+    """The key of each zone, by its name; ``name`` is ``limit_conn_zone`` or ``limit_req_zone``."""
     return {
         arg.removeprefix("zone=").partition(":")[0]: line.value
         for line in http_directives(tree)
@@ -77,25 +78,25 @@ def zone_keys(tree: ConfTree, name: str) -> dict[str, str]:
 
 
 ENOUGH_BYTES = 512 << 10
-"""6 MB/s at 80 ms: more than most clients have to send by."""
+"""A window for 6 MB/s at 80 ms, which is more than most clients can send."""
 _PREREAD_BYTES = 64 << 10
-"""``http2_body_preread_size``. Source: ngx_http_v2_module.c."""
+"""Default of ``http2_body_preread_size``. Source: ngx_http_v2_module.c."""
 _BUFFER_BYTES = 16 << 10
-"""``client_body_buffer_size`` of 64-bit machines."""
+"""Default of ``client_body_buffer_size`` on 64-bit machines."""
 _MOST_BYTES = 1 << 20
-"""``client_max_body_size``."""
+"""Default of ``client_max_body_size``."""
 _MODULES = ("proxy", "fastcgi", "uwsgi", "scgi")
 
 
 class HeldUpload(NamedTuple):
-    """The line that has bodies passed on as they come, and how much of one is under way."""
+    """The line that turns off buffering of request bodies, and the flow-control window."""
 
     line: Directive
     window_bytes: int
 
 
 def held_uploads(found: Iterable[Scope]) -> Iterator[HeldUpload]:
-    """The places whose uploads would wait for one window after another."""
+    """The uploads that would wait for one window after another over HTTP/2."""
     for scope in found:
         line = _unbuffered(scope)
         if line is None:
@@ -110,9 +111,9 @@ def held_uploads(found: Iterable[Scope]) -> Iterator[HeldUpload]:
 
 
 def _unbuffered(scope: Scope) -> Directive | None:
-    """The line by which a place takes bodies so; none where it makes up its own, or sends none.
+    """The line that turns off buffering here; None if the client's body is not passed on.
 
-    Source: ngx_http_proxy_handler and its kin (``request_body_no_buffering``).
+    Source: ngx_http_proxy_handler and the other modules' (``request_body_no_buffering``).
     """
     for module in _MODULES:
         line = scope.effective(f"{module}_request_buffering")
@@ -131,7 +132,7 @@ def _size(scope: Scope, name: str, default: int) -> int:
 
 
 ONE_LIMIT_SINCE = (1, 19, 7)
-"""The first version whose HTTP/2 goes by ``large_client_header_buffers``."""
+"""The first version in which ``large_client_header_buffers`` limits HTTP/2 headers."""
 FIELD_SIZE = "http2_max_field_size"
 HEADER_SIZE = "http2_max_header_size"
 FIRST_BUFFER = "client_header_buffer_size"
@@ -140,12 +141,12 @@ _FIRST_BYTES = 1 << 10
 _LARGE = (4, 8 << 10)
 """nginx's defaults. Source: ngx_http_core_merge_srv_conf()."""
 _PSEUDO_FIELDS_BYTES = 34
-"""``:method``, ``:path``, ``:scheme``, ``https`` and ``:authority``: HTTP/1.1 is without them."""
+"""``:method``, ``:path``, ``:scheme``, ``https`` and ``:authority``, absent in HTTP/1.1."""
 _STEP_BYTES = 1 << 10
 
 
 class HeaderBuffers(NamedTuple):
-    """The buffers that HTTP/1.1 reads the headers of a request into."""
+    """The buffers for the headers of a request over HTTP/1.1."""
 
     first_bytes: int = _FIRST_BYTES
     large_count: int = _LARGE[0]
@@ -153,7 +154,7 @@ class HeaderBuffers(NamedTuple):
 
     @property
     def as_http2_sizes(self) -> dict[str, int]:
-        """The least of HTTP/2's limits under which it takes all that HTTP/1.1 takes; whole KiB."""
+        """The lowest HTTP/2 limits that accept all that HTTP/1.1 accepts, in whole KiB."""
         most = self.first_bytes + self.large_count * self.large_bytes + _PSEUDO_FIELDS_BYTES
         return {
             FIELD_SIZE: max(self.first_bytes, self.large_bytes),
@@ -162,7 +163,7 @@ class HeaderBuffers(NamedTuple):
 
 
 def header_buffers(scope: Scope) -> HeaderBuffers:
-    """The buffers that hold in a server; nginx's own for what is not said or cannot be read."""
+    """The header buffers of a server; nginx's defaults if not set or not parsable."""
     first = scope.effective(FIRST_BUFFER)
     first_bytes = None if first is None else parse_bytes(first.value)
     large = scope.effective(LARGE_BUFFERS)
@@ -175,7 +176,7 @@ def header_buffers(scope: Scope) -> HeaderBuffers:
 
 
 Http2Fault = Literal["only", "first"]
-"""All that it allows is forbidden; what the server chooses first is."""
+"""``only``: HTTP/2 forbids every cipher in the list; ``first``: the one that the server prefers."""
 _SEPARATORS = re.compile(r"[:, ]+")
 _EPHEMERAL = frozenset({"ECDHE", "EECDH", "KEECDH", "KECDHE", "ECDH", "DHE", "EDH", "KDHE", "KEDH"})
 _AEAD = frozenset({"AESGCM", "AESCCM", "AESCCM8", "CHACHA20", "ARIAGCM", "GCM", "CCM", "CCM8"})
@@ -185,11 +186,11 @@ _NOT_OFFERED = (
     "3DES", "DES", "RC4", "CAMELLIA", "SEED", "IDEA", "ARIA", "NULL", "PSK", "SRP", "ADH", "AECDH",
     "EXP", "LOW", "MEDIUM", "DHE-", "EDH", "KRB5", "GOST",
 )  # fmt: skip
-"""Words for ciphers that no browser offers: their place in the list decides nothing."""
+"""Words for ciphers that no browser offers: their position in the list does not matter."""
 
 
 class _Word(NamedTuple):
-    """One word of a list: what it has first, and for which certificates."""
+    """One word of a cipher list: what its first cipher is like, and for which certificates."""
 
     is_permitted: bool
     is_offered: bool
@@ -197,11 +198,11 @@ class _Word(NamedTuple):
 
 
 def http2_fault(ciphers: str, *, server_chooses: bool) -> Http2Fault | None:
-    """The fault of a list of ciphers for HTTP/2 over TLS 1.2; null for none."""
+    """The fault of a cipher list for HTTP/2 over TLS 1.2; None if there is none."""
     written = [word for word in _SEPARATORS.split(ciphers) if word]
     out = {word[1:].upper() for word in written if word[0] in "!-"}
     kept = [word for word in written if word[0] not in "!-+@" and not word.startswith("TLS_")]
-    if any("=" in word for word in kept):  # a profile of the host
+    if any("=" in word for word in kept):  # a profile that the host defines
         return None
     words = [_word(word.upper(), out) for word in kept]
     if not words:
@@ -225,7 +226,7 @@ def _word(word: str, out: set[str]) -> _Word:
         keys = frozenset({"ECDSA"} if "ECDSA" in parts else {"RSA"})
         return _Word(permitted and not out & parts, is_offered, keys)
     parts = set(word.split("+"))
-    # A word for many begins with an ephemeral AEAD, in OpenSSL's own order.
+    # A word for several ciphers begins with an ephemeral AEAD, in OpenSSL's own order.
     permitted = not parts & (_NO_EPHEMERAL | _NO_AEAD) and is_offered
     keys = frozenset({"RSA"} if parts & _NO_EPHEMERAL or "ARSA" in parts else {"RSA", "ECDSA"})
     return _Word(permitted and not _takes_away(out), is_offered, keys)
@@ -247,11 +248,11 @@ SPOKEN: dict[str, dict[SpokenVersion, str]] = {
     "http2": {_OLD: "", _NEW: "h2"},
     "ssl_alpn_protocol": {_OLD: "http/1.1", _NEW: "h2"},
 }
-"""Values in an ordinary request of a browser. HTTP/2 has no ``Connection`` (RFC 9113, 8.2.2); what
-asks for an ``Upgrade`` goes on to come over HTTP/1.1: browsers open such a connection apart, as
-nginx knows no extended CONNECT (RFC 8441)."""
+"""Values in an ordinary request of a browser. HTTP/2 has no ``Connection`` (RFC 9113, 8.2.2).
+Requests with ``Upgrade`` still come over HTTP/1.1: browsers open a separate connection for them,
+because nginx does not support extended CONNECT (RFC 8441)."""
 _UNKNOWN = "\0"
-"""In front of a word for what is not known; no text of a configuration has it."""
+"""Prefix of the placeholder for an unknown value; no configuration contains it."""
 _MOST_DEEP = 40
 _NAMED_GROUP = re.compile(r"\(\?<(?=[A-Za-z_])")
 _UNARY = 2
@@ -260,7 +261,7 @@ FaultOutcome = bool | tuple[str, ...]
 
 
 class ProtocolVariables:
-    """The texts of a tree over either protocol."""
+    """Compares texts and conditions of a tree over HTTP/1.1 and over HTTP/2."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._steps = 0
@@ -274,7 +275,10 @@ class ProtocolVariables:
         self._made = _made_of_spoken(tree, self._tables)
 
     def made_differs(self, text: str, scope: Scope) -> bool:
-        """The same of what ``map`` and ``set`` make: one that is only told decides nothing."""
+        """True if variables of ``map`` and ``set`` in the text have other values over HTTP/2.
+
+        nginx's own variables do not count, such as ``$server_protocol``.
+        """
         made = variables_of(text) & self._made
         old, new = ([self._whole(f"${n}", one, scope) for n in made] for one in (_OLD, _NEW))
         return old != new
@@ -292,7 +296,7 @@ class ProtocolVariables:
         return self._text(text, protocol, scope, ())
 
     def _outcome(self, words: Sequence[str], protocol: SpokenVersion, scope: Scope) -> FaultOutcome:
-        """Source: ngx_http_rewrite_if_condition()."""
+        """The result, or the words if unknown. Source: ngx_http_rewrite_if_condition()."""
         texts = [self._whole(one, protocol, scope) for one in words]
         if len(words) == 1:
             return (*texts,) if _UNKNOWN in texts[0] else texts[0] not in ("", "0")
@@ -302,7 +306,7 @@ class ProtocolVariables:
             return False
         left, operator, right = texts[0], words[1], texts[2]
         if "~" in operator:
-            right = words[2]  # of an expression "$" is the end
+            right = words[2]  # in a regular expression, "$" is the end
         if _UNKNOWN in left or _UNKNOWN in right:
             return (left, operator, right)
         holds = _matches(left, right, ignores="*" in operator) if "~" in operator else left == right
@@ -349,7 +353,7 @@ class ProtocolVariables:
     def _looked_up(
         self, table: Directive, protocol: SpokenVersion, scope: Scope, seen: tuple[str, ...]
     ) -> str:
-        """Source: ngx_http_map_find(); without a default it is empty."""
+        """The value from a table; empty without a match or default. Source: ngx_http_map_find()."""
         key = self._text(table.args[0], protocol, scope, seen)
         entries, patterns, default = read_map(table)
         every = [*entries.values(), *patterns, *([default] if default else [])]
@@ -364,7 +368,7 @@ class ProtocolVariables:
 
 
 def _made_of_spoken(tree: ConfTree, tables: Mapping[str, Directive]) -> set[str]:
-    """The variables that may be other ones over HTTP/2; the others need no look."""
+    """The variables of ``map`` and ``set`` that may have another value over HTTP/2."""
     sources: dict[str, set[str]] = {}
     for name, table in tables.items():
         texts = [table.args[0], *(directive.value for directive in table.block or ())]
@@ -380,7 +384,7 @@ def _made_of_spoken(tree: ConfTree, tables: Mapping[str, Directive]) -> set[str]
 
 
 def _sets(name: str, scope: Scope) -> tuple[list[Directive], bool]:
-    """The ``set`` lines of a variable that a request passes, and whether some only may run."""
+    """The ``set`` lines of a variable for a request, and whether one of them is conditional."""
     location = next(
         (directive for directive in reversed(scope.chain) if directive.name == "location"), None
     )
@@ -397,7 +401,7 @@ def _sets(name: str, scope: Scope) -> tuple[list[Directive], bool]:
 
 
 def _unknown(name: str, values: Iterable[str] = ()) -> str:
-    """One word for all that it may be, of a length that does not grow."""
+    """A placeholder of fixed length for a value that may be any of ``values``."""
     parts = _UNKNOWN.join((name, *values))
     return _UNKNOWN + hashlib.sha256(parts.encode(errors="surrogatepass")).hexdigest()
 
@@ -405,7 +409,7 @@ def _unknown(name: str, values: Iterable[str] = ()) -> str:
 def _is_meant(pattern: str, key: str) -> bool:
     if pattern.startswith("~"):
         return _matches(key, pattern.lstrip("~*"), ignores=pattern.startswith("~*"))
-    return False  # names of hosts with an asterisk
+    return False  # host names with an asterisk
 
 
 def _matches(text: str, pattern: str, *, ignores: bool) -> bool:
@@ -418,7 +422,7 @@ def _matches(text: str, pattern: str, *, ignores: bool) -> bool:
 
 
 def _inside(condition: Sequence[str]) -> list[str]:
-    """The words between the brackets; an empty one in quotes is a word too."""
+    """The words inside the parentheses; an empty word in quotes counts."""
     words = list(condition)
     if words and words[0].startswith("("):
         words[:1] = [words[0][1:]] if words[0] != "(" else []

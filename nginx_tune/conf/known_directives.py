@@ -1,12 +1,12 @@
-"""Directives that are known, by version: where they may stand, with how many arguments.
+"""Known directives, by version: their contexts and numbers of arguments.
 
-``directives.tsv`` is read out of the command tables of real nginx executables and their modules
-(``tools/read-directives``); what changed from release to release is read out of the source
+``directives.tsv`` is read from the command tables of real nginx executables and their modules
+(``tools/read-directives``); changes between releases are read from the source
 (``tools/read-releases``); ``directives-other.txt`` lists further names. A directive without a row
-is unknown, which is no fault of a configuration: a module may have brought it.
+is unknown, which is not a fault: a module may define it.
 
-Source: ngx_conf_file.c, ngx_conf_handler: nginx searches its modules for the name, then for one
-that may stand here, and judges the number of arguments by that one.
+Source: ngx_conf_file.c, ngx_conf_handler: nginx looks for a directive of that name that is allowed
+in the context, and checks the number of arguments against that one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _FOREIGN = re.compile(
     r"|hmac_secure|lua|memc_|modsecurity|push_stream|set_misc|srcache|subs_filter|uploadprogress"
     r"|upstream_fair|xss|zstd|nchan|ndk|rtmp|header_count"
 )
-"""Modules of others whose command tables are in the table; header_count is Debian's max_headers of
-releases before nginx's own."""
+"""Third-party modules in the table; header_count is Debian's max_headers, for releases before nginx
+had its own."""
 
 
 FIRST_RELEASE: Version = (1, 4, 0)
-"""The oldest one whose source the tables of releases know."""
+"""The oldest release in the tables read from the source."""
 
 
 class VersionSpan(NamedTuple):
-    """Releases from one up to another that is no longer included."""
+    """The releases from ``since`` up to, but not including, ``gone``."""
 
     since: Version
-    """Empty for the oldest known release and all before."""
+    """Empty if it starts with or before the oldest known release."""
     gone: Version
     """Empty if it has not ended."""
 
@@ -52,7 +52,7 @@ def is_within(version: Version, span: VersionSpan) -> bool:
 
 
 def parse_span(since: str, gone: str) -> VersionSpan:
-    """A span as the tables write it."""
+    """A span from two columns of a table."""
     return VersionSpan(_version(since), _version(gone))
 
 
@@ -98,7 +98,7 @@ class DirectiveRow(NamedTuple):
         return count <= MOST_ARGUMENTS and str(count) in words
 
     def is_surely_absent(self, version: Version) -> bool:
-        """True if that version, or one between it and the seen versions, was seen without it."""
+        """True if that version, or one between it and the versions that have it, is known to lack it."""
         if self.is_own and is_outside_history(self.name, version):
             return True
         return (self.absent_to is not None and version <= self.absent_to) or (
@@ -129,7 +129,7 @@ def rows_of(name: str) -> tuple[DirectiveRow, ...]:
 def is_known(name: str) -> bool:
     """True if nginx, a fork or a known module has the name.
 
-    A name that matches only a pattern of the list, but is close to one of nginx, counts as
+    A name that matches only a pattern of the list, but is close to a name in the table, counts as
     misspelt.
     """
     if name in _table().lines or is_named(name):
@@ -152,7 +152,7 @@ def history_of(name: str) -> tuple[Version, Version | None]:
 
 @lru_cache(maxsize=1)
 def known_modules() -> frozenset[str]:
-    """The modules of the table, by nginx's names."""
+    """The modules of the table, as nginx names them."""
     return frozenset(line.split("\t", 2)[1] for lines in _table().lines.values() for line in lines)
 
 
@@ -175,10 +175,10 @@ _WRITTEN_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
 
 
 def version_fault(text: str) -> str:
-    """The fault of a version for which nginx cannot be judged; empty for none.
+    """The reason why a version cannot be used to judge a configuration; empty if it can.
 
-    The text may be no version, or one older than the tables, or with a higher major number. A
-    release newer than the tables is no fault: its known directives can still be judged.
+    The text is not a version, or the version is older than the tables or has a higher major number.
+    A release newer than the tables can be used: its known directives can still be judged.
     """
     if _WRITTEN_VERSION.fullmatch(text) is None:
         return f"{text}: give a version such as 1.26.3"
@@ -276,7 +276,7 @@ def _forms() -> dict[tuple[str, str], list[tuple[tuple[str, str], VersionSpan]]]
 
 @lru_cache(maxsize=1)
 def _listed() -> tuple[frozenset[str], tuple[str, ...]]:
-    """Names, and patterns with a star, of the hand-kept list."""
+    """The names in the hand-kept list, and its patterns with a star."""
     text = read_table("directives-other.txt")
     words: set[str] = set()
     for line in text.splitlines():
@@ -287,13 +287,13 @@ def _listed() -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def is_named(name: str) -> bool:
-    """True if the hand-kept list has exactly this name: a third-party module or fork has it too."""
+    """True if the hand-kept list has exactly this name, so a third-party module or fork has it."""
     return name in _listed()[0]
 
 
 @lru_cache(maxsize=4096)
 def is_listed(name: str) -> bool:
-    """True if the hand-kept list has the name: some fork or module may define it."""
+    """True if the hand-kept list has the name, or a pattern for it: a fork or module may have it."""
     names, patterns = _listed()
     return name in names or any(fnmatchcase(name, pattern) for pattern in patterns)
 

@@ -1,8 +1,8 @@
 """The predefined variables, and the directives that evaluate variables.
 
 ``variables.txt`` is read from the tables of nginx executables (``tools/read-directives
---variables``); further names are those that modules add in code, and those of modules that the
-executables lack.
+--variables``). Further names are those that modules add in code, or of modules that the executables
+lack.
 
 Source: ngx_http_script_compile: ``$name``, ``${name}``; a digit is a capture. Names ignore case.
 """
@@ -46,7 +46,7 @@ _PREFIXES = (
     "redis_", "drizzle_", "postgres_", "encrypted_", "push_stream_", "nginx_", "openssl_", "ja3",
     "ja4", "http2_", "http3_",
 )  # fmt: skip
-"""Prefixes of variables that modules define at run time; none of them is reported."""
+"""Prefixes of variables that modules define at run time; names with them are never reported."""
 
 EVALUATED = frozenset(
     [
@@ -115,7 +115,7 @@ def is_listed_variable(name: str) -> bool:
 def used_variables(directive: Directive) -> tuple[str, ...]:
     """The names of the variables in a directive's arguments, lowercase.
 
-    Names in capitals are taken for template placeholders.
+    Names in capitals are assumed to be template placeholders, and left out.
     """
     if "$" not in "".join(directive.args):
         return ()

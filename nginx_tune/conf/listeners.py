@@ -1,8 +1,8 @@
 """Addresses that servers listen on: the socket of each ``listen``, and the servers on it.
 
-nginx compares addresses, and an address has many spellings, so every comparison of ``listen`` lines
-goes through this module. Host names are not resolved: nginx does so when it starts, and a name may
-have several addresses. Source: ngx_parse_url, ngx_inet_addr, ngx_inet6_addr, ngx_inet_resolve_host,
+An address has many spellings, and nginx compares addresses, so every comparison of ``listen`` lines
+uses this module. Host names are not resolved: nginx does so when it starts, and a name may have
+several addresses. Source: ngx_parse_url, ngx_inet_addr, ngx_inet6_addr, ngx_inet_resolve_host,
 ngx_cmp_sockaddr (src/core/ngx_inet.c); inet_aton(3) for numbers that nginx leaves to
 getaddrinfo(3).
 
@@ -10,9 +10,8 @@ Options belong to an address and port, not to one server: any ``listen`` of an a
 every server there, and nginx rejects a second line with options ("duplicate listen options").
 Source: ngx_http_core_listen, ngx_http_add_addresses.
 
-A TLS connection starts with the address's default server, and OpenSSL looks up sessions in the
-context that it started with, before the client has named a server. Source:
-ngx_http_init_connection.
+A TLS connection starts with the SSL context of the address's default server, and OpenSSL looks up
+sessions there, before the client has named a server. Source: ngx_http_init_connection.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _ALL_ONES = 0xFFFFFFFF
 """255.255.255.255, which ngx_inet_addr returns for text that is not an address."""
 
 _MOST_PIECES = 200_000
-"""The most pieces of overlapping port ranges; beyond it they are not cut."""
+"""Maximum number of pieces of overlapping port ranges; if there are more, the ranges are not cut."""
 
 AddressFamily = Literal["inet", "inet6", "unix", "name", "unread"]
 
@@ -49,14 +48,14 @@ class SocketName(NamedTuple):
     """The socket of a ``listen``, in one canonical form."""
 
     family: AddressFamily
-    """``name`` for a host whose addresses are not known; ``unread`` for what nginx would reject, or
-    a template placeholder."""
+    """``name`` for a host whose addresses are not known; ``unread`` for text that nginx would
+    reject, or a template placeholder."""
     host: str
     """``*`` for every IPv4 address, else an address, IPv6 in brackets; the path of a unix socket; a
     name in lowercase."""
     first: int = 0
     last: int = 0
-    """Ports: a range of them, or one. No port of its own has a unix socket."""
+    """First and last port, the same for a single one; 0 for a unix socket."""
 
     @property
     def is_wildcard(self) -> bool:
@@ -69,7 +68,7 @@ class SocketName(NamedTuple):
         return range(self.first, self.last + 1) if self.first else range(0)
 
     def at(self, first: int, last: int) -> SocketName:
-        """The same address with other ports."""
+        """The same host with other ports."""
         return self._replace(first=first, last=last)
 
     def meets(self, other: SocketName) -> bool:
@@ -142,7 +141,7 @@ def _port(text: str) -> int | None:
 
 
 def _inet(text: str) -> int | None:
-    """Four decimal numbers as nginx reads them: leading zeros allowed, an empty one is 0."""
+    """An IPv4 address as nginx reads it: leading zeros are allowed, an empty number is 0."""
     parts = text.split(".")
     if len(parts) != _OCTETS or not all(map(_DIGITS.fullmatch, parts)):
         return None
@@ -153,7 +152,7 @@ def _inet(text: str) -> int | None:
 
 
 def _by_resolver(text: str) -> int | None:
-    """The address that getaddrinfo(3) reads: fewer than four numbers, octal, hexadecimal."""
+    """An IPv4 address as getaddrinfo(3) reads it: also octal, hexadecimal, or fewer numbers."""
     parts = text.split(".")
     if len(parts) > _OCTETS or not all(map(_PART.fullmatch, parts)) or len(text) > 64:  # noqa: PLR2004  # of four numbers
         return None
@@ -185,12 +184,12 @@ def _inet6(text: str) -> str | None:
         return None
     if address.scope_id is not None:
         return None
-    mapped = address.ipv4_mapped  # Python's format depends on its version
+    mapped = address.ipv4_mapped  # Python versions format it differently
     return address.compressed if mapped is None else f"::ffff:{mapped}"
 
 
 class Wildcards:
-    """The wildcards among some sockets, of which there may be thousands."""
+    """The wildcards among some sockets, for a quick look-up among thousands."""
 
     def __init__(self, names: Iterable[SocketName]) -> None:
         found = [name for name in names if name.is_wildcard]
@@ -221,16 +220,16 @@ class PortCuts:
         ends = {end for name in names for end in (name.first, name.last + 1)} if ranges else set()
         self._ends = sorted(ends)
         self.are_too_many = sum(len(self._inside(name)) for name in ranges) > _MOST_PIECES
-        """True if there are too many pieces; then none is cut."""
+        """True if there would be too many pieces; then no range is cut."""
 
     def _inside(self, name: SocketName) -> range:
-        """The cuts inside a range, after its first port."""
+        """Indices of the cuts inside a range, and at its end."""
         return range(
             bisect_right(self._ends, name.first), bisect_left(self._ends, name.last + 1) + 1
         )
 
     def pieces(self, name: SocketName) -> Iterator[SocketName]:
-        """The pieces of a range; a single port, or none, unchanged."""
+        """The pieces of a port range; a socket without a range is its only piece."""
         if self.are_too_many or name.first == name.last:
             yield name
             return
@@ -241,7 +240,7 @@ class PortCuts:
 
 
 _UNSAID_PORTS = (80, 8000)
-"""Ports of a server without ``listen``: started by root, and by others."""
+"""Port of a server without ``listen``: if root starts nginx, and if another user does."""
 _DEFAULT_WORDS = frozenset({"default_server", "default"})
 _FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
 _PARAMETERS = frozenset({
@@ -257,14 +256,14 @@ class ListenAddress:
     socket: SocketName
     is_quic: bool
     lines: list[Directive] = field(default_factory=list)
-    """The lines with it; a line with a port range may have several addresses."""
+    """The ``listen`` lines for it; a line with a port range may have several addresses."""
     servers: list[Directive] = field(default_factory=list)
     has_socket: bool = True
     """False if its connections arrive over the socket of a wildcard address, whose options apply.
-    With an option of its own it would bind too, and nginx not start (98: Address already in
+    With socket options of its own, nginx would bind it too and not start (98: Address already in
     use), which ``nginx -t`` does not detect."""
     maybe: Directive | None = None
-    """The line of another address that may be the same, because nginx resolves host names."""
+    """The line of another address that may turn out to be this one when nginx resolves host names."""
 
     @property
     def address(self) -> str:
@@ -273,7 +272,7 @@ class ListenAddress:
 
     @property
     def default_server(self) -> Directive:
-        """The server for hosts that no server on the address names."""
+        """The server for a host that no server of this address names."""
         for line, server in zip(self.lines, self.servers, strict=True):
             if names_default(line):
                 return server
@@ -286,7 +285,7 @@ class ListenAddress:
 
     @property
     def with_options(self) -> list[Directive]:
-        """The lines with socket options, of which nginx allows one."""
+        """The lines with socket options; nginx allows only one such line."""
         return [line for line in self.lines if gives_options(line)]
 
     @property
@@ -308,7 +307,7 @@ class ListenAddress:
 def listeners(tree: ConfTree) -> list[ListenAddress]:
     """The http listeners of a tree, in order; port ranges are cut where they overlap.
 
-    A server without ``listen`` gets ``*:80`` and is left out, because it has no line to report.
+    A server without ``listen`` uses ``*:80``. It is left out, because it has no line to report.
     """
     every = servers(tree)
     lines = [
@@ -324,7 +323,7 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
 def listeners_of(
     lines: Iterable[tuple[Directive, Directive]], unsaid: Sequence[SocketName] = ()
 ) -> list[ListenAddress]:
-    """The addresses of ``listen`` lines with their servers; ``unsaid`` ones use TCP."""
+    """The addresses of (``listen`` line, server); ``unsaid`` are TCP sockets without a line."""
     named = [(socket_name(line.value), "quic" in line.args[1:], line, own) for line, own in lines]
     cuts = {kind: PortCuts([one[0] for one in named if one[1] == kind]) for kind in (False, True)}
     found: dict[tuple[SocketName, bool], ListenAddress] = {}
@@ -343,7 +342,7 @@ def listeners_of(
 
 
 def _tell_sockets(found: Sequence[ListenAddress], unsaid: Sequence[SocketName]) -> None:
-    """Set which addresses of one kind have sockets, and which may be the same as others."""
+    """Set ``has_socket`` and ``maybe`` of addresses that are all TCP or all QUIC."""
     wildcards = Wildcards([*(address.socket for address in found), *unsaid])
     by_ports: dict[tuple[int, int], list[ListenAddress]] = {}
     for address in found:
@@ -355,8 +354,8 @@ def _tell_sockets(found: Sequence[ListenAddress], unsaid: Sequence[SocketName]) 
             continue
         bound = next((address for address in names if address.with_options), None)
         for address in beside:
-            # A name without options beside a wildcard is it, or rides on its socket, or has one
-            # that nobody gives an option: the wildcard may have them.
+            # A name without options beside a wildcard is the same address, or uses its socket, or
+            # has a socket without options: in each case the wildcard may have options.
             other = bound if address.socket.is_wildcard else names[0]
             if other is address:
                 other = next(each for each in beside if each is not address)
@@ -420,7 +419,7 @@ def has_own_queues(found: Iterable[ListenAddress]) -> bool:
 
 
 def newly_multiplexed(tree: ConfTree) -> list[Scope]:
-    """The places of TLS servers that would use HTTP/2 if it were turned on."""
+    """The scopes of TLS servers for which turning on HTTP/2 would change the protocol."""
     every, found = scopes(tree), listeners(tree)
     secure = tls_servers(found) | {
         server
@@ -449,7 +448,7 @@ def cleartext_http2_servers(
 
 
 def switched_to_http2(every: Iterable[Scope]) -> set[Directive]:
-    """The servers with ``http2 on``, whatever their listeners have."""
+    """The servers with the directive ``http2 on``, whatever their ``listen`` lines say."""
     return {
         scope.server for scope in every if scope.kind == "server" and scope.value("http2") == "on"
     }

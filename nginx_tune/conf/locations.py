@@ -1,12 +1,12 @@
-"""Locations: the one that answers a request, by nginx's own rules, and what their words say.
+"""Locations: which one handles a request, by nginx's rules, and what their paths suggest.
 
 Source: ngx_http_core_find_location and ngx_http_core_find_static_location in
         src/http/ngx_http_core_module.c; ngx_http_find_virtual_server in ngx_http_request.c;
         ngx_http_parse_complex_uri in ngx_http_parse.c.
 
-A path may say that programs ask there, or monitors, or that files are replaced while clients ask
-for them. It is a word of its author, not a proof: it decides only whether something is worth
-saying. ``stub_status`` says more: that the location answers with the page of nginx's counters.
+A path may suggest that its clients are programs or monitors, or that files are replaced while
+clients read them. That is a hint, not a proof, so it decides only whether something is reported.
+``stub_status`` is certain: the location responds with the page of nginx's counters.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _ESCAPED = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
 class LocationMatcher:
-    """The servers and locations of a tree, asked by host and path."""
+    """Finds the server for a host and the location for a path."""
 
     def __init__(self, tree: ConfTree) -> None:
         self.servers = [server for _, server in servers(tree)]
         self._levels: dict[Directive, _Level] = {}
         self.unreadable: list[Directive] = []
-        """Locations whose regular expression only nginx can read; taken not to match."""
+        """Locations whose regular expression Python cannot compile; assumed not to match."""
 
     def server_of(self, host: str) -> Directive | None:
-        """The server that answers for a host.
+        """The server for a host.
 
-        When none names it, the first that is some address's default server by name, else the first.
+        If no server names the host, it is the first one with ``default_server``, else the first one.
         """
         if not self.servers:
             return None
@@ -52,13 +52,13 @@ class LocationMatcher:
 
     def locations_in(self, around: Directive) -> Iterator[Directive]:
         """The locations inside a server or location, outer ones first."""
-        self._level(around)  # so that the unreadable ones are known
+        self._level(around)  # fills ``unreadable``
         for location in (around.block or Block([])).all("location"):
             yield location
             yield from self.locations_in(location)
 
     def location_of(self, server: Directive, path: str) -> Directive | None:
-        """The location that answers for a path as it was asked for; None when none matches."""
+        """The location for a path as the client sends it; None if none matches."""
         return self._find(server, normalised(path[:_LONGEST_PATH]))[1]
 
     def _find(self, around: Directive, uri: str) -> tuple[bool, Directive | None]:
@@ -108,7 +108,7 @@ class _Level:
                     pass
 
     def _add_joined(self, text: str, location: Directive, unreadable: list[Directive]) -> None:
-        """A location of one word, whose modifier may stand before the name without a space."""
+        """Add a location of one word: a modifier may precede the path without a space."""
         if text.startswith("="):
             self.exact.setdefault(text[1:], location)
         elif text.startswith("^~"):
@@ -132,7 +132,7 @@ class _Level:
 
 @lru_cache(maxsize=1024)
 def compiled_pattern(text: str, flags: int) -> re.Pattern[str] | None:
-    """The pattern, read as PCRE writes groups with names."""
+    """The compiled pattern, with named groups in PCRE's syntax; None if Python cannot compile it."""
     try:
         return re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", text), flags)
     except (re.error, RecursionError, OverflowError):
@@ -193,7 +193,7 @@ def path_of(scope: Scope) -> str:
 
 
 def is_front(scope: Scope) -> bool:
-    """True for the server as a whole or its ``/``, where most clients of a host arrive."""
+    """True for a server's own scope or its ``/``, which most clients of a host request first."""
     return path_of(scope) in {"", "/"}
 
 
@@ -220,7 +220,7 @@ def _location(scope: Scope) -> Directive | None:
 
 
 def _each(scope: Scope, holds: _Test) -> bool:
-    """True if it holds for each path that a location covers."""
+    """True if ``holds`` is true for the words of each path that a location covers."""
     location = _location(scope)
     if location is None:
         return False
@@ -269,7 +269,7 @@ _SHOWN = frozenset({
     "doc", "docs", "documentation", "swagger", "swagger-ui", "redoc", "explorer", "playground",
     "graphiql", "admin", "api-docs", "ui",
 })  # fmt: skip
-"""Pages beneath the path of an interface."""
+"""Pages for people beneath the path of an API."""
 _OWN_FILES = frozenset({
     "static", "assets", "css", "js", "img", "images", "fonts", "icons", "javascripts",
     "stylesheets", "bundles", "_nuxt", "webfonts", "favicon.ico",
@@ -280,7 +280,7 @@ _EVERY = {"*": "127.0.0.1", "[::]": "::1"}
 
 
 class StatusLocation(NamedTuple):
-    """One way to ask for the page."""
+    """One address and path of a ``stub_status`` page."""
 
     address: str
     port: int
@@ -312,12 +312,12 @@ def status_locations(tree: ConfTree) -> list[StatusLocation]:
 
 
 def is_for_monitors(scope: Scope) -> bool:
-    """True if a location's last word suggests monitoring, a few requests a minute."""
+    """True if the last word of a location's path suggests monitoring: a few requests a minute."""
     return names_monitors(scope.own)
 
 
 def names_monitors(block: Directive) -> bool:
-    """The same of the block that makes a scope."""
+    """True if the last word of a location block's path suggests monitoring."""
     path = block.args[-1] if block.name == "location" and block.args else ""
     words = re.sub(r"[\\^$]", "", path).strip("/").lower().rpartition("/")[2]
     return re.sub(r"[-_.]", "", words) in _MONITORED
@@ -354,10 +354,10 @@ _WRITES = frozenset(
         "dash_path", "record_path", "push_stream_store_messages",
     }
 )  # fmt: skip
-"""Directives by which nginx itself writes files, or makes playlists. The last ones are of
-nginx-rtmp-module and nginx-upload-module."""
+"""Directives that make nginx itself write files or playlists. Some are from nginx-rtmp-module and
+nginx-upload-module."""
 _OWN_TYPES = 20
-"""Media types that somebody writes by hand; nginx's own list has playlists for everybody."""
+"""Most entries of a ``types`` block written by hand; nginx's own, longer list always has playlists."""
 _PLAYLISTS = frozenset({"m3u8", "mpd"})
 _PATH = re.compile(r"m3u8|\bmpd\b|(^|[/^(|])(hls|dash|live|dav|webdav)([/$)|]|$)", re.IGNORECASE)
 """Names of live stream playlists and WebDAV shares."""

@@ -1,10 +1,10 @@
-"""Logs of a configuration: formats of access logs, files of error logs, lines that these hide.
+"""Logs of a configuration: access log formats, error log files, and which lines levels hide.
 
 Source: ngx_http_log_set_format and ngx_http_log_set_log in ngx_http_log_module.c. ngx_log.c,
-ngx_error_log and ngx_log_set_log (``error`` without a level; without a line of its own nginx uses
-the compiled-in path); ngx_http_core_merge_loc_conf (a context without a log of its own has that of
-the one around it). The levels of the lines stand in ``documents/log_messages.py``, but those of
-limits are settings (limit_req_log_level, limit_conn_log_level).
+ngx_error_log and ngx_log_set_log (without a level it is ``error``; without any line nginx uses the
+compiled-in path); ngx_http_core_merge_loc_conf (a context without its own log inherits the outer
+one's). ``documents/log_messages.py`` has the levels of the lines, except for those of limits, which
+are settings (limit_req_log_level, limit_conn_log_level).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ESCAPE = "escape="
 PIPE_BUFFER_BYTES = 4096
 """Bytes that write(2) writes to a pipe atomically (pipe(7), PIPE_BUF; <linux/limits.h>)."""
 _GZIP_BYTES = 64 << 10
-"""The buffer of ``gzip`` without a size."""
+"""Default buffer of an ``access_log`` with ``gzip``."""
 
 
 class LogFormat(NamedTuple):
@@ -36,7 +36,7 @@ class LogFormat(NamedTuple):
 
 
 def log_formats(tree: ConfTree) -> dict[str, LogFormat]:
-    """The formats that a configuration defines, by name; ``combined`` is nginx's own."""
+    """The formats that a configuration defines, by name; without the predefined ``combined``."""
     found = {}
     for directive in http_lines(tree, "log_format"):
         if not directive.args:
@@ -50,7 +50,8 @@ def log_formats(tree: ConfTree) -> dict[str, LogFormat]:
 
 
 def format_of_log(tree: ConfTree, log: str) -> str | None:
-    """The name of the format of a log file; None if no line names the file.
+    """The name of a log file's format; None if no line names the file.
+
 
     Rotated logs are recognised by name: ``access.log.1``, ``access.log-20261120.gz``.
     """
@@ -81,7 +82,7 @@ def is_a_device(path: str) -> bool:
 
 
 def only_format(tree: ConfTree) -> str | None:
-    """The format of every ``access_log``, if they agree."""
+    """The name of the format that every ``access_log`` uses; None if there are several or none."""
     used = {
         next((arg for arg in directive.args[1:] if "=" not in arg), "combined")
         for directive in http_lines(tree, "access_log")
@@ -102,7 +103,7 @@ def main_error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
 
 
 def error_logs(tree: ConfTree, compiled_in: str | None) -> list[str]:
-    """Every file that gets errors: the main context's, and those of servers and locations.
+    """Every error log file: of the main context, servers and locations.
 
     Pool overflows are logged only in the main context, slow operations in the request's. ``stderr``
     is ``/dev/stderr``: a file if nginx's standard error goes to one.
@@ -132,10 +133,10 @@ Chain = tuple[Block, ...]
 
 
 def hidden_counts(tree: ConfTree) -> dict[str, str]:
-    """Counts of log lines that some error log's level hides, each with the reason.
+    """Counters of log lines that the level of an error log hides, each with the reason.
 
-    Only if such lines are possible: upstream errors where requests are passed on, rejections under
-    a limit. Shape: {field of ``ServerMeasurement``: reason}.
+    Only for lines that are possible: upstream errors need a proxying directive, rejections a limit.
+    Shape: {field of ``ServerMeasurement``: reason}.
     """
     found: dict[str, str] = {}
     chains = list(_chains((tree.main,)))
@@ -159,9 +160,9 @@ def hidden_counts(tree: ConfTree) -> dict[str, str]:
 
 
 def _levels() -> dict[tuple[Where, str], str]:
-    """By context and counter, the level that all of its lines of error or worse have.
+    """By context and counter, the least severe level of its lines, warnings left out.
 
-    A warning counts only for a counter with nothing else: no default log shows warnings.
+    A warning counts only if the counter has no other lines: no default log shows warnings.
     """
     levels: dict[tuple[Where, str], str] = {}
     for row in LOG_MESSAGES:
@@ -198,16 +199,16 @@ def _reason(logs: Sequence[Directive], level: str) -> str:
 
 
 def _shown(log: Directive) -> int:
-    """The index of the last level that is written; -1 if it goes to no file."""
+    """The index of the least severe level that is logged; -1 if the log goes to no file."""
     if log.value.startswith(_NO_FILE):
         return -1
     level = log.args[1] if len(log.args) > 1 else _DEFAULT
-    # debug_http and the like include all levels above.
+    # debug_http and the like include all levels more severe.
     return _LEVELS.index(level) if level in _LEVELS else len(_LEVELS) - 1
 
 
 def _nearest(chain: Chain, name: str) -> list[Directive]:
-    """The lines of that name in the innermost block with any."""
+    """The lines of that name in the innermost block that has any."""
     return next((lines for block in reversed(chain) if (lines := block.all(name))), [])
 
 
@@ -221,5 +222,5 @@ def _chains(around: Chain) -> Iterator[Chain]:
 
 
 def _is_answering(chain: Chain) -> bool:
-    """True unless the block only contains servers."""
+    """True if the block contains no servers, so it handles requests itself."""
     return not chain[-1].all("server")

@@ -1,7 +1,8 @@
-"""Arguments that nginx's directives read by code of their own, and what each must be.
+"""Arguments that a directive of nginx parses with its own code, and the values it accepts.
 
-Each judge gives what is taken where the arguments are refused by every nginx from 1.18 to 1.30, and
-nothing elsewhere: bounds that depend on the page size or on a version are put at their loosest.
+Each judge returns the accepted values, in words, if every nginx from 1.18 to 1.30 rejects the
+arguments; otherwise nothing. Bounds that depend on the page size or version are the loosest ones.
+
 
 Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
         ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url,
@@ -25,7 +26,7 @@ from collections.abc import Callable, Sequence
 from nginx_tune.conf.values import is_open, is_placeholder, is_time
 
 Judge = Callable[[Sequence[str]], str]
-"""Words for what is taken, where the arguments are refused; else nothing."""
+"""The accepted values in words if the arguments are rejected; else empty."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MASK = re.compile(r"[01 ]+")
@@ -64,16 +65,16 @@ _OF_HTTP = frozenset({"listen", "return", "rewrite", "proxy_pass"})
 
 
 def own_fault_of(name: str, context: str) -> Judge | None:
-    """The judge of a directive's arguments; null where there is none."""
+    """The judge of a directive's arguments; None if there is none."""
     if name in _OF_HTTP and not context.startswith(("server", "location")):
-        return None  # return of stream, for one, takes any text
+        return None  # return of stream, for example, accepts any text
     if name == "server" and context.endswith("upstream"):
         return SERVER_OF_UPSTREAM
     return _JUDGES.get(name) or FORMS.get(name)
 
 
 def _of(rule: Judge) -> Judge:
-    """Silent where a template or a variable has still to fill something in."""
+    """The rule, but no fault if a template placeholder or variable makes an argument unknown."""
 
     def judged(args: Sequence[str]) -> str:
         return "" if any(map(is_open, args)) else rule(args)
@@ -134,7 +135,7 @@ def _cidr(args: Sequence[str]) -> str:
     if kind == "6":
         return "" if _is_ipv6(address) else expected
     parts = address.split(".")
-    right = all(not part or _is_octet(part) for part in parts)  # an empty one is 0 to nginx
+    right = all(not part or _is_octet(part) for part in parts)  # nginx reads an empty one as 0
     return "" if right and len(parts) == _OCTETS else expected
 
 
@@ -143,7 +144,7 @@ def _is_octet(text: str) -> bool:
 
 
 def _is_ipv6(text: str) -> bool:
-    """True if nginx may accept it: only other characters or too many groups are wrong."""
+    """True if nginx may accept it as an IPv6 address."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
@@ -192,7 +193,7 @@ def _upstream_keepalive(args: Sequence[str]) -> str:
 
 
 def _pairs(args: Sequence[str]) -> str:
-    """``max=1000 inactive=20s`` and such; words that are none of these are judged elsewhere."""
+    """The fault of ``NAME=VALUE`` words such as ``max=1000 inactive=20s``; others are ignored."""
     for arg in args:
         name, sign, value = arg.partition("=")
         if sign and name in _NUMBERS and not _is_number(value, int(name in _FROM_ONE)):
@@ -209,8 +210,8 @@ def _file_cache(args: Sequence[str]) -> str:
 
 
 def _access_log(args: Sequence[str]) -> str:
-    """Buffers are a file's, and there is one for each file: none where a variable names it."""
-    path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # behind the format
+    """The fault of a buffer: each file has one, so a path with variables cannot."""
+    path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # after the format
     is_buffered = "buffer" in words or "gzip" in words
     if "flush" in words and not is_buffered:
         return "flush=TIME with buffer=SIZE or gzip"
@@ -220,7 +221,7 @@ def _access_log(args: Sequence[str]) -> str:
 
 
 def _without_scheme(*schemes: str) -> Judge:
-    """Addresses of protocols whose directives know no other scheme than these."""
+    """A judge of addresses: without a scheme, or with one of these."""
 
     def judged(args: Sequence[str]) -> str:
         scheme, sign, _ = args[0].lower().partition("://")
@@ -348,7 +349,7 @@ SERVER_OF_UPSTREAM: Judge = _of(_server)
 
 
 def _is_open(args: Sequence[str]) -> bool:
-    """True if a template still has to fill something in."""
+    """True if a template placeholder or variable makes an argument unknown."""
     return any(map(is_open, args))
 
 
