@@ -98,7 +98,7 @@ class DirectiveRow(NamedTuple):
         return count <= MOST_ARGUMENTS and str(count) in words
 
     def is_surely_absent(self, version: Version) -> bool:
-        """True if that version, or one between it and the versions that have it, is known to lack it."""
+        """True if that version, or one between it and those with it, was seen without it."""
         if self.is_own and is_outside_history(self.name, version):
             return True
         return (self.absent_to is not None and version <= self.absent_to) or (
@@ -293,7 +293,7 @@ def is_named(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_listed(name: str) -> bool:
-    """True if the hand-kept list has the name, or a pattern for it: a fork or module may have it."""
+    """True if the hand-kept list has the name or a pattern for it: a fork or module may have it."""
     names, patterns = _listed()
     return name in names or any(fnmatchcase(name, pattern) for pattern in patterns)
 

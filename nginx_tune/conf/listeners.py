@@ -39,7 +39,7 @@ _ALL_ONES = 0xFFFFFFFF
 """255.255.255.255, which ngx_inet_addr returns for text that is not an address."""
 
 _MOST_PIECES = 200_000
-"""Maximum number of pieces of overlapping port ranges; if there are more, the ranges are not cut."""
+"""Maximum number of pieces of overlapping port ranges; if there are more, none is cut."""
 
 AddressFamily = Literal["inet", "inet6", "unix", "name", "unread"]
 
@@ -263,7 +263,7 @@ class ListenAddress:
     With socket options of its own, nginx would bind it too and not start (98: Address already in
     use), which ``nginx -t`` does not detect."""
     maybe: Directive | None = None
-    """The line of another address that may turn out to be this one when nginx resolves host names."""
+    """The line of another address that may be this one, once nginx resolves host names."""
 
     @property
     def address(self) -> str:
@@ -419,7 +419,7 @@ def has_own_queues(found: Iterable[ListenAddress]) -> bool:
 
 
 def newly_multiplexed(tree: ConfTree) -> list[Scope]:
-    """The scopes of TLS servers for which turning on HTTP/2 would change the protocol."""
+    """The scopes of TLS servers that have neither HTTP/2 nor HTTP/3."""
     every, found = scopes(tree), listeners(tree)
     secure = tls_servers(found) | {
         server

@@ -37,7 +37,7 @@ class LocationMatcher:
     def server_of(self, host: str) -> Directive | None:
         """The server for a host.
 
-        If no server names the host, it is the first one with ``default_server``, else the first one.
+        If none names the host, it is the first one with ``default_server``, else the first one.
         """
         if not self.servers:
             return None
@@ -132,7 +132,7 @@ class _Level:
 
 @lru_cache(maxsize=1024)
 def compiled_pattern(text: str, flags: int) -> re.Pattern[str] | None:
-    """The compiled pattern, with named groups in PCRE's syntax; None if Python cannot compile it."""
+    """A pattern with named groups in PCRE's syntax; None if Python cannot compile it."""
     try:
         return re.compile(re.sub(r"\(\?<(?![=!])", "(?P<", text), flags)
     except (re.error, RecursionError, OverflowError):
@@ -357,7 +357,7 @@ _WRITES = frozenset(
 """Directives that make nginx itself write files or playlists. Some are from nginx-rtmp-module and
 nginx-upload-module."""
 _OWN_TYPES = 20
-"""Most entries of a ``types`` block written by hand; nginx's own, longer list always has playlists."""
+"""Maximum length of a ``types`` block written by hand; nginx's own list always has playlists."""
 _PLAYLISTS = frozenset({"m3u8", "mpd"})
 _PATH = re.compile(r"m3u8|\bmpd\b|(^|[/^(|])(hls|dash|live|dav|webdav)([/$)|]|$)", re.IGNORECASE)
 """Names of live stream playlists and WebDAV shares."""

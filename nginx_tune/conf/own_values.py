@@ -74,7 +74,7 @@ def own_fault_of(name: str, context: str) -> Judge | None:
 
 
 def _of(rule: Judge) -> Judge:
-    """The rule, but no fault if a template placeholder or variable makes an argument unknown."""
+    """A judge by the rule that finds no fault if a placeholder or variable makes an argument unknown."""
 
     def judged(args: Sequence[str]) -> str:
         return "" if any(map(is_open, args)) else rule(args)

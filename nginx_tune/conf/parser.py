@@ -1,14 +1,13 @@
-"""The text of one file to words and marks, and these to directives and blocks, by nginx's rules.
+"""Parses a file's text into words and marks, and these into directives and blocks, as nginx does.
 
-Source: ngx_conf_file.c, ngx_conf_read_token. Only space, tab, CR and LF part words. A word ends
+Source: ngx_conf_file.c, ngx_conf_read_token. Only space, tab, CR and LF separate words. A word ends
 at one of them, at ``;`` or at ``{``; ``}``, ``#`` and quotes are ordinary inside it. ``${``
-keeps a brace in the word. A word that begins with a quote ends at the same quote, and what
-follows must be a space, ``;``, ``{`` or ``)``. A backslash keeps the next character from
-having a meaning. The patterns are unrolled (``a*(?:b a*)*``), so that no input makes them
-backtrack for long.
+keeps a brace in the word. A word that begins with a quote ends at the same quote, and a space,
+``;``, ``{`` or ``)`` must follow. A backslash makes the next character ordinary. The patterns are
+unrolled (``a*(?:b a*)*``), so that no input makes them backtrack for long.
 
-Source: ngx_conf_parse. What a directive may hold is nginx's affair, not ours: anything that can be
-read as words, blocks and ends is a tree.
+Source: ngx_conf_parse. Which directives a block may contain is not checked here: any text of words,
+blocks and ends gives a tree.
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ def unescape(text: str) -> str:
 
 
 def read_tokens(text: str, at: int = 0) -> Iterator[Token]:
-    """The tokens of ``text`` from an offset between words, where a directive begins.
+    """The tokens of ``text`` from an offset at which a directive begins.
 
-    A Lua block is one ``{``, its source as one word, one ``}``. Errors: ParseFault, with nginx's
+    A Lua block gives ``{``, its source as one word, and ``}``. Errors: ParseFault, with nginx's
     message, where nginx would stop.
     """
     name = ""  # the directive whose arguments follow
@@ -135,14 +134,14 @@ def _end_of_lua(text: str, start: int) -> int:
 
 
 DEEPEST = 200
-"""Nesting beyond this is taken for an attack on the stack; real trees stay below ten."""
+"""Maximum nesting of blocks, so that no file can exhaust the stack; real ones stay below ten."""
 
 
 MOST_DIRECTIVES = 2_000_000
 """Limit per file, and per tree with its includes: about a hundred thousand servers."""
 
 MOST_TOKENS = 10_000_000
-"""Limit of tokens per file, so that a directive without an end cannot use up the memory."""
+"""Limit of tokens per file, so that a directive without an end cannot exhaust the memory."""
 
 
 class ParsedText(NamedTuple):
@@ -238,7 +237,7 @@ def _plain_directive(plain: re.Match[str], source: Source) -> Directive:
 
 
 def _left(outer: Directive | None, top: Block, close: int) -> tuple[Directive | None, Block]:
-    """The block around the one that ends at an offset: its directive and its contents."""
+    """Directive and contents of the block around the one that ends at an offset."""
     if outer is None:
         raise ParseFault('unexpected "}"', close)
     outer.close = close

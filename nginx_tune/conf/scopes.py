@@ -1,10 +1,10 @@
 """Scopes: the places where requests are handled, and the directives in effect there.
 
 A scope is a server, a location (also nested) or an ``if`` in a location; nginx creates a location
-configuration for each. An inner directive overrides the outer one, and a block that sets an array
-directive at all replaces the whole outer set (ngx_conf_merge_value, ngx_conf_merge_ptr_value).
+configuration for each. An inner directive overrides the outer one. Of an array directive, a single
+inner line replaces all outer lines (ngx_conf_merge_value, ngx_conf_merge_ptr_value).
 
-``placed`` gives the context of each directive of a tree in the terms of nginx's command tables. A
+``placed`` gives the context of each directive of a tree, as nginx's command tables name it. A
 file included from two contexts is visited in each. Blocks whose lines are not directives (``map``,
 ``types``) and unknown blocks are skipped.
 """
@@ -54,7 +54,7 @@ class Scope:
         """The lines of each of these blocks by name, innermost first."""
 
     def effective_all(self, name: str) -> list[Directive]:
-        """The directives of that name in effect: those of the innermost block with any."""
+        """The directives of that name in effect: those of the innermost block that has any."""
         if name in self.tree.names:
             for level in self.levels:
                 if name in level:
@@ -62,7 +62,7 @@ class Scope:
         return []
 
     def effective(self, name: str) -> Directive | None:
-        """The directive of that name in effect; None leaves nginx's default."""
+        """The directive of that name in effect; None if nginx's default applies."""
         if name in self.tree.names:
             for level in self.levels:
                 if name in level:
@@ -85,7 +85,7 @@ class Scope:
 
 
 def http_blocks(tree: ConfTree) -> list[Directive]:
-    """The http blocks of a tree (nginx allows one); a part of one stands in for it."""
+    """The http blocks of a tree (nginx allows one); for a part of one, a block around it."""
     if tree.is_part:
         return [_around("http", tree)]
     return [block for block in tree.main.all("http") if block.block is not None]
@@ -118,7 +118,7 @@ def servers(tree: ConfTree) -> list[tuple[Directive, Directive]]:
 
 
 def _around(name: str, tree: ConfTree) -> Directive:
-    """The block that includes a part of a configuration."""
+    """A block around a part of a configuration, in place of the one that includes it."""
     block = Directive(name, (), (), Source(tree.path, ""), (0, 0))
     block.block = tree.main
     return block
@@ -184,9 +184,8 @@ _HTTP_ALONE = ("location", "root", "index", "try_files", "rewrite", "error_page"
 def placed(tree: ConfTree) -> list[tuple[Directive, str]]:
     """Every directive with its context.
 
-    For a part of a configuration (a site, a snippet), its contents determine the context, or
-    nothing is returned: sites belong in ``http``; of a snippet only the inside of its locations is
-    certain.
+    For a part of a configuration, the contents determine the context. Sites belong in ``http``. Of
+    a snippet, only directives inside its locations are returned: those outside may be anywhere.
     """
     found: list[tuple[Directive, str]] = []
     if not tree.is_part:

@@ -1,13 +1,13 @@
-"""A file that was written here, as crossplane reads it, beside what was meant.
+"""Compares a file written by this tool, as crossplane parses it, with what was meant.
 
-Our own reader cannot find a fault that it shares with our own writer. crossplane splits words by
-rules that other people wrote down, so that a lost quote, brace or semicolon shows. It is held
-against statements, not texts: names, arguments and nesting.
+Our own parser cannot find a fault that it shares with our own writer. crossplane splits words by
+independent rules, so a lost quote, brace or semicolon shows. Statements are compared, not texts:
+names, arguments and nesting.
 
-What was meant of a generated file is the same file with each value spelled in hexadecimal, where
-no quote, space or brace of it can mean anything (``generate.writing.spelled_out``). What was meant
-of a planned file is what stood there, changed by the words of settings and safe fixes alone; and
-both readers must read it alike.
+For a generated file, the intended statements come from the same file with each value spelled in
+hexadecimal, so that no quote, space or brace in it is special (``generate.writing.spelled_out``).
+For a planned file, they are the old ones, changed only by the words of settings and safe fixes, and
+both parsers must agree on the new file.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _SPELLED = re.compile("\ue000([0-9a-f]*)\ue001")
 
 
 def spelled(value: str) -> str:
-    """A value as a bare word, or a part of one, whatever it holds."""
+    """A value in hexadecimal, which can be a bare word or part of one, whatever it contains."""
     return f"\ue000{value.encode().hex()}\ue001"
 
 
 class Disagreement(NamedTuple):
-    """The first place where crossplane reads something else than was meant."""
+    """The first place where crossplane parses something other than what was meant."""
 
     line: int
     """The line in the file, from 1; 0 for its end."""
     what: str
-    """Names of directives alone: arguments may be secrets."""
+    """A message with directive names only, because arguments may be secrets."""
 
 
 def meant_by(text: str) -> list[Statement] | None:
-    """The statements of a file, in crossplane's form, with what is spelled as it was; pure.
+    """The statements of a file, in crossplane's form, with spelled values decoded.
 
-    Null where our own reader refuses the text.
+    None if our own parser rejects the text.
     """
     try:
         statements = statements_of(parse_block(Source("", text)))
@@ -53,7 +53,7 @@ def meant_by(text: str) -> list[Statement] | None:
 
 
 def disagreement(meant: Sequence[Statement], read: Sequence[Statement]) -> Disagreement | None:
-    """The first statement of a file that is read otherwise than it was meant; null for none."""
+    """The first statement of a file that is not parsed as meant; None if all are."""
     return _first(meant, read, "the file")
 
 
@@ -84,15 +84,15 @@ class AskedChange(NamedTuple):
     """The changes that a plan may write into a file."""
 
     settings: Mapping[str, Sequence[Sequence[str]]]
-    """The arguments that decisions ask for, of each directive by its name."""
+    """By directive name: the possible arguments that decisions set."""
     fixes: str = ""
-    """The text of the safe fixes of rules, of which any word may come."""
+    """The text of the rules' safe fixes: any word of it may be added."""
 
 
 def unwanted(
     before: Sequence[Statement], after: Sequence[Statement], wanted: AskedChange
 ) -> Disagreement | None:
-    """The first statement that a change brings or takes and nothing asked for; null for none."""
+    """The first statement that is added or removed without a setting or fix for it, or None."""
     old, new = list(_placed(before)), list(_placed(after))
     gone = Counter((place, args) for place, args, _ in old)
     gone -= Counter((place, args) for place, args, _ in new)
@@ -127,7 +127,7 @@ def _words_in(args: _Args) -> set[str]:
 
 
 def _is_change(was: _Args, now: _Args, asked: Sequence[_Args], words: AbstractSet[str]) -> bool:
-    """True where a line may have become another: by words that were asked for, and with no less."""
+    """True if a line may have become ``now``: only wanted words are new, and no argument is lost."""
     if now in asked:
         return True
     allowed = {*was, *(word for one in asked for word in one)}
@@ -156,7 +156,7 @@ def _as_meant(one: Statement) -> Statement:
 
 
 def _unspelled(word: str) -> str:
-    """The word as crossplane gives it: a backslash stays escaped."""
+    """The decoded word as crossplane gives it: a backslash stays escaped."""
     return _SPELLED.sub(lambda found: _written(bytes.fromhex(found[1]).decode()), word)
 
 

@@ -1,9 +1,9 @@
-"""Parts of a directive that may be shown, by the class of the place where each argument stands.
+"""Which parts of a directive may be shown, by the kind of each argument.
 
-nginx's own directives for sizes, times, names and paths show their arguments; places of free
-text show what is surely harmless (:mod:`nginx_tune.conf.secret_values`); places of code show
-nothing. A directive that nobody here knows is a place of free text throughout: a new directive
-is closed until somebody opens it.
+nginx's own directives for sizes, times, names and paths show their arguments. Of free text, only
+what is surely harmless is shown (:mod:`nginx_tune.conf.secret_values`); of code, nothing. All
+arguments of an unknown directive count as free text, so a new directive is hidden until it is
+listed here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Show = Callable[[Arguments, Names], Arguments]
 
 TABLES = frozenset({"map", "num_map", "geo", "split_clients", "types", "charset_map", "geoip2",
                     "match", "keyval"})  # fmt: skip
-"""Blocks whose lines are no directives: each begins with a key."""
+"""Blocks whose lines are not directives: each line begins with a key."""
 
 _CODE_NAMES = re.compile(
     r"_by_lua(?:_block)?$|^modsecurity_rules$|^exec(?!_kill_signal)"
@@ -71,7 +71,7 @@ _OPENED = frozenset({
     "fancyindex_footer", "fancyindex_ignore", "dav_ext_methods", "dav_ext_lock_zone", "zstd_types",
     "track_uploads", "upload_progress", "geoip2", "health_check", "status_zone", "least_time",
 })  # fmt: skip
-"""Directives of other modules whose arguments are names, paths and sizes."""
+"""Directives of third-party modules whose arguments are names, paths and sizes."""
 
 _HEADERS_LIST = """
 cache-control expires pragma vary x-frame-options x-content-type-options x-xss-protection
@@ -92,7 +92,7 @@ front-end-https x-client-ip surrogate-control age allow nel report-to expect-ct
 sec-websocket-version sec-websocket-extensions keep-alive x-powered-by server origin
 """
 _HEADERS = frozenset(_HEADERS_LIST.split())
-"""Headers of HTTP that are public or say how a message travels."""
+"""HTTP headers whose values are public, or about the transfer of a message."""
 _CGI_LIST = """
 query_string request_method content_type content_length script_filename script_name
 request_uri document_uri document_root server_protocol request_scheme https gateway_interface
@@ -101,7 +101,7 @@ redirect_status path_info path_translated http_host http_proxy uwsgi_scheme scgi
 fcgi_role geoip_country_code geoip_city modifier1
 """
 _CGI = frozenset(_CGI_LIST.split())
-"""Parameters of RFC 3875 and of the files that nginx's packages bring."""
+"""Parameters of RFC 3875 and of the parameter files in nginx's packages."""
 _HARMLESS_SOURCES_LIST = """
 uri document_uri request_uri request_method host http_host server_name server_port scheme
 status upstream_status upstream_cache_status request_filename document_root is_args https
@@ -117,7 +117,7 @@ geoip2_data_country_code protocol proxy_host proxy_port slice_range connection_r
 request_completion http_save_data
 """
 _HARMLESS_SOURCES = frozenset(_HARMLESS_SOURCES_LIST.split())
-"""Variables that hold no secret, so that what they are compared with is none."""
+"""Variables that are never secret, so that values compared with them are not secret either."""
 _SERVER_OPTIONS = re.compile(
     r"(?:weight|max_fails|max_conns|fail_timeout|slow_start|route|service|id|sid)=[\w.:$-]*|backup"
     r"|down|drain|resolve"
@@ -127,9 +127,9 @@ _SERVER_OPTIONS = re.compile(
 def shown_arguments(
     name: str, args: Arguments, *, table: PlaceTable | None = None, names: Names = ()
 ) -> Arguments:
-    """A directive's arguments as they may be shown, each in its place.
+    """A directive's arguments as they may be shown: possible secrets are redacted.
 
-    ``table``: the block it stands in where that is one of TABLES.
+    ``table``: the enclosing block if it is one of TABLES.
     """
     if not args:
         return args
@@ -139,10 +139,10 @@ def shown_arguments(
 
 
 def shown_name(name: str, *, table: PlaceTable | None = None, is_placed: bool = False) -> str:
-    """A directive's name, which in a table is a key, as it may be shown.
+    """A directive's name, or a table's key, as it may be shown.
 
-    ``is_placed``: it is known to stand where a directive has to; the top of a file may be lines
-    of a table that another file includes.
+    ``is_placed``: the name is known to be a directive's. At the top of a file it may be a key, if
+    a table in another file includes this one.
     """
     if table is not None:
         return _table_key(table, name)
@@ -173,7 +173,7 @@ _INNER_NAMES = frozenset({
     "endpoint", "header", "uri", "contact", "issuer", "cookie", "route", "learn", "send", "expect",
     "status", "body", "require", "ssl", "interval", "username", "password", "key",
 })  # fmt: skip
-"""Lines inside blocks of modules that the table of directives does not know."""
+"""Lines inside blocks of modules that are not in the table of directives."""
 
 
 @lru_cache(maxsize=4096)
@@ -203,7 +203,7 @@ def _all(args: Arguments, _names: Names) -> Arguments:
 
 
 def _code(args: Arguments, _names: Names) -> Arguments:
-    """Names of functions stay, text of programs goes."""
+    """Function names are shown, program text is hidden."""
     return tuple(
         arg if re.fullmatch(r"\$\w+|[A-Za-z_][\w.:]{0,60}::\w+|\d{1,3}", arg) else REDACTED
         for arg in args
@@ -218,7 +218,7 @@ def _file_of_code(args: Arguments, names: Names) -> Arguments:
 
 
 def _named(args: Arguments, names: Names) -> Arguments:
-    """A name and its value, with a flag behind it: ``add_header NAME VALUE always``."""
+    """A name, its value and a flag: ``add_header NAME VALUE always``."""
     first, *rest = args
     if ":" in first and not first.startswith("$"):  # more_set_headers "NAME: VALUE"
         name, _, value = first.partition(":")
@@ -366,6 +366,6 @@ _BY_FORM: tuple[tuple[re.Pattern[str], _Show], ...] = (
 
 
 def _foreign_pass(arg: str, names: Names) -> str:
-    """The target of another module's requests: an address, not a word that may be a password."""
+    """A target of a third-party module: an address is shown, a single word may be a password."""
     shown = url_value(arg)
     return shown if "://" in arg or ":" in arg else strict_value(arg, names)

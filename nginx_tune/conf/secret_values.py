@@ -9,7 +9,7 @@ In a log line, a message or a command line, the place of a value is not known, s
 like a secret is hidden: user information and query values of URLs, credentials of HTTP headers,
 values after a name that suggests a secret, PEM blocks, and tokens of well-known services. File
 names, line numbers, sizes, addresses and variables are shown. Where a configuration can be read,
-:mod:`nginx_tune.conf.secret_places` knows more: it goes by the place where a value stands.
+:mod:`nginx_tune.conf.secret_places` is more precise: it judges a value by its place.
 
 Source: RFC 3986 §3.2.1 (user information), RFC 7235 (credentials), RFC 7468 (PEM).
 """
@@ -63,7 +63,7 @@ _TOKENS = re.compile(
     r"|\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]*|\$(?:apr1|1|2[aby]|5|6|argon2\w*|y)\$[^\s\"']{8,}"
     r"|\bhv[sb]\.[\w-]{16,}|\bpypi-[\w-]{16,}|\bdop_v1_[0-9a-f]{16,}"
 )
-"""Tokens that say whose they are: AWS, GitHub, GitLab, Slack, Stripe, Google, npm, SendGrid,
+"""Tokens that their form identifies: AWS, GitHub, GitLab, Slack, Stripe, Google, npm, SendGrid,
 JSON Web Tokens, crypt(3), Vault, PyPI, DigitalOcean."""
 _SEGMENT = re.compile(r"(?<=/)[A-Za-z0-9_~-]{16,}(?=/|$|[?#\s\"'])")
 
@@ -90,9 +90,9 @@ def redact_text(text: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """A URL without user information, values of its query, fragment and tokens in its path.
+    """A URL without user information, query values, fragment, and tokens in its path.
 
-    Variables of nginx stay, since they are no values.
+    Variables of nginx are kept.
     """
     url, hash_mark, fragment = url.partition("#")
     url, mark, query = url.partition("?")
@@ -206,7 +206,7 @@ def free_value(value: str, names: Collection[str] = ()) -> str:
 
 
 def named_value(name: str, value: str, names: Collection[str] = ()) -> str:
-    """The value after a name: for a name that suggests a secret only variables stay."""
+    """The value after a name; if that suggests a secret, only variables and switches are shown."""
     if SECRET_NAME.search(name):
         is_switch = value.lower() in {"", "on", "off", "0", "1"}
         return value if is_switch or is_variables(value) else REDACTED
@@ -214,7 +214,7 @@ def named_value(name: str, value: str, names: Collection[str] = ()) -> str:
 
 
 def strict_value(value: str, names: Collection[str] = ()) -> str:
-    """An argument of an unknown directive: ``NAME=VALUE`` by its name."""
+    """An argument of an unknown directive as shown; ``NAME=VALUE`` is judged by its name."""
     pair = _PAIR.fullmatch(value)
     if _OPTION.fullmatch(value):
         return value
@@ -230,9 +230,9 @@ def plain_value(value: str) -> str:
 
 
 def key_value(value: str) -> str:
-    """A file of a key or certificate, or ``data:``, ``engine:`` or ``store:`` and the key.
+    """A file of a key or certificate; a key after ``data:``, ``engine:`` or ``store:`` is hidden.
 
-    Source: ngx_ssl_load_certificate_key; ``data:$variable`` names no key.
+    Source: ngx_ssl_load_certificate_key. ``data:$variable`` contains no key.
     """
     match = _KEYED.match(value)
     if match is None:
@@ -255,7 +255,7 @@ def stream_url(value: str) -> str:
 
 
 def environment_value(value: str) -> str:
-    """``NAME`` or ``NAME=VALUE`` of the environment."""
+    """``NAME`` or ``NAME=VALUE`` of the environment; the value is hidden unless it is harmless."""
     name, equals, rest = value.partition("=")
     if not equals or name in _KNOWN_ENVIRONMENT:
         return value

@@ -1,14 +1,14 @@
-"""Secrets taken out of a configuration, and out of texts that quote one.
+"""Removes secrets from a configuration, and from texts that quote one.
 
-What stays of a configuration is what the product looks at: directives, their places, sizes, paths.
-What goes is every comment and every value of a place that may hold a secret
-(:mod:`nginx_tune.conf.secret_places`), each replaced on its own line, so that line numbers stay
-true. A file that cannot be parsed goes whole: nobody can say what is secret in it.
+In a configuration, everything that is analysed is kept: directives, their places, sizes, paths.
+Comments are removed, and so is every value where a secret may be
+(:mod:`nginx_tune.conf.secret_places`). Each is replaced on its own line, so that line numbers do
+not change. A file that cannot be parsed is removed completely: its secrets cannot be located.
 
-A message of nginx quotes what it stumbled over, and so do findings and reasons. Names of files,
-numbers of lines, directives and values of a closed set (``gzip maybe``) help the operator and stay;
-what stands in a place of free text may be a secret and goes. Source: ngx_conf_log_error
-(``… in FILE:LINE``) and the calls of it in nginx's modules.
+Messages of nginx quote parts of a configuration, and so do findings and reasons. File names, line
+numbers, directives and values of a closed set (``gzip maybe``) help the operator and are kept. Free
+text may be a secret and is removed. Source: ngx_conf_log_error (``… in FILE:LINE``) and its calls
+in nginx's modules.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def redact_configuration(
         directive.parent = included_by
     text = source.text
     known = {*names, *defined_names(block.directives)}
-    # Between directives stand only blanks and comments.
+    # Between directives there are only blanks and comments.
     parts = []
     at = 0
     for start, end, written in _pieces(block, text, known):
@@ -77,9 +77,9 @@ def redact_tree(tree: ConfTree) -> dict[str, bytes]:
 
 
 def defined_names(directives: Collection[Directive]) -> set[str]:
-    """Names of pools, upstreams, formats and zones in the directives and the blocks below.
+    """Names of pools, upstreams, formats and zones that directives and their blocks define.
 
-    With their parts, since ``threads=pool_$disk`` puts a name together.
+    Parts of names are included, since ``threads=pool_$disk`` builds a name from parts.
     """
     found: set[str] = set()
     todo = list(directives)
@@ -100,7 +100,7 @@ _ZONE = re.compile(r"\b(?:keys_zone|zone)=([\w.-]{1,60}):")
 
 
 def _pieces(block: Block, text: str, names: Collection[str]) -> Iterator[tuple[int, int, str]]:
-    """Every directive and brace: where it starts and ends, and what is written in its place."""
+    """(start, end, replacement) of every directive and closing brace."""
     for directive in block.directives:
         yield directive.start, directive.end, _written(directive, text, names)
         if directive.block is not None:
@@ -146,22 +146,22 @@ _QUOTED = re.compile(r'"([^"\n]*)"')
 _OF_DIRECTIVE = re.compile(r'"(\w+)" directive')
 _PROSE = re.compile(r"(?:[ ,:;(][^\"]*)?[ (]")
 _KEY_PATH = re.compile(r"((?:^|/)(?:data|engine|store):).+", re.IGNORECASE)
-"""A key that was taken for the name of a file below the prefix."""
+"""A key that nginx took for a file name below its prefix."""
 _PATH = re.compile(r"/[^\s?\"]*(?::[0-9]+)?")
 _LEAST_CHARACTERS = 4
 _WORD = re.compile(r"\w+")
 _WEAK = re.compile(r"[a-z]{1,7}|[0-9]{1,5}")
-"""Values that may as well be words of the sentence: taken for a secret where quoted alone."""
+"""Values that may also be ordinary words: hidden only where they are the whole quotation."""
 
 
 class TreeSecrets:
-    """Texts of a configuration's directives that may not be shown."""
+    """Hides the secrets of a configuration in other texts."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._tree = tree
 
     def hide(self, text: str) -> str:
-        """``text`` without the secrets of the configuration, and without what has their form."""
+        """``text`` without the configuration's secrets, and without what looks like a secret."""
         text = redact_text(text)
         for literal in self._in(text):
             if _WEAK.fullmatch(literal):
@@ -180,7 +180,7 @@ class TreeSecrets:
 
     @cached_property
     def _literals(self) -> dict[str, list[str]]:
-        """Texts that are left out of the directives, by the first word in each."""
+        """The texts that are hidden in directives, by the first word of each text."""
         found: dict[str, list[str]] = {}
         lines = [directive for file in self._tree.parsed for directive in file.block.directives]
         names = defined_names(lines)
@@ -193,7 +193,7 @@ class TreeSecrets:
                     todo += one.block.directives
                 for literal in left_out(one, names):
                     if literal in shown or is_ordinary(literal) or rows_of(literal):
-                        continue  # left out where it stands, but elsewhere a name or a word
+                        continue  # hidden in its place, but a name or ordinary word elsewhere
                     word = _WORD.search(literal)
                     if word is not None and len(literal) >= _LEAST_CHARACTERS:
                         found.setdefault(word[0], []).append(literal)
@@ -212,7 +212,7 @@ def _served_names(tree: ConfTree) -> Iterator[str]:
 
 
 def left_out(directive: Directive, names: Collection[str] = ()) -> Iterator[str]:
-    """The texts that are hidden where the directive is shown, except ``names``."""
+    """The texts that are hidden when the directive is shown, except ``names``."""
     table = directive.table
     if table is None and is_closed(directive.name):
         return
@@ -242,14 +242,14 @@ def _delimited(literal: str) -> str:
 _OF_NAMES = re.compile(
     r'\b(?:unknown thread pool|unknown log format|zero size shared memory zone) "[\w.-]{1,64}"'
 )
-"""Names that a configuration gives to its own things are no secrets; the operator needs them."""
+"""Messages whose quoted name the configuration defines: it is not secret, and helps the operator."""
 
 
 def redact_message(text: str, tree: ConfTree | None = None) -> str:
-    """A message of nginx without what may be a secret; its place stays as it is.
+    """A message of nginx without possible secrets; its file and line are kept.
 
-    With the tree that it speaks of, what it quotes is judged by the place where it stands there;
-    without, by the directive that the message names and by its form.
+    If the tree is given, quoted text is judged by its place in the configuration. Otherwise it is
+    judged by its form and by the directive that the message names.
     """
     place = _PLACE.search(text)
     head = text if place is None else text[: place.start()]
@@ -268,7 +268,7 @@ def redact_message(text: str, tree: ConfTree | None = None) -> str:
 
 
 def _judged(head: str, there: list[Directive]) -> str:
-    """A quotation of a directive that is known, as it may be shown there."""
+    """The message with quotations of these directives as they may be shown."""
     for directive in there:
         head = head.replace(f'"{directive.words}"', f'"{directive}"')
         shown = shown_arguments(directive.name, directive.args, table=directive.table)
@@ -285,7 +285,7 @@ def _judged(head: str, there: list[Directive]) -> str:
 
 
 def _is_well_quoted(head: str) -> bool:
-    """True if the quotes are nginx's own: prose separates quoted texts."""
+    """True if all quotes are nginx's own, so that prose separates the quoted texts."""
     pieces = head.split('"')
     between = pieces[2:-1:2]
     return len(pieces) % 2 == 1 and all(_PROSE.fullmatch(piece) for piece in between)
@@ -308,12 +308,12 @@ def _quoted(text: str, there: list[Directive], *, closed: bool) -> str:
 
 
 def _in_brackets(text: str) -> bool:
-    """A mark of the syntax: ``unexpected "}"``."""
+    """True for a character of the syntax, as in ``unexpected "}"``."""
     return len(text) == 1
 
 
 def _directives_at(tree: ConfTree, file: str, line: int) -> list[Directive]:
-    """The directives that stand, begin or end in a line of a file."""
+    """The directives that have words on a line of a file."""
     found = []
     for parsed in tree.parsed:
         named = parsed.source.file  # nginx names files by absolute paths

@@ -45,9 +45,9 @@ class Served(NamedTuple):
 
     scope: Scope
     path: str
-    """Its root or alias, extended by the location's URI."""
+    """The scope's root or alias, extended by the location's URI."""
     root: str
-    """Its root, alias or cache directory alone."""
+    """The scope's root, alias or cache directory alone."""
     via: Literal["root", "alias", "cache"]
     place: Directive
     """The line that sets the directory for this scope."""
@@ -60,7 +60,7 @@ def served_paths(
 ) -> list[Served]:
     """Every (scope, directory) of a tree with a constant path or known values.
 
-    ``every`` and ``variables`` are those of the tree.
+    ``every`` (all scopes) and ``variables`` are the tree's, if they were computed already.
     """
     variables = variables or Variables(tree)
     zones = {cache.zone: cache.place for cache in caches(tree) if cache.zone}
@@ -78,7 +78,7 @@ def served_paths(
 
 
 def has_handler(scope: Scope) -> bool:
-    """True if the scope passes requests on or generates its own responses."""
+    """True if the scope proxies requests or generates its own responses."""
     handlers = _handlers(scope.tree.names)
     return not all(handlers.isdisjoint(block.lines) for block in _handlers_of(scope))
 
@@ -226,12 +226,12 @@ class Cache(NamedTuple):
 
     @property
     def directory(self) -> str:
-        """As written."""
+        """The cache directory, as written."""
         return self.place.value
 
 
 class Caching(NamedTuple):
-    """A scope that passes requests on and caches the responses."""
+    """A scope that proxies requests and caches the responses."""
 
     passed: Pass
     place: Directive
@@ -288,7 +288,7 @@ _OF_THE_SYSTEM = frozenset(
         "var/lib", "var/log", "var/spool", "var/tmp", "var/www",
     )
 )  # fmt: skip
-"""Source: hier(7)."""
+"""Directories of the system, which cannot be caches. Source: hier(7)."""
 _SERVED = ("root", "alias")
 _KEPT = ("access_log", "error_log", "pid", "ssl_certificate", "ssl_certificate_key",
          "auth_basic_user_file")  # fmt: skip
@@ -337,7 +337,7 @@ def places_of(tree: ConfTree) -> tuple[list[str], list[str]]:
 
 
 def _pure(path: str) -> PurePosixPath:
-    # Two slashes at the beginning are one to Linux, and stay two for POSIX.
+    # Linux treats two leading slashes as one; PurePosixPath keeps both.
     return PurePosixPath(posixpath.normpath(f"/{path.lstrip('/')}"))
 
 

@@ -1,12 +1,12 @@
 """A configuration as nginx would read it: the main file and everything it includes.
 
-Bytes come through a reader from outside (a Host, a dictionary in a test), so that a tree can be
-read of any machine. Every file is read and parsed once, however often it is included; a file
-that cannot be read or parsed is listed with line and reason, and the rest stays a tree.
+The caller passes a reader (a Host, a dictionary in a test), so that the configuration of any
+machine can be read. Every file is read and parsed once, however often it is included. A file that
+cannot be read or parsed is listed with line and reason; the others still give a tree.
 
-A pattern of an include gives what glob(3) would: ngx_conf_include calls it with no flags, so that
-``*``, ``?``, ``[…]`` and backslash count in each component, nothing matches a leading dot, and the
-result is in byte order.
+A pattern of an include matches what it would for glob(3). ngx_conf_include calls that without
+flags: ``*``, ``?``, ``[…]`` and backslash are special in each component, none of them matches a
+leading dot, and the result is in byte order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DEEPEST_INCLUDE = 100
 _SECTIONS = ("events", "http", "mail", "stream")
 """Blocks of a main file; nginx requires events."""
 _INSIDE_HTTP = ("server", "location", "upstream", "map", "listen", "server_name")
-"""Directives that never stand at the top of a main file."""
+"""Directives that are never at the top level of a main file."""
 
 
 STOCK_FILES = frozenset(
@@ -70,7 +70,7 @@ class ParsedFile(NamedTuple):
 
 
 class Reader(Protocol):
-    """The part of a Host that reads a tree."""
+    """The part of a Host that is needed to read a tree."""
 
     def read_bytes(self, path: str) -> bytes:
         """Contents of a file."""
@@ -91,22 +91,22 @@ class ConfTree:
     """Files that were read and parsed, in order."""
     unparsed: tuple[Unparsed, ...] = ()
     parsed: tuple[ParsedFile, ...] = ()
-    """The same files with their contents."""
+    """The parsed files with their contents."""
     missing: tuple[MissingInclude, ...] = ()
-    """Includes without any file here, for a tree away from its host."""
+    """Includes of which no file is here, in a tree away from its host."""
     lost: tuple[Directive, ...] = ()
     """Includes with an unread file, except nginx's stock files and template placeholders."""
 
     maps: Maps | None = None
-    """The directories used for absolute names; None if the names apply unchanged."""
+    """The directories that replace absolute prefixes; None if names apply unchanged."""
     given: str = ""
     """The text of ``-g``, whose directives come first in ``main`` and are in no file."""
     asked: tuple[str, ...] = ()
-    """The names of its includes, each once; patterns unexpanded. Relative to the main file's
-    directory."""
+    """The names in include lines, each once, relative to the main file's directory. Patterns are
+    not expanded."""
     climb: Callable[[str], str] = field(default=posixpath.normpath, repr=False, compare=False)
-    """The end of an absolute path with ``..``, which the kernel resolves after links. Textual
-    unless the reader knows the links."""
+    """Resolves ``..`` in an absolute path. The kernel does so after links; a reader that does not
+    know the links does so in the text."""
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -138,7 +138,7 @@ class ConfTree:
 
     @property
     def is_whole(self) -> bool:
-        """True if what is absent here is absent: at most stock files were not read."""
+        """True if a line that is not found is surely absent: only stock files may be unread."""
         return bool(self.parsed) and not self.lost and not self.is_part
 
     @property
@@ -166,7 +166,7 @@ class ConfTree:
         return self.climb(full) if ".." in full.split("/") else posixpath.normpath(full)
 
     def opened_name(self, name: str) -> str:
-        """A file name as nginx passes it to the kernel and distinguishes open files by.
+        """A file name as nginx passes it to the kernel, and tells open files apart by.
 
         Two spellings of one path are two files to nginx. Source: ngx_conf_open_file.
         """
@@ -183,11 +183,11 @@ def read_tree(
 ) -> ConfTree:
     """The configuration with main file ``path``, after the directives of ``-g``.
 
-    ``maps`` is None on the tree's own host: files are where they are named, and a pattern without a
-    match is empty, as in nginx. In a tree that lies elsewhere (a checkout), absolute names are
-    looked up only through ``maps``; includes and patterns without a file are not faults but stand
-    in ``missing``. Errors: none; what could not be read or parsed stands in ``unparsed``, even the
-    main file. Source: ngx_conf_include; a relative include starts at the main file's directory.
+    ``maps`` is None on the tree's own host: names apply unchanged, and a pattern without a match is
+    empty, as in nginx. In a tree elsewhere (a checkout), absolute names are looked up only through
+    ``maps``. Includes and patterns without a file are then listed in ``missing``, not as faults.
+    Errors: none; files that could not be read or parsed, even the main file, are listed in
+    ``unparsed``. Source: ngx_conf_include; a relative include starts at the main file's directory.
     """
     walk = _Reading(reader, posixpath.dirname(path), maps)
     main = walk.load(path)
@@ -211,7 +211,7 @@ def read_tree(
 
 
 def _given_lines(text: str) -> list[Directive]:
-    """The directives of ``-g``; none if a process title has lost the quotes of its words."""
+    """The directives of ``-g``; none if they cannot be parsed: a process title loses quotes."""
     try:
         return parse_block(Source(COMMAND_LINE, text)).directives
     except ParseFault:
@@ -239,7 +239,7 @@ class _OneText:
 
 @dataclass
 class _Reading:
-    """One tree being read."""
+    """The state of reading one tree."""
 
     reader: Reader
     directory: str
@@ -250,16 +250,16 @@ class _Reading:
     missing: list[MissingInclude] = field(default_factory=list)
     lost: list[Directive] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
-    """Directives of a finished file with its includes."""
+    """By finished file: the number of directives in it and its includes."""
     failed: set[str] = field(default_factory=set)
     chain: list[str] = field(default_factory=list)
     listings: dict[str, list[str]] = field(default_factory=dict)
     closed: dict[str, str] = field(default_factory=dict)
-    """Directories of patterns that this user may not list, and the system's word for it."""
+    """Directories of patterns that this user may not list, and the system's error message."""
     asked: dict[str, None] = field(default_factory=dict)
 
     def load(self, path: str, place: Directive | None = None) -> Block | None:
-        """The directives of a file, or nothing when it is listed as unparsed.
+        """The directives of a file; None if it cannot be read or parsed.
 
         A file that cannot be read is a fault of the line that includes it.
         """
