@@ -52,7 +52,6 @@ def log_formats(tree: ConfTree) -> dict[str, LogFormat]:
 def format_of_log(tree: ConfTree, log: str) -> str | None:
     """The name of a log file's format; None if no line names the file.
 
-
     Rotated logs are recognised by name: ``access.log.1``, ``access.log-20261120.gz``.
     """
     written: dict[str, str] = {}

@@ -3,7 +3,6 @@
 Each judge returns the accepted values, in words, if every nginx from 1.18 to 1.30 rejects the
 arguments; otherwise nothing. Bounds that depend on the page size or version are the loosest ones.
 
-
 Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
         ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url,
         ngx_http_core_error_page, ngx_http_limit_req_zone, ngx_thread_pool,
@@ -74,7 +73,7 @@ def own_fault_of(name: str, context: str) -> Judge | None:
 
 
 def _of(rule: Judge) -> Judge:
-    """A judge by the rule that finds no fault if a placeholder or variable makes an argument unknown."""
+    """The same judge, but without a fault if an argument has a variable or placeholder."""
 
     def judged(args: Sequence[str]) -> str:
         return "" if any(map(is_open, args)) else rule(args)
@@ -349,7 +348,7 @@ SERVER_OF_UPSTREAM: Judge = _of(_server)
 
 
 def _is_open(args: Sequence[str]) -> bool:
-    """True if a template placeholder or variable makes an argument unknown."""
+    """True if an argument has a variable or placeholder."""
     return any(map(is_open, args))
 
 

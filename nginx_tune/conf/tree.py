@@ -331,7 +331,7 @@ class _Reading:
                 self.follow(path, block)
             if (
                 size + grown + self.sizes[path] > MOST_DIRECTIVES
-            ):  # files that include each other twice
+            ):  # each file may include the next one twice
                 self._fault(place.file, place.line, f"include {path}: too many directives")
                 self.lost.append(place)
                 continue
@@ -340,7 +340,7 @@ class _Reading:
         return tuple(blocks), grown
 
     def _paths(self, place: Directive) -> list[str]:
-        """The files that an include names; a path that cannot be listed is a fault of its line."""
+        """The files that an include names; one whose directory cannot be listed is a fault."""
         name = place.value
         pattern: str | None = posixpath.join(self.directory, name)
         if self.maps is not None and posixpath.isabs(name):
@@ -398,7 +398,7 @@ class _Reading:
 
 
 def mapped(path: str, maps: Maps) -> str | None:
-    """The local place of an absolute path by its longest mapped prefix; None if there is none."""
+    """The local path of an absolute path, by its longest mapped prefix; None if none is mapped."""
     full = "/" + posixpath.normpath(path).lstrip("/")
     known = [(old, new) for old, new in maps if full == old or full.startswith(f"{old}/")]
     if not known:

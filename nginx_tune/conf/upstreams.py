@@ -1,11 +1,11 @@
 """Upstreams, the scopes that pass requests to them, and the identity used on kept connections.
 
-A name that is not an ``upstream`` is a server of its own, resolved when nginx starts unless the
-line has variables. Source: ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server;
-ngx_http_proxy_pass and its kin. Names ignore case (ngx_http_upstream_add).
+A name without an ``upstream`` block is a host name, resolved when nginx starts unless the line has
+variables. Source: ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_server;
+ngx_http_proxy_pass and the like. Names ignore case (ngx_http_upstream_add).
 
-nginx selects a kept connection by the server's address alone, and a TLS session by the server: the
-properties that a connection was opened with apply to every later request. A request that needs a
+nginx selects a kept connection only by the server's address, and a TLS session only by the server.
+Every later request gets the properties with which the connection was opened. A request that needs a
 verified certificate may use a connection whose certificate was not checked, an http request one
 with TLS, and a gRPC request one with HTTP/1. Source: ngx_http_upstream_get_keepalive_peer()
 (ngx_memn2cmp of the address), ngx_http_upstream_connect() (ngx_http_upstream_ssl_init_connection()
@@ -45,12 +45,12 @@ class UpstreamBlock:
 
     @property
     def block(self) -> Block:
-        """Its lines."""
+        """The contents of the block."""
         return self.directive.block or Block([])
 
     @property
     def servers(self) -> list[Directive]:
-        """Its ``server`` lines."""
+        """The ``server`` lines with an address."""
         return [server for server in self.block.all("server") if server.args]
 
     @cached_property
@@ -65,13 +65,13 @@ class UpstreamBlock:
 
     @property
     def balancer(self) -> Directive | None:
-        """The last line that sets a method."""
+        """The line that sets the balancing method: the last one; None for round robin."""
         lines = [line for line in self.block if line.name in BALANCERS]
         return lines[-1] if lines else None
 
     @property
     def is_scripted(self) -> bool:
-        """True if a script selects the server, so that the ``server`` lines say little."""
+        """True if a script selects the server; the ``server`` lines then do not show the choice."""
         return any(line.name.startswith("balancer_by_lua") for line in self.block)
 
     @property
@@ -97,7 +97,7 @@ def upstreams(tree: ConfTree) -> list[UpstreamBlock]:
 
 
 def stands_before(block: Block, first: Directive, second: Directive) -> bool:
-    """True if one line of a block precedes another, with included files in their place."""
+    """True if ``first`` precedes ``second`` in a block, with includes expanded."""
     return next((line is first for line in block if line is first or line is second), False)
 
 
@@ -139,12 +139,12 @@ _DOCUMENTED = frozenset({"example.com", "example.net", "example.org"})
 
 
 def is_to_be_named(host: str) -> bool:
-    """True for a placeholder that a template or somebody still has to replace."""
+    """True for a placeholder that a template or the user still has to replace."""
     return host in _DOCUMENTED or is_placeholder(host)
 
 
 def is_resolved_once(host: str) -> bool:
-    """True for a host name that nginx resolves when it starts and that may change."""
+    """True for a host name that nginx resolves once, at its start, and whose address may change."""
     return bool(host) and not (
         is_to_be_named(host)
         or host.startswith("[")
@@ -161,7 +161,7 @@ _TLS = frozenset({"https", "grpcs", "suwsgi"})
 
 
 class Pass(NamedTuple):
-    """A scope that passes requests on."""
+    """A scope that passes requests to a server or upstream."""
 
     scope: Scope
     place: Directive
@@ -194,7 +194,7 @@ class Pass(NamedTuple):
 
 
 def passes(scopes: list[Scope], variables: Variables) -> list[Pass]:
-    """The scopes with a line that passes requests on."""
+    """The scopes that pass requests to a server or upstream."""
     found = []
     for scope in scopes:
         for name in PASS_LINES:
@@ -206,7 +206,7 @@ def passes(scopes: list[Scope], variables: Variables) -> list[Pass]:
 
 
 PASS_LINES = tuple(f"{module}_pass" for module in MODULES)
-"""Directives that pass the requests of a scope on."""
+"""Directives that pass a scope's requests to a server or upstream."""
 
 
 def _read(scope: Scope, place: Directive, variables: Variables) -> Pass:
@@ -237,7 +237,7 @@ def address_in(value: str) -> str:
 def sent_header(scope: Scope, module: str, name: str) -> Directive | None:
     """The line that sets a header for the upstream.
 
-    A block with any such line replaces the whole outer set.
+    A block with any such line replaces all outer ones.
     """
     if name not in scope.tree.values_of(f"{module}_set_header"):
         return None
@@ -250,7 +250,7 @@ def sent_header(scope: Scope, module: str, name: str) -> Directive | None:
 
 
 def lost_header(scope: Scope, module: str, name: str) -> Directive | None:
-    """An outer header line that an inner block drops by setting others; None if none is."""
+    """An outer header line that an inner block drops by setting others; None if there is none."""
     if sent_header(scope, module, name) is not None:
         return None
     for level in reversed(scope.chain):
@@ -288,10 +288,10 @@ _OF_THE_CLIENT = re.compile(r"\$(?:scheme|\{scheme\})://")
 def identity_that_differs(
     users: Sequence[Pass], variables: Variables, to: str = ""
 ) -> Directive | None:
-    """The line that forbids requests to a group to share connections; None if they may.
+    """The line that keeps requests to an upstream from sharing connections; None if they may.
 
     A line with a variable that is not constant comes first; then one that differs between
-    locations; then a location with another protocol (to the group named ``to``).
+    locations; then a location with another protocol (to the upstream named ``to``).
     """
     names = ("bind", *_OF_TLS, *_OF_TRUST, _COMMAND)
     return (
@@ -330,7 +330,7 @@ def is_spread(line: Directive, tree: ConfTree) -> bool:
 
 
 def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | None:
-    """The line that forbids requests to share TLS sessions; None if they may."""
+    """The line that keeps requests from sharing TLS sessions; None if they may."""
     of_tls = [user for user in users if user.is_tls]
     for one in of_tls:
         for name, line in identity_lines(one):
@@ -340,7 +340,7 @@ def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | 
 
 
 def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -> Directive | None:
-    """A line that other locations set to another value, or not at all."""
+    """A line that another location sets differently, or not at all; None if there is none."""
     values_by_name: dict[str, dict[str | None, Directive | None]] = {}
     lines = [(user, dict(identity_lines(user))) for user in users]
     found = dict.fromkeys(name for _, own in lines for name in own)
@@ -359,7 +359,7 @@ def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -
 
 
 def identity_lines(one: Pass) -> Iterator[tuple[str, Directive | None]]:
-    """The lines of a location about its connections, each None for nginx's default."""
+    """(name, line) of the directives about a location's connections; no line means the default."""
     bind = one.effective("bind")
     yield "bind", None if bind is None or bind.value == "off" else bind
     if not one.is_tls:
@@ -377,9 +377,9 @@ def identity_lines(one: Pass) -> Iterator[tuple[str, Directive | None]]:
 
 
 def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Directive | None:
-    """The first location that uses another protocol for a group than those before it.
+    """The line of the first location that uses another protocol for an upstream than earlier ones.
 
-    A module uses another one's connection as its own: gRPC finds no HTTP/2 state on it
+    A module treats another module's connection as its own: gRPC finds no HTTP/2 state on it
     (ngx_http_grpc_get_connection_data()).
     """
     spoken: set[object] = set()
@@ -395,9 +395,9 @@ def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Dir
 
 
 def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
-    """True for each scheme with TLS that a location may use for a group; empty if not known.
+    """Whether a location may use TLS for an upstream, cleartext, or both; empty if not known.
 
-    An empty name ``to`` means any group.
+    An empty name ``to`` means any upstream.
     """
     if not one.has_variables:
         return {is_tls_url(one.place.value)} if one.place.value else set()
@@ -411,7 +411,7 @@ def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
 
 
 def _schemes_of_clients(scope: Scope) -> list[str]:
-    """``$scheme`` on the listeners of a server."""
+    """The values of ``$scheme`` on the listeners of a server."""
     listening = (scope.server.block or Block([])).all("listen")
     secure = {bool({"ssl", "quic"} & {*line.args[1:]}) for line in listening}
     if scope.value("ssl", "off") == "on":
@@ -420,7 +420,7 @@ def _schemes_of_clients(scope: Scope) -> list[str]:
 
 
 def _said(name: str, line: Directive, one: Pass, variables: Variables) -> str | None:
-    """The meaning of a line, alike for lines that mean the same; null where requests can differ."""
+    """The value of a line in a form to compare; None if it can differ between requests."""
     if name == "ssl_protocols":
         return " ".join(sorted(line.args))
     if name in _OF_TRUST or name.startswith(_COMMAND):

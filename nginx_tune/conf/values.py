@@ -1,20 +1,20 @@
-"""Words of a configuration as values: numbers as nginx writes them, and what directives take.
+"""Words of a configuration as values: numbers in nginx's notation, and what directives accept.
 
 Source: ngx_parse_size, ngx_parse_offset and ngx_parse_time in ngx_parse.c; ngx_atoi in
-        ngx_string.c; ngx_conf_set_flag_slot and its kin in ngx_conf_file.c.
+        ngx_string.c; ngx_conf_set_flag_slot and the like in ngx_conf_file.c.
 
-A template is read before it is filled in: marks of Jinja, ERB, Mustache, Go, Ansible, envsubst,
-autoconf, and names in capitals for sed. What stands there is not known: no value is judged, and
-where a whole line is one, any line may stand.
+A configuration may be a template that is not filled in yet. Placeholders are marks of Jinja, ERB,
+Mustache, Go, Ansible, envsubst or autoconf, and names in capitals for sed. Their values are unknown
+and not judged. A line that is a placeholder may become any line.
 
-``directive-values.tsv`` is read out of the command tables of real nginx executables
+``directive-values.tsv`` is read from the command tables of real nginx executables
 (``tools/read-directives --values``): which of nginx's setters a directive has, with its words and
-its bounds. A directive with a setter of its own has no row, and nothing is said of its values.
+bounds. A directive with a setter of its own has no row, and its values are not judged.
 
-``directive-parameters.tsv`` is read out of the source of every release (``tools/read-releases``):
-what ngx_http_core_listen, ngx_http_upstream_server, ngx_http_file_cache_set_slot and their like
+``directive-parameters.tsv`` is read from the source of every release (``tools/read-releases``): the
+words that ngx_http_core_listen, ngx_http_upstream_server, ngx_http_file_cache_set_slot and the like
 compare arguments with, and the words of enumerations and bit masks. A test tries them on the
-versions that are at hand.
+installed versions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def parse_count(text: str) -> int | None:
 
 
 def is_alike(have: str, want: str) -> bool:
-    """True if two words are the same, or numbers a few per cent apart."""
+    """True if two words are equal, or differ only in a size, by a few per cent."""
     name, _, value = want.rpartition("=")
     own, _, number = have.rpartition("=")
     zone, _, size = value.rpartition(":")
@@ -125,7 +125,7 @@ def is_open(text: str) -> bool:
 
 
 def is_cut(words: Iterable[str]) -> bool:
-    """True if template marks split words, so that their number says nothing."""
+    """True if template marks split words, so that the number of words means nothing."""
     return any(map(_SPLIT.search, words))
 
 
@@ -141,7 +141,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME_PART = re.compile(r"([0-9]*)(ms|[yMwdhms ]?) *")
 _STEPS = {"y": 1, "M": 2, "w": 3, "d": 4, "h": 5, "m": 6, "s": 7, "ms": 8, " ": 9, "": 9}
 _LONGEST = 18
-"""Digits that certainly fit; longer numbers are rejected only if they certainly overflow."""
+"""Digits that certainly fit; a longer number is rejected only if it certainly overflows."""
 _LARGEST = 2**63 - 1
 """NGX_MAX_INT_T_VALUE of 64 bits; 32-bit builds accept less. Source: ngx_atoi, ngx_atoof."""
 _COUNTED = frozenset({"size", "complex-size", "off", "msec", "sec", "num", "bufs"})
@@ -174,7 +174,7 @@ class Grammar(NamedTuple):
 
     @property
     def once(self) -> bool:
-        """True if nginx rejects a second line of the name in the same block."""
+        """True if nginx rejects a second line with the directive in the same block."""
         return self.kind not in _MAY_REPEAT
 
     @property
@@ -188,7 +188,7 @@ class Grammar(NamedTuple):
         return _WORDS.get(self.kind, "")
 
     def takes(self, args: Sequence[str]) -> bool:
-        """True if the arguments may be valid; true in doubt."""
+        """True unless nginx certainly rejects the arguments."""
         if self.kind == "once" or any(map(is_open, args)):
             return True
         return all(self._takes_word(arg, at) for at, arg in enumerate(args))
@@ -245,7 +245,7 @@ def versions_read() -> frozenset[Version]:
 def is_time(text: str, *, in_seconds: bool) -> bool:
     """True if nginx accepts a text as a time.
 
-    Units descend; a time in milliseconds has no months or years, one in seconds no milliseconds.
+    Units must descend. ``in_seconds`` excludes milliseconds; its opposite, months and years.
     """
     step = 0 if in_seconds else 2
     at, has_digits = 0, False
@@ -333,7 +333,7 @@ class Words(NamedTuple):
         name, equals, _ = argument.partition("=")
         if equals and name in _WITH_OR_WITHOUT_VALUE:
             return self.spans.get(name)
-        # Source: ngx_conf_set_enum_slot and its like ignore case.
+        # Source: ngx_conf_set_enum_slot and the like ignore case.
         return self.spans.get(name + equals if self.is_closed else (name + equals).lower())
 
 
@@ -341,9 +341,9 @@ class ArgumentFault(NamedTuple):
     """An argument that nginx rejects."""
 
     since: Version = ()
-    """The release it came with; empty where it is not a matter of that."""
+    """The release that added it, if the version is older; else empty."""
     gone: Version | None = None
-    """The first release without it."""
+    """The first release without it, if it was removed before the version; else None."""
 
     @property
     def is_unknown(self) -> bool:
@@ -376,7 +376,7 @@ def judge(directive: str, words: Words, argument: str, version: Version) -> Argu
 
 
 def possible_versions() -> list[Version]:
-    """The versions that an unknown version may be."""
+    """The versions to consider if nginx's version is not known."""
     return [tuple(map(int, version.split("."))) for version in seen_versions()]
 
 

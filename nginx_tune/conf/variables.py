@@ -1,10 +1,10 @@
-"""Variables: the texts that each can become, as far as the configuration alone shows.
+"""Variables: the values that each can have, as far as the configuration alone shows.
 
 ``map`` and ``split_clients`` list their values, ``set`` gives one. A value built from anything else
 (a request header, for example) is open: the known values are then incomplete.
 
-Captures are known as far as their pattern shows: ``location ~ ^/(a|b)/`` leaves ``a`` or ``b`` in
-``$1``, ``^/(?<n>[0-9]+)`` digits, and a group that begins with a slash a path.
+Captures are known as far as their pattern shows. ``$1`` of ``location ~ ^/(a|b)/`` is ``a`` or
+``b``, ``$n`` of ``^/(?<n>[0-9]+)`` is a number, and a group that begins with a slash is a path.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ MOST_VALUES = 1024
 """The most values of one text; beyond them the text counts as open."""
 
 MOST_STEPS = 10_000
-"""The most variables followed for one text; nested maps would grow without end."""
+"""The most variables followed for one text: nested maps can multiply without limit."""
 
 DEEPEST = 40
 """The deepest chain of variables in maps and ``set`` lines; beyond it the value is open. Each takes
-a few calls, and Python's stack ends after some hundred."""
+a few calls, and Python's stack allows some hundred."""
 
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 """A variable in a text."""
 _ALMOST_ALL = 99.995
-"""Percent; parts have two decimals."""
+"""The percentage above which all keys are covered: parts have two decimals."""
 _MAP_FLAGS = frozenset({"hostnames", "volatile"})
 
 
@@ -43,7 +43,7 @@ def variables_of(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Values:
-    """The values that a text can become, each with the directive it comes from."""
+    """The values that a text can have, each with the directive it comes from."""
 
     known: dict[str, Directive | None] = field(default_factory=dict)
     complete: bool = True
@@ -51,10 +51,10 @@ class Values:
 
 
 class Use(NamedTuple):
-    """The use of a variable whose value differs in each subrequest."""
+    """How a text uses a variable whose value differs in each subrequest."""
 
     is_fresh: bool = False
-    """True if it is evaluated anew in each subrequest."""
+    """True if the text is evaluated again in each subrequest."""
     fixed: Directive | None = None
     """The ``set`` or ``map`` that keeps the value of its first evaluation."""
 
@@ -93,7 +93,7 @@ class Variables:
     def possible(
         self, text: str, scope: Scope, given: Mapping[str, Sequence[str]] = NOTHING_GIVEN
     ) -> Values:
-        """The values that ``text`` can become in a scope.
+        """The values that ``text`` can have in a scope.
 
         ``given`` has values of nginx's own variables, if the caller knows them.
         """
@@ -104,7 +104,7 @@ class Variables:
         return self._text(text, scope, ())
 
     def use_of(self, name: str, text: str, scope: Scope, seen: frozenset[str] = frozenset()) -> Use:
-        """The use in ``text`` of a variable of nginx, direct or through ``set`` and ``map``.
+        """How ``text`` uses a variable of nginx: directly, or through ``set`` and ``map``.
 
         Source: ngx_http_get_flushed_variable(): a map's value is kept for the request and its
         subrequests unless it is ``volatile`` (1.11.7); ``set`` runs once, in the rewrite phase,
@@ -173,7 +173,7 @@ class Variables:
         return self._after_set(start, name, scope, seen)
 
     def _after_set(self, values: Values, name: str, scope: Scope, seen: tuple[str, ...]) -> Values:
-        """``values`` after the ``set`` lines that a request to ``scope`` passes, in order."""
+        """The values of a variable after the ``set`` lines that run for a request to ``scope``."""
         for line, is_conditional in _set_lines(scope, name):
             value = self._constant(line, scope, seen)
             values = _union((values, value)) if is_conditional else value
@@ -184,7 +184,7 @@ class Variables:
         return Values(dict.fromkeys(values.known, directive), values.complete)
 
     def _split(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
-        """The values of a ``split_clients`` table; uncovered keys are empty.
+        """The values of a ``split_clients`` table; the value is empty for uncovered keys.
 
         Source: ngx_http_split_clients_module.c.
         """
@@ -194,7 +194,7 @@ class Variables:
         return values if covered > _ALMOST_ALL else _union((values, Values({"": table})))
 
     def _map(self, table: Directive, scope: Scope, seen: tuple[str, ...]) -> Values:
-        """The values of a ``map``; without ``default``, unmatched keys are empty.
+        """The values of a ``map``; without ``default``, the value is empty for unmatched keys.
 
         Source: ngx_http_map_module.c.
         """
@@ -248,10 +248,10 @@ def _union(several: Iterable[Values]) -> Values:
 
 
 def _set_lines(scope: Scope, name: str) -> Iterator[tuple[Directive, bool]]:
-    """The ``set`` lines of a variable that a request to a scope passes, and whether in an ``if``.
+    """The ``set`` lines of a variable that run for a request to a scope, and True if in an ``if``.
 
-    Source: ngx_http_rewrite_module; the server's run first, then those of the location that was
-    found (an outer location's do not run for an inner one).
+    Source: ngx_http_rewrite_module: the server's lines run first, then those of the innermost
+    location. Lines of outer locations do not run.
     """
     location = next((b for b in reversed(scope.chain) if b.name == "location"), None)
     for level in (scope.server, location):
@@ -292,7 +292,7 @@ class Group(NamedTuple):
     name: str
     """Empty for a group with only a number."""
     text: str
-    """Its text."""
+    """The text inside the parentheses."""
     repeat: str = ""
     """The following ``?``, ``*``, ``+`` or ``{``."""
 
@@ -354,9 +354,9 @@ def _texts(group: str) -> tuple[str, ...]:
 
 
 def captured(scope: Scope) -> dict[str, tuple[str, ...]]:
-    """The known texts that the groups of patterns around a scope leave in variables.
+    """By variable: the texts that capturing groups of patterns around a scope can leave there.
 
-    Numbers refer to the innermost location, and only if no other line there has a pattern.
+    Numbers are those of the innermost location, if no other line there has a pattern.
     """
     lines = [line for level in scope.chain for line in level.block or ()]
     others = [line for line in lines if line.name in {"server_name", "if", "rewrite"}]

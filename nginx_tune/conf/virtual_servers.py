@@ -1,11 +1,11 @@
-"""The server of an address that answers a host, by nginx's own choice; samples of hosts and paths.
+"""Which server of an address handles a host, by nginx's rules; sample hosts and paths.
 
 Source: ngx_http_find_virtual_server in src/http/ngx_http_request.c; ngx_http_server_names and
         ngx_http_add_server in src/http/ngx_http.c; ngx_http_core_server_name.
 
-A sample is made up from a pattern, one or more for each of its alternatives. Of pcre2pattern(3)
-``sample_uris`` reads what patterns of paths are made of. What comes of it is tried against the
-pattern itself, so that what is read wrongly gives no sample.
+Samples are made from a pattern, one or more for each of its alternatives. ``sample_uris`` supports
+the part of pcre2pattern(3) that patterns of paths use. Each sample is matched against the pattern,
+so a pattern that is read wrongly gives no sample.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nginx_tune.conf.scopes import servers
 from nginx_tune.conf.tree import ConfTree
 
 UNSAID = "80"
-"""The port of a server without ``listen``, where root starts nginx. Source: ngx_http_add_listen."""
+"""The port of a server without ``listen``, if root starts nginx. Source: ngx_http_add_listen."""
 NOBODY = "nobody-names-this.invalid"
 _ANY_LABEL = "any-other"
 
@@ -60,7 +60,7 @@ class VirtualServers:
         return self.named_default or self.servers[0]
 
     def choose(self, host: str) -> Answering:
-        """The server of a host: exact, then the longest wildcard, first pattern, or default."""
+        """The server for a host: by exact name, longest wildcard, first pattern, or default."""
         host = host.lower().rstrip(".")
         if host in self._exact:
             return self._exact[host]
@@ -89,10 +89,10 @@ class VirtualServers:
 
     @cached_property
     def _taken(self) -> list[Answering]:
-        """The names but for those that nginx ignores, as an earlier one is in their way.
+        """The names, without those that nginx ignores because they conflict with an earlier one.
 
-        Source: ngx_hash_add_key: ``.name`` is in the way of ``name`` and of ``*.name``, and either
-        in its own.
+        Source: ngx_hash_add_key: ``.name`` conflicts with ``name`` and with ``*.name``, in any
+        order.
         """
         exact: set[str] = set()
         wild: set[str] = set()
@@ -119,7 +119,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def virtual_servers(tree: ConfTree) -> list[VirtualServers]:
-    """The addresses of a tree with their servers, those of servers without ``listen`` too."""
+    """The addresses of a tree with their servers, including servers without ``listen``."""
     listens = [
         (server, line, socket_name(line.value if line else UNSAID))
         for _, server in servers(tree)
@@ -141,7 +141,7 @@ def virtual_servers(tree: ConfTree) -> list[VirtualServers]:
 
 
 def default_servers(tree: ConfTree) -> dict[Directive, str]:
-    """The servers that answer for hosts that no server names, each with an address of it.
+    """The default servers, each with one address of which it is the default.
 
     Source: ngx_http_add_addresses, ngx_http_add_server.
     """
@@ -152,7 +152,7 @@ def default_servers(tree: ConfTree) -> dict[Directive, str]:
 
 
 def _listens(server: Directive) -> Sequence[Directive | None]:
-    """Its ``listen`` lines with arguments."""
+    """The server's ``listen`` lines with arguments; one None if there are none."""
     lines = (server.block or Block([])).all("listen")
     return [line for line in lines if line.args] or [None]
 
@@ -164,9 +164,9 @@ def names_of(server: Directive) -> list[str]:
 
 
 def sample_hosts(name: str) -> Iterator[str]:
-    """Hosts that a name takes: one that somebody may have named, and one that hardly anybody has.
+    """Hosts that a name matches: one that other servers may name too, and one that is unlikely.
 
-    None for a name that is known when nginx runs, and for a pattern that no sample is known of.
+    Empty for a name with variables, and for a pattern without a known sample.
     """
     if name.startswith("~"):
         yield from _of_pattern(name[1:])
@@ -181,13 +181,13 @@ def sample_hosts(name: str) -> Iterator[str]:
 
 
 _NOT_ASKED_FOR = frozenset({"", "_"})
-"""A stand-in for a name."""
+"""Names that no client requests."""
 
 
 def host_of(server: Directive, reached: Sequence[VirtualServers]) -> str | None:
-    """A host that leads a client of these addresses to a server, a name rather than a pattern.
+    """A host for which one of these addresses chooses the server; names come before patterns.
 
-    None if no such host is known, or another server would answer.
+    None if no such host is known.
     """
     names = sorted(names_of(server), key=lambda name: name.startswith("~"))
     own = (host for name in names if name not in _NOT_ASKED_FOR for host in sample_hosts(name))
@@ -209,7 +209,7 @@ _KEPT_FOR_ANY = ("any", "1", "12", "123", "1234", "a")
 
 
 def _of_pattern(text: str) -> Iterator[str]:
-    """Hosts of a pattern as people write them: groups, alternatives, letters and digits."""
+    """A host that matches a pattern of a common form: groups, alternatives, letters and digits."""
     pattern = compiled_pattern(text, re.IGNORECASE)
     if pattern is None:
         return
@@ -228,12 +228,12 @@ def _of_pattern(text: str) -> Iterator[str]:
 
 
 _MOST = 64
-"""Samples of a pattern; the alternatives of several groups multiply."""
+"""Maximum number of samples of a pattern: the alternatives of several groups multiply."""
 _LONGEST = 200
-"""Characters of a sample: nested repeats multiply as well."""
+"""Maximum length of a sample: nested repeats multiply as well."""
 _WORD = "any"
 _CANDIDATES = "a0-_/.A%~+ ,:@"
-"""Characters of which a class takes one, as a rule."""
+"""Characters of which a character class usually matches one."""
 _OF_ESCAPE = {"d": "1", "w": "a", "S": "a", "D": "a", "W": "-", "s": " "}
 _NO_WIDTH = frozenset("bBAzZG")
 _OF_CAPTURE = re.compile(r"\?(?::|P?<\w+>|'\w+'|\|)")
@@ -243,9 +243,9 @@ _PLAIN = re.compile(r"/[\w./~+,:@-]*", re.ASCII)
 
 
 def sample_uris(text: str, *, ignores_case: bool, beneath: str = "/") -> list[list[str]]:
-    """Paths that a pattern takes, of each of its alternatives all forms; none where none is known.
+    """Paths that a pattern matches, in a list of forms per alternative; empty if none is known.
 
-    ``beneath`` is what they begin with where the pattern leaves it open.
+    ``beneath`` is the beginning of a path if the pattern leaves it open.
     """
     pattern = compiled_pattern(text, re.IGNORECASE if ignores_case else 0)
     if pattern is None:
@@ -273,7 +273,7 @@ class _UnreadableError(Exception):
 
 
 class _Reader:
-    """A pattern, from left to right."""
+    """Reads a pattern from left to right and makes texts that it matches."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -284,7 +284,7 @@ class _Reader:
         return self._at == len(self._text)
 
     def alternatives(self) -> list[str]:
-        """Texts that any branch takes, up to the bracket that ends them."""
+        """Texts that one of the branches matches, up to the closing parenthesis."""
         found = self._branch()
         while self._takes("|"):
             found += self._branch()
@@ -330,7 +330,7 @@ class _Reader:
         is_empty = False
         if self._text.startswith("?", self._at):
             found = _OF_CAPTURE.match(self._text, self._at)
-            is_empty = found is None  # a condition, which is tried at the end, or a flag
+            is_empty = found is None  # a lookaround, which the final match checks, or a flag
             self._at = self._at + 1 if found is None else found.end()
         made = self.alternatives()
         if not self._takes(")"):

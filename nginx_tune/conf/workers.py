@@ -25,11 +25,11 @@ from nginx_tune.conf.values import parameter, parse_count
 from nginx_tune.conf.variables import Variables
 
 MOST_PROCESSES = 1024
-"""Source: NGX_MAX_PROCESSES."""
+"""Maximum number of workers. Source: NGX_MAX_PROCESSES."""
 
 
 def single_process(tree: ConfTree) -> Directive | None:
-    """The line that makes a single process serve; None if there is none.
+    """The line that makes nginx run as a single process; None if there is none.
 
     Source: main() and ngx_single_process_cycle(), which also ignores ``worker_rlimit_nofile`` and
     ``worker_cpu_affinity``.
@@ -41,7 +41,7 @@ def single_process(tree: ConfTree) -> Directive | None:
 def workers_in(tree: ConfTree, automatic: int | None, *, by_default: int | None = 1) -> int | None:
     """The number of processes that serve; None if not known.
 
-    ``automatic`` is the number for ``auto`` on the host, ``by_default`` that without a line.
+    ``automatic`` is the number for ``auto`` on the host, ``by_default`` the number without a line.
     """
     if tree.is_part:
         return None
@@ -67,7 +67,7 @@ def connections_in(tree: ConfTree, by_default: int) -> int | None:
 
 
 def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
-    """The maximum entries of each open file cache of a worker, each a descriptor."""
+    """By line: the most entries of a worker's open file cache. Each entry holds a descriptor."""
     sending = (scope for scope in scopes(tree) if not sends_no_files(scope))
     lines = dict.fromkeys(scope.effective("open_file_cache") for scope in sending)
     return {
@@ -81,9 +81,9 @@ def files_a_connection(tree: ConfTree) -> int:
     """Files that a request has open besides its connection: one, or none.
 
     A proxied client has two connections, and a file only if something is buffered. A QUIC stream
-    uses a connection slot but no descriptor except that of its file, so it counts as none. Source:
-    ngx_http_upstream_send_response(), ngx_http_read_client_request_body(),
-    ngx_quic_create_stream().
+    uses a connection slot without a descriptor. Its file then needs no more descriptors than slots,
+    so none is counted. Source: ngx_http_upstream_send_response(),
+    ngx_http_read_client_request_body(), ngx_quic_create_stream().
     """
     if any(address.is_quic for address in listeners(tree)):
         return 0
@@ -110,16 +110,16 @@ _NO_FILES = ("off", "stderr", "memory:")
 
 
 class KeptOpen(NamedTuple):
-    """Descriptors by kind."""
+    """Numbers of descriptors that a worker inherits, by kind."""
 
     logs: int
     sockets: int
-    """One per address and port; with ``reuseport`` a worker has one per worker
+    """One per address and port. With ``reuseport``, each worker has as many as there are workers
     (ngx_clone_listening; none is closed)."""
 
 
 def kept_open(tree: ConfTree) -> KeptOpen:
-    """The distinct log files, of all blocks and modules, and the listening sockets."""
+    """The numbers of distinct log files, in all blocks and modules, and of listening sockets."""
     if not tree.names & {"access_log", "error_log", "open_log_file_cache", "listen"}:
         return KeptOpen(0, 0)
     files: set[str] = set()
@@ -145,7 +145,7 @@ def _file(line: Directive, tree: ConfTree) -> str:
 
 
 def _other_sockets(tree: ConfTree) -> int:
-    """The sockets of ``stream`` and ``mail``."""
+    """The number of sockets of ``stream`` and ``mail``."""
     found = {
         (socket_name(line.value), "udp" in line.args[1:])
         for module in ("stream", "mail")
@@ -229,7 +229,7 @@ class OneWorker(NamedTuple):
 
     why: str
     is_broken: bool
-    """True if more workers would give wrong responses; else its author must decide."""
+    """True if more workers would give wrong responses; otherwise the operator must decide."""
 
 
 def why_one_worker(tree: ConfTree) -> OneWorker | None:
@@ -296,7 +296,7 @@ class _Address:
 
     lines: list[Directive] = field(default_factory=list)
     kept: Directive | None = None
-    """The line of a server there that has sessions of more than one exchange."""
+    """The line of a server on it whose sessions have more than one exchange."""
 
     @property
     def has_options(self) -> bool:
@@ -310,11 +310,11 @@ class _Address:
 def sessions_of_one_worker(tree: ConfTree) -> Directive | None:
     """The UDP ``listen`` whose sessions more workers would split; None if there is none.
 
-    Workers that share a socket each read the next datagram and look for its session among their
-    own: a client then has sessions in several workers, each with its own port to the upstream, of
-    which the server behind knows only the first (OpenVPN, DTLS, SIP, TFTP). With ``reuseport`` each
-    worker has a socket, and the kernel keeps a client's address on one. Nothing is split if a
-    server proxies nothing (``return``), or if each exchange is a session.
+    If workers share a socket, any of them reads the next datagram, and looks for its session only
+    among its own. A client then has sessions in several workers, each with its own port to the
+    upstream, which knows only the first one (OpenVPN, DTLS, SIP, TFTP). With ``reuseport``, each
+    worker has its own socket, and the kernel keeps a client's address on one of them. Nothing is
+    split if a server does not proxy (``return``), or if each exchange is a session.
 
     Source: ngx_event_recvmsg(), ngx_lookup_udp_connection() (each worker has its own tree of a
     listener's sessions), ngx_clone_listening(); socket(7), SO_REUSEPORT.
