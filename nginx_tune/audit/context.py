@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "ls-reuseport-candidate": ("reuseport", OFF),
     "up-keepalive-1297-change": ("upstream-keepalive", frozenset()),
 }
-"""By rule: the decision on the same question, and the verdicts against the rule's advice."""
+"""By rule: the decision on the same question, and the verdicts that contradict the rule."""
 
 DecisionsOnce = Callable[[], Decisions]
 """Computes the decisions on first use: most configurations have no finding that needs them."""

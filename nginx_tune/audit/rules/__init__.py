@@ -1,1 +1,1 @@
-"""One rule a file; ``registry`` lists them."""
+"""One rule per file; ``registry`` lists them."""

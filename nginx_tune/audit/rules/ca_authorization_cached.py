@@ -54,7 +54,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _authorization_line(caching: Caching) -> Directive | None:
-    """The line that shows that clients send Authorization and that it is passed on."""
+    """The line that shows that clients send Authorization and the upstream receives it."""
     scope = caching.passed.scope
     module = caching.passed.module
     if scope.value(f"{module}_pass_request_headers") == "off":

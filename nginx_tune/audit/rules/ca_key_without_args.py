@@ -35,9 +35,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _fix(key: Directive) -> str:
-    """The key with the arguments after its path, and everything else as it is.
+    """The same key with the arguments added after its path.
 
-    Without its ``$slice_range`` all slices of a file would share one entry.
+    The rest is kept: without its ``$slice_range``, all slices of a file would share one entry.
     """
     new = _PATH_VARIABLE.sub(_with_arguments, key.value, count=1)
     if new == key.value:

@@ -18,7 +18,7 @@ _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 """The default key of ``proxy_cache``; the other modules have none."""
 _ANY_NAME = "this server accepts any name"
 _SINGLE_SITE: dict[str | None, Severity] = {_ANY_NAME: "advice", None: "info"}
-"""The severity by the reason why made-up names alone arrive; no reason is one name."""
+"""Severities for a single site, by the reason why other hosts arrive; None if none does."""
 _FIX_SINGLE_SITE = (
     "Add a server for unknown names (listen 80 default_server; return 444;), or set "
     "proxy_cache_key $scheme$host$request_uri; (every entry is then fetched again once). Neither "
@@ -68,7 +68,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _separates_hosts(caching: Caching) -> bool:
-    """True if the key depends on the host, also through the address passed to."""
+    """True if the key depends on the host, directly or through the address in ``proxy_pass``."""
     key = caching.passed.effective("cache_key")
     names = variables_of(_DEFAULT_KEY if key is None else " ".join(key.args))
     if "proxy_host" in names:

@@ -17,7 +17,7 @@ SMALLEST_FILE = 4096
 """Bytes of one file system block, the least that a cached file takes."""
 
 ENOUGH_FILES = 1000
-"""Files below which their mean size says little."""
+"""Number of files below which their mean size is not representative."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -12,7 +12,7 @@ from nginx_tune.conf.values import parameter, parse_bytes
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches that only the disk limits."""
+    """Caches limited only by the size of the disk."""
     for cache in context.used_caches:
         if not _is_bounded(cache):
             yield Hit(

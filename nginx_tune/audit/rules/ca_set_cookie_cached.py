@@ -72,7 +72,7 @@ def _excludes_cookies(context: Context, caching: Caching, condition: str) -> boo
 
 
 def _map_excludes(context: Context, table: Directive, *, is_evaluated_early: bool) -> bool:
-    """True if a map of the cookie has a value other than 0 for one."""
+    """True if a map of the Set-Cookie header gives a value other than 0 for a cookie."""
     source = variables_of(table.args[0])
     lines = table.block or ()
     if table.name != "map" or (

@@ -18,7 +18,7 @@ from nginx_tune.documents.findings import Severity
 
 VARIABLE = "slice_range"
 SMALLEST = 256 << 10
-"""Bytes below which the requests, files and keys of the slices cost too much."""
+"""Slice size in bytes below which there are too many requests, files and keys."""
 
 _KEY = "$scheme$proxy_host$request_uri"
 
@@ -84,7 +84,7 @@ def _worst_fault(
 
 
 def _maker_text(line: Directive) -> str:
-    """A variable that a ``set`` or a table defines, after the directive's name."""
+    """The name of a ``set`` or table, and the variable that it defines."""
     return f"{line.name} {line.args[0 if line.name == 'set' else 1]}"
 
 

@@ -15,9 +15,9 @@ from nginx_tune.documents.decisions import Evidence
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Known directives with too many or too few arguments, or with or without a block.
 
-    Third-party modules are not checked against one release of theirs, nor against one of several
-    with the same name: ``auth_jwt_key`` takes one argument in the module that Debian packages and
-    two in another of that name.
+    Directives of third-party modules are not checked: they differ between releases, and several
+    modules may define the same name. ``auth_jwt_key`` takes one argument in the module that Debian
+    packages, and two in another one.
     """
     for kind, candidates, directives in known_here(context):
         rows = [row for row in candidates if row.may_stand(kind.context)]

@@ -18,7 +18,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         question = f'; did you mean "{suggestion}"?' if suggestion is not None else ""
         unless = f"; nginx rejects it unless {exception}" if exception else ""
         for directive in directives:
-            # A file that is no configuration may be a table of keys, and is not quoted.
+            # A file that is not a configuration may be a table of keys, so it is not quoted.
             name = directive.name if context.kinds or suggestion else ""
             shown = f'"{name}"' if name else "the first word"
             versions = Evidence(fact="nginx versions seen", value=", ".join(seen_versions()))

@@ -12,8 +12,8 @@ from nginx_tune.conf.parser import ParseFault, read_tokens
 from nginx_tune.documents.decisions import Evidence
 
 MOST_BYTES = 4096
-"""The buffer that must hold a parameter and its delimiter (NGX_CONF_BUFFER). Depending on the
-position, nginx may reject one or two bytes fewer."""
+"""The buffer that must hold a parameter and its delimiter (NGX_CONF_BUFFER). Depending on its
+position, nginx may reject a parameter that is one or two bytes shorter."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

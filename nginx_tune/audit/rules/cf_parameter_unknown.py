@@ -68,7 +68,7 @@ def _refusals(
 ) -> list[ArgumentFault] | None:
     """One fault for each module that rejects the argument; empty if some module accepts it.
 
-    None if that depends on the version, which is not known.
+    None if the result depends on the version, and the version is not known.
     """
     if is_open(argument.partition("=")[0]):  # the rest may be a variable
         return []

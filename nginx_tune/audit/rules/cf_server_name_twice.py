@@ -33,7 +33,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _names(server: Directive) -> Iterator[tuple[str, Directive]]:
-    """Exact and wildcard names, lowercase, with their line; the empty name for a server without."""
+    """Exact and wildcard names, lowercase, with their line; an empty name if there are none."""
     lines = (server.block or Block([])).all("server_name")
     for line in lines:
         for name in dict.fromkeys(map(str.lower, line.args)):

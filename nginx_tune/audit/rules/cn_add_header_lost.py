@@ -55,7 +55,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _headers_that_matter(scope: Scope, is_strict: bool) -> frozenset[str]:
-    """The headers that matter for the responses of this scope; few for those without a page."""
+    """The headers that matter for the responses of this scope; few if they are not pages."""
     line = (scope.own.block or Block([])).first("return")
     if line is None and is_for_monitors(scope):
         return _NO_HEADERS
@@ -89,7 +89,7 @@ def _is_for_programs(scope: Scope) -> bool:
 
 
 def _is_inherited_for(line: Directive, scope: Scope) -> bool:
-    """True if an outer line would apply to the response: to errors only with ``always``."""
+    """True if an outer line would apply to the response; errors get it only with ``always``."""
     answer = (scope.own.block or Block([])).first("return")
     code = answer.value if answer is not None and answer.value.isdigit() else "200"
     return line.args[-1] == "always" or code in _WITH_ALL_HEADERS
@@ -160,12 +160,14 @@ _MEDIA = frozenset(
         "ogv", "oga", "webm", "mov", "avi", "wav", "flac", "aac", "mpg", "mpeg", "flv",
     }
 )  # fmt: skip
-"""Files that browsers mistake at most for others of their kind (MIME Sniffing, 8); nosniff blocks
-only scripts and styles (Fetch, 2.2.6)."""
+"""Files that browsers can mistake only for others of the same kind (MIME Sniffing, 8); nosniff
+blocks only scripts and styles (Fetch, 2.2.6)."""
 _PROGRAMS = frozenset({"js", "mjs", "css", "map"})
-"""nosniff blocks files of another type; these names have the right one."""
+"""Scripts and styles: nosniff blocks those with a wrong type, but these endings give the right
+one."""
 _DRAWINGS = frozenset({"svg", "svgz"})
-"""The site's own next to scripts, styles and fonts; elsewhere possibly uploaded by users."""
+"""Drawings: the site's own if served with scripts, styles and fonts; otherwise users may have
+uploaded them."""
 _SITE_ASSETS = _PROGRAMS | {"woff", "woff2", "ttf", "otf", "eot"}
 _NON_PAGES = frozenset(
     {
@@ -178,7 +180,7 @@ _NON_PAGES = frozenset(
 
 
 def _outer_headers(scope: Scope) -> list[Directive]:
-    """The lines that this scope would inherit if it had none."""
+    """The ``add_header`` lines that this scope would inherit if it had none of its own."""
     for level in reversed(scope.chain[:-1]):
         lines = [line for line in (level.block or Block([])).all("add_header") if line.args]
         if lines:

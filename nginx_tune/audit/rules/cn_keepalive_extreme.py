@@ -20,7 +20,7 @@ _STATUS = frozenset({"stub_status", "vhost_traffic_status_display", "status", "a
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Client connections that are closed too early or never; upstream connections are not meant."""
+    """Connections of clients (not to upstreams) that are closed too early or never."""
     timeouts = context.client_lines("keepalive_timeout")
     closed = {line.parent for line in timeouts if parse_seconds(line.value) == 0}
     for line in context.client_lines("keepalive_requests"):

@@ -18,7 +18,7 @@ _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations that their requests never reach."""
+    """Locations that the requests they are meant for never reach."""
     reported: set[Directive] = set()
     for scope in context.scopes_that_set("location"):
         first_patterns: dict[tuple[str, str], Directive] = {}
@@ -39,8 +39,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 def _merges_slashes(context: Context, scope: Scope) -> bool:
     """True if slashes are merged, whichever server reads the request line.
 
-    That is the default server of the address unless TLS has selected another
-    (ngx_http_process_request_uri), so a single ``off`` makes it uncertain.
+    The default server of the address reads it, unless TLS has selected another one
+    (ngx_http_process_request_uri). So a single ``off`` makes it uncertain.
     """
     if scope.value("merge_slashes", "on") == "off":
         return False

@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _unused_types(context: Context) -> frozenset[str]:
-    """Old names of fonts that no file is sent with, unless the configuration has them."""
+    """Old types of fonts, which no file is sent with unless the configuration has them."""
     if context.version is not None and context.version < FONTS_RENAMED:
         return frozenset()
     blocks = context.lines_by_name.get("types", [])

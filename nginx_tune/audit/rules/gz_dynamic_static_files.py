@@ -36,7 +36,7 @@ _FILE_TYPE_PARTS = ("css", "javascript", "svg", "font", "*")
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Static files that are compressed again for every request."""
-    # Precompressed files lie where gzip_static is on; the rest are error pages and images.
+    # Where gzip_static is on, files are precompressed; the rest are error pages and images.
     if "gzip_types" not in context.names:
         return
     mutable = {one.scope.server for one in context.passes if one.module == "fastcgi"}
@@ -73,7 +73,7 @@ def _is_rare(served: Served) -> bool:
 
 
 def _is_media(served: Served) -> bool:
-    """True if the names or types served here are not ones that gzip is used for."""
+    """True if gzip is not used for the file names or types that are served here."""
     scope = served.scope
     args = scope.own.args
     directories = {*served.path.lower().split("/")[-2:], *"".join(args[-1:]).lower().split("/")}
@@ -95,8 +95,8 @@ def _is_media(served: Served) -> bool:
 def _has_none(context: Context, served: Served) -> bool:
     """True if a directory is known to have no files that gzip is used for.
 
-    It is empty, its files are shorter than ``gzip_min_length``, or larger than stylesheets and
-    scripts.
+    It is empty, all its files are shorter than ``gzip_min_length``, or most are larger than
+    stylesheets and scripts.
     """
     dataset = covering(served.path, context.facts.datasets)
     if dataset is None:

@@ -89,7 +89,7 @@ BUGS = (
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``aio`` in a combination that this version has a known bug in."""
+    """``aio`` in a combination that has a known bug in this version."""
     bugs = [bug for bug in BUGS if bug.directive in context.names and _is_affected(context, bug)]
     if "aio" not in context.names or not bugs:
         return

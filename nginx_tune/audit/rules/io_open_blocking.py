@@ -13,7 +13,7 @@ from nginx_tune.conf.served import Served
 from nginx_tune.documents.decisions import Evidence
 
 MANY_FILES = 100_000
-"""From here on, their inodes and directories may not stay in memory."""
+"""Number of files from which their inodes and directories may not stay in memory."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -19,7 +19,7 @@ from nginx_tune.conf.workers import open_file_caches
 from nginx_tune.decide.model.connections import suffices
 
 SMALL_PART = 4
-"""A cache smaller than this fraction of the limit is not the cause."""
+"""A cache is not the cause if it is smaller than the limit divided by this."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

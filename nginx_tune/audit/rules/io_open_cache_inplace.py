@@ -11,7 +11,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.values import parse_seconds
 
 LONG_SECONDS = 300.0
-"""The default is 60 s."""
+"""Longest acceptable time between revalidations; the default is 60 s."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -18,7 +18,7 @@ RESIDENT = 0.99
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``aio threads`` lines whose files all lie in memory, with room to stay there."""
+    """``aio threads`` lines whose files are all in memory, with room to stay there."""
     by_line: dict[Directive, list[Served]] = {}
     for served in context.served:
         aio = served.scope.effective("aio")

@@ -12,7 +12,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Constant pool names without a ``thread_pool``, which nginx looks up when it starts."""
+    """Constant pool names without a ``thread_pool`` line, which nginx needs when it starts."""
     declared = declared_pools(context.tree)
     for aio, name in context.aio_lines:
         if "$" not in name and name != DEFAULT and name not in declared:

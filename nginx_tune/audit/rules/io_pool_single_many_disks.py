@@ -14,7 +14,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools whose directories lie on independent disks."""
+    """Pools whose directories are on independent disks."""
     if context.is_linux is False:
         return
     declared = declared_pools(context.tree)
@@ -41,7 +41,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _independent(disks: dict[str, frozenset[str]]) -> list[set[str]]:
-    """Groups of disks that share none: striped volumes with a common disk are one group."""
+    """Disjoint groups of disks: striped volumes with a common disk are one group."""
     groups: list[set[str]] = []
     for found in disks.values():
         joined = set(found)

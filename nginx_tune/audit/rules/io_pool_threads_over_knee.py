@@ -18,7 +18,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.facts_storage import Curve, CurvePoint
 
 FAR = 16
-"""Threads per read that a disk can do at once, above which they only queue. The thread-pool
+"""Threads per concurrent read of a disk, above which threads only queue. The thread-pool
 article did well with 512 threads on four disks."""
 
 

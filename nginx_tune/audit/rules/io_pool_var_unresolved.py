@@ -14,7 +14,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Values of a variable pool name that no pool has."""
+    """Values of variables that select a pool, for which there is no pool."""
     if "aio" not in context.names:
         return
     pools = pool_names(context.tree)

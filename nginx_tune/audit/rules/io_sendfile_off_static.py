@@ -17,7 +17,7 @@ from nginx_tune.documents.facts_storage import is_shared_folder
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Files over plain HTTP that the worker copies."""
+    """Files that the worker copies itself to send them over plain HTTP."""
     secure = tls_servers(context.listeners)
     by_line: dict[Directive, list[Served]] = {}
     for served in context.served:
@@ -52,7 +52,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 def _is_direct(served: Served) -> bool:
     """True if nearly all files are read with ``directio``, which bypasses sendfile.
 
-    Smaller files than its size use sendfile. Source: ngx_output_chain_as_is() in
+    Files smaller than its argument use sendfile. Source: ngx_output_chain_as_is() in
     ngx_output_chain.c.
     """
     line = served.scope.value("directio", "off")

@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _chain(start: Scope, named: dict[tuple[Directive, str], Scope]) -> list[Scope]:
-    """The locations that a request for a missing file passes, in order; a loop ends the chain."""
+    """The locations that handle a request for a missing file, in order; a loop ends the chain."""
     chain = [start]
     while True:
         line = chain[-1].sets("try_files")

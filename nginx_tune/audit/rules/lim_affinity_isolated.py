@@ -15,7 +15,7 @@ from nginx_tune.documents.facts import Facts
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Workers without an affinity where the CPUs they may use are isolated."""
+    """Workers without an affinity, although the CPUs that they may use are isolated."""
     place = main_place(context, "worker_processes")
     if place is None or "worker_cpu_affinity" in context.names or context.is_linux is False:
         return

@@ -20,7 +20,7 @@ from nginx_tune.documents.facts import ErrorLog
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Connections closed at the current limit, by the error log."""
+    """Connections closed because of the current limit, according to the error log."""
     if context.tree.is_part or (context.has_facts and not context.facts.error_logs):
         return
     connections, logs = worker_connections(context), main_logs(context)

@@ -19,7 +19,7 @@ BROWSER_CONNECTIONS = 6
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``limit_conn`` with a number meant for connections where streams count."""
+    """``limit_conn`` with a number that is meant for connections but applies to streams."""
     if "limit_conn" not in context.names:
         return
     servers = multiplexed_servers(context.scopes, context.listeners)

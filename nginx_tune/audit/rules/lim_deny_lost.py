@@ -38,7 +38,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _is_alternative(scope: Scope) -> bool:
-    """True if the address is one of several ways in (``satisfy any``)."""
+    """True if clients may get access by other means than their address (``satisfy any``)."""
     return scope.value("satisfy") == "any" and any(
         scope.value(name, "off") != "off" for name in _OTHER_GUARDS
     )

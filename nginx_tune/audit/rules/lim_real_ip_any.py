@@ -34,7 +34,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _hit(scope: Scope, line: Directive) -> Hit:
-    """A warning if the header is read back to its beginning, else advice."""
+    """A warning if nginx uses the first address of the header, else advice."""
     header = scope.value(_HEADER, _DEFAULT_HEADER.lower())
     evidence = [
         written(line),

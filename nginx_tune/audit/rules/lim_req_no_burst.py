@@ -31,9 +31,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _gap_seconds(rate: str) -> float | None:
-    """Seconds between requests that a rate allows; None for rates per minute.
+    """Seconds that a rate requires between two requests; None for rates per minute.
 
-    Those are for logins and the like, whose requests come one at a time.
+    Rates per minute are for logins and the like, whose requests come one at a time.
     """
     number, slash, unit = rate.partition("r/")
     if not slash or not number.isdigit() or not int(number) or unit != "s":

@@ -18,7 +18,7 @@ _THROTTLED_SHARE = 0.01
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """An explicit number of workers above the CPUs of a quota that throttled them."""
+    """An explicit number of workers, more than the CPUs of a quota that throttled them."""
     place = context.tree.main.first("worker_processes")
     if place is None or place.value == "auto" or context.is_linux is False:
         return  # lim-workers-cgroup covers auto

@@ -15,10 +15,10 @@ from nginx_tune.conf.values import parameter, parse_bytes
 from nginx_tune.documents.decisions import Evidence
 
 ADDRESS_STATE_BYTES = 64
-"""Bytes of a key of at most 16 bytes, such as $binary_remote_addr."""
+"""Bytes of the entry for a key of at most 16 bytes, such as $binary_remote_addr."""
 
 STATE_BYTES = 128
-"""Bytes of a longer key."""
+"""Bytes of the entry for a longer key."""
 
 _MIB = 1 << 20
 

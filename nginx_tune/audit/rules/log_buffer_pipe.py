@@ -12,7 +12,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Log buffers larger than a pipe writes atomically."""
+    """Log buffers larger than an atomic write to a pipe."""
     for line in context.client_lines("access_log"):
         size = buffer_bytes(line) if is_a_device(line.value) else None
         if size is not None and size > PIPE_BUFFER_BYTES and line.value != "/dev/null":

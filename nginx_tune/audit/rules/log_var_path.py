@@ -11,7 +11,7 @@ from nginx_tune.conf.directive import Directive
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Access logs whose file name each request determines."""
+    """Access logs whose file name depends on the request."""
     reported: set[Directive] = set()
     if not any("$" in line.value for line in context.client_lines("access_log")):
         return

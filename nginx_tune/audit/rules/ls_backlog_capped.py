@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _requested_backlog(listener: ListenAddress) -> int | None:
-    """The backlog set for an address; None for -1 and the like, the kernel's maximum."""
+    """The backlog set for an address; None if unset or negative (the kernel's maximum)."""
     for line in listener.lines:
         asked = parse_count(_backlog(line.args) or "")
         if asked is not None:

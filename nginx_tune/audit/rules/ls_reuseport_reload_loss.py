@@ -32,7 +32,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 [written(lines[0]), Evidence(fact=_SYSCTL, value="0")],
             )
     elif not sysctls or context.facts.kernel.features.get("tcp_migrate_req"):
-        # Not read in nginx's network namespace; otherwise the kernel is older than the setting.
+        # It was not read in nginx's network namespace; otherwise the kernel does not have it.
         yield MissingFacts((f"kernel.sysctls[{_SYSCTL}]",))
 
 

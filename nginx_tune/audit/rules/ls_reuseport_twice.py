@@ -29,7 +29,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
-    """The line without its options, if other lines set all of them for all its ports."""
+    """Remove the line's options, if other lines set all of them for all its ports."""
     line = hit.place
     options = {arg for arg in line.args[1:] if is_socket_option(arg)}
     firsts = [address.with_options[0] for address in context.listeners if line in address.lines]

@@ -18,7 +18,7 @@ _OBJECT_STORE_BYTES = 1 << 30
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``buffering off`` in http or a server where several locations pass requests on."""
+    """``buffering off`` in http or a server in which several locations proxy requests."""
     places: dict[Directive, list[Pass]] = {}
     for passed in context.passes:
         line = passed.effective("buffering")

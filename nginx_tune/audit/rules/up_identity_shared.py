@@ -82,7 +82,10 @@ def _reuses(context: Context, passed: Pass) -> bool:
 
 
 def _resumed_certificate(context: Context, passed: Pass) -> Directive | None:
-    """A client certificate by variable whose sessions are resumed; names are sent anew."""
+    """The line of a varying client certificate whose TLS sessions are resumed.
+
+    ``ssl_name`` does not count: a resumed session sends the name again.
+    """
     if (
         not passed.is_tls
         or passed.value("ssl_session_reuse", "on") == "off"

@@ -20,7 +20,7 @@ _TRUSTING_DIRECTIVES = ("proxy_set_header", "if", "set", "return", "fastcgi_para
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``ip_hash`` on the addresses of proxies in front."""
+    """``ip_hash`` that sees only the addresses of proxies in front of nginx."""
     for name, upstream in context.upstreams.items():
         balancer = upstream.balancer
         if balancer is None or balancer.name != "ip_hash" or len(upstream.peers) < len("ab"):

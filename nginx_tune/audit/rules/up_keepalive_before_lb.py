@@ -44,7 +44,7 @@ def fixes(context: Context, hit: Hit) -> Iterator[Edit]:
 
 
 def _separating_line(context: Context, upstream: UpstreamBlock) -> Directive | None:
-    """The line that forbids requests to an upstream to share connections; None if there is none."""
+    """The line that keeps requests to an upstream from sharing connections; None if they may."""
     users = context.passes_by_upstream[upstream.name]
     return identity_that_differs(users, context.variables, upstream.name)
 

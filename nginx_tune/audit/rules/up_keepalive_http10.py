@@ -76,7 +76,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _needs_plain(passed: Pass) -> Directive | None:
-    """The line that alone speaks against HTTP/1.1 here: compressed answers would spoil it."""
+    """The only line that rules out HTTP/1.1 here, because it needs uncompressed responses."""
     is_apart = unrepeated(passed.scope, "proxy") is not None
     if is_apart or passed.scope.value(UNBUFFERED) == "off":
         return None
@@ -84,7 +84,7 @@ def _needs_plain(passed: Pass) -> Directive | None:
 
 
 def _fix(passed: Pass, plain: Directive | None) -> str:
-    """The fix of a place; ``plain`` is the line for which answers must not come compressed."""
+    """The fix for a location; ``plain`` is the line that needs uncompressed responses."""
     fix = FIX_WITH_UPGRADE if passes_upgrade(passed) else _FIX if plain is not None else ""
     if plain is None:
         return fix

@@ -20,7 +20,7 @@ CLIENT_SECONDS = 75.0
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools that keep connections longer than the server behind them."""
+    """Pools that keep connections longer than the upstream server does."""
     own_servers: dict[str, Scope] | None = None
     for upstream in context.upstreams.values():
         if upstream.keepalive is None or upstream.keepalive.value == "0" or upstream.is_scripted:

@@ -62,7 +62,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _narrowness(passed: Pass) -> int:
-    """Sort key of locations, widest first: it gets most requests."""
+    """Sort key for locations: the widest comes first, because it gets most requests."""
     return len(passed.scope.own.args[-1]) if passed.scope.own.args else 0
 
 

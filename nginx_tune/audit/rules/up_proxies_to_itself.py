@@ -13,7 +13,7 @@ from nginx_tune.conf.upstreams import Pass, host_of, is_loopback
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations whose requests return to them."""
+    """Locations that proxy requests to themselves."""
     for passed in context.passes:
         if passed.module != "proxy" or passed.has_variables or len(passed.addresses) != 1:
             continue

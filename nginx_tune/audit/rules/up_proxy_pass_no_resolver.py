@@ -24,7 +24,7 @@ class _Server(NamedTuple):
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Names that are resolved per request without a resolver."""
+    """Names that must be resolved for each request, without a resolver."""
     if not any(one.has_variables for one in context.passes):
         return
     reported: set[Directive] = set()
@@ -79,7 +79,7 @@ def _unresolved(context: Context, passed: Pass, literal: Collection[tuple[str, s
 
 
 def _is_looked_up(context: Context, server: _Server, literal: Collection[tuple[str, str]]) -> bool:
-    """True if a server is not an address, an upstream or the server of another line.
+    """True unless a server is an address, an upstream or the server of another line.
 
     Source: ngx_http_upstream_init_request. An ``upstream`` is found if the URL has no port; a line
     without variables creates an upstream of its own, with its port.

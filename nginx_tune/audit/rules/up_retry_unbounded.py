@@ -12,13 +12,13 @@ from nginx_tune.conf.upstreams import Pass
 from nginx_tune.documents.decisions import Evidence
 
 MANY_SERVERS = 5
-"""Servers from which one request may wait for five read timeouts (60 s each by default)."""
+"""With so many servers, a request may wait for five read timeouts (60 s each by default)."""
 
 _OFF = frozenset({"", "0", "0s"})
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Retries that only the number of servers limits."""
+    """Retries limited only by the number of servers."""
     reported: set[Directive] = set()
     for name, users in context.passes_by_upstream.items():
         servers = len(context.upstreams[name].peers)

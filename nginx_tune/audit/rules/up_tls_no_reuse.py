@@ -12,7 +12,7 @@ from nginx_tune.conf.upstreams import Pass, identity_of_tls
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """``ssl_session_reuse off`` where requests are passed on over TLS."""
+    """``ssl_session_reuse off`` where requests are proxied over TLS."""
     found: dict[Directive, None] = {}
     intended: set[Directive] = set()
     for passed in context.passes:
