@@ -223,7 +223,7 @@ def _edits(
 ) -> list[FileEdit]:
     """The edits of a finding: all of them, or none if they overlap those of an earlier one.
 
-    There are none, too, if an edit would repeat a secret: findings are shown to people who may
+    There are also none if an edit would repeat a secret: findings are shown to people who may
     not read the file.
     """
     wanted = [] if rule.fixes is None else list(rule.fixes(context, hit))

@@ -89,7 +89,7 @@ class _Trial(NamedTuple):
 
 
 def changes_of(tree: ConfTree, fixed: Iterable[Finding]) -> list[Change]:
-    """The files of a tree with the edits of some of its findings applied."""
+    """The files of a tree that change when the edits of these findings are applied."""
     edits: dict[str, set[tuple[int, int, str]]] = {}
     order: dict[str, list[tuple[int, int, str]]] = {}
     for finding in fixed:

@@ -119,7 +119,7 @@ def add_to(block: Directive, line: str) -> Edit:
 def add_after(directive: Directive, line: str) -> Edit:
     """Add ``line`` (``NAME ARGUMENTS;``) after a directive without a block, on the next line.
 
-    If another directive precedes it on its line, ``line`` goes on that line too.
+    If another directive precedes ``directive`` on its line, ``line`` stays on it too.
     """
     text = directive.source.text
     line_start = text.rfind("\n", 0, directive.start) + 1

@@ -67,7 +67,7 @@ def counted_limits(found: Iterable[Scope]) -> Iterator[CountedLimit]:
 
 
 def zone_keys(tree: ConfTree, name: str) -> dict[str, str]:
-    """The key of each zone, by its name; ``name`` is ``limit_conn_zone`` or ``limit_req_zone``."""
+    """By zone name: its key. ``name`` is ``limit_conn_zone`` or ``limit_req_zone``."""
     return {
         arg.removeprefix("zone=").partition(":")[0]: line.value
         for line in http_directives(tree)
@@ -284,7 +284,7 @@ class ProtocolVariables:
         return old != new
 
     def answers_differ(self, condition: Sequence[str], scope: Scope) -> bool:
-        """True if the condition of an ``if`` holds over only one of the protocols."""
+        """True if the condition of an ``if`` may be true over only one of the protocols."""
         words = _inside(condition)
         if not variables_of(" ".join(words)) & (self._made | SPOKEN.keys()):
             return False

@@ -1,4 +1,4 @@
-"""Directories of files: those that a scope serves, by root or alias, and those of caches.
+"""Directories of files: served by a scope (root or alias), or used by a cache.
 
 nginx's cache loader deletes any other file in a cache directory, so a cache needs a directory of
 its own. Names of shared memory zones are global: the first module to use a name owns it.
@@ -126,7 +126,7 @@ def _sends_all_away(server: Block) -> bool:
 
 
 def _is_hidden(scope: Scope) -> bool:
-    """True for a server whose ``location /`` takes every request."""
+    """True for a server whose ``location /`` handles every request instead."""
     block = scope.own.block
     return (
         scope.kind == "server"

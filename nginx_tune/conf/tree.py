@@ -93,7 +93,7 @@ class ConfTree:
     parsed: tuple[ParsedFile, ...] = ()
     """The parsed files with their contents."""
     missing: tuple[MissingInclude, ...] = ()
-    """Includes of which no file is here, in a tree away from its host."""
+    """Include lines whose files are not here, in a tree away from its host."""
     lost: tuple[Directive, ...] = ()
     """Includes with an unread file, except nginx's stock files and template placeholders."""
 
@@ -126,7 +126,7 @@ class ConfTree:
 
     @cached_property
     def absolute_includes(self) -> tuple[str, ...]:
-        """The absolute names of its includes as written, each once."""
+        """The absolute names in include lines as written, each once."""
         lines = (line for file in self.parsed for line in lines_in(file.block))
         names = (line.value for line in lines if line.name == "include" and len(line.args) == 1)
         return tuple(dict.fromkeys(name for name in names if posixpath.isabs(name)))
@@ -166,7 +166,7 @@ class ConfTree:
         return self.climb(full) if ".." in full.split("/") else posixpath.normpath(full)
 
     def opened_name(self, name: str) -> str:
-        """A file name as nginx passes it to the kernel, and tells open files apart by.
+        """A file name as nginx opens it; by this name nginx also tells open files apart.
 
         Two spellings of one path are two files to nginx. Source: ngx_conf_open_file.
         """

@@ -395,7 +395,7 @@ def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Dir
 
 
 def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
-    """Whether a location may use TLS for an upstream, cleartext, or both; empty if not known.
+    """The schemes that a location may use for an upstream: True for TLS; empty if not known.
 
     An empty name ``to`` means any upstream.
     """

@@ -152,7 +152,7 @@ def default_servers(tree: ConfTree) -> dict[Directive, str]:
 
 
 def _listens(server: Directive) -> Sequence[Directive | None]:
-    """The server's ``listen`` lines with arguments; one None if there are none."""
+    """The server's ``listen`` lines with arguments; [None] if there are none."""
     lines = (server.block or Block([])).all("listen")
     return [line for line in lines if line.args] or [None]
 

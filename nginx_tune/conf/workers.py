@@ -67,7 +67,7 @@ def connections_in(tree: ConfTree, by_default: int) -> int | None:
 
 
 def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
-    """By line: the most entries of a worker's open file cache. Each entry holds a descriptor."""
+    """By line: the maximum entries of a worker's open file cache. Each holds a descriptor."""
     sending = (scope for scope in scopes(tree) if not sends_no_files(scope))
     lines = dict.fromkeys(scope.effective("open_file_cache") for scope in sending)
     return {

@@ -17,7 +17,7 @@ from nginx_tune.documents.facts import PathStorage, Storage
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Caches whose temporary files lie on another file system."""
+    """Caches whose temporary files are on another file system."""
     reported: set[tuple[Cache, str]] = set()
     for caching in context.caching:
         for cache in caching.caches:

@@ -176,7 +176,7 @@ _NON_PAGES = frozenset(
         "ppt", "pptx", "rtf", "odt", "wasm", "ts", "m3u8", "mpd", "webmanifest",
     }
 )  # fmt: skip
-"""Without SVG, PDF, XML and Flash, which browsers execute or display."""
+"""SVG, PDF, XML and Flash are not here, because browsers execute or display them."""
 
 
 def _outer_headers(scope: Scope) -> list[Directive]:

@@ -18,7 +18,7 @@ MANY = 1024
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Upstreams whose implicit pools add up to more than many servers can hold."""
+    """Upstreams whose implicit pools add up to more connections than many servers can hold."""
     implicit = {
         name: users
         for name, users in context.passes_by_upstream.items()
