@@ -1,1 +1,1 @@
-"""Rules over configuration, host, build and version; pure."""
+"""Rules that judge a configuration with its host, build and version. No I/O."""

@@ -429,7 +429,7 @@ def has_doubled_dollars(context: Context) -> bool:
 
 
 _HABIT_LINES = 3
-"""Number of lines with doubled dollars from which they are no slip."""
+"""From this number of lines on, doubled dollars are not a typing mistake."""
 _SINGLE = re.compile(r"(?<!\$)\$\{?([a-z]\w*)", re.ASCII)
 _DOUBLED = re.compile(r"(?<!\$)\$\$\{?([a-z]\w*)", re.ASCII)
 

@@ -2,9 +2,9 @@
 
     # nginx-tune: ignore[rule-id, other-id] why this is right here until=2027-01-31
 
-At the end of a line, it covers the directives on that line. On a line of its own, it covers the
-next directive. A block is covered with its contents. ``ignore-file[…]`` covers the whole file. A
-comment that has no reason, or has expired, silences nothing. The caller gives the current date.
+A comment at the end of a line covers the directives on that line. A comment on a line of its own
+covers the next directive. A block is covered with its contents. ``ignore-file[…]`` covers the whole
+file. A comment without a reason, or an expired one, silences nothing. The caller gives the date.
 
 Faults of such comments are findings too. They have rules of their own, so that each has a page.
 The engine checks the comments last: only then is it known which ones were needed.
@@ -50,7 +50,7 @@ class Suppression:
     """One suppression comment."""
 
     comment: Directive
-    """The comment as the place of findings about it."""
+    """A pseudo-directive for the comment, as the place of findings about it."""
     rules: tuple[str, ...]
     """Empty if the comment cannot be parsed."""
     reason: str

@@ -140,7 +140,7 @@ def conversion(scope: Scope) -> Directive | None:
 
 
 def is_on(line: Directive) -> bool:
-    """True if a line turns its filter on, so its argument is neither empty nor ``off``."""
+    """True if a line turns its filter on: by a block, or an argument other than ``off``."""
     return line.block is not None or line.value.lower() not in _OFF
 
 

@@ -94,7 +94,7 @@ class Directive:
         self.included: tuple[Block, ...] | None = None
         """The files of an ``include`` that was followed."""
         self.parent: Directive | None = None
-        """The enclosing block, or at the top of a file the ``include`` that first read it."""
+        """The enclosing block; at a file's top level, the ``include`` that first read the file."""
 
     def __repr__(self) -> str:
         return f"<{self} at {self.file}:{self.line}>"

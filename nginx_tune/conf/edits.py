@@ -17,7 +17,7 @@ from nginx_tune.conf.parser import LUA_QUOTE, read_tokens
 
 @dataclass(frozen=True)
 class Edit:
-    """New text for a span of a file's text; an empty span inserts."""
+    """New text for a span of a file's text; an empty span means an insertion."""
 
     source: Source
     start: int

@@ -256,7 +256,7 @@ def _table() -> _Table:
 
 @lru_cache(maxsize=1)
 def _history() -> dict[str, tuple[str, str]]:
-    """The table read from each release from 1.4.0 to 1.31.4."""
+    """By directive: the releases (1.4.0 to 1.31.4) that added and removed it, or empty texts."""
     lines = read_table("directive-history.tsv").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("#"))
     return {name: (since, gone) for name, since, gone in rows}

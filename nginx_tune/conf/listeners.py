@@ -198,9 +198,9 @@ class Wildcards:
         self._all = found
 
     def cover(self, name: SocketName) -> bool:
-        """True if one of them accepts connections for the socket.
+        """True if one of the wildcards accepts connections for the socket.
 
-        A name may have IPv4, IPv6 or both addresses, so a wildcard of either covers it.
+        A host name may have IPv4, IPv6 or both addresses, so a wildcard of either covers it.
         """
         if name.is_wildcard or not name.first:
             return False
@@ -323,7 +323,7 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
 def listeners_of(
     lines: Iterable[tuple[Directive, Directive]], unsaid: Sequence[SocketName] = ()
 ) -> list[ListenAddress]:
-    """The addresses of (``listen`` line, server); ``unsaid`` are TCP sockets without a line."""
+    """The addresses of pairs (``listen`` line, server); ``unsaid`` ones are TCP sockets."""
     named = [(socket_name(line.value), "quic" in line.args[1:], line, own) for line, own in lines]
     cuts = {kind: PortCuts([one[0] for one in named if one[1] == kind]) for kind in (False, True)}
     found: dict[tuple[SocketName, bool], ListenAddress] = {}

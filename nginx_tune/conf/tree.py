@@ -105,8 +105,8 @@ class ConfTree:
     """The names in include lines, each once, relative to the main file's directory. Patterns are
     not expanded."""
     climb: Callable[[str], str] = field(default=posixpath.normpath, repr=False, compare=False)
-    """Resolves ``..`` in an absolute path. The kernel does so after links; a reader that does not
-    know the links does so in the text."""
+    """Resolves ``..`` in an absolute path. The kernel follows links first; if the reader does not
+    know the links, only the text is used."""
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -124,7 +124,7 @@ def is_ipv4(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """True for the loopback."""
+    """True for a loopback address, or a name for one."""
     return bool(_LOOPBACK.fullmatch(host) or _LOCAL_NAME.fullmatch(host))
 
 
@@ -282,7 +282,7 @@ _OF_THE_GROUP = re.compile(r"\$\{?proxy_(host|port)\b\}?")
 """Variables with the same value for all requests to one group (ngx_http_proxy_set_vars())."""
 _OF_THE_SERVER = re.compile(r"\$\{?server_name\b\}?")
 _OF_THE_CLIENT = re.compile(r"\$(?:scheme|\{scheme\})://")
-"""The variable with the scheme of the client's request."""
+"""A URL that begins with the scheme of the client's request."""
 
 
 def identity_that_differs(

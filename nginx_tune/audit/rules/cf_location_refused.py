@@ -12,7 +12,7 @@ from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.values import is_open, is_placeholder
 
 _MODIFIERS = ("=", "^~", "~*", "~")
-"""Longer ones before their prefixes."""
+"""Longer ones first, because one may begin with another."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

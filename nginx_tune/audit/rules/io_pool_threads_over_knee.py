@@ -23,7 +23,7 @@ article did well with 512 threads on four disks."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Pools whose threads could issue far more reads than their disks do at once."""
+    """Pools whose threads could issue far more reads than their disks serve concurrently."""
     pools = declared_pools(context.tree)
     found = {name: paths for name, (_, paths) in paths_by_pool(context).items() if name in pools}
     if not found:

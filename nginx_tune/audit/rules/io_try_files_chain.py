@@ -12,7 +12,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.scopes import Scope
 
 MOST_CHANGES = 10
-"""NGX_HTTP_MAX_URI_CHANGES."""
+"""Maximum internal redirects of a request. Source: NGX_HTTP_MAX_URI_CHANGES."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -11,11 +11,11 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.values import parse_bytes, parse_seconds
 
 SESSIONS_PER_MEBIBYTE = 4000
-"""Source: the documentation of ``ssl_session_cache``."""
+"""Sessions that fit into 1 MiB. Source: the documentation of ``ssl_session_cache``."""
 TIMEOUT_SECONDS = 300.0
 """The default of ``ssl_session_timeout``."""
 FEWEST_PER_SECOND = 0.1
-"""New sessions below which a site needs no cache."""
+"""New sessions per second below which a site needs no cache."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -64,7 +64,7 @@ def _has_no_pool(upstream: UpstreamBlock) -> bool:
 
 
 def _reusable(users: list[Pass]) -> list[Pass]:
-    """The locations that could reuse a connection; a WebSocket holds its own."""
+    """The locations that could reuse a connection, without those for WebSockets only."""
     return [user for user in users if user.module in {"proxy", "grpc"} and not _only_upgrades(user)]
 
 

@@ -22,7 +22,7 @@ from nginx_tune.conf.upstreams import (
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Servers over the network that are named directly in ``proxy_pass``."""
+    """Servers on the network that ``proxy_pass`` names directly."""
     by_address: dict[str, list[Pass]] = {}
     for passed in context.passes:
         if passed.module not in {"proxy", "grpc"} or passed.has_variables:
