@@ -98,7 +98,7 @@ CONTENDED_PER_SECOND = 5_000.0
 """New connections per second and worker above which workers contend for one listen queue. Assumed:
 nginx published figures for the option (1.9.1) from 36 workers at full speed."""
 TOLERABLE_WAIT_SECONDS = 1e-3
-"""Most that an even spread may add to the mean wait."""
+"""The most that an even spread may add to the mean wait."""
 MOST_BLOCKED = 0.05
 MANY_WORKERS = 8
 """Workers from which an uneven spread matters (before nginx 1.21.6). Measured with 4 workers, the
@@ -223,7 +223,7 @@ def _migrating(s: Situation) -> list[HostSetting]:
     """
     now = s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req")
     if now is None:
-        return []  # a kernel without it, or facts that do not have it
+        return []  # the kernel lacks it, or the facts do not tell
     return [
         HostSetting(
             kind="sysctl",
@@ -294,7 +294,7 @@ def _stalls(s: Situation, blocked: float) -> list[Predicted]:
 
 
 def _waits(s: Situation, rate: float, connections: float, plan: PoolPlan) -> list[Predicted]:
-    """Mean wait of a request with own queues, then with the shared one.
+    """Mean wait of a request: first with a queue for each worker, then with a shared queue.
 
     Only the first request of a connection waits in a listen queue, so the difference is spread over
     all requests of the connection.
@@ -331,7 +331,7 @@ def _both(own: float, shared: float) -> list[Predicted]:
 DEFAULT_BACKLOG = 511
 LARGEST_BACKLOG = 65535
 BURST = 2.0
-"""Arrivals in a bad second, over the mean of the busy hour."""
+"""Ratio of the arrivals in a bad second to their mean in the busy hour."""
 STALL_SECONDS = 1.0
 """Longest time without an accept that the queue should bridge (C2: stalls of 1 s)."""
 
@@ -339,12 +339,12 @@ STALL_SECONDS = 1.0
 def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
     """``backlog``: the listen queue against somaxconn.
 
-    The queue holds established connections that no worker has accepted yet. It must bridge a burst
-    during which none accepts. A longer queue costs next to nothing; one that is too short drops
-    clients, which try again a second later. The kernel caps it at net.core.somaxconn when listen()
-    is called: raising somaxconn later does nothing until nginx calls listen() again, and a reload
-    does so only when ``backlog`` itself has changed. With ``reuseport`` every worker has a queue of
-    that length.
+    The queue holds established connections that no worker has accepted yet. It must hold a burst
+    that arrives while no worker accepts. A longer queue costs next to nothing; one that is too
+    short drops clients, which try again a second later. The kernel caps it at net.core.somaxconn
+    when listen() is called: raising somaxconn later does nothing until nginx calls listen() again,
+    and a reload does so only when ``backlog`` itself has changed. With ``reuseport`` every worker
+    has a queue of that length.
     """
     somaxconn = _somaxconn(s)
     rate = s.connections_per_second

@@ -14,13 +14,13 @@ from nginx_tune.documents.decisions import Decision, Setting
 FORMAT = "nginx_tune"
 """Log format that every generated configuration declares."""
 BUSY_PER_SECOND = 100.0
-"""Requests per second below which one write for each costs nothing noticeable."""
+"""Requests per second below which a write for each request costs nothing noticeable."""
 BUFFER = ("buffer=64k", "flush=1s")
 _IN_A_CONTAINER: Final = (
     "nginx runs in a container, where it may be a link to a pipe, and it was not examined"
 )
 MOST_BUFFERED = 64
-"""Logs with a buffer: 4 MiB in each worker."""
+"""Most logs that get a buffer: together they take 4 MiB in each worker."""
 
 
 def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:

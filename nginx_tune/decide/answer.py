@@ -48,7 +48,7 @@ def known(*quantities: Quantity) -> list[Evidence]:
 
 
 _CURRENT = "(version unknown)"
-"""Stands for a version that the facts do not have."""
+"""Shown in place of a version that the facts do not have."""
 _NUMBERS = re.compile(r"\d+")
 
 
@@ -60,7 +60,7 @@ class Build:
     flags: frozenset[str] | None
     """None when they were not read."""
     text: str
-    """The version in sentences, after "nginx"."""
+    """The version as it follows "nginx" in sentences."""
 
     def at_least(self, *wanted: int) -> bool:
         """True if the version is that or newer; an unknown one counts as the newest."""
@@ -97,7 +97,7 @@ def build_of(nginx: Nginx) -> Build:
 
 
 MAX_REASON = 160
-"""Characters of a comment; a longer reason ends at a word."""
+"""Most characters of a reason in a comment; a longer one is cut between words."""
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 BUILD_COMMAND = "nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
@@ -141,7 +141,7 @@ def setting(
 def not_applicable(
     decision: DecisionId, summary: str, *, evidence: Sequence[Evidence] = (), flips: str = ""
 ) -> Decision:
-    """The decision where its question does not arise."""
+    """The decision with the verdict "not_applicable"."""
     return Decision(
         id=decision,
         verdict="not_applicable",

@@ -28,17 +28,17 @@ _HANDSHAKE_SECONDS = 2e-3
 here, so 1.5 to 1.9 ms), and 350 a second on a core of 2014. A P-256 key takes a quarter: over 2,000
 a second on a core (NGINX Sizing Guide, 2016)."""
 _LONG_BYTES = 4 << 20
-"""Sequential read after which positioning hardly counts; the longest read-ahead that is set."""
+"""Length of a sequential read from which positioning hardly counts: the longest read-ahead set."""
 FACTOR = 3.0
-"""Largest assumed error of a disk typical of its class, and of CPU times measured elsewhere."""
+"""Assumed: the largest error of a class's typical disk, and of CPU times measured elsewhere."""
 _PROXIED = 2.0
-"""Assumed CPU time of a proxied response over that of a file: it takes two connections."""
+"""Assumed: a proxied response takes twice the CPU time of a file, since it has two connections."""
 
 
 def most_at_best(i: BlockingInputs, p: Prediction) -> Ceiling:
-    """The first ceiling with the longest read-ahead windows, whatever is set now.
+    """The lowest ceiling if every read-ahead window were as long as can be set.
 
-    A file system with its own read-ahead (ZFS) may read as far.
+    A file system with its own read-ahead (ZFS) may also read that far ahead.
     """
     read = min(i.object_bytes, max(i.disk_read_bytes, _LONG_BYTES))
     return find_ceiling(replace(i, window_bytes=read, turn_bytes=read, sizes=()), p)
@@ -60,7 +60,7 @@ def cpu_seconds_each(s: Situation) -> float:
 
 
 def handshake_seconds(s: Situation, requests: float = 1.0) -> float:
-    """CPU time in seconds of the new connections of so many requests."""
+    """CPU time in seconds for the TLS handshakes that so many requests need."""
     each = _HANDSHAKE_SECONDS if s.tls else 0.0
     return requests / max(1.0, s.requests_per_connection.value or 1.0) * each
 

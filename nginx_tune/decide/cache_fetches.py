@@ -23,7 +23,8 @@ from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
 _FEW_MISSES = 0.01
 """Share of misses below which waits for a lock stay out of the 99th percentile."""
 _SEGMENT_BYTES = 4 << 20
-"""Mean size whose fetch takes the half second between two looks at the lock, at 64 Mbit/s."""
+"""Mean size whose fetch at 64 Mbit/s takes half a second, as long as nginx waits to check the lock
+again."""
 _LONGEST_BYTES = 10 * _SEGMENT_BYTES
 """99th percentile of sizes whose fetch ends before ``proxy_cache_lock_timeout`` (5 s). Requests for
 a larger object wait 5 s and fetch it all the same."""
@@ -120,7 +121,7 @@ def miss_share(s: Situation) -> float | None:
 def once_share(s: Situation) -> float | None:
     """Share of the bytes of all objects that a log saw requested about once; None without a log.
 
-    Each piece of the curve counts by its requests over its objects, assumed to be of mean size.
+    A segment of the curve counts if its objects, taken as of mean size, have few requests each.
     """
     curve, log, data = s.workload.popularity.curve, s.workload.log, s.workload.dataset
     if not curve or log is None or not data.files or not data.bytes:
@@ -136,7 +137,7 @@ def once_share(s: Situation) -> float | None:
 
 
 def _outgrows(s: Situation) -> bool:
-    """True if the requested objects are larger than the caches."""
+    """True if the requested objects do not all fit into the caches."""
     requested = s.workload.dataset.bytes
     room = sum(s.cache_size(place).object_bytes for place in s.data_paths)
     return requested is not None and requested > room
@@ -198,9 +199,9 @@ LARGEST_SLICE_BYTES = 16 << 20
 SLICES_OF_AN_ANSWER = 8
 """Slices of a mean response, roughly."""
 _PART_TAKEN = 0.5
-"""Share of an object that clients take above which fetching all of it is better."""
+"""If clients take more than this share of an object, fetching all of it is better."""
 _RANGES = 0.05
-"""Share of range responses below which a new cache key does not pay."""
+"""Share of range requests below which a new cache key does not pay."""
 _LARGE_BYTES = 4 * SMALLEST_SLICE_BYTES
 _SLICE_MODULE = "--with-http_slice_module"
 ASK_COMMAND: Final = "curl -s -r 0-0 -D - -o /dev/null http://UPSTREAM/OBJECT  # 206 and an ETag?"

@@ -48,11 +48,11 @@ FILE_BYTES_FACT = "mean size of a cached file on the disk"
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
-"""Size from which whole gibibytes are precise enough."""
+"""From this size on, whole gibibytes are precise enough."""
 
 
 class CacheHost(NamedTuple):
-    """The limits that the host sets to its caches."""
+    """The limits that a host sets for all its caches."""
 
     facts: Facts
     places: Sequence[DataPath]
@@ -79,8 +79,8 @@ class CacheSize(NamedTuple):
     """Bytes of the objects that it can hold, without the unused rest of their blocks."""
     why: str
     is_firm: bool
-    """True if nginx will enforce it: the configuration says so, or will. A plan made on its own
-    result reads its own line as the site's."""
+    """True if nginx will enforce it: ``max_size`` is in the configuration or will be written. A
+    ``max_size`` that an earlier plan wrote counts as the site's own."""
     min_free_bytes: int
     """Bytes to leave free where the site sets none; 0 where that would make nginx empty the
     cache."""
@@ -128,7 +128,7 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
 
 
 def _zone_of_unknown(host: CacheHost) -> int:
-    """Zone size in MiB for a cache on an unknown disk, which only its keys bound.
+    """Zone size in MiB for a cache on an unknown disk, whose size only its keys limit.
 
     Enough keys for the requested objects where they are known, else a small part of memory.
     """
@@ -143,7 +143,7 @@ def _zone_of_unknown(host: CacheHost) -> int:
 
 
 def _file_bytes(host: CacheHost, place: DataPath) -> float:
-    """Mean bytes on disk of a cached file; of a requested object where none was scanned."""
+    """Mean bytes on disk of a cached file: as scanned, or else computed from the requests."""
     block = block_bytes(place.filesystem)
     for scan in host.facts.datasets:
         if scan.path == place.path and scan.files and scan.bytes:
@@ -202,7 +202,7 @@ def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int | None, str]:
 def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
     """Bytes that a cache may take of its file system; None where its size is not known.
 
-    At most its share among the caches there, and no more than what is free or its own already.
+    At most an equal share among the caches there, and no more than what is free plus what it holds.
     """
     if place.size_bytes is None:
         return None
@@ -223,9 +223,9 @@ def _room_reason(host: CacheHost, place: DataPath) -> str:
 def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_keys: bool) -> bool:
     """True if an existing cache without a limit may already hold more than ``size_bytes``.
 
-    The manager would then remove the rest at the next start. Without a scan, all used space of the
-    file system may be the cache's; a cache limited by keys holds no more than its keys can name
-    (``with_own_words`` checks these).
+    The manager would then remove the excess at the next start. Without a scan, all used space of
+    the file system may belong to the cache. A cache limited by keys holds no more than its keys can
+    name (``with_own_words`` checks these).
     Source: ngx_http_file_cache_manager().
     """
     scanned = [d for d in host.facts.datasets if d.path == place.path and d.complete]
@@ -274,7 +274,7 @@ _UNKNOWN_MEMORY_MEBIBYTES = 4096
 KEYS_SHARE = 0.5
 """Largest share of the would-be page cache for the keys of all caches: chosen, not measured."""
 _SHARE_WITHOUT_A_DISK = 0.1
-"""Share of that where neither the disks nor the number of objects is known."""
+"""Share of the memory for keys to use where neither disks nor number of objects are known."""
 
 
 def keys_bytes(memory_bytes: float | None, page_cache_bytes: float | None) -> float | None:

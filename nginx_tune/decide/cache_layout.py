@@ -41,9 +41,9 @@ _STARTS = (
 )
 """Source: ngx_cache_loader_ctx (60 s), ngx_http_file_cache_exists; scenario cache-disks."""
 NEW_CACHE_RISKS: Final = (FOREIGN_FILES, _WHOLE, _STARTS)
-"""Risks of caching at all, which a change of an existing cache does not bring."""
+"""Risks of a new cache; a change to an existing cache does not bring them."""
 _IN_PLACE_SINCE = (1, 7, 10)
-"""``use_temp_path``."""
+"""First version with ``use_temp_path``."""
 UNSEEN_ROOM = "written in place, on an unknown disk"
 NO_MAX_SIZE = "ca-no-max-size"
 """The audit rule that a cache without any limit violates."""
@@ -62,7 +62,7 @@ _MOST_TURN_FILES = 10_000
 _LOADER_SINCE = (1, 1, 0)
 _MANAGER_SINCE = (1, 11, 5)
 _ROOM = 2.0
-"""Factor over the mean rate of removals, since pages come in bursts."""
+"""Ratio of possible removals to the mean rate of new objects, since these come in bursts."""
 
 
 def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
@@ -121,9 +121,9 @@ def _file_bytes(s: Situation) -> Quantity:
 
 
 def _origins_load(s: Situation) -> tuple[Quantity, ...]:
-    """Memory for the keys of all objects that fit, and the share of requests that the rest cause.
+    """Memory for the keys of all objects that fit, and the share of requests for the others.
 
-    The share is of requests for objects seen before; uncacheable and expired ones come on top.
+    The share is of requests for objects seen before; uncacheable and expired ones are extra.
     """
     sizes = [s.cache_size(place) for place in s.data_paths]
     objects = math.fsum(size.held_bytes / size.file_bytes for size in sizes)
@@ -263,7 +263,7 @@ def _turns(s: Situation, place: DataPath, size: CacheSize) -> list[str]:
 
 
 def _files(s: Situation, place: DataPath, size: CacheSize) -> float:
-    """Files that a cache holds now, or may hold where the size of objects is known."""
+    """Number of files that a cache holds now, or may hold if the size of objects is known."""
     now = next((d.files or 0 for d in s.facts.datasets if d.path == place.path), 0)
     mean = s.object_bytes
     if mean.provenance == "assumed" or not mean.value:
@@ -272,7 +272,7 @@ def _files(s: Situation, place: DataPath, size: CacheSize) -> float:
 
 
 def _kept_per_second(s: Situation) -> float:
-    """Objects cached per second at most: the misses and expired ones of a log."""
+    """Upper bound of the objects cached per second: a log's misses and expired responses."""
     statuses = {} if s.workload.traffic is None else s.workload.traffic.cache_statuses
     fetched = statuses.get("MISS", 0.0) + statuses.get("EXPIRED", 0.0)
     return fetched * (s.rate.value or 0.0)
@@ -285,13 +285,13 @@ def _whole_hundreds(files: float) -> int:
 KEY: Final = "$scheme$host$request_uri"
 """Key of a request as the client sent it."""
 _KEY_WITH_PORT: Final = "$scheme$host|$http_host|$server_port$request_uri"
-"""The same where clients name a port: ``$host`` lacks it, and HTTP/3 has no ``$http_host``."""
+"""The key where clients name a port: ``$host`` lacks it, and HTTP/3 has no ``$http_host``."""
 _ENCODED: Final = "|$http_accept_encoding"
 KEY_AMONG_OTHERS: Final = (
     "$scheme|$server_name:$server_port|$host|$http_host|$http_x_forwarded_proto"
     "|$http_x_forwarded_host|$proxy_host|$uri$is_args$args|$request_uri" + _ENCODED
 )
-"""The same in a configuration that answers one URL in several ways: by port, by upstream, or in
+"""The key in a configuration that answers one URL in several ways: by port, by upstream, or in
 subrequests and redirects, which keep the ``$request_uri`` of the first request. The decoded
 ``$uri`` alone is not enough: some servers tell ``%2F`` from a slash. The host in the request line
 may differ from the header's, and nginx passes ``X-Forwarded-*`` on unchanged, from which servers
@@ -304,9 +304,9 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
     """``cache-key``: the key of a cache entry, and requests that bypass the cache.
 
     The key contains the host that the client named. nginx's default key has the upstream's name
-    instead, and so one page for all hosts proxied to it. The key also contains a port that clients
-    name, and the host and scheme that a proxy in front reports, since servers build links and
-    redirects from them.
+    instead, so all hosts proxied to it would share one page. The key also contains a port that
+    clients name, and the host and scheme that a proxy in front reports, since servers build links
+    and redirects from them.
 
     Responses to requests with credentials are not shared. nginx ignores ``Authorization`` and would
     cache any such response that has ``max-age``, which a shared cache must not do (RFC 9111,
@@ -360,7 +360,7 @@ def decide_cache_key(s: Situation, _plan: PoolPlan) -> Decision:
 
 def names_a_port(site: Site) -> bool:
     """True if URLs of a generated site, and so ``Host`` headers, contain its port."""
-    if site.listen == Site().listen:  # with TLS it becomes that of TLS
+    if site.listen == Site().listen:  # with TLS it becomes port 443
         return False
     encrypted = tls_listens(site.listen) if site.tls is not None else []
     return any(

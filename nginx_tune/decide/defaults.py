@@ -123,7 +123,7 @@ def _disk(disk: Disk) -> Disk:
 
 
 def _curve(curve: Curve) -> Curve | None:
-    """The curve without impossible points; None when none is left."""
+    """The curve without impossible points; None when no point is left."""
     swept = _sweep(curve)
     if swept is None:
         return None
@@ -258,7 +258,7 @@ def complete_site(site: Site, facts: Facts, kind: Kind, workload: Workload | Non
 
 
 def log_of_build(nginx: Nginx) -> str | None:
-    """The access log of a configuration that names none; None where it is not known.
+    """The build's default access log; None where it is not known.
 
     Source: auto/options.
     """
@@ -287,7 +287,7 @@ def _listens(site: Site, facts: Facts, build: Build) -> list[str]:
 def _gzip(site: Site, facts: Facts, kind: Kind, workload: Workload | None) -> list[str]:
     """The site's compression, else the installed configuration's, else the default of the kind.
 
-    Only ``gzip_static`` remains where the CPUs do not allow more, or the upstream compresses.
+    If the CPUs do not suffice, or the upstream compresses, only ``gzip_static`` remains.
     """
     if site.gzip is not None:
         return site.gzip
@@ -322,7 +322,7 @@ def _pays(line: str) -> bool:
 
 
 def _protocols(build: Build, library: str | None) -> list[str]:
-    """TLS 1.2, and 1.3 where nginx knows the word; it ignores it if the library lacks TLS 1.3.
+    """TLS 1.2, and 1.3 where nginx accepts it; nginx ignores it if the library lacks TLS 1.3.
 
     Source: nginx 1.13.0 (TLSv1.3); its default before 1.23.4 has TLS 1.0 and not 1.3. OpenSSL
             before 1.0.1 has no TLS 1.2.

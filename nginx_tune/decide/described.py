@@ -97,7 +97,7 @@ def placed(described: DescribedHost, named: Sequence[str], usual: str) -> Placed
 def described_facts(described: DescribedHost) -> Facts:
     """The facts of a described host; a value not described is null and listed in ``unknown``.
 
-    Errors: UsageError that names the word and its fault.
+    Errors: UsageError that names the invalid value and its fault.
     """
     disks = {disk.name: disk for spec in described.disks for disk in _disks(described, spec)}
     cpus, version = described.cpus, described.nginx_version
@@ -163,7 +163,7 @@ def _nginx(version: str) -> Nginx:
 
 
 def missing_words(described: DescribedHost) -> list[str]:
-    """The most needed values that the description lacks, each with its option."""
+    """The most important values that the description lacks, each with its option."""
     disks = described.disks or described.directories
     words = {
         "CPUs (--cpus)": described.cpus,
@@ -182,7 +182,10 @@ def _data_is_said(described: DescribedHost) -> bool:
 
 
 def check_room(described: DescribedHost) -> None:
-    """Errors: UsageError where the disks have no room for the data, or an answer exceeds it all."""
+    """Check that the disks hold the data, and that no mean size exceeds all of the data.
+
+    Errors: UsageError.
+    """
     data = _size(described.data, "data")
     mean = _size(described.mean_size, "mean_size")
     if data and mean and mean > data:
@@ -304,7 +307,7 @@ def parse_volume(text: str, place: str) -> Volume:
 
 
 def _names(described: DescribedHost, disk: DescribedDisk) -> list[str]:
-    """Names of the disks of an entry; unnamed disks are numbered across all entries."""
+    """Names of the disks of one entry; unnamed disks are numbered across all entries."""
     if disk.name:
         numbers = range(1, disk.count + 1)
         return [disk.name] if disk.count == 1 else [f"{disk.name}{n}" for n in numbers]
@@ -369,7 +372,7 @@ def _gaps(described: DescribedHost) -> list[str]:
 
 
 def _merged(tables: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables merged key by key; ``rest`` wins, and a list replaces the other."""
+    """Tables merged key by key; a value of ``rest`` takes precedence, a list as a whole."""
     found = dict(tables)
     for key, value in rest.items():
         old = found.get(key)

@@ -1,4 +1,4 @@
-"""Connections and descriptors of a worker as one plan, since each limits the other."""
+"""Connections and descriptors of a worker as one plan, since each number limits the other."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.units import percent_text
 
 USUAL_CONNECTIONS = 4096
-"""Connection slots of a worker unless the peak needs more: a slot costs 432 bytes, a missing one
-refuses a client."""
+"""Connection slots of a worker unless the peak needs more: a slot costs only 432 bytes, and without
+a free one a client is refused."""
 _USUAL_QUIC = 4
-"""Factor on that for HTTP/3, whose clients take several slots each."""
+"""Factor on ``USUAL_CONNECTIONS`` for HTTP/3, whose clients take several slots each."""
 SMALLEST_CONNECTIONS = 64
 USUAL_MOST = 65536
 """Largest number of connections for idle keepalive connections alone."""
 _ROOM = 1.25
-"""Factor of slots over a high peak."""
+"""Ratio of slots to a high peak."""
 MOST_OPEN_FILES = 20_000
 USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
@@ -43,16 +43,16 @@ class DescriptorPlan:
     connections: int
     slots_per_client: int
     descriptors_per_connection: int
-    """Its socket and its file; only the file for a QUIC stream."""
+    """Two: a socket and a file. One for a QUIC stream: a file."""
     at_start: int
     """Descriptors before the first client: logs, listeners, channels."""
     kept: int
-    """``at_start`` and the descriptors of all connections."""
+    """Descriptors of all connections, added to ``at_start``."""
     ceiling: int
     """Descriptors that the limits allow."""
     ceiling_fact: str
     soft: int | None
-    """The limit that nginx starts with; None where the facts only have the reader's own."""
+    """The soft limit that nginx starts with; None if the facts only have their reader's limit."""
     bound_by: str
     """The reason why ``connections`` is not larger, for a comment."""
     needed: int

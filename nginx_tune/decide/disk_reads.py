@@ -42,7 +42,7 @@ from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
 SMALLEST_DIRECT_BYTES = 1 << 20
 """Smaller files take a read or two whatever the size of the buffer."""
 WORTH_RATIO = 0.75
-"""Share of the current disk work to which it must fall."""
+"""The disk's work must fall to this share of the current work, or directio does not pay."""
 LEAST_DIRECT_BUFFER_BYTES = 256 << 10
 """Smaller direct reads, without read-ahead, waste a disk with a seek time."""
 _MOST_BYTES = 1 << 62
@@ -194,7 +194,7 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
 
 
 def _buckets(s: Situation) -> list[SizeBucket]:
-    """File sizes, where the scan covers the served files."""
+    """Distribution of file sizes; empty unless the scan covers the served files."""
     if s.workload.dataset.provenance not in ("measured", "assumed"):
         return []
     scanned = [d.sizes.buckets for d in s.facts.datasets if d.sizes is not None]
@@ -202,7 +202,7 @@ def _buckets(s: Situation) -> list[SizeBucket]:
 
 
 def _thresholds(s: Situation) -> Iterator[tuple[int, DirectInputs]]:
-    """Every size with files on both sides, with the model's inputs."""
+    """Every threshold that has files above and below it, with the model's inputs."""
     i, buckets = s.blocking_inputs, _buckets(s)
     buffer_bytes = output_bytes(s, DIRECT_BUFFER_BYTES)
     if i is None or not buckets or buffer_bytes < LEAST_DIRECT_BUFFER_BYTES:
@@ -301,7 +301,7 @@ def _flips(found: Sequence[BreakEven]) -> list[str]:
 LARGEST_WINDOW_BYTES = 2 << 20
 MOVES_SLOWLY_SECONDS = 1e-3
 WORTH_FACTOR = 2.0
-"""Factor by which a window must be off to be changed."""
+"""A window is changed only if it is too large or too small by this factor."""
 MANY_PARTS = 0.3
 """Share of range requests above which read-ahead is mostly wasted."""
 _SECTOR_BYTES = 512
@@ -389,7 +389,7 @@ class _Device(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A device and its best window, which may be the current one; with the reason."""
+    """A device and its best window (which may be the current one), with the reason."""
 
     device: _Device
     wanted: int
@@ -397,7 +397,7 @@ class _Change(NamedTuple):
 
 
 def _devices(s: Situation) -> list[_Device]:
-    """The distinct devices under the data whose windows matter."""
+    """The devices under the data whose windows matter, each once."""
     found: dict[str, _Device] = {}
     disks = {disk.name: disk for disk in s.facts.storage.disks}
     lower = {

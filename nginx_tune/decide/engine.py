@@ -1,10 +1,10 @@
 """All decisions for one host, workload and site.
 
-Every decision must obey one law: no setting whose own central prediction is harm; settings that an
-assumed input could flip are proposed, not set; a range wider than a factor of ten is no prediction.
-This module enforces it.
+This module enforces a law on every decision. A setting whose own expected effect is harm is not
+written. A setting that an assumed input could flip is proposed, not written. A range wider than a
+factor of ten does not count as a prediction.
 
-A sweep repeats a decision with one fact at other values, to show where it flips.
+A sweep repeats a decision with other values of one fact, to show where the verdict flips.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def decide(
 
 
 def _with_open_files(s: Situation, plan: PoolPlan, others: Sequence[Elsewhere]) -> Situation:
-    """The situation without open files that are only proposed: they take no descriptors."""
+    """The situation in which an open file cache takes no descriptors if it is only proposed."""
     if not open_files(s):
         return s
     kept = keep_law(decide_open_file_cache, decide_open_file_cache(s, plan), plan, others)
@@ -207,7 +207,7 @@ def situation_of(
 WIDEST = 10.0
 """Largest high over low of a range that an operator can act on."""
 NARROW_SHARE = 0.05
-"""Width below which a range of shares is narrow, whatever its ratio."""
+"""A range of shares is narrow below this width, whatever the ratio of its ends."""
 _MORE_IS_BETTER = ("requests_per_second", "bytes_per_second")
 _LESS_IS_BETTER = ("mean", "p50", "p90", "p99", "p999", "cpu_seconds_per_request")
 _CHANGES = ("enable", "raise", "lower", "set")
@@ -263,7 +263,7 @@ def keep_law(
 
 
 def unsure_of_kind(decision: Decision, *, assumed: bool) -> Decision:
-    """The decision, with at most medium confidence where the kind of site is only assumed."""
+    """The decision, with confidence of at most medium if the kind of site is only assumed."""
     if not assumed or decision.confidence != "high":
         return decision
     return replace(decision, confidence="medium")
@@ -274,12 +274,12 @@ def is_prediction(p: Predicted) -> bool:
     if p.unit == "" and p.high <= 1 and p.high - p.low <= NARROW_SHARE:
         return True
     if p.unit == "s" and p.high <= WIDEST * LEAST_SECONDS:
-        return True  # no clock tells it from 0
+        return True  # too short for any clock
     return p.low > 0 and p.high <= WIDEST * p.low
 
 
 def _without_dust(p: Predicted) -> Predicted:
-    """The prediction with immeasurably short times as 0."""
+    """The prediction, with times that are too short to measure set to 0."""
     if p.unit != "s" or p.low >= LEAST_SECONDS:
         return p
     low, expected, high = (
@@ -334,7 +334,7 @@ def _moved_inputs(w: Workload, s: Situation) -> Iterator[tuple[str, str, Workloa
 
 FACTORS = (1 / 64, 1 / 8, 1 / 2, 1.0, 2.0, 8.0, 64.0)
 NEAR = 0.02
-"""Relative distance from a break-even at which both sides are tried."""
+"""Relative distance from a break-even of the values that are tried on both sides of it."""
 
 
 class SweepStep(NamedTuple):

@@ -1,4 +1,4 @@
-"""The resource that limits a host now, and the demand that no setting lets it meet."""
+"""The resource that limits a host now, and demand that it cannot meet with any settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NAMES: dict[Resource, tuple[str, str]] = {
     "clients": ("the clients", "are"),
     "origin": ("the origin", "is"),
 }
-"""Each resource, with its verb."""
+"""The name of each resource in a sentence, and the verb that agrees with it."""
 
 
 def _sentence(s: Situation, found: list[BindingResource]) -> str:
@@ -127,7 +127,7 @@ def _beyond_disks(s: Situation) -> str:
 
 
 def _beyond(s: Situation, found: list[BindingResource]) -> str:
-    """A sentence on link, CPUs or clients too slow for the demand; empty where they are not."""
+    """A sentence on link, CPUs or clients that are too slow for the demand; else empty."""
     for binding in found:
         most = (FACTOR if binding.provenance == "assumed" else 1.0) * binding.requests_per_second
         if binding.resource in {"disks", "memory"} or (s.rate.value or 0.0) <= most:
@@ -141,7 +141,7 @@ def _beyond(s: Situation, found: list[BindingResource]) -> str:
 
 
 def _beyond_connections(s: Situation) -> str:
-    """A sentence on too few connections for the concurrent clients; empty where they suffice."""
+    """A sentence on too few connections for the concurrent clients; empty if they suffice."""
     d = plan_descriptors(s)
     if s.concurrency.provenance == "assumed" or d.needed <= d.connections or not d.bound_by:
         return ""

@@ -1,7 +1,7 @@
-"""Parts of a host that hold any nginx back, whatever its configuration says.
+"""Problems of a host that slow any nginx down, whatever its configuration.
 
-Counters are those since the host (or the network namespace) came up: small shares of them are
-left unsaid, since an hour that is long over would be named for ever.
+Counters run since the host (or the network namespace) came up. Small shares are not reported, since
+a bad hour long ago would otherwise be reported for ever.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Hindrance(NamedTuple):
     """A hindrance: what was seen, what it does to nginx, and what helps."""
 
     fact: str
-    """Its place in the facts."""
+    """The place of the figure in the facts."""
     seen: str
     meaning: str
     remedy: str
@@ -27,7 +27,7 @@ class Hindrance(NamedTuple):
 THROTTLED_RATIO: Final = 0.01
 STEAL_RATIO: Final = 0.01
 SWAPPED_RATIO: Final = 0.01
-"""Share of all memory: what lies idle may well be out, and that costs nothing."""
+"""Share of all memory: less may be idle pages, which cost nothing in swap."""
 _SCALING_POWERSAVE = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 """Drivers under which ``powersave`` follows the load (admin-guide/pm/intel_pstate.rst,
 amd-pstate.rst: active mode); under others it is the lowest frequency."""
@@ -35,12 +35,12 @@ _MIB: Final = 1 << 20
 
 
 def find_hindrances(facts: Facts) -> list[Hindrance]:
-    """All that can be seen, by parts of the host."""
+    """All hindrances that the facts show, ordered by part of the host."""
     return [found for look in _LOOKS for found in look(facts)]
 
 
 def throttled_share(cpu: Cpu) -> float | None:
-    """Share of the periods in which a quota held back; null where unknown or too few."""
+    """Share of the periods in which a CPU quota throttled; None if unknown or with too few."""
     return None if cpu.throttled is None else cpu.throttled.ratio
 
 
@@ -162,17 +162,17 @@ RETRANSMITTED_RATIO: Final = 0.01
 FEW_SEGMENTS: Final = 10_000
 DROPPED_RATIO: Final = 1e-5
 SQUEEZED_RATIO: Final = 1e-3
-"""Share of the packets: each is a turn that ended with packets left."""
+"""Ratio to the received packets of the turns that ended with packets left."""
 MISSED_PACKETS: Final = 100
 FEW_LOST: Final = 10
-"""Connections: a handful since the host came up is past."""
+"""Lost connections: as few as these since the host came up are no current problem."""
 NEARLY_FULL: Final = 0.8
 HALF_FULL: Final = 0.5
-"""An accept queue that is seen half full at one moment is seldom empty."""
+"""Share of an accept queue: one that is half full at a random moment is seldom empty."""
 MANY_INTERRUPTS: Final = 4
-"""A device of one queue has up to three, one of them for its configuration."""
+"""Interrupts of a device with several queues; one with a single queue has at most three."""
 _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "drr", "qfq", "taprio"})
-"""Disciplines that are put at a root to bound or to delay it."""
+"""Queue disciplines that limit or delay all traffic of the link at whose root they are."""
 
 
 def network_hindrances(facts: Facts) -> Iterator[Hindrance]:
@@ -304,7 +304,7 @@ def _lost_at_the_door(
                 means,
                 "nginx-tune recommend says a backlog; ss -ltn shows the queues",
             )
-    # The counters of nginx's own queues are better than that of the whole namespace.
+    # The counters of nginx's own queues are more exact than those of the whole namespace.
     if full is not None and full >= FEW_LOST and not (ours and len(known) == len(ours)):
         yield Hindrance(
             "network.listen_overflows",

@@ -3,7 +3,7 @@
 Answers wait for CPU and the link, and misses of the page cache also for the disks. Each is a queue
 fed at the stated rate, and an answer's time is the sum of its service and waiting times in all of
 them. Without thread pools a miss holds its loop, and all others on that loop wait (``blocking``);
-with pools it waits for the disks alone.
+with pools the miss alone waits, for the disks.
 
 A wait is 0 if the resource is free, and exponential otherwise. Means and variances of the parts add
 up; beyond its mean, a sum falls off exponentially.
@@ -46,15 +46,15 @@ percentile 2 ms, both as measured (``blocking``)."""
 _BEYOND_MEAN = math.exp(-1)
 """Share of exponential times beyond their mean."""
 _SELDOM = 1e-9
-"""Share of the reads that wait, below which it counts as 0: its square would underflow."""
+"""A smaller share of waiting reads counts as 0, since its square would underflow."""
 _PRECISE = 1e-4
 """Relative precision of a time."""
 _KEEPS_UP = 0.95
-"""Utilisation of a resource at which queues still end."""
+"""Highest utilisation of a resource at which it counts as keeping up."""
 _LEAST_SHARE = 1e-6
-"""Share of the greatest rate: a goal that is missed at so low a rate is missed at any."""
+"""Share of the greatest rate: a goal that is missed at so low a rate is missed at every rate."""
 _PRECISION = 1.004
-"""Ratio to which a rate is found."""
+"""A rate is found to within this factor."""
 Statistic = Literal["mean", "p50", "p90", "p99", "p999"]
 _BEYOND: dict[Statistic, float] = {"p50": 0.5, "p90": 0.1, "p99": 0.01, "p999": 0.001}
 
@@ -70,7 +70,7 @@ class AnswerPart(NamedTuple):
     wait_seconds: float = 0.0
     """Mean wait of all answers."""
     visits: float = 1.0
-    """Waits of one answer; the ratio and the mean above are of one visit."""
+    """Times that one answer visits the resource; the ratio and mean above are for one visit."""
 
     @property
     def waited_seconds(self) -> float:
@@ -110,9 +110,9 @@ class AnswerKind(NamedTuple):
         return BUSY_HOST_SECONDS + sum(step.mean_seconds for step in self.every_step)
 
     def longer_than(self, seconds: float) -> float:
-        """Share of the answers that take longer, mixed from those that wait for reads and others.
+        """Share of the answers that take longer.
 
-        Few may wait, and for long.
+        Answers that wait for reads count apart from the others: they may be few, and wait long.
         """
         least = sum(step.seconds for step in self.every_step)
         if seconds < least:
@@ -138,7 +138,7 @@ class AnswerKind(NamedTuple):
 def _beyond(seconds: float, least: float, mean: float, variance: float) -> float:
     """Share beyond a time: uniform between the least and the mean, exponential above it.
 
-    It grows with the least, the mean and the variance, so that none of them speeds an answer up.
+    The share grows with the least, the mean and the variance: a larger one speeds no answer up.
     """
     if math.isinf(mean):
         return 1.0
@@ -181,7 +181,9 @@ class Answers:
         return self._holds(self._of(hits=goal.hits), _BEYOND[goal.statistic], goal.seconds)
 
     def binding(self, goal: AnswerGoal | None) -> AnswerResource:
-        """The resource that takes most time of the answers that miss the goal most often.
+        """The resource that takes most of the time of the kind of answers with most misses.
+
+        A miss is an answer that takes longer than the goal allows.
 
         Without a goal, the busiest resource.
         """
@@ -223,16 +225,16 @@ class _ReadDisk(NamedTuple):
 
 @dataclass(frozen=True)
 class Server:
-    """A host that serves files, and the demand of one request for each resource."""
+    """A host that serves files, with what one request needs of each resource."""
 
     inputs: BlockingInputs
-    """The inputs, without use of their rate and concurrency."""
+    """The model's inputs, whose rate and concurrency are not used."""
     pools: bool
     """True if thread pools read."""
     cpu_seconds: float | None = None
     """CPU of one request, if measured."""
     sent_ratio: float = 1.0
-    """Bytes sent over the sizes of the requested files."""
+    """Ratio of the bytes sent to the sizes of the requested files."""
 
     @cached_property
     def _sizes(self) -> Sequence[SizeGroup]:
@@ -240,7 +242,7 @@ class Server:
 
     @cached_property
     def _disks(self) -> Sequence[_ReadDisk]:
-        """The disks, with equal ones together."""
+        """The disks; equal ones are one entry."""
         found: dict[tuple[float, ModelDisk], int] = {}
         for share, disk in self.inputs.disk.parts or ((1.0, self.inputs.disk),):
             key = share, replace(disk, name="", parts=())
@@ -249,7 +251,7 @@ class Server:
 
     @cached_property
     def request_cpu_seconds(self) -> float:
-        """CPU of one request for a file, and of the requests beside it that read none."""
+        """CPU time of one request for a file and of the accompanying requests that read none."""
         i = self.inputs
         others = i.others_per_second / (i.rate_per_second or math.inf) * REQUEST_CPU_SECONDS
         if self.cpu_seconds is not None:
@@ -273,7 +275,7 @@ class Server:
 
     @cached_property
     def _slowest_per_second(self) -> float:
-        """Reads a second of all disks when the slowest for its share is fully busy."""
+        """Reads a second of all disks when the first of them, by its share, is fully busy."""
         return min(
             read.disk.reads_per_second(self.inputs.disk_read_bytes) / read.each
             for read in self._disks
@@ -285,7 +287,7 @@ class Server:
         return min(self.bounds.values())
 
     def carries(self, goal: AnswerGoal | None, *, over: float = 0.0) -> float:
-        """The highest rate that meets the goal, in requests a second; 0 if none from ``over`` up.
+        """The highest rate that meets the goal, in requests a second; 0 if it is below ``over``.
 
         Without a goal, the rate at which every resource keeps up.
         """
@@ -313,7 +315,7 @@ class Server:
         return low
 
     def binding_at(self, per_second: float, goal: AnswerGoal | None) -> AnswerResource:
-        """The resource that bounds the rate: a full one, else the one that takes most time.
+        """The resource that bounds the rate: a fully busy one, else as in ``Answers.binding``.
 
         ``per_second`` is the rate that the host carries, or 0 if none.
         """
@@ -371,8 +373,8 @@ class Server:
     ) -> Sequence[AnswerKind]:
         """Answers by size, from memory and from each disk.
 
-        ``turns`` is the wait behind large answers, ``loops`` one visit to a loop that reads, with
-        the time of one read.
+        ``turns`` is the wait behind large answers. ``loops`` is one visit to a loop that reads,
+        with the time of one read.
         """
         i, miss = self.inputs, self.inputs.miss_ratio
         stretch = self._without_clients.hold_bytes
@@ -387,7 +389,7 @@ class Server:
             for read in self._disks if miss > 0 else ():
                 reads = self._reading(size, read, uses["disks"])
                 share, steps = group.share * miss * read.share, common
-                if loops:  # reads of several loops queue at their disk as those of threads do
+                if loops:  # reads of several loops queue at a disk like reads of threads
                     steps = [*common, reads._replace(seconds=0.0, variance=0.0)]
                     reads = loops._replace(
                         seconds=visits * loops.seconds,
@@ -440,9 +442,9 @@ class Server:
 def best_server(
     server: Server, goal: AnswerGoal | None, *, over: float = 0.0
 ) -> tuple[Server, float]:
-    """The host without thread pools if it carries as much, else with them, and its rate.
+    """The host and its highest rate: with thread pools only if it then carries more.
 
-    The rate is in requests a second; 0 for less than ``over``.
+    The rate is in requests a second; 0 if it is below ``over``.
     """
     pooled = replace(server, pools=True)
     most = pooled.carries(goal, over=over)

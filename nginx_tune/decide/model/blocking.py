@@ -49,8 +49,8 @@ SCHEDULING_TAIL_SECONDS = 2e-3
 BUSY_HOST_SECONDS = 0.3e-3
 """Mean of any answer on a busy host whose loops never block. Measured: 0.26-0.46 ms."""
 MARGIN = 3.5
-"""Pools pay if blocking costs others so many times the CPU of offloading: at each hand-over, a
-response waits for more than CPU, since a thread has to wake up, and then the loop.
+"""Pools pay if blocking costs others so many times the CPU time of offloading. At each hand-over a
+response waits for more than that CPU time, since a thread has to wake up, and then the loop.
 Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
 read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
 ENCRYPTED_MARGIN = 4.5
@@ -65,7 +65,7 @@ class Prediction:
 
     hit_ratio: float
     reads_per_request: float
-    """Holds of the loop by one cold object, without pools."""
+    """Times that one cold object holds the loop, without pools."""
     tasks_per_request: float
     hold_seconds: float
     """Time for which one cold read holds the loop, disk contention included."""
@@ -74,25 +74,25 @@ class Prediction:
     wait_off_seconds: float
     """Mean wait of one event behind cold reads, without pools."""
     turn_wait_seconds: float
-    """Mean wait behind large answers that are sent in one turn, without their reads."""
+    """Mean wait behind large answers that are sent in one turn; their reads do not count."""
     turn_p99_seconds: float
-    """99th percentile of the wait behind such turns, with their reads."""
+    """99th percentile of the wait behind such turns; their reads count."""
     hot_off_seconds: float
     """Mean time of one memory-resident request, without pools."""
     hot_on_seconds: float
     cold_ratio: float
-    """Cold bytes per second with pools over without."""
+    """Ratio of the cold bytes per second with pools to those without."""
     cold_lost_ratio: float
-    """Share of the cold bytes a second with pools that remains after evicted read-ahead windows,
-    over the share without pools."""
+    """Share of the cold bytes a second that remains after evicted read-ahead windows: the share
+    with pools, divided by the share without."""
     cold_transfers: float
     """Concurrent transfers that miss the page cache, of all workers, with pools."""
     cold_peak: float
-    """Their peak, exceeded in less than a thousandth of the time."""
+    """Peak of ``cold_transfers``, exceeded in less than a thousandth of the time."""
     closed_loop: bool
     """True if clients wait for their answers, so that faster answers bring more requests."""
     others_per_request: float = 0.0
-    """Requests that read no file, for each that does."""
+    """Number of requests that read no file, for each request that does."""
     limit_seconds: float | None = None
     limit_share: float | None = None
     only_quantity: bool = False
@@ -101,7 +101,7 @@ class Prediction:
 
     @property
     def gain(self) -> float:
-        """The wait of one response behind cold reads over the cost of offloading its reads."""
+        """Ratio of one response's wait behind cold reads to the cost of offloading its reads."""
         waits = self.wait_off_seconds * self.reads_per_request
         return waits / (OFFLOAD_SECONDS * self.tasks_per_request)
 
@@ -118,7 +118,8 @@ class Prediction:
     def is_late(self) -> bool:
         """True if cold reads make more answers from memory late than an objective allows.
 
-        A blocked loop delays its share of them, for one read or two in a row.
+        The share of answers that is late is the share of time that a loop is blocked. Each waits
+        for one read, or for two in a row.
         """
         limit = self.limit_seconds
         if limit is None:
@@ -129,9 +130,9 @@ class Prediction:
 
     @property
     def turns_are_felt(self) -> bool:
-        """True if others wait for longer behind large answers than their own take otherwise.
+        """True if requests wait longer behind large answers than they take on a busy host.
 
-        The mean wait counts, and the longest ones.
+        It suffices if the mean wait or the 99th percentile is longer.
         """
         return not self.only_quantity and (
             self.turn_wait_seconds > BUSY_HOST_SECONDS
@@ -140,9 +141,9 @@ class Prediction:
 
     @property
     def reads_are_felt(self) -> bool:
-        """True if requests that read no file wait for longer behind cold reads than they take.
+        """True if requests that read no file wait longer behind cold reads than they take.
 
-        Their waits together must also exceed the cost of offloading.
+        The waits of all requests must also exceed the cost of offloading by the margin.
         """
         others = self.wait_off_seconds * self.others_per_request
         weighed = self.gain + others / (OFFLOAD_SECONDS * self.tasks_per_request)
@@ -154,7 +155,7 @@ class Prediction:
 
     @property
     def only_others(self) -> bool:
-        """True if pools pay for others alone, not for answers that read files."""
+        """True if pools pay for other requests only, and not for those that read files."""
         return self._others_feel and self.gain <= self.margin
 
 
@@ -208,7 +209,7 @@ def predict(i: BlockingInputs) -> Prediction:
         wait_off_seconds=wait,
         turn_wait_seconds=turns.mean_seconds,
         turn_p99_seconds=turns.p99_seconds,
-        # Memory and link are shared with pools and without.
+        # Memory and link are shared, with or without pools.
         hot_off_seconds=BUSY_HOST_SECONDS + turns.mean_seconds + max(reads * (wait + copy), shared),
         hot_on_seconds=BUSY_HOST_SECONDS + max(hot_copy, shared),
         cold_ratio=_cold_ratio(i, transfers) if miss else 1.0,
@@ -243,7 +244,7 @@ def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) 
 
 
 def _holds_found(i: BlockingInputs) -> Pieces:
-    """The pieces that hold the loop, weighted by their time: a large file holds it long and seldom.
+    """The pieces that hold the loop, weighted by their time, since long ones delay more requests.
 
     Source: drawn-4201-028, where files of 2.4 MB were a seventh of those of 7 to 180 KB: answers
     from memory waited 0.5 ms behind them, an eighth of that by the mean size.
@@ -257,10 +258,10 @@ def _holds_found(i: BlockingInputs) -> Pieces:
 
 
 def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
-    """The prediction from the share of blocked time as measured on the running server.
+    """The prediction from the share of blocked time that was measured on the running server.
 
-    The measured share replaces rate, popularity and cache; the time of one read is still the
-    disk's.
+    The measured share replaces rate, popularity and cache; the time of one read still comes from
+    the model of the disk.
     """
     base = predict(i)
     hold = i.disk.read_seconds(i.hold_bytes)
@@ -340,7 +341,7 @@ def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
     """Transfers that a loop without pools has accepted after all clients arrived at once.
 
     It accepts one connection a turn (``multi_accept`` is off), and a turn takes as long as the
-    reads of the accepted ones: it has n of them after ``hold`` times n^2 / 2.
+    reads of all accepted transfers. So n transfers are accepted after ``hold`` times n^2 / 2.
     Source: ngx_event_accept(); thread-pools-cold-heavy, where 100 clients arrived at once and the
             accepted ones got files in 0.8 s, not in five.
     """
@@ -352,8 +353,8 @@ def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
 def lost_windows(i: BlockingInputs, transfers: float) -> float:
     """Share of the read-ahead that is evicted before it is sent, and is read again.
 
-    Each transfer has a read under way and one ahead of it; pages that were read once have about
-    half of the page cache. Transfers take turns, so past the limit all of it is lost.
+    Each transfer has a read in progress and one ahead of it. Pages that were read once get about
+    half of the page cache. Transfers take turns, so beyond that limit all read-ahead is lost.
     Source: thread-pools-cold-heavy: of 84 MB/s read 42 were sent with 100 transfers in 192 MiB, 84
             with 20 (thread-pools); the kernel counted as many pages read for a second time.
     """
@@ -363,7 +364,7 @@ def lost_windows(i: BlockingInputs, transfers: float) -> float:
 
 
 def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
-    """Time of a hot request if all of them share the memory bandwidth and the link."""
+    """Time of a hot request if all hot requests share the memory bandwidth and the link."""
     hot = max(0.0, (i.concurrency or 0.0) - cold)
     shared = i.workers * MEMORY_BYTES_PER_SECOND
     if i.way_bytes_per_second is not None:
@@ -372,7 +373,7 @@ def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
 
 
 def _cold_ratio(i: BlockingInputs, transfers: float) -> float:
-    """Concurrent disk reads with pools over without: blocking allows one a worker."""
+    """Ratio of concurrent disk reads with pools to those without, at most one for each worker."""
     heads = i.disk.heads_for(i.disk_read_bytes)
     without = min(float(i.workers), heads, max(1.0, transfers))
     with_pools = min(max(transfers, 1.0), heads)
@@ -387,7 +388,7 @@ def cpu_ratio(
     disk_reads: float = 0.0,
     encrypts: bool = False,
 ) -> float:
-    """CPU per request with pools over without.
+    """Ratio of the CPU time per request with pools to the time without.
 
     ``of_files`` of the requests are for files, each with ``disk_reads`` on average.
     """
@@ -398,7 +399,7 @@ def cpu_ratio(
 
 
 _MOST_FILES = 128
-"""The least number of concurrent files in the sum."""
+"""Number of concurrent files up to which the sum goes at least, unless its terms vanish."""
 _NEGLIGIBLE = 1e-9
 
 
@@ -406,11 +407,12 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
     """Time for which one cold read holds its loop, and the share of time that loops are blocked.
 
     The first read of a file positions the disk; later ones continue there, unless something else
-    was read in between. A loop turns to another transfer after ``longest_hold_bytes``. Another loop
-    comes in after each turn of the read-ahead, of which a long read takes several: a head that
-    serves two loops moves back and forth between their files, both take longer, and so more files
-    overlap. Their number is a birth-death process; each is on a random loop (``_spread``) and a
-    random head. If it grows without bound, all loops are blocked. Stalls are left out.
+    was read in between. A loop turns to another transfer after ``longest_hold_bytes``. A long read
+    takes several read-ahead windows, and the disk may read for another loop after each: a head that
+    serves two loops moves back and forth between their files, so both take longer, and more files
+    overlap. The number of concurrent files is a birth-death process; each file is on a random loop
+    (``_spread``) and a random head. If the number grows without bound, all loops are blocked.
+    Stalls are not included.
 
     Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
             tests/model/test_model_simulated.py.
@@ -449,8 +451,9 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
 def apart_ratio(i: BlockingInputs, files_per_second: float) -> float:
     """Share of time that each loop is blocked while no two files overlap.
 
-    After two have met, the movement between them may take so long that more files arrive than
-    leave, and they always overlap. Which state a measurement of some seconds sees is chance.
+    Once two files overlap, the head's movement between them may take so long that more files arrive
+    than are finished, and from then on files always overlap. Chance decides which of the two states
+    a measurement of some seconds sees.
     Source: drawn-6151-009, files of 9 MB over TLS from one disk to two loops: 0.13 in each of four
             blocks, 0.97 in the long run.
     """
@@ -479,22 +482,22 @@ def _spread(files: int, loops: int) -> tuple[float, float, float]:
 
 
 BOUND_BY_DISKS = "the disks"
-"""The name of the ceiling of the disks."""
+"""Name of the ceiling that the disks set."""
 
 
 class Ceiling(NamedTuple):
-    """The lowest bound of what the server sends."""
+    """The lowest bound on what the server can send."""
 
     name: str
     bytes_per_second: float
 
 
 def find_ceiling(i: BlockingInputs, p: Prediction) -> Ceiling:
-    """The bound that is met first.
+    """The bound that is reached first.
 
-    Hot clients that are apart from cold ones wait for no disk, and fill the link or the memory
-    bandwidth (A6: 9.5 of 10 Gbit/s, little of it from the disks). Otherwise hits and misses come in
-    the ratio of the requests, and the disks bound both.
+    If hot and cold clients are separate, the hot ones do not wait for a disk, and fill the link or
+    the memory bandwidth (A6: 9.5 of 10 Gbit/s, little of it from the disks). Otherwise hits and
+    misses come in the ratio of the requests, and the disks limit both.
     """
     send = Ceiling("copying from memory", i.workers * MEMORY_BYTES_PER_SECOND)
     if i.link_bytes_per_second is not None and i.link_bytes_per_second < send.bytes_per_second:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from nginx_tune.decide.model.disk import ModelDisk
 
 FITS_RATIO = 0.9
-"""Data up to this share of the page cache counts as fitting: the rest has metadata, logs and
-buffers, and reclaim starts before the limit."""
+"""Data up to this share of the page cache counts as fitting: the rest holds metadata, logs and
+buffers, and the kernel reclaims pages before the limit."""
 PAGE_BYTES = 4096
 HALF_PAGE_BYTES = PAGE_BYTES / 2
 """Mean unused bytes of a file's last page, for many sizes."""
@@ -30,7 +30,7 @@ dentry; other file systems' inodes are about as large."""
 _EXACT_RANKS = 32
 _GROUP_GROWTH = 1.25
 _STEPS = 100
-"""Most steps of Newton's method; near a full cache each adds a mean time between requests."""
+"""Most steps of Newton's method; for a nearly full cache each adds a mean time between requests."""
 _PRECISE = 1e-12
 _TWO_LISTS = 0.25
 """Share of the way from an LRU list to a cache of the most popular objects."""
@@ -65,7 +65,7 @@ def zipf_classes(objects: float, exponent: float) -> tuple[PopularityClass, ...]
 
 def _mean_weight(start: float, end: float, exponent: float) -> float:
     """Mean of x^-exponent over [start, end]."""
-    if abs(exponent - 1) < 1e-9:  # noqa: PLR2004  # the power rule has a hole at 1
+    if abs(exponent - 1) < 1e-9:  # noqa: PLR2004  # the power rule does not hold at 1
         return math.log(end / start) / (end - start)
     power = 1 - exponent
     return float((end**power - start**power) / (power * (end - start)))
@@ -116,9 +116,9 @@ def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> 
 def page_cache_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
     """Share of requests that Linux's page cache of that size answers, in the long run.
 
-    It keeps objects that were requested twice apart from the others, so it is better than an LRU
-    list and worse than a cache of the most popular objects: a fourth of the way, over exponents
-    from 0 to 1.3 and all sizes.
+    It keeps objects that were requested twice apart from the others. So its hit ratio is above that
+    of an LRU list by a fourth of the distance to a cache of the most popular objects, over
+    exponents from 0 to 1.3 and all sizes.
     Source: tests/model/test_model_page_cache.py, a simulation of Linux's two lists.
     """
     lru = hit_ratio(classes, capacity_objects)
@@ -136,8 +136,8 @@ def hit_ratio_after(
 ) -> float:
     """Share of hits after so many requests to a cache that was empty, or full of random objects.
 
-    Until as many objects were requested as it holds, none of them is evicted; others are still
-    resident if they were at first and have not been evicted.
+    Until as many objects have been requested as the cache holds, none of these is evicted. Any
+    other object is resident if it was at the start and has not been evicted since.
     Source: as ``hit_ratio``, before the characteristic time.
     """
     objects = sum(c.objects for c in classes)
@@ -183,9 +183,9 @@ def missed_shares(
 
 
 def believed_ratio(classes: tuple[PopularityClass, ...], requests: float) -> float:
-    """Share of requests for objects that were checked within so many requests of all.
+    """Share of requests for an object that was checked within the last ``requests`` requests.
 
-    The first request after that time checks the object again; later ones rely on it.
+    The first request for it after that time checks it again; later ones rely on that check.
     """
     return sum(
         c.objects * c.probability_each * (asked / (1 + asked))
@@ -216,7 +216,7 @@ def _by_popularity(classes: tuple[PopularityClass, ...]) -> list[PopularityClass
 
 
 def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """Chance that two requests are for the same object, and it is not in an LRU cache of that size.
+    """Chance that two requests are for one object, and that an LRU cache of that size lacks it.
 
     Source: as ``hit_ratio``; a request misses if its object was not requested within T.
     """
@@ -249,8 +249,8 @@ def miss_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) 
 def _characteristic_time(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
     """The time, in requests, within which as many objects are requested as the cache holds.
 
-    That number is a concave function of the time and never above it, so Newton's method from the
-    capacity approaches the root from below.
+    The number of requested objects is a concave function of the time and never above it, so
+    Newton's method, started at the capacity, approaches the root from below.
     """
     time = capacity_objects
     for _ in range(_STEPS):
@@ -295,7 +295,7 @@ class DirectInputs(NamedTuple):
     page_cache_bytes: float
     disk: ModelDisk
     turn_bytes: float
-    """Bytes that the disk reads together by the read-ahead."""
+    """Bytes that read-ahead makes the disk read in one piece."""
     buffer_bytes: float
     """Bytes of one direct read."""
 
@@ -304,7 +304,7 @@ class DirectForecast(NamedTuple):
     """Hits and disk time, with and without direct reads of large files."""
 
     hit_ratio: float
-    """Hit ratio of any file, all in one page cache."""
+    """Hit ratio of all files, if they share one page cache."""
     small_hit_ratio: float
     """Hit ratio of small files that have the page cache to themselves."""
     disk_seconds: float
@@ -313,12 +313,12 @@ class DirectForecast(NamedTuple):
 
     @property
     def disk_ratio(self) -> float:
-        """The disk's time with direct reads over without."""
+        """Ratio of the disk's time with direct reads to its time without."""
         return self.direct_disk_seconds / self.disk_seconds if self.disk_seconds > 0 else math.inf
 
 
 def forecast_direct(i: DirectInputs) -> DirectForecast:
-    """Hits and time of the disk, both ways.
+    """Hit ratios and disk time, with and without direct reads of large files.
 
     Reads of several requests overlap, so the disk positions again after each window or buffer.
     Popularity does not depend on the size, so one hit ratio applies to all files that share a

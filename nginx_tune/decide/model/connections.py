@@ -21,17 +21,17 @@ _STEP = 1024
 _OWN = 16
 """Standard streams, the first log, epoll, eventfds and the like."""
 _CHANNELS = 2
-"""Channels for each worker: a worker has one to every other, and to those of before a reload.
+"""Channels for each worker: a worker has one to every other, and to every one before a reload.
 Source: ngx_spawn_process, ngx_pass_open_channel."""
 PORTS_SYSCTL = "net.ipv4.ip_local_port_range"
 PORTS_FACT = f"kernel.sysctls[{PORTS_SYSCTL}]"
 _TIME_WAIT_SECONDS = 60
 _NEARLY_ALL_PORTS = 0.9
-"""Share of all ports: the last ones are hard to find, and a count misses some connections."""
+"""Share of all ports: the last free ones are hard to find, and a count misses some connections."""
 
 
 def limit_for(needed: int) -> int:
-    """The limit for a need, rounded up."""
+    """The limit for so many descriptors or connections, rounded up."""
     return -(-needed // _STEP) * _STEP
 
 
@@ -50,7 +50,7 @@ def held_at_start(logs: int, sockets: int, workers: int) -> int:
 
 
 def local_ports(facts: Facts) -> int | None:
-    """Local ports towards one address and port; None if not known."""
+    """Number of local ports for connections to one address and port; None if not known."""
     words = facts.kernel.sysctls.get(PORTS_SYSCTL, "").split()
     match [int(word) for word in words if word.isdecimal()]:
         case [low, high] if low <= high:
@@ -61,7 +61,8 @@ def local_ports(facts: Facts) -> int | None:
 def uses_up_ports(facts: Facts, *, servers: int = 1, new_per_second: float = 0.0) -> bool:
     """True if short connections use nearly all ports to so many servers.
 
-    Counted are those in TIME_WAIT now, or expected by the new ones a second, whichever is more.
+    It counts the ports in TIME_WAIT now, or those expected from the rate of new connections,
+    whichever is more.
     """
     ports, waiting = local_ports(facts), facts.network.tcp.time_wait or 0
     expected = max(waiting, new_per_second * _TIME_WAIT_SECONDS)
