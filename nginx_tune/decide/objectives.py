@@ -1,4 +1,4 @@
-"""Objectives of a workload, as they bear on the trade-off between throughput and latency.
+"""Objectives of a workload, and the side they take between throughput and latency.
 
 A larger read transfers more bytes per seek, and other requests wait for all of it. Without
 objectives the decisions take a middle way; an objective shifts them to its side.
@@ -30,7 +30,7 @@ class Aim(NamedTuple):
     limit_share: float | None = None
     """Share of responses that may take longer; None where the limit is on the mean."""
     limit_text: str = ""
-    """The objective with that limit."""
+    """The objective that sets the limit."""
     only_quantity: bool = False
     """True if objectives demand bytes or requests per second, and none limits a time."""
     quantity_text: str = ""

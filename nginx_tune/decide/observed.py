@@ -33,8 +33,8 @@ class Seen:
     """True if workers have threads, so that ``blocked`` does not show the need for them."""
     pool_overflow: Quantity
     listen_overflows: Quantity
-    """Overflows in the observed window; without one, drops at nginx's sockets since they listen, or
-    the count of the network namespace."""
+    """Overflows in the observed window. Without a window: drops at nginx's sockets since they began
+    to listen, or the count of the network namespace."""
     connections_refused: Quantity
     backlog: Quantity
     """The smallest effective backlog of the listeners."""
@@ -58,8 +58,8 @@ def see(facts: Facts, observation: Observation | None) -> Seen:
         dropping = [socket for socket in ours if socket.drops]
         counted = facts.network.listen_overflows or 0
         if ours and counted >= FEW_LOST and all(socket.drops is None for socket in ours):
-            # An ordinary user without sock_diag cannot read the drops of each socket. The kernel
-            # counts those of all listeners, and a longer queue costs next to nothing.
+            # An ordinary user without sock_diag cannot read the drops of single sockets. The kernel
+            # counts the drops of all listeners, and a longer queue costs next to nothing.
             overflows = Quantity("network.listen_overflows", counted, "connections, any listener")
         if dropping:
             dropped = sum(socket.drops or 0 for socket in dropping)
@@ -107,7 +107,7 @@ def with_observation(workload: Workload, observation: Observation | None) -> Wor
         concurrency = workload.concurrency
         peak = concurrency.peak or concurrency.mean
         if concurrency.provenance == "assumed" and (peak is None or peak > status.active > 0):
-            # At most one transfer per connection, none on idle ones: an upper bound.
+            # An upper bound: at most one transfer per connection, and none on idle connections.
             changes["concurrency"] = replace(
                 concurrency, peak=float(status.active), provenance="measured"
             )
@@ -143,10 +143,10 @@ def _peak(observation: Observation) -> float | None:
 
 
 def _blocked(o: Observation) -> float | None:
-    """Time in disk reads over the time of all loops, by the most reliable of three methods.
+    """Time in disk reads as a share of the time of all loops, by the best of three methods.
 
-    Waits for log writes, directory entries and swap do not count, since no pool takes them. None
-    for loops that were idle for lack of requests.
+    Waits for log writes, directory entries and swap do not count, since no pool takes them over.
+    None if loops were idle for lack of requests.
     """
     share = _blocked_at_all(o)
     if not share and _was_idle(o):
@@ -162,7 +162,7 @@ def _was_idle(o: Observation) -> bool:
     """True if there were too few requests to show waits under load."""
     server = o.server
     if server.stub_status is not None:
-        # Requests do not count our own polls, which also take turns of the loop.
+        # ``requests`` does not include our own polls, which also take turns of the loop.
         return server.stub_status.requests < FEWEST_REQUESTS
     if server.loop_turn_seconds is not None:
         return server.loop_turn_seconds.count < FEWEST_REQUESTS

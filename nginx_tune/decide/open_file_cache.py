@@ -35,11 +35,11 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 
 WORTH_RATIO = 0.2
-"""Share of saved opens below which the cache mostly churns."""
+"""Share of opens that must be saved; with less, entries mostly come and go."""
 WORTH_OF_REQUEST = 0.05
-"""Share of a request's time in the loop that must be saved; less is noise."""
+"""Share of a request's time in the loop that must be saved; a smaller gain is noise."""
 WORTH_OF_LOOP = 1e-3
-"""Share of all time that must be saved at a known rate: two hundred warm opens a second."""
+"""Share of all time that must be saved at a known rate: that of 200 warm opens a second."""
 FEWEST_ENTRIES = 1000
 """Smallest size, since a site grows and unused entries take no memory."""
 INACTIVE = "60s"
@@ -193,9 +193,9 @@ class OpenFiles:
     saved_ratio: float
     """Share of the opens that it saves."""
     of_request: float
-    """Time saved over a request's time in the loop."""
+    """Time saved, as a share of a request's time in the loop."""
     of_loop: float | None
-    """Time saved over all time; None without a rate."""
+    """Time saved, as a share of all time; None without a rate."""
     forgotten: bool = False
     """True if opens repeatedly read the disk, so that saving them always pays."""
     harms: bool = False
@@ -261,7 +261,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
 
 
 def _saved(s: Situation, classes: tuple[PopularityClass, ...], entries: float) -> float:
-    """Share of opens that so many entries save."""
+    """Share of opens that a cache of so many entries saves."""
     asked = s.workload.popularity
     if asked.once:
         return 0.0
@@ -271,7 +271,7 @@ def _saved(s: Situation, classes: tuple[PopularityClass, ...], entries: float) -
 
 
 def _transfers(s: Situation) -> float:
-    """Concurrent transfers: as given, else the cold ones of a known rate."""
+    """Concurrent transfers: as given, or else the cold transfers of a known rate."""
     if s.concurrency.provenance != "assumed" or s.rate.value is None:
         return s.concurrency.value or 0.0
     return 0.0 if s.prediction is None else s.prediction.cold_transfers
@@ -288,7 +288,7 @@ def _why_off(plan: OpenFiles) -> str:
 
 
 def live_files(site: Site) -> list[str]:
-    """Files that change in use: as declared, else locations and roots with a telling name."""
+    """Files that change while in use: as declared, else locations and roots with telling names."""
     named = (*site.root_prefixes, *site.hot_locations, *site.roots)
     return site.live_files or [path for path in named if is_live_path(path)]
 

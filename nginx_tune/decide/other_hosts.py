@@ -13,7 +13,7 @@ _LINKS_GBIT = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
 
 
 def with_more_memory(facts: Facts, more_bytes: float) -> Facts:
-    """The facts with so much more memory (or less), all for page cache and cache keys."""
+    """The facts with that much more (or less) memory, all of it for page cache and cache keys."""
     memory = facts.memory
 
     def moved(size: int | None) -> int | None:
@@ -31,9 +31,9 @@ def with_more_memory(facts: Facts, more_bytes: float) -> Facts:
 
 
 def with_more_disks(s: Situation, times: int) -> Facts:
-    """The facts with so many times the disks, over which the files of each place are spread.
+    """The facts with ``times`` as many disks, over which the files of each place are spread.
 
-    Each copy has the size of all copies together, since a place counts its smallest disk.
+    Each copy gets the size of all copies together, since the smallest disk of a place counts.
     """
     storage = s.facts.storage
     names = {disk.name for disk in s.disks}

@@ -38,22 +38,22 @@ _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request: measurements by hand and in the scenarios are
 within it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
 _BLOCKED_FACTOR = 1.4
-"""The error in the time in reads, and behind them: a disk's mean latency differs under load. In the
-16 cells of seeds 5309 and 7717 with blocked loops, the logarithm of measured over predicted
-deviated by 0.34, chance included."""
+"""The error in the time in reads and behind them: a disk's mean latency differs under load. In the
+16 cells of seeds 5309 and 7717 with blocked loops, the logarithm of the ratio of measured to
+predicted deviated by 0.34, including chance."""
 _COLD_FACTOR = 1.5
 """The error in the bytes of cold transfers."""
 _SHARED_DISK_FACTOR = 1.05
-"""The error in the bytes from a disk to threads over those to loops in turn. Measured: 0.97 from a
-disk of one head (drawn-7717-036)."""
+"""The error in the ratio of the bytes that a disk delivers to threads to those it delivers to loops
+in turn. Measured: 0.97 for a disk of one head (drawn-7717-036)."""
 _SURE_ROOM = 0.8
 """Share of the page cache's limit up to which all data stays in memory."""
 _OTHER_WAITS = 0.01
 """Share of time in which loops wait for logs, names and the kernel's own locks. Measured with all
-data in memory: up to 0.002 on a quiet machine, 0.006 in four cells of seed 5309 on a busy one."""
+data in memory: up to 0.002 on a quiet machine, 0.006 on a busy one (four cells of seed 5309)."""
 _LEFT_MEMORY = 0.04
-"""Share of time for the few pages that leave memory although all would fit. Measured: 0.015 to
-0.032 in three cells of seed 7717, some tens of kilobytes in one run of three; 0.045 in
+"""Share of time for reads of the few pages that leave memory although all would fit. Measured:
+0.015 to 0.032 in three cells of seed 7717, some tens of kilobytes in one run of three; 0.045 in
 drawn-6151-013."""
 
 
@@ -76,7 +76,7 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
         sure = open_blocked_ratio(i, least_name_reads(i))
     expected = min(1.0, p.blocked_ratio + opens)
     if i.disk.stalls is not None:
-        # A probe shows the delays of reads, not whether they come by the clock or one by one.
+        # A probe shows how long reads are delayed, but not whether the whole disk stalls each time.
         cases.append(predict(replace(i, disk=replace(i.disk, stalls=None))))
     blocked = [p.blocked_ratio, *([] if measured(s) else [c.blocked_ratio for c in cases])]
     if i.rate_per_second is not None and i.disk.stalls is None and not measured(s):
@@ -110,9 +110,10 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
 
 
 def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
-    """The time in reads over the predicted one: by the model's error and chance, independently.
+    """Bounds on the ratio of the time in reads to the predicted time.
 
-    If clients wait for their answers, the loop is always in a read, and chance has no part.
+    They combine the model's error and chance, which are independent. If clients wait for their
+    answers, the loop is always in a read, and chance has no part.
     """
     less, more = (1.0, 1.0) if measured(s) or i.rate_per_second is None else time_factors(i)
     return (
@@ -122,7 +123,7 @@ def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
 
 
 def _is_filling(s: Situation, i: BlockingInputs) -> bool:
-    """True if a cache is being filled: its loops wait for writes, which the model lacks.
+    """True if a cache is being filled: its loops wait for writes, which the model does not cover.
 
     Source: scenario cache-fills, whose reads alone would block for 0.09 to 0.15 of the time; the
             loop spent all of it in balance_dirty_pages(). drawn-5309-007: repeated requests were
@@ -135,8 +136,10 @@ def _is_filling(s: Situation, i: BlockingInputs) -> bool:
 def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
     """True if loops without pools read files more slowly than an open rate requests them.
 
-    All requests are under way then, a piece of each in turn, and a file leaves memory before its
-    next turn. Source: drawn-6151-016, hits of 0.12 for 0.47; drawn-4201-024, none for 0.24.
+    Then all requests are in progress, served one piece at a time in turn, and a file leaves memory
+    before its next turn.
+    Source: drawn-6151-016, a hit ratio of 0.12, predicted 0.47; drawn-4201-024, none, predicted
+            0.24.
     """
     return i.rate_per_second is not None and p.closed_loop and i.miss_ratio > 0
 
@@ -158,12 +161,12 @@ def _nearly_fills(i: BlockingInputs) -> bool:
 
 
 def measured(s: Situation) -> bool:
-    """True if the blocked time was measured, and need not be computed."""
+    """True if the blocked time was measured, so that it is not computed."""
     return s.seen.blocked_without_pools is not None
 
 
 def prediction_of(s: Situation, i: BlockingInputs) -> Prediction:
-    """The model's prediction, by the measured blocked time if known."""
+    """The model's prediction, from the measured blocked time if that is known."""
     blocked = s.seen.blocked_without_pools
     return predict(i) if blocked is None else predict_measured(i, blocked)
 
@@ -177,7 +180,7 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
         return []
     moved = [] if measured(s) else corners(s, i)
     cases = [prediction_of(s, i), *(predict(case) for case in moved)]
-    if cases[0].only_others:  # small answers do not see what a pool adds to a large one
+    if cases[0].only_others:  # what a pool adds to a large answer does not slow small ones
         return [_of_others(cases, (1.0, 1.0) if measured(s) else turn_factors(i))]
     if plan.hot_reads_proceed:
         by_chance = [1.0] if measured(s) or i.rate_per_second is None else [1.0, *time_factors(i)]
@@ -194,18 +197,18 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
             cases,
         )
     else:
-        # Measured: with as many cold transfers as threads, 0.4 to 1.3 times as fast.
+        # Measured with as many cold transfers as threads: 0.4 to 1.3 times as fast.
         hot_mean = Predicted(metric="ratio(hot.mean)", low=0.5, expected=1.0, high=3.0)
         rate = Predicted(metric="ratio(hot.requests_per_second)", low=0.3, expected=1.0, high=2.0)
     predicted = [rate] if cases[0].closed_loop else []
-    # A tail is not predicted: its error was a factor of up to sixteen.
+    # High quantiles are not predicted: their error was a factor of up to sixteen.
     predicted.append(hot_mean)
     ratios = [p.cold_ratio for p in cases]
     cold = _span("ratio(cold.bytes_per_second)", ratios, _COLD_FACTOR)
     lost = min(1.0, *(p.cold_lost_ratio for p in cases))
     predicted.append(replace_struct(cold, low=_rounded(cold.low * lost)))
     hot = (i.concurrency or 0.0) - cases[0].cold_transfers
-    # With files of several sizes, the hot ones are not known (drawn-7717-000: the smallest).
+    # With files of several sizes, it is not known which are hot (drawn-7717-000: the smallest).
     if plan.hot_reads_proceed and cases[0].closed_loop and hot > 0 and not i.sizes:
         total = _total(i, cases[0], hot * i.object_bytes)
         if not measured(s) and _may_keep_up(i, cases):
@@ -217,8 +220,9 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
 def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
     """True if loops without pools may keep up with an open rate, so that pools gain no bytes.
 
-    Source: drawn-9157-003, loops were blocked for 0.35 of the time, predicted 0.17 to 1, and sent
-            all that was requested, although 1.05 to 1.63 times the bytes were predicted.
+    Source: drawn-9157-003, where loops were blocked for 0.35 of the time (predicted 0.17 to 1) and
+            sent all that was requested, although pools were predicted to send 1.05 to 1.63 times
+            the bytes.
     """
     if i.rate_per_second is None:
         return False
@@ -229,9 +233,10 @@ def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
 
 
 def _of_others(cases: Sequence[Prediction], by_chance: tuple[float, float]) -> Predicted:
-    """Mean of requests that read no file, over that behind turns and reads.
+    """Ratio of the mean time of requests that read no file, with pools to without.
 
-    ``by_chance`` has the bounds for turns; the model's error is independent of it.
+    Without pools they wait behind turns and reads. ``by_chance`` has the bounds on the wait behind
+    turns; the model's error is independent of chance.
     """
 
     def ratio(p: Prediction, factor: float = 1.0) -> float:
@@ -252,9 +257,10 @@ def _of_others(cases: Sequence[Prediction], by_chance: tuple[float, float]) -> P
 
 
 def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
-    """All bytes a second, by the errors of a hot request's two times and of the disk's speed.
+    """Ratio of all bytes a second, with pools to without.
 
-    The disk has an error alone and another when threads share it.
+    Its range combines the errors of a hot request's time with and without pools, of the disk's
+    speed, and of the disk's speed when threads share it.
     """
 
     def ratio(case: Prediction, off: float, on: float) -> float:
@@ -279,7 +285,7 @@ def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
 
 
 def _further(middle: float, one: float, *others: float) -> float:
-    """The joint effect of independent errors."""
+    """The end of a range that combines independent errors, on the side of ``one``."""
     together = math.hypot(*(math.log(end / middle) for end in (one, *others)))
     return middle * math.exp(math.copysign(together, one - middle))
 
@@ -287,7 +293,7 @@ def _further(middle: float, one: float, *others: float) -> float:
 def _total_ratio(
     i: BlockingInputs, p: Prediction, hot_bytes: float, off_seconds: float, on_seconds: float
 ) -> float:
-    """Bytes a second with pools over without, hot and cold together.
+    """Ratio of all bytes a second, hot and cold, with pools to without.
 
     Cold clients that request by popularity also get hits from memory.
     """
@@ -302,10 +308,10 @@ def _range(
     ratio: Callable[[Prediction, float, float], float],
     cases: list[Prediction],
 ) -> Predicted:
-    """A ratio of the times of a hot request without and with pools.
+    """A ratio that depends on the times of a hot request without and with pools.
 
-    Its range spans the model's errors in both, which are independent, since only one is a wait for
-    reads: their squares add up.
+    Its range spans the model's errors in both times. They are independent, since only one time is a
+    wait for reads, so their squares add up.
     """
     spans = [_both_ways(ratio, p) for p in cases]
     return Predicted(
@@ -319,7 +325,7 @@ def _range(
 def _both_ways(
     ratio: Callable[[Prediction, float, float], float], p: Prediction
 ) -> tuple[float, float, float]:
-    """A ratio with its lower and upper bound by both errors."""
+    """A ratio between its lower and upper bound, from the errors in both times."""
     off, on = p.hot_off_seconds, p.hot_on_seconds
     middle = ratio(p, off, on)
 

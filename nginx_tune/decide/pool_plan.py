@@ -49,7 +49,7 @@ from nginx_tune.documents.facts_storage import IN_MEMORY
 from nginx_tune.documents.units import percent_text
 
 SINGLE_POOL = "io-pool-single-many-disks"
-"""Audit rule against one pool for several disks."""
+"""The audit rule against a single pool for several disks."""
 PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
 
 
@@ -60,7 +60,7 @@ class PoolJudgement:
     verdict: DecisionVerdict
     reason: str
     flips: str = ""
-    """A change outside the model that would flip the verdict."""
+    """A change that would flip the verdict and that the model does not cover."""
     needs_measurement: bool = False
     """True if pools would pay, but an assumed input could flip that."""
     next_command: str = ""
@@ -79,7 +79,7 @@ class PoolPlan:
     """Threads of the one pool, the cold pool, or each disk's pool."""
     hot_threads: int = 0
     load_known: bool = True
-    """True if the peak of cold transfers rests on more than an assumed concurrency."""
+    """False if the peak of cold transfers rests only on an assumed concurrency."""
     proposed: PoolPlan | None = None
     """Pools that would pay if the assumed inputs are right; this plan is then off."""
 
@@ -111,8 +111,8 @@ def plan_pools(s: Situation) -> PoolPlan:
 def _disks_apart(s: Situation) -> Independence:
     """Independence of the disks, which makes a pool for each useful.
 
-    It is lost where requests search one disk after the other: lookups run in the event loop, and a
-    slow disk with cold directory entries blocks it whatever the pools.
+    Disks are not independent if requests search one after the other: lookups run in the event loop,
+    and a slow disk with cold directory entries blocks it whatever the pools.
     """
     if not looks_through_disks(s):
         return judge_independence(s.data_paths)
@@ -149,9 +149,9 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
     mode: PoolMode = "per_disk" if apart else "shared"
     disks = len(s.data_paths) if mode == "per_disk" else 1
     size = _size(s, s.blocking_inputs, s.prediction, disks=disks, load_known=load_known)
-    # One large pool works only while the hot files stay in memory. Once evicted, a hot file's reads
-    # compete with all cold ones and it does not come back (thread-pools-cold-heavy: with 128
-    # threads and 100 cold transfers the throughput was 31 times as high, or a tenth).
+    # One large pool works only while the hot files stay in memory. Once a hot file is evicted, its
+    # reads compete with all cold ones, and it does not return to memory (thread-pools-cold-heavy:
+    # with 128 threads and 100 cold transfers the throughput was 31 times as high, or a tenth).
     default_fits = size.fits and size.needed <= DEFAULT_THREADS
     two_fit = 2 * SMALLEST_POOL * s.workers <= MAX_THREADS_ALL_WORKERS
     if mode == "per_disk" or default_fits or not s.site.hot_locations or not two_fit:
@@ -179,11 +179,11 @@ def most_workers(disks: int) -> int:
 
 _THREADS_EACH = 8
 """Threads per disk from which more workers are better than more threads: half of the source's
-number (A16); the half is chosen. Lookups of names, which no thread does, block one of several
-loops."""
+number (A16), where the half is chosen. A name lookup, which no thread does, blocks only one of
+several loops."""
 _CPU_ROOM = 4.0
-"""Factor of CPU time over the computed one, chosen and not measured: room for peaks, compression,
-cache fills and other requests."""
+"""Ratio of the CPU time that workers are given to the computed one: room for peaks, compression,
+cache fills and other requests. It is chosen, not measured."""
 
 
 def workers_for_disks(s: Situation) -> int | None:
@@ -220,7 +220,7 @@ def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:
 def _size(
     s: Situation, inputs: BlockingInputs, prediction: Prediction, *, disks: int, load_known: bool
 ) -> PoolSize:
-    """Size of a pool; an assumed concurrency does not justify more than the usual size."""
+    """Size of a pool: at most the usual size if the concurrency is only assumed."""
     read_ahead = s.read_ahead_bytes or USUAL_READ_AHEAD_BYTES
     window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
     load = PoolLoad(
@@ -229,8 +229,8 @@ def _size(
         window_bytes=max(4096.0, window),
         page_cache_bytes=inputs.page_cache_bytes / disks,
     )
-    # The disks' knee does not limit the threads: reads that wait in the disk rather than the pool
-    # let hot reads pass, and idle threads cost nothing.
+    # The disks' knee does not limit the threads: hot reads can pass reads that wait in the disk
+    # rather than in the pool, and idle threads cost nothing.
     smallest = PER_DISK_THREADS if disks > 1 else DEFAULT_THREADS
     return size_pool(load, smallest=smallest, pools=disks)
 
@@ -337,17 +337,18 @@ def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
 
 
 _NEAR = 0.8
-"""Data over page cache from which the data counts as near the size of memory."""
+"""Ratio of data to page cache from which the data counts as near the size of memory."""
 
 
 def pools_lose_less(s: Situation) -> bool:
     """True if pools have the smaller expected regret over unmeasured disks.
 
-    Only where the demand is known, the data is near the size of memory or above it, and the disks
-    can flip the verdict. Disks as slow or as fast as their class allows, and typical ones, weigh
-    the same. The regret of a choice is the logarithm of its response time over that of the other.
+    This is so only if the demand is known, the data is near the size of memory or above it, and the
+    disks can flip the verdict. The slowest and the fastest disks of the class and typical ones have
+    equal weights. The regret of a choice is the logarithm of the ratio of its response time to that
+    of the other choice.
     Source: 208 kept cells, replayed with typical disks (benchmarks/regret/replayed.py): 180 are
-            within 10 % or 0.3 ms of the best, and 163 without this rule.
+            within 10 % or 0.3 ms of the best, 163 without this rule.
     """
     i, p = s.blocking_inputs, s.prediction
     if i is None or p is None or not disks_decide(s):
@@ -443,7 +444,7 @@ def assumptions(s: Situation) -> list[tuple[str, str]]:
         ("the number of transfers", s.concurrency.provenance, LEARN_COMMAND),
         ("the speed of the disks", s.disk.provenance, measure_disks(s)),
     ]
-    if disks_decide(s):  # first: it takes ten seconds, the others days of logs
+    if disks_decide(s):  # first, since it takes ten seconds and the others days of logs
         found.insert(0, found.pop())
     return [(name, command) for name, provenance, command in found if provenance == "assumed"]
 
@@ -473,7 +474,7 @@ def measure_disks(s: Situation) -> str:
 
 
 def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
-    """The inputs with all assumed ones at the ends with the least and the most blocking.
+    """The inputs twice: with all assumed values at the ends that block least, and most.
 
     Each input moves the verdict in one direction only, so no point in between is more extreme.
     Shape: empty when nothing is assumed.

@@ -232,7 +232,7 @@ def exceeds_knee(s: Situation, plan: PoolPlan, *, pools: int = 1) -> bool:
 
 
 def cold_text(plan: PoolPlan) -> str:
-    """The peak as ``12 cold transfers``, and below one in words."""
+    """The peak, such as ``12 cold transfers``; a peak below one in words."""
     peak = plan.size.cold_per_worker if plan.size else 0.0
     if peak < 1:
         return "less than one cold transfer"
@@ -295,9 +295,9 @@ def _confidence(s: Situation) -> Confidence:
 
 
 ALL_THREADS: Final = "threads over all workers"
-"""Text after the number of threads in a risk."""
+"""The words after the number of threads in a risk."""
 SLOW_FACTOR = 10.0
-"""Slowdown of a disk that fails or rebuilds; the lab's slow one was 13 times slower."""
+"""Assumed slowdown of a disk that fails or rebuilds; the lab's slow disk was 13 times slower."""
 
 
 def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
@@ -407,9 +407,9 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
 
 
 def _isolation(s: Situation, plan: PoolPlan) -> list[Predicted]:
-    """Response time from healthy disks with a pool for each, over one pool for all.
+    """Response time from healthy disks: the ratio of a pool for each disk to one pool for all.
 
-    The range is from a fault that takes every thread to one that leaves the others alone.
+    The range goes from a fault that occupies every thread to one that does not delay other disks.
     """
     if plan.size is None or s.prediction is None or s.blocking_inputs is None:
         return []

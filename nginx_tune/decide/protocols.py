@@ -125,7 +125,7 @@ _HTTP3_SINCE = (1, 25, 0)
 _GSO_KERNEL = (4, 18)
 """First kernel with UDP_SEGMENT (udp(7))."""
 _GSO_BYTES = 16 << 10
-"""Smallest body that gains from ``quic_gso``: nginx combines more than three waiting packets
+"""Smallest body that gains from ``quic_gso``: nginx combines packets only if more than three wait
 (ngx_quic_allow_segmentation)."""
 _STREAM_BYTES = 64 << 10
 """``http3_stream_buffer_size``. Source: ngx_http_v3_module.c."""
@@ -298,7 +298,7 @@ def slots_of_a_client(s: Situation) -> int:
 
 
 def _wish(s: Situation) -> Evidence | None:
-    """The request for HTTP/3, from the site or the clients of a log; None without one."""
+    """The reason to offer HTTP/3: the site's request, or clients in a log; None without one."""
     if s.site.http3:
         return Evidence(fact="site.http3", value=True, provenance="declared")
     version = s.workload.http_version
@@ -313,7 +313,7 @@ def _wish(s: Situation) -> Evidence | None:
 
 
 def _hindrance(s: Situation) -> tuple[str, str] | None:
-    """The reason why HTTP/3 is impossible, and the condition that changes it; else None."""
+    """The reason why HTTP/3 is impossible, and the condition that changes that; else None."""
     tls = s.site.tls
     if tls is None:
         return (
@@ -380,7 +380,7 @@ def _stream_buffer(s: Situation) -> list[Setting]:
 
 
 def _announcement(s: Situation) -> Setting:
-    """The Alt-Svc header; in locations where these have other headers (caches)."""
+    """The Alt-Svc header; written in the locations if these have other headers (caches)."""
     value = f'h3=":{_port(s)}"; ma=86400'
     reason = "tells browsers, which start with TCP, to switch to HTTP/3 (RFC 7838)"
     context: DirectiveContext = "location" if s.kind == "cache" else "http"

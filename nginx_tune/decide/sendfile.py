@@ -23,7 +23,7 @@ from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text, seconds_text
 
 COPIED: Final = "io-sendfile-off-static"
-"""Audit rule that "sendfile off" violates on purpose."""
+"""The audit rule that this decision's "sendfile off" violates on purpose."""
 FILESYSTEM: Final = "storage.paths filesystem"
 
 
@@ -129,15 +129,15 @@ _BUSY_RATIO = 0.5
 1.22.1, buffers of 128k, a loop busy for 2 %: a hot file took 1.12 ms with 64k and 0.88 with 128k,
 small responses 0.23 and 0.21. Assumed between that and the busy loop of drawn-8842-004."""
 _RESIDENT_RATIO = 0.995
-"""Hit ratio from which the disk does not count."""
+"""Hit ratio from which the disk does not matter."""
 _MOSTLY_RESIDENT_RATIO = 0.9
-"""The same with thread pools. Below a hit ratio of 0.55 a small chunk wastes the disk
+"""The same threshold with thread pools. Below a hit ratio of 0.55 a small chunk wastes the disk
 (drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); in between nothing was measured. On fast
 flash with fewer hits, 128k made small responses 0.06 of 0.29 ms faster at the same bytes per second
 (drawn-8842-011), and large hot files a fifth to three fifths slower (drawn-4201-002, -024 and -033,
 -6151-007), which matters more."""
 _WAIT_FACTOR = 3.0
-"""Error of the model in the ratio of two delays."""
+"""Largest error of the model in the ratio of two delays, as a factor."""
 
 
 def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
@@ -350,7 +350,7 @@ def _encrypting_ratio(s: Situation) -> float | None:
 def _wait_from_memory(
     s: Situation, plan: PoolPlan, chunk: int, *, as_if_fast: bool = False
 ) -> float:
-    """Seconds that other requests wait behind files in memory; 0 where the disk determines it."""
+    """Seconds that other requests wait behind files in memory; 0 if the disk sets the chunk."""
     i = s.blocking_inputs
     least = _MOSTLY_RESIDENT_RATIO if plan.on else _RESIDENT_RATIO
     if i is None or s.prediction is None or s.prediction.hit_ratio < least:
@@ -360,7 +360,7 @@ def _wait_from_memory(
 
 
 def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
-    """The smallest chunk, for the sake of other requests; sending is no slower with it."""
+    """The smallest chunk, so that other requests wait less; sending is no slower with it."""
     size = nginx_size(CHUNK_FROM_MEMORY_BYTES)
     waits = _wait_from_memory(s, plan, DEFAULT_CHUNK_BYTES)
     less = _wait_from_memory(s, plan, CHUNK_FROM_MEMORY_BYTES)
@@ -400,7 +400,7 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
 
 
 def _pace_flip(s: Situation, plan: PoolPlan, chunk: int) -> list[str]:
-    """The smaller chunk that fast clients would call for; empty where they would not."""
+    """The flip to the smaller chunk if clients were fast; empty if it would not be chosen."""
     waits = _wait_from_memory(s, plan, chunk, as_if_fast=True)
     if waits <= BUSY_HOST_SECONDS:
         return []
@@ -420,7 +420,7 @@ NO_AIM = Aim()
 
 
 def chunk_bytes(disk: ModelDisk, aim: Aim = NO_AIM) -> int:
-    """The largest power of two from 512k to 2m whose transfer is short enough."""
+    """The largest chunk (512k, 1m or 2m) whose transfer is short enough."""
     longest = longest_transfer(disk, aim)
     chunk = DEFAULT_CHUNK_BYTES
     while chunk > SMALLEST_CHUNK_BYTES and chunk / disk.bytes_per_second > longest:
@@ -454,7 +454,7 @@ BUFFERS = 2
 LARGE_BUFFER_BYTES = 256 << 10
 """Largest buffer with the kernel's read-ahead; more gains next to nothing."""
 DIRECT_BUFFER_BYTES = 1 << 20
-"""Largest buffer without it, where each disk read is one buffer long."""
+"""Largest buffer without read-ahead, where each disk read is one buffer long."""
 BUFFERS_MEMORY_SHARE = 0.05
 """Share of the page cache that the output buffers of all transfers may take."""
 
@@ -462,7 +462,7 @@ BUFFERS_MEMORY_SHARE = 0.05
 def output_bytes(s: Situation, largest: int) -> int:
     """Size of an output buffer: a power of two up to ``largest`` for which there is memory.
 
-    Over TLS the loop must also encrypt it within the time that objectives allow.
+    Over TLS the loop must also be able to encrypt it within the time that objectives allow.
     """
     cache, peak = s.page_cache.value or 0.0, s.concurrency.value or 0.0
     room = BUFFERS_MEMORY_SHARE * cache / max(1.0, peak) / BUFFERS

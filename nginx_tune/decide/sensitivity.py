@@ -24,9 +24,9 @@ from nginx_tune.documents.workload import Workload
 
 _STEP = 4.0
 _STEPS = 10
-"""Factors of four in each direction: a factor of a million."""
+"""Steps of a factor of four in each direction: together a factor of a million."""
 _BISECTIONS = 20
-"""Narrows a factor of four to a few millionths."""
+"""Bisections that narrow a factor of four to a few millionths."""
 
 
 def find_flip(
@@ -214,7 +214,7 @@ def _break_even(
 
     if now is None:
         return None
-    # A derived fact is not moved by itself: the verdict then differs already at ``now``.
+    # A fact that is derived from others cannot be moved alone: the verdict then differs at ``now``.
     value = find_flip(verdict, now, decision.verdict)
     if value is None or not movable.least < value < MOST_COUNT:
         return None

@@ -72,15 +72,15 @@ def wanted_workers(facts: Facts) -> int:
 class Pinned:
     """Values of a configuration that will not change; the other decisions are made to fit them.
 
-    A decision may not be applied: it is blocked, has no place, or is excluded (``--except``). The
-    decisions that rest on it must then fit the current value, such as one worker instead of 24. A
-    part that will change is None, empty or False here.
+    Some decisions are not applied: they are blocked, have no place, or are excluded (``--except``).
+    The decisions that rest on them must then fit the current value, such as one worker instead of
+    24. A value that will change is None, empty or False here.
     """
 
     workers: int | None = None
     """Worker processes."""
     no_pools: str = ""
-    """The line that thread pools need and that is not applied, with the reason."""
+    """A line that thread pools need and that will not be written, with the reason."""
     connections: int | None = None
     """``worker_connections``."""
     descriptors: int | None = None
@@ -153,7 +153,7 @@ class Situation:
 
     @property
     def is_freebsd(self) -> bool:
-        """Native AIO is good enough there (A10)."""
+        """True on FreeBSD, whose native AIO is good enough (A10)."""
         return self.facts.kernel.system == "FreeBSD"
 
     @cached_property
@@ -185,7 +185,7 @@ class Situation:
 
     @cached_property
     def data_paths(self) -> list[DataPath]:
-        """Roots, or cache directories, with the disks under them."""
+        """The roots, or the cache directories, with the disks under them."""
         paths = self.site.cache_dirs if self.kind == "cache" else self.site.roots
         return data_paths(paths, self.facts.storage)
 
@@ -197,7 +197,7 @@ class Situation:
 
     def _together(self, shares: Mapping[str, float]) -> ModelDisk:
         models = self._models(self._disks, self.data_paths)
-        # Disks measured together have the names of all.
+        # The model of disks that were measured together has the names of all of them.
         each = [sum(shares.get(name, 0.0) for name in model.name.split("+")) for model in models]
         return disks_together(models, each)
 
@@ -267,7 +267,7 @@ class Situation:
 
     @cached_property
     def read_ahead_bytes(self) -> int:
-        """Largest read-ahead window under the data: of mounted devices, else of their disks."""
+        """Largest read-ahead window under the data: of the mounted devices, else of their disks."""
         mounted = max((p.read_ahead_bytes or 0 for p in self.data_paths), default=0)
         return mounted or max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
 
@@ -288,7 +288,7 @@ class Situation:
 
     @property
     def disks_are_typed(self) -> bool:
-        """True if the class of the disks gives their speed within a factor of a few."""
+        """True if the class of the disks tells their speed to within a small factor."""
         kinds = {disk.class_ for disk in self._disks}
         return bool(kinds) and kinds <= {"hdd", "ssd", "nvme", "card", "memory"}
 
@@ -319,7 +319,7 @@ class Situation:
         Files that nobody counted leave the size unknown, unless the caches alone exceed memory.
         """
         data = self.workload.dataset
-        if data.bytes and data.provenance in ("declared", "learnt"):  # caches and files together
+        if data.bytes and data.provenance in ("declared", "learnt"):  # includes caches and files
             return Quantity("workload.dataset.bytes", data.bytes, "bytes", data.provenance)
         if self.files_beside_bytes is not None and cached.value is not None:
             name = "size the caches may grow to, with the files beside them"
@@ -331,7 +331,7 @@ class Situation:
 
     @property
     def dataset_is_bounded(self) -> bool:
-        """True if ``dataset_bytes`` is the upper limit of a cache."""
+        """True if ``dataset_bytes`` is the size up to which a cache may grow."""
         return self.kind == "cache" and self.dataset_bytes is self._cache_growth
 
     @property
@@ -356,7 +356,7 @@ class Situation:
         sizes = [self.cache_size(place) for place in self.data_paths]
         value = math.fsum(size.object_bytes for size in sizes) or None
         if any(size.why.startswith(UNKNOWN_DISK) for size in sizes):
-            value = None  # our own choice of a limit tells nothing about the data
+            value = None  # a limit that we chose tells nothing about the data
         is_firm = bool(sizes) and all(size.is_firm for size in sizes)
         source: Provenance = "declared" if is_firm else "assumed"
         return Quantity("size the caches may grow to", value, "bytes", source)
@@ -460,7 +460,7 @@ class Situation:
 
     @cached_property
     def read_path(self) -> ReadPath:
-        """The way that a body is read, without kernel TLS (see the decision ``ktls``)."""
+        """The path of a body to the client, without kernel TLS (see the decision ``ktls``)."""
         return read_path(
             tls=self.tls,
             http_version=self.http_version,
@@ -476,7 +476,7 @@ class Situation:
 
     @property
     def http_version(self) -> str:
-        """The version that clients speak: as known, else as configured."""
+        """The HTTP version of the clients: as known, else as configured."""
         version = self.workload.http_version
         is_listened = any("http2" in one.split() for one in self.site.listen)
         is_set = (self.site.cleartext_http2 or is_listened) and not self.tls

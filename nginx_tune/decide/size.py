@@ -1,8 +1,9 @@
 """Capacity of a host, and the memory and disks for a rate, by the model of the decisions.
 
-Each host in the table is this host with other memory or disks. Its inputs are those of the
-decisions, so its own row agrees with ``recommend``. Each figure is computed three times: expected,
-and with all assumed inputs at their worse and at their better ends; the model's errors are added.
+Each host in the table is this host with other memory or disks. The inputs are those of the
+decisions, so the row of this host agrees with ``recommend``. Each figure is computed three times:
+with the expected inputs, and with all assumed inputs at their worse and at their better ends. The
+model's errors widen the range.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UndecidedError
 
 _TIME_FACTOR = 1.4
-"""Error of a predicted response time, as of the time in reads (``pool_forecast``)."""
+"""Error of a predicted response time: the error of the time in reads (``pool_forecast``)."""
 _DISK_FACTOR = 1.2
 """Assumed error of a measured or declared disk, in reads per second."""
 _CPU_FACTOR = 1.5
@@ -76,7 +77,7 @@ class Prices(NamedTuple):
 
     of_memory_byte: float | None = None
     of_disk: Mapping[str, float] = {}
-    """By class."""
+    """Price of one disk, by class."""
 
 
 _NO_PRICES = Prices()
@@ -165,7 +166,7 @@ class HostSizes:
         count = max(1, len(s.disk.parts))
         choice = DiskChoice(count=count, class_name=name, is_own=True, provenance=s.disk.provenance)
         found = [DiskColumn(choice, s)]
-        if not s.disks:  # none to replace
+        if not s.disks:  # there are no disks to replace
             return found
         for times in (2, 4):
             more = situation_of(with_more_disks(s, times), s.workload, site=s.site)
@@ -177,7 +178,7 @@ class HostSizes:
         return found
 
     def _with_memory(self, column: DiskColumn, memory_bytes: float) -> Situation:
-        """The situation with that memory; only for a cache, whose keys are in it too."""
+        """The situation with that memory; only for a cache, whose keys take part of the memory."""
         s = column.situation
         if s.kind != "cache":
             return s
@@ -298,7 +299,7 @@ class HostSizes:
         return rate * (1 - hit_ratio(s.popularity_classes(float(data)), kept / mean))
 
     def memories(self) -> list[float]:
-        """Memory sizes of the table: this host's and those around it, until all data fits."""
+        """Memory sizes of the table: this host's, about half, and more until all data fits."""
         this = self.memory_bytes
         least = (this - (self.situation.page_cache.value or 0.0)) / (1 - _LEAST_CACHE_SHARE)
         half = memory_sold(this / 2)
@@ -334,12 +335,12 @@ class HostSizes:
 
     @cached_property
     def _smallest(self) -> float:
-        """Smallest memory with which the host would still run."""
+        """The least memory with which the host would still run."""
         other = self.memory_bytes - (self.situation.page_cache.value or 0.0)
         return max(64.0 * (1 << 20), other / (1 - _LEAST_CACHE_SHARE))
 
     def _least_memory(self, column: DiskColumn, asked: float, end: RangeEnd) -> float | None:
-        """Smallest memory that carries the rate; None where none does."""
+        """The least memory with which the host carries the rate; None if no memory suffices."""
         goal = self._goal(end)
 
         def carries(memory_bytes: float) -> bool:

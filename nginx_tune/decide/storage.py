@@ -44,7 +44,7 @@ class DataPath(NamedTuple):
 
 
 class Independence(NamedTuple):
-    """Independence of directories, which share no disk, with its provenance."""
+    """True if no two directories share a disk, with the provenance and the reason."""
 
     independent: bool
     provenance: Provenance
@@ -100,7 +100,7 @@ def _covers(place: str, path: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _parts(path: str) -> tuple[str, ...]:
-    """The components of a path, cached since a break-even compares a few paths very often."""
+    """The components of a path; cached, since a break-even compares a few paths very often."""
     return PurePosixPath(path).parts
 
 
@@ -151,10 +151,10 @@ def on_shared_folder(paths: Sequence[str], storage: Storage) -> str | None:
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:
-    """The independence of directories: no two share a disk.
+    """The independence of directories, of which no two may share a disk.
 
-    Directories whose disks are not known count as independent because the operator named them;
-    that is declared, not measured.
+    Directories whose disks are not known count as independent because the operator named them; the
+    provenance is then "declared".
     """
     if len(paths) < 2:  # noqa: PLR2004  # nothing to tell apart
         return Independence(independent=False, provenance="measured", reason="one directory")
@@ -172,10 +172,10 @@ def judge_independence(paths: Sequence[DataPath]) -> Independence:
 
 
 def independent_mounts(storage: Storage) -> list[str]:
-    """Recorded data directories with separate disks, over which to spread a cache.
+    """Recorded data directories with separate disks, over which a cache can be spread.
 
-    Shape: in the order of the facts; empty unless there are two or more. Without the root file
-           system, and without directories whose disks are used already.
+    Shape: in the order of the facts; empty unless there are two or more. The root file system is
+           left out, and so are directories whose disks an earlier one uses.
     """
     seen: set[str] = set()
     chosen = []
@@ -197,7 +197,7 @@ def scanned_sizes(datasets: Sequence[Dataset]) -> tuple[SizeGroup, ...]:
 
 
 def directories_of(datasets: Sequence[Dataset]) -> float | None:
-    """Number of directories with the files; None unless all scans counted them."""
+    """Number of directories that hold the files; None unless all scans counted them."""
     counts = [d.directories for d in datasets if d.files]
     return float(sum(counts)) if counts and all(counts) else None
 
@@ -211,7 +211,7 @@ def page_waste_bytes(datasets: Sequence[Dataset], mean_bytes: float) -> float:
 
 
 class AskedPlace(NamedTuple):
-    """A directory with its demand."""
+    """A directory with the requests for its files."""
 
     disks: tuple[str, ...]
     requests: float
@@ -225,7 +225,7 @@ def asked_places(
 ) -> tuple[AskedPlace, ...]:
     """The directories with requests, each with its data.
 
-    Shape: empty unless there are several with known requests and known data.
+    Shape: empty unless several have requests, and the data of all of these is known.
     """
     asked = [place for place in places if requests.get(place.path)]
     known = {place.path: _bytes_in(place, places, datasets) for place in asked}
@@ -237,7 +237,7 @@ def asked_places(
 
 
 def _bytes_in(place: DataPath, places: Sequence[DataPath], datasets: Sequence[Dataset]) -> float:
-    """Bytes scanned in a directory, without those in another listed directory inside it."""
+    """Bytes scanned in a directory, without those of other listed directories inside it."""
     return math.fsum(
         dataset.bytes or 0
         for dataset in datasets
@@ -260,7 +260,7 @@ def classes_of_places(
 
 
 def requests_by_disk(places: Sequence[DataPath], requests: Mapping[str, float]) -> dict[str, float]:
-    """Requests for files on each disk, in proportion; empty where they are not known."""
+    """Requests for files on each disk, in the given unit; empty where they are not known."""
     found: dict[str, float] = {}
     for place in places:
         share = requests.get(place.path, 0.0)
@@ -270,7 +270,7 @@ def requests_by_disk(places: Sequence[DataPath], requests: Mapping[str, float]) 
 
 
 def reads_by_disk(places: Sequence[AskedPlace], i: BlockingInputs) -> dict[str, float]:
-    """Reads of each disk, in proportion; empty where memory serves all requests.
+    """Reads from each disk, in proportion to each other; empty where memory serves all requests.
 
     All files of a directory count as equally popular, since only directories are compared.
     """

@@ -61,9 +61,9 @@ from nginx_tune.documents.decisions import (
 from nginx_tune.documents.units import bytes_text, percent_text
 
 LEAST_GAIN = 1.5
-"""Smallest gain that is given as a number."""
+"""Smallest gain that is stated as a number."""
 MOST_SAID = 100
-"""Largest gain that is given as a number."""
+"""Largest gain that is stated as a number."""
 _NO_FLIP = "no single fact within a factor of a million: requested data must outgrow memory"
 
 
@@ -203,7 +203,7 @@ def _summary(plan: PoolPlan, predicted: list[Predicted]) -> str:
 
 
 def _gain_text(plan: PoolPlan, predicted: list[Predicted]) -> str:
-    """The gain in words, from the cautious end of its range."""
+    """The gain in words, from the lower end of its range."""
     if not plan.hot_reads_proceed:
         cold = (p.low for p in predicted if p.metric == "ratio(cold.bytes_per_second)")
         if next(cold, 0.0) > 1:
@@ -376,7 +376,7 @@ def _residency(s: Situation) -> list[Evidence]:
 
 
 def _origin(s: Situation) -> Provenance:
-    """Provenance of the model's numbers: that of the least certain input."""
+    """The provenance of the least certain input, which applies to all of the model's numbers."""
     inputs = (s.dataset_bytes, s.page_cache, s.exponent, s.concurrency, s.disk)
     provenances = {i.provenance for i in inputs}
     order: tuple[Provenance, ...] = ("assumed", "declared", "learnt")
@@ -400,7 +400,8 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
         def verdict_at(value: float, fact: str = quantity.fact) -> DecisionVerdict | None:
             return _verdict_at(s, fact, value)
 
-        # A derived fact is not moved by itself: the verdict then differs already at ``now``.
+        # A fact that is derived from others cannot be moved alone: the verdict then differs at
+        # ``now``.
         value = find_flip(verdict_at, now, verdict)
         if value is None or value > MOST_COUNT:
             continue
@@ -446,7 +447,7 @@ def _flip_text(b: BreakEven) -> str:
 
 
 def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
-    """The flip by clients that take large responses as fast as nginx sends them, if any."""
+    """The flip, if any, for clients that take large responses as fast as nginx sends them."""
     if i.clients_keep_pace or measured(s):
         return []
     fast = predict(replace(i, clients_keep_pace=True))
@@ -457,7 +458,7 @@ def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
 
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
-    """High with known inputs; medium where assumed ones do not flip the verdict."""
+    """The confidence: high with known inputs, medium if assumed ones do not flip the verdict."""
     if measured(s):
         return "high"
     if s.network_filesystem is not None and i.miss_ratio > 0:

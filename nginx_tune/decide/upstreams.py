@@ -29,7 +29,7 @@ from nginx_tune.documents.units import plural
 SMALLEST_KEPT = 16
 LARGEST_KEPT = 256
 _SLOTS_SHARE = 4
-"""Divisor of ``worker_connections`` for idle connections to upstreams."""
+"""Idle connections to upstreams take at most ``worker_connections`` divided by this."""
 ADDRESS_BYTES: Final = 4096
 """Bytes of a zone per address: the server takes 0.8 to 1 KiB (63 fit in 64k, on 1.18 to 1.30), and
 its TLS session up to 3 KiB (ngx_http_upstream_save_round_robin_peer_session)."""
@@ -37,7 +37,7 @@ ADDRESSES_OF_NAME: Final = 8
 """Upper bound of the addresses of most names; each is a separate server in the zone."""
 SMALLEST_ZONE_BYTES: Final = 64 << 10
 ZONE_OF_NAMES_BYTES: Final = 1 << 20
-"""For about 1000 addresses, or 256 with a TLS session each."""
+"""Bytes of a zone for names: about 1000 addresses, or 256 with a TLS session each."""
 IDLE_TIME: Final = "1s"
 """Idle time of a connection to an upstream, shorter than that of the servers below.
 
@@ -75,15 +75,16 @@ def decide_upstream_keepalive(s: Situation, _plan: PoolPlan) -> Decision:
     ``keepalive 60`` on 1.30, a server of 80 threads that keep connections for 60 s left 120 of 200
     clients without an answer for 25 s; with the default, or with ``keepalive_timeout 1s``, none.
 
-    So more than 16 are set only where the peak of concurrent requests is known, which the servers
-    must bear anyway. Where it is not, a generated file has ``keepalive_timeout 1s`` (1.15.3) and as
-    many idle connections as leave each server some of eight threads: with four workers and one such
-    server, nine of ten among sixteen clients took 0.05 s with ``keepalive 2`` and 1.3 s with 16
-    (1.22.1). In an existing configuration, or where that timeout is not available, it is proposed.
+    So more than 16 are set only where the peak of concurrent requests is known, since the servers
+    must bear that peak anyway. Where it is not, a generated file has ``keepalive_timeout 1s``
+    (1.15.3) and so few idle connections that each server has a free thread if it has eight. With
+    four workers and one such server, nine of ten requests from sixteen clients took at most 0.05 s
+    with ``keepalive 2`` and 1.3 s with 16 (1.22.1). In an existing configuration, or where that
+    timeout is not available, this is only proposed.
 
     Each connection takes a local port per address of the servers. Where the peak needs more ports
-    than the host has, the risk names the number of addresses that it takes. Idle connections take
-    at most a quarter of a worker's slots.
+    than the host has, a risk names the number of addresses that would suffice. Idle connections
+    take at most a quarter of a worker's slots.
 
     A site that mainly serves files may proxy requests too. Where its upstreams are known, this is
     decided for the peak of all requests.
@@ -196,10 +197,10 @@ _PORTS: Final = _ALL_PORTS[1] - _ALL_PORTS[0] + 1
 
 
 def _ports_held(s: Situation) -> tuple[int, int] | None:
-    """Connections to one server address at the peak, and the local ports, where these are too few.
+    """Connections to one server address at the peak, and the local ports, if these are too few.
 
-    None where there are enough or something is not known. A connection takes one local port for
-    each remote address and port, and none for a unix socket.
+    None if there are enough ports or a number is not known. Each connection to a remote address and
+    port takes a local port; connections to a unix socket take none.
     """
     groups = s.site.upstreams
     addresses = {server for group in groups for server in group.servers if "unix:" not in server}
@@ -211,7 +212,7 @@ def _ports_held(s: Situation) -> tuple[int, int] | None:
 
 
 def _more_ports(s: Situation) -> list[HostSetting]:
-    """The widest range of local ports, where the peak needs more than the current one."""
+    """The widest range of local ports, if the peak needs more than the current range has."""
     if (held := _ports_held(s)) is None or held[1] >= _PORTS:
         return []
     return [
@@ -244,7 +245,7 @@ def _lacking_ports(s: Situation) -> list[str]:
 
 
 def _ports(s: Situation) -> list[Evidence]:
-    """The local ports, where a new connection for each request uses them up."""
+    """The local ports as evidence, if a new connection for each request uses them up."""
     rate = 0.0 if s.rate.provenance == "assumed" else s.rate.value or 0.0
     if not uses_up_ports(s.facts, new_per_second=rate):
         return []
@@ -315,7 +316,7 @@ _READ_TIMEOUT_SECONDS = 60
 """``proxy_read_timeout``. Source: ngx_http_proxy_merge_loc_conf."""
 _MOST_SECONDS = 86_400
 _ROOM = 2.0
-"""Factor over the longest silence, since a heartbeat may be late."""
+"""Ratio of the timeout to the longest silence, since a heartbeat may be late."""
 
 
 def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:

@@ -57,7 +57,7 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
     )
     if s.disk_workers is not None:
         return _for_disks(s, plan, s.disk_workers, evidence)
-    # A part of a CPU is a quota, whatever the host behind it has.
+    # A fraction of a CPU can only come from a quota, whatever CPUs the host has.
     is_part = cpu.effective is not None and cpu.online is None and cpu.effective % 1 > 0
     if cpu.effective is not None and (is_part or (cpu.online is not None and wanted < cpu.online)):
         which = "quota" if cpu.quota_cpus is not None or is_part else "cpuset"
@@ -141,7 +141,7 @@ def _for_disks(s: Situation, plan: PoolPlan, workers: int, evidence: list[Eviden
 
 
 def _throttled(cpu: Cpu) -> list[str]:
-    """The risk of a CPU quota that throttles, which threads and other processes use up too."""
+    """The risk of a CPU quota that throttles; threads and other processes use it up too."""
     share = throttled_share(cpu)
     if cpu.throttled is None or share is None or share < THROTTLED_RATIO:
         return []
@@ -215,12 +215,12 @@ def _provenance(s: Situation) -> Provenance:
 
 
 _AS_GOOD = 2
-"""Workers per CPU up to which a lower number makes no difference."""
+"""Up to so many workers per usable CPU, a current number is as good as one worker per CPU."""
 ENOUGH_DESCRIPTORS = 65_536
-"""Hard limit that no decision reaches."""
+"""A hard limit that is enough for any decision."""
 DESCRIPTORS_NEEDED = "descriptors needed per worker"
 DESCRIPTORS_EACH = "descriptors per connection"
-"""Names of these numbers in the evidence."""
+"""Names in the evidence of the numbers that limit descriptors."""
 
 
 def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
@@ -301,7 +301,7 @@ def _reason(d: DescriptorPlan, held_open: int) -> str:
 
 
 def _left(d: DescriptorPlan, reason: str, wanted: int, evidence: list[Evidence]) -> Decision:
-    """The decision where only the reader's limit is known: a line might lower the workers' own."""
+    """No line, if only the facts' reader's limit is known: it might lower that of the workers."""
     return Decision(
         id="file-limits",
         verdict="not_enough_evidence",

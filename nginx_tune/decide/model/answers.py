@@ -183,9 +183,8 @@ class Answers:
     def binding(self, goal: AnswerGoal | None) -> AnswerResource:
         """The resource that takes most of the time of the kind of answers with most misses.
 
-        A miss is an answer that takes longer than the goal allows.
-
-        Without a goal, the busiest resource.
+        A miss is an answer that takes longer than the goal allows. Without a goal, it is the
+        busiest resource.
         """
         if goal is None:
             return max(self.uses, key=lambda name: self.uses[name])

@@ -31,7 +31,7 @@ _NEARLY_ALL_PORTS = 0.9
 
 
 def limit_for(needed: int) -> int:
-    """The limit for so many descriptors or connections, rounded up."""
+    """The limit for so many descriptors, rounded up."""
     return -(-needed // _STEP) * _STEP
 
 

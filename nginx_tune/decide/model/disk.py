@@ -1,4 +1,4 @@
-"""The cost of one cold read, by a measured curve or the class of disk."""
+"""The cost of one cold read, from the disk's measured curve or else its class."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class ModelDisk:
     name: str = ""
     provenance: Provenance = "assumed"
     most_bytes_per_second: float = math.inf
-    """The bound of all heads together: of a bus, a product, or a volume's provisioned figure."""
+    """Bound on all heads together: by a bus, a product, or a volume's provisioned figure."""
     most_reads_per_second: float = math.inf
-    """The bound of all heads together, in reads of any size."""
+    """Bound on all heads together, in reads of any size."""
     is_provisioned: bool = False
     """True if those two bounds are a volume's provisioned figures, which are known."""
     stalls: Stalls | None = None
-    """Measured stalls, which are part of the means above and of ``spread``, as consecutive reads
+    """Measured stalls. The means above and ``spread`` include them, as often as consecutive reads
     meet them."""
     parts: tuple[tuple[float, ModelDisk], ...] = ()
-    """The disks of several together, each with its share of the reads."""
+    """If this stands for several disks: each of them, with its share of the reads."""
 
     @property
     def spread_moving(self) -> float:
@@ -82,21 +82,21 @@ class ModelDisk:
         return min(reads, self.bound_of(read_bytes))
 
     def bound_of(self, read_bytes: float, reads: float = 1.0) -> float:
-        """Most objects a second of a size, each in so many reads, at any concurrency."""
+        """Most objects of a size that can be read per second, each in so many reads."""
         by_bytes = self.most_bytes_per_second / max(read_bytes, 1.0)
         return min(by_bytes, self.most_reads_per_second / reads)
 
     def heads_for(self, read_bytes: float) -> float:
-        """Reads of a size that progress at once: fewer than heads if a bound is met."""
+        """Reads of a size that progress at once: fewer than the heads if a bound limits them."""
         return self.reads_per_second(read_bytes) * self.read_seconds(read_bytes)
 
     @property
     def plausible_factors(self) -> tuple[float, float]:
-        """Factors of time of the fastest and the slowest unmeasured disk of its class."""
+        """Factors on the read time for the fastest and the slowest plausible disk of the class."""
         return (1 / 2 if self.heads == max(1, len(self.parts)) else 1 / _OFF, _OFF)
 
     def scaled(self, factor: float) -> ModelDisk:
-        """The disk with times ``factor`` times as long and bounds as low, unless provisioned."""
+        """The disk, slower by ``factor``; provisioned bounds stay the same."""
         if self.parts:
             shares = [share for share, _ in self.parts]
             return disks_together([disk.scaled(factor) for _, disk in self.parts], shares)
@@ -112,8 +112,8 @@ class ModelDisk:
 
 
 _OFF = 3.0
-"""Assumed: factor between the typical disk of a class and others, in latency and bandwidth; no hard
-disk starts a read in a third of the time."""
+"""Assumed: largest factor in latency and bandwidth between the typical disk of a class and others.
+It does not apply downwards to hard disks: none starts a read in a third of the typical time."""
 _OF_A_STREAM = math.log(2) / math.log(_OFF)
 """Assumed: if the latency of one head differs by a factor of three, its bandwidth does by two."""
 
@@ -121,7 +121,7 @@ _OF_A_STREAM = math.log(2) / math.log(_OFF)
 def _spread_over(reads: Iterable[tuple[float, float, float]]) -> float:
     """Coefficient of variation of a mixture of times: share, mean and variation of each kind.
 
-    A few reads of a slow disk among many of a fast one make nearly all of it.
+    A few reads of a slow disk among many of a fast one cause nearly all of the variation.
     Source: E[S^2] of a mixture is the sum of the shares times m^2 (1 + cv^2).
     """
     mean = square = 0.0
@@ -196,7 +196,7 @@ def _typical_of(disk: Disk) -> ModelDisk:
         typical,
         latency_seconds=latency,
         bytes_per_second=min(size, _STREAM_BYTES_PER_SECOND),
-        # As many at once as reach the provisioned rate.
+        # As many concurrent reads as reach the provisioned rate.
         heads=max(TYPICAL["network"].heads, math.ceil(reads * latency) if reads < math.inf else 0),
         most_bytes_per_second=size,
         most_reads_per_second=reads,
@@ -207,11 +207,12 @@ def _typical_of(disk: Disk) -> ModelDisk:
 _STREAM_BYTES_PER_SECOND = 250 * MEGABYTE
 """Assumed: bandwidth of consecutive reads of a volume with a much greater bound for all reads."""
 _CONTRADICTION = 0.3
-"""Share of a read's time by which a stream's bandwidth may contradict the measured read."""
+"""Largest contradiction between a stream's bandwidth and a measured read, as a share of the read's
+time."""
 
 
 def disk_model(disk: Disk) -> ModelDisk:
-    """The model of a disk, by its measured curve or else by its class."""
+    """The model of a disk, from its measured curve or else its class."""
     typical = TYPICAL[disk.class_]
     curve = disk.curve
     points = _by_depth(curve.points) if curve else []
@@ -241,11 +242,11 @@ _STEPS = 50
 _SURVIVE_P50, _SURVIVE_P99, _SURVIVE_P999 = 0.5, 0.01, 0.001
 
 _STANDS_OUT = 10.0
-"""A longest read beyond so many times the 99.9th percentile is not in the tail of the reads' own
-times: something else delayed it."""
+"""If the longest read exceeds the 99.9th percentile by this factor, it is not in the tail of the
+usual read times: something else delayed it."""
 _LEAST_STALL_SECONDS = 0.05
-"""Assumed: a shorter delay is of one read on its channel, and others pass it (a retry, a pause of
-one die). A stall of a whole disk is longer (the sources, C2: up to a second)."""
+"""Assumed: a shorter delay concerns one read on one channel, and other reads pass it (a retry, a
+pause of one die). A stall of a whole disk is longer (the sources, C2: up to a second)."""
 _LEAST_STALLED = 1e-3
 """The least share of time in stalls that a probe can detect."""
 
@@ -253,9 +254,9 @@ _LEAST_STALLED = 1e-3
 def _spread(point: CurvePoint, typical: float) -> float:
     """Coefficient of variation of a read's time, from the quantiles of a measured depth.
 
-    The excess of the mean over the quantiles counts as reads as long as the longest. Without the
-    99.9th percentile, which needs thousands of reads, rare reads were not seen, and the spread of
-    the class applies.
+    The excess of the mean over the quantiles is taken as reads that take as long as the longest.
+    Without the 99.9th percentile, which needs thousands of reads, rare slow reads were not seen,
+    and the spread of the class applies.
     """
     moments = _quantile_moments(point)
     if moments is None:
@@ -269,8 +270,8 @@ def _spread(point: CurvePoint, typical: float) -> float:
 def _stalls(point: CurvePoint) -> Stalls | None:
     """The disk's stalls, from consecutive reads; None if none stands out.
 
-    Each stall delays one of those reads, so the excess of their mean over the quantiles is the
-    share of the time in stalls.
+    Each stall delays one of these reads. So the share of the time in stalls follows from the excess
+    of the mean read time over the mean that the quantiles give.
     """
     moments = _quantile_moments(point)
     if moments is None or point.depth != 1 or point.p999_seconds is None:
@@ -296,7 +297,7 @@ def _held_up(point: CurvePoint, mean_seconds: float) -> tuple[float, float]:
 
 
 def _quantile_moments(point: CurvePoint) -> tuple[float, float] | None:
-    """Mean of a read's time and of its square by the quantiles; None without them.
+    """Means of a read's time and of its square, from the quantiles; None without them.
 
     Between two quantiles and above the last, times fall off exponentially; below the median they
     mirror those above it.
@@ -357,8 +358,8 @@ def _latency_and_bandwidth(
     """The latency of one read, and the bandwidth for its bytes.
 
     Reads of 4 KiB at the same depth, if measured, are nearly all latency. Without them, the bytes
-    take their time in a stream. If a stream contradicts the reads (some virtual disks serve one
-    slower than scattered reads), the reads take precedence.
+    of a read take as long as in a sequential stream. If the stream contradicts the reads (some
+    virtual disks serve a stream more slowly than scattered reads), the reads take precedence.
     """
     small = _by_depth(curve.small_reads.points) if curve.small_reads else []
     first = _by_depth(curve.points)[0]
@@ -393,7 +394,7 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
         if len(disks) == 1
         else _spread_over((p, d.latency_seconds, d.spread) for p, d in shared),
         name="+".join(d.name for d in disks),
-        # With different shares, the disk with most reads meets its bound first.
+        # With different shares, the disk with most reads reaches its bound first.
         most_bytes_per_second=min(_over(d.most_bytes_per_second, p) for p, d in shared),
         most_reads_per_second=min(_over(d.most_reads_per_second, p) for p, d in shared),
         is_provisioned=all(d.is_provisioned for d in disks),
@@ -404,7 +405,7 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
 
 
 def _stream_of(shared: Sequence[tuple[float, ModelDisk]]) -> float:
-    """The bandwidth by the mean time of a byte; exact for equal disks."""
+    """The joint bandwidth, from the mean time of a byte; exact for equal disks."""
     first = shared[0][1].bytes_per_second
     if all(disk.bytes_per_second == first for _, disk in shared):
         return first
@@ -416,7 +417,7 @@ def _over(bound: float, share: float) -> float:
 
 
 def _stalls_together(each: Sequence[tuple[float, Stalls]]) -> Stalls | None:
-    """The stalls of several disks, each of which delays reads of its own disk only."""
+    """The stalls of several disks; each stall delays reads of its own disk only."""
     ratio = sum(stalls.ratio for _, stalls in each)
     if not each or not ratio:
         return None

@@ -1,13 +1,13 @@
-"""The inputs of the model of blocking, and the share of requests that memory answers by them.
+"""The inputs of the model of blocking, and the share of requests that memory answers with them.
 
 Clients that wait for their answers fill an empty page cache. The number of their requests is not
 known beforehand: they request as fast as they are answered, which is as fast as the files are read
 (``since_empty``).
 
-The time in cold reads may be far from its mean if few files and few misses make it. The mean is of
-the long run, over any order of popularity. A measurement is of one run's misses, and one order:
-with a few large files among many small ones, most of the time is theirs, and chance decides whether
-they are popular and how many of their reads fall into some seconds (``time_factors``).
+The time in cold reads may be far from its mean if it comes from few files and few misses. The mean
+is over the long run and over all orders of popularity. A measurement sees the misses of one run,
+and one order: a few large files among many small ones take most of the time, and chance decides
+whether they are popular and how many of their reads fall into some seconds (``time_factors``).
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.reads import SizeGroup, mean_pieces
 
 _LESS_ROOM = 0.9
-"""Least page cache for files over the expected: other users of it come and go."""
+"""Ratio of the least page cache for files to the expected one: its other users come and go."""
 COUNTED = 200
 """Typical number of requests in a measurement: runs of some seconds have 70 to 1000."""
 _COUNTED_SECONDS = 10.0
-"""Assumed: least time of all runs of a measurement together."""
+"""Assumed: the least total time of all runs of a measurement."""
 _LEAST_COUNTED = 20.0
 """Assumed: with fewer requests, a measurement goes on for longer."""
 QUANTILE = 1.645
-"""Standard deviations of a normal distribution: one value in twenty is beyond it on each side."""
+"""In standard deviations of a normal distribution: one value in twenty is further from the mean on
+each side."""
 
 
 class CacheAge(NamedTuple):
@@ -70,18 +71,18 @@ class BlockingInputs:
     read_bytes: float
     """Bytes of one read by nginx: a sendfile chunk, or a buffer where sendfile cannot be used."""
     window_bytes: float = 0.0
-    """Bytes of one read from the disk, if more: the read-ahead."""
+    """Bytes of one read from the disk if read-ahead makes it longer."""
     turn_bytes: float = 0.0
-    """Bytes after which the disk may turn to another loop's file, however long nginx's read is; 0
+    """Bytes after which the disk may turn to another loop's file, even within one read by nginx; 0
     for the size of one read."""
     goes_on_bytes: float = 0.0
-    """Bytes that a loop without pools reads in a row, if more than one read."""
+    """Bytes that a loop without pools reads in a row, if that is more than one read."""
     sendfile_bytes: float = 0.0
-    """Most bytes of one ``sendfile()`` to a fast client; 0 if bodies are not sent that way, or one
-    read is the bound."""
+    """Most bytes of one ``sendfile()`` to a fast client; 0 if it is not used for bodies, or if one
+    read limits it."""
     rate_per_second: float | None = None
     others_per_second: float = 0.0
-    """Requests that read no file, beside these."""
+    """Requests that read no file, in addition to ``rate_per_second``."""
     concurrency: float | None = None
     """Transfers in flight at the busy time, of all workers."""
     since_seconds: float | None = None
@@ -89,7 +90,8 @@ class BlockingInputs:
     cold_concurrency: float | None = None
     """Transfers in flight that miss the page cache, if known."""
     cold_by_popularity: bool = False
-    """True if those request by popularity: some hit, and all may miss at once."""
+    """True if the clients of ``cold_concurrency`` request by popularity: some of their requests
+    hit, and all may miss at once."""
     think_seconds: float = 0.0
     """Pause of a client that waits for its answer before its next request."""
     link_bytes_per_second: float | None = None
@@ -109,9 +111,9 @@ class BlockingInputs:
     """Directories with the files, if counted."""
     asked: CacheAge = LONG_SINCE
     limit_seconds: float | None = None
-    """Bound of an objective on the time of an answer."""
+    """Limit that an objective sets on the time of an answer."""
     limit_share: float | None = None
-    """Share of the answers that may take longer; None if the bound is on their mean."""
+    """Share of the answers that may take longer; None if the limit is on their mean."""
     only_quantity: bool = False
     """True if the objectives are on bytes or requests a second only, not on times."""
 
@@ -122,7 +124,10 @@ class BlockingInputs:
 
     @property
     def way_bytes_per_second(self) -> float | None:
-        """Capacity of the link and of slow clients together; None if not known."""
+        """Capacity of the way to the clients: the lower of the link's and all clients' speed.
+
+        None if neither is known.
+        """
         ways = [] if self.link_bytes_per_second is None else [self.link_bytes_per_second]
         if self.client_bytes_per_second is not None and self.concurrency:
             ways.append(self.client_bytes_per_second * self.concurrency)
@@ -134,7 +139,7 @@ class BlockingInputs:
 
     @property
     def _stretch(self) -> float:
-        """Bytes that hold the loop in a row: more than a window if the client is fast enough."""
+        """Bytes for which the loop is held at a stretch: over a window if the client is fast."""
         way = self.way_bytes_per_second
         if way is not None and way < self.disk.bytes_per_second:
             return self._window
@@ -142,7 +147,7 @@ class BlockingInputs:
 
     @property
     def longest_hold_bytes(self) -> float:
-        """Bytes of one file that hold the loop before it turns to others."""
+        """Bytes of one file that the loop reads before it turns to others."""
         on_end = self.sendfile_bytes if self.clients_keep_pace else 0.0
         return max(self._stretch, on_end)
 
@@ -153,7 +158,7 @@ class BlockingInputs:
 
     @cached_property
     def holds_per_miss(self) -> float:
-        """Holds of the loop by one cold object."""
+        """Times that one cold object holds the loop."""
         return mean_pieces(self.object_bytes, self.sizes, self._stretch)
 
     @property
@@ -217,8 +222,8 @@ def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
 def hit_range(i: BlockingInputs) -> tuple[float, float]:
     """The least and the greatest plausible share of hits.
 
-    They are those of a plain LRU list in the least space and of Linux's lists in the greatest, and
-    the sampling error of a measurement beyond each.
+    The least is that of a plain LRU list in the least page cache, the greatest that of Linux's
+    lists in the greatest. The sampling error of a measurement widens the range on both sides.
     """
     less, more = room_range(i)
     room = usable_objects(less)
@@ -256,22 +261,22 @@ def _hits(i: BlockingInputs, objects: float) -> float:
 def _chance(share: float, counted: float) -> float:
     """Sampling error of a share over so many requests, exceeded in one case of twenty.
 
-    One request at least: more requests do not change which files are popular.
+    One request is added, since more requests do not change which files are popular.
     """
     return QUANTILE * math.sqrt(max(0.0, share * (1 - share)) / counted) + 1 / counted
 
 
 _BISECTIONS = 60
 _ALL = 0.999
-"""Share of the objects from which all count as requested: the last ones take for ever."""
+"""Beyond this share all objects count as requested, since the last ones take for ever."""
 
 
 def since_empty(i: BlockingInputs) -> BlockingInputs:
     """The inputs with the number of requests since the page cache was empty.
 
-    Each read from the disk brings in an object for the first time; requests are as many as ask for
-    so many objects. The inputs stay the same if clients do not wait, the time since they arrived is
-    not known, or all objects have been requested.
+    Each read from the disk brings in an object for the first time. The number of requests is the
+    one in which so many different objects are expected. The inputs stay the same if clients do not
+    wait, the time since they arrived is not known, or all objects have been requested.
     """
     if i.since_seconds is None or i.rate_per_second is not None or i.asked.requests is not None:
         return i
@@ -282,7 +287,7 @@ def since_empty(i: BlockingInputs) -> BlockingInputs:
 
 
 def _objects_per_second(i: BlockingInputs) -> float:
-    """Objects that loops without pools read, one at a time each, and the clients receive."""
+    """Rate of objects, as loops without pools read them one by one and the clients receive them."""
     each = i.holds_per_miss * i.disk.read_seconds(i.hold_bytes)
     read = min(float(i.workers), i.disk.heads_for(i.hold_bytes)) / each
     way = i.way_bytes_per_second
@@ -304,7 +309,9 @@ def _requests_for(i: BlockingInputs, objects: float) -> float:
 
 
 def time_factors(i: BlockingInputs) -> tuple[float, float]:
-    """Bounds of the time in cold reads over its mean: one in twenty is below, one above.
+    """Bounds on the ratio of the time in cold reads to its mean.
+
+    One case in twenty is below the lower bound, and one is above the upper.
 
     Misses are independent, so their times are a compound Poisson sum, in which few reads of a slow
     disk may be most of the time. Size and popularity of a file are independent, so the mean time of
@@ -328,10 +335,12 @@ def time_factors(i: BlockingInputs) -> tuple[float, float]:
 
 
 def turn_factors(i: BlockingInputs) -> tuple[float, float]:
-    """Bounds of the wait behind answers sent in one turn over its mean, as ``time_factors``.
+    """Bounds on the ratio to its mean of the wait behind answers sent in one turn.
 
-    An event meets a turn in proportion to its length, and waits half of it: by the square of a
-    file's size, so that the few largest make nearly all of the wait, popular or not.
+    One case in twenty is beyond each, as in ``time_factors``.
+
+    An event meets a turn in proportion to its length, and waits for half of it. So the wait grows
+    with the square of a file's size, and the few largest cause nearly all of it, popular or not.
     Source: drawn-5309-036, one file in eight of 47 MB among small ones: small answers took 0.32 to
             0.89 ms in four blocks, where the mean of all orders of the files says 1.0.
     """

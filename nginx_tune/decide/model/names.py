@@ -1,9 +1,9 @@
 """The cost of opening a file on the loop, which no thread pool takes over.
 
-A name in the kernel's cache costs some microseconds. Another one is looked up on the disk: at least
-its inode, in a block with others, so that a block stays in memory while any of them is requested. A
-directory of few files leaves memory with them: its inode and entries are read too, if a scan
-counted the directories.
+A name in the kernel's cache costs some microseconds. For any other name the disk reads at least the
+inode. Its block holds other inodes too, and stays in memory while any of their files is requested.
+A directory of few files leaves memory together with them. Its inode and entries are then read too;
+the model counts that only if a scan counted the directories.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ close() (50,000 calls each, kernel 6.18)."""
 INODES_IN_BLOCK = 16
 """Inodes of 256 bytes in 4 KiB. Source: mke2fs.conf(5), inode_size."""
 MANY_FILES = 100_000
-"""From here on, inodes and directories may leave memory if the data does not fit, whatever the
-model of one tree gives. The same bound as in the audit's io-open-blocking."""
+"""From so many files on, inodes and directories may leave memory if the data does not fit, whatever
+the model of one tree says. The audit's io-open-blocking has the same bound."""
 FORGOTTEN_RATIO = 0.05
-"""Share of the requests with names read from the disk that counts by itself: an open() also waits
-through the disk's rare stalls, and no pool takes it over."""
+"""Share of requests with names read from the disk from which they matter whatever their time: an
+open() also waits through the disk's rare stalls, and no pool takes it over."""
 _BLOCK_BYTES = 4096
 
 
@@ -43,8 +43,8 @@ def open_seconds(i: BlockingInputs | None) -> float:
 def cold_name_ratio(i: BlockingInputs) -> float:
     """Share of requests for which an inode is read from the disk.
 
-    The file itself has left memory (an inode with cached pages stays), and so have the others of
-    its block, each with a chance by the size of the cache.
+    For these the file itself has left memory (an inode with cached pages stays), and so have the
+    other files with inodes in the same block. The size of the cache gives the chance of each.
     """
     return _forgotten(i, INODES_IN_BLOCK)
 
@@ -63,7 +63,7 @@ def name_reads(i: BlockingInputs) -> float:
 
 
 def least_name_reads(i: BlockingInputs) -> float:
-    """The same if read-ahead has brought in all inodes: entries alone.
+    """``name_reads`` if read-ahead has brought in all inodes, so that only entries are read.
 
     Source: ext4's inode_readahead_blks, 32 blocks at once; with blocks of 4 KiB scenario cold-open
             waited 10 ms for a name (1.3 reads), with blocks of 1 KiB 25 ms.
@@ -74,7 +74,7 @@ def least_name_reads(i: BlockingInputs) -> float:
 
 
 def _forgotten(i: BlockingInputs, together: float) -> float:
-    """Share of requests for a file that left memory with all ``together`` in its block."""
+    """Share of requests for a file that left memory with all ``together`` files of its block."""
     if not i.names_take_memory:  # all names are in memory
         return 0.0
     resident = min(1.0, resident_objects(i) / i.objects)
@@ -99,7 +99,7 @@ def open_blocked_ratio(i: BlockingInputs, reads: float | None = None) -> float:
 
 
 def shared_descriptor_seconds(i: BlockingInputs | None, transfers: float) -> float:
-    """Mean time that a request loses if transfers of one cold file share a descriptor.
+    """Mean time that a request loses when transfers of one cold file share a descriptor.
 
     The kernel keeps one read-ahead state for each descriptor. Readers at different places of the
     file overwrite it, so the next window is not read ahead, and the disk positions once more for
@@ -114,5 +114,5 @@ def shared_descriptor_seconds(i: BlockingInputs | None, transfers: float) -> flo
 
 
 def request_seconds(object_bytes: float) -> float:
-    """A request's own time on the loop, everything in memory."""
+    """Time of a request on the loop if everything is in memory."""
     return REQUEST_CPU_SECONDS + object_bytes / MEMORY_BYTES_PER_SECOND

@@ -11,10 +11,10 @@ A pool does not distinguish disks: reads of a slow one gradually occupy its thre
 the others wait for a thread. With a pool for each disk they wait for their own disk only (the
 sources, A16).
 
-Source of the latter: asymptotic bounds of closed queueing networks (Denning and Buzen, The
-        Operational Analysis of Queueing Network Models, ACM Computing Surveys 10(3), 1978): a disk
-        with N readers that each wait W for a thread finishes at most min(mu, N / (W + s)) reads a
-        second. W is where the threads in use add up to the pool.
+Source of the model of a shared pool: asymptotic bounds of closed queueing networks (Denning and
+        Buzen, The Operational Analysis of Queueing Network Models, ACM Computing Surveys 10(3),
+        1978): a disk with N readers that each wait W for a thread finishes at most
+        min(mu, N / (W + s)) reads a second. W is such that the threads in use fill the pool.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ DEFAULT_QUEUE = 65536
 PER_DISK_THREADS = 16
 """Source: row A16 of the sources."""
 MAX_THREADS = 128
-"""Per pool and worker: above it, thread switching and page-cache churn cost more than waiting
+"""Per pool and worker: with more, thread switching and page-cache churn cost more than waiting
 (seen with one worker: 160 threads served 2.5 requests a second where no pool served 4)."""
 MAX_THREADS_ALL_WORKERS = 2048
-"""Each has an 8-MiB virtual stack and counts against the cgroup's pids.max."""
+"""Each thread has an 8-MiB virtual stack and counts against the cgroup's pids.max."""
 CACHE_SHARE_FOR_COLD = 0.5
-"""Share of the page cache for the windows of running cold reads, above which they evict the hot
-files that they should not delay."""
+"""Largest share of the page cache for the windows of running cold reads. With more, these evict the
+hot files that they should not delay."""
 SMALLEST_POOL = 4
 SMALLEST_DISK_POOL = 2
-"""Threads of a disk's own pool: all workers together have many times as many for it."""
+"""Least threads of a disk's own pool in each worker; all workers together have many times that."""
 THREADS_PER_KNEE = 16
-"""Threads of all workers for each concurrent read of the disks, above which the audit asks for a
-reason. The source did well with 512 threads on four disks (the sources, A6, A16)."""
+"""Threads of all workers for each read that the disks serve at once. With more, the audit asks for
+a reason. The source did well with 512 threads on four disks (the sources, A6, A16)."""
 _STEP = 16
 
 
@@ -54,7 +54,7 @@ class PoolLoad:
     """Peak of concurrent transfers, of all workers."""
     workers: int
     window_bytes: float
-    """Page cache of one running cold read: its chunk or the disk's read-ahead."""
+    """Page cache that one running cold read takes: its chunk or the disk's read-ahead."""
     page_cache_bytes: float
 
 
@@ -63,7 +63,7 @@ class PoolSize:
     """Threads for one worker."""
 
     needed: int
-    """Threads above the peak of cold transfers of one worker."""
+    """Threads that exceed one worker's peak of cold transfers."""
     limit: int
     """Most threads that still help here."""
     limit_reason: str
@@ -90,7 +90,7 @@ def peak_per_worker(transfers: float, workers: int) -> float:
 
 
 def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS, pools: int = 1) -> PoolSize:
-    """Threads for a pool that hot and cold reads share; every worker has so many ``pools``.
+    """Threads for a pool that hot and cold reads share; every worker has ``pools`` of them.
 
     Shape: ``smallest`` (or the limit, if lower), or steps of 16 above it, with a quarter more than
            the cold peak so that hot reads find a thread.
@@ -98,7 +98,7 @@ def size_pool(load: PoolLoad, *, smallest: int = DEFAULT_THREADS, pools: int = 1
     cold = peak_per_worker(load.cold_transfers, load.workers)
     with_room = cold + max(4.0, cold / 4)
     limit, reason = _limit(load, pools)
-    # The usual size is no need: if the limit is lower, fewer are enough for few transfers.
+    # The usual size is not a requirement: if the limit is lower, few transfers need fewer threads.
     usual = min(smallest, limit)
     needed = max(smallest, _STEP * math.ceil(with_room / _STEP)) if with_room > usual else usual
     return PoolSize(needed=needed, limit=limit, limit_reason=reason, cold_per_worker=cold)
@@ -143,7 +143,7 @@ _BISECTIONS = 60
 
 
 class DiskReaders(NamedTuple):
-    """One disk and its readers, each of which reads again when answered."""
+    """One disk and its readers; each reader starts its next read when the last one is done."""
 
     readers: float
     read_seconds: float
@@ -157,12 +157,12 @@ class DiskReaders(NamedTuple):
 
 
 def responses_apart(disks: Sequence[DiskReaders]) -> list[float]:
-    """Mean response of each disk's readers, if every disk has enough threads of its own."""
+    """Mean response time for each disk's readers, if every disk has enough threads of its own."""
     return [disk.readers / disk.rate(0.0) for disk in disks]
 
 
 def responses_shared(disks: Sequence[DiskReaders], threads: float) -> list[float]:
-    """The same with one pool of ``threads`` for all disks."""
+    """Mean response time for each disk's readers, with one pool of ``threads`` for all disks."""
     wait = _wait_for_a_thread(disks, threads)
     return [disk.readers / disk.rate(wait) for disk in disks]
 

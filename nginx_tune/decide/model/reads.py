@@ -42,12 +42,12 @@ class ReadPath(NamedTuple):
     """Bytes of one read, which is one system call, or one task of a pool. Measured: 245 reads for
     8 MB over TLS, 977 over HTTP/2."""
     goes_on_bytes: int = 0
-    """Bytes that a loop without pools reads in a row before it turns to others; 0 for one read."""
+    """Bytes that a loop without pools reads before it turns to other transfers; 0 for one read."""
 
     def window_bytes(self, read_ahead_bytes: int) -> int:
-        """Bytes of one request to the disk: small reads find what was read ahead.
+        """Bytes of one request to the disk, which serves the small reads that follow it too.
 
-        A chunk is the bound: a longer read-ahead runs beside the sending and is not waited for.
+        At most a chunk: the rest of a longer read-ahead is read during the sending, without a wait.
         Source: Linux mm/readahead.c, page_cache_sync_ra().
         """
         ahead = read_ahead_bytes or USUAL_READ_AHEAD_BYTES
@@ -66,10 +66,10 @@ def read_path(
 
 
 def turn_bytes(read_ahead_bytes: int) -> int:
-    """Bytes of one file that the disk reads together, before others come in between.
+    """Bytes of one file that the disk reads in one piece, before reads of other files.
 
-    While a window is read, the next one is in the queue already: a read of its first page requests
-    the one after it.
+    While a window is read, the next one is already queued: reading the first page of a window
+    requests the window after it.
     Source: Linux mm/readahead.c, page_cache_async_ra() and the PG_readahead mark.
     """
     return 2 * (read_ahead_bytes or USUAL_READ_AHEAD_BYTES)
@@ -81,7 +81,7 @@ class SizeGroup(NamedTuple):
     share: float
     """Share of all files."""
     over_mean: float
-    """Their size over the mean of all files."""
+    """Size of these files, relative to the mean of all files."""
 
 
 class Pieces(NamedTuple):
@@ -105,8 +105,9 @@ def size_groups(buckets: Sequence[SizeBucket]) -> tuple[SizeGroup, ...]:
 def mean_pieces(object_bytes: float, groups: Sequence[SizeGroup], piece_bytes: float) -> float:
     """Mean number of pieces of a file, at least one.
 
-    A small file is one piece, however small, so files of several sizes have more pieces than as
-    many of their mean size. Sizes vary about a group's mean, so the number need not be whole.
+    A small file is one piece, however small. So files of several sizes have more pieces than the
+    same number of files of their mean size. Sizes vary about a group's mean, so the number need not
+    be whole.
     """
     if not groups:
         return max(1.0, object_bytes / piece_bytes)
@@ -122,8 +123,8 @@ def piece_sizes(
 ) -> Pieces:
     """The pieces of files, weighted by their time.
 
-    ``latency_bytes`` is the latency as bytes at the disk's bandwidth. A few large files among small
-    ones are few pieces, and most of the time.
+    ``latency_bytes`` are the bytes that the disk transfers during one latency. A few large files
+    among small ones are few pieces, but take most of the time.
     """
     counted = squares = total = 0.0
     for group in groups or (SizeGroup(1.0, 1.0),):

@@ -6,9 +6,9 @@ loop: no ``sendfile_max_chunk`` ends it, since each pass has the two buffers onl
 ends the turn after every buffer, and the chunk of ``sendfile`` ends a pass.
 
 If the way to the clients is slow (a shared link, or slow clients), a loop reads as fast as they
-receive, however many they are. Whether the way is full or not, it hardly waits for reads: the
-kernel has read a file's next window ahead, for which the disk had the time of the window before.
-Only the first read of a file holds the loop, in a queue with the read-ahead of others.
+receive, however many they are. Whether the way is full or not, the loop hardly waits for reads: the
+kernel reads a file's next window while the last one is sent. Only the first read of a file holds
+the loop, in a queue with the read-ahead of other files.
 
 Source: ngx_output_chain(), ngx_http_write_filter(); a cell drawn at random, files of 20 MB among
         small ones over TLS, all in memory: small answers took 1.1 to 1.8 ms, 0.4 ms with pools.
@@ -26,20 +26,22 @@ MEMORY_BYTES_PER_SECOND = 3e9
 """Cached bytes a second that one worker sends: 913-1081 x 4 MiB/s measured, less a margin, since
 the pool threads used a second core there."""
 ENCRYPTED_BYTES_PER_SECOND = 1.2e9
-"""The same over TLS, AES-256-GCM with AES-NI: 2 ms of CPU for 2.6 MB, nginx 1.22.1."""
+"""Cached bytes a second over TLS, AES-256-GCM with AES-NI: 2 ms of CPU time for 2.6 MB, nginx
+1.22.1."""
 _CACHED_PASS_BYTES = 512 << 10
 _CACHED_PASS_BYTES_PER_SECOND = 5e9
 _LONG_PASS_BYTES_PER_SECOND = 2.5e9
-"""Speed of a pass beyond ``_CACHED_PASS_BYTES``, which has left the core's cache before the client
-copies it. Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with 1m and 2m."""
+"""Speed of a pass beyond ``_CACHED_PASS_BYTES``, whose bytes have left the core's cache before the
+client copies them. Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with 1m
+and 2m."""
 _PASSES = 2.0
-"""Passes of threads between the wake-up of an event's loop and its CPU time. Source:
-drawn-6151-020, all four chunks."""
+"""Passes of threads for which a woken loop waits until it gets CPU time. Source: drawn-6151-020,
+all four chunks."""
 _CROWD = 8.0
-"""Transfers for each worker, and so for each of their CPUs, that leave no CPU free."""
+"""With so many transfers for each worker, and so for each CPU, no CPU is free."""
 _BEARABLE = 0.7
-"""Share of its time that a loop may send, the cost of pools included: beyond it CPU is short, and
-pools use more of it."""
+"""Largest share of its time that a loop may spend on sending, with the cost of pools. Beyond it CPU
+time is short, and pools use more of it."""
 
 _FULL = 0.99
 """Share of a link that counts as full, however its bytes were counted."""
@@ -63,8 +65,8 @@ NO_TURNS = TurnWait(0.0, 0.0)
 def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
     """Waits of one event behind answers that are sent in one turn; 0 if not known.
 
-    The mean is of the sending, without the reads of the same turn, which count elsewhere; the tail
-    is of whole turns. ``offload_seconds`` is the loop's time for offloading one answer.
+    The mean is for sending, without the reads of the same turn, which count elsewhere; the 99th
+    percentile is for whole turns. ``offload_seconds`` is the loop's time for offloading one answer.
     Source: Pollaczek-Khinchine, W = lambda * E[S^2] / (2 * (1 - rho)), where S = send + read: the
             square of the first and the product; an event meets a turn of S with lambda * S,
             and waits for its rest. drawn-7717-014, -031, drawn-5309-005: the 99th percentile of
@@ -94,7 +96,7 @@ def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
 
 
 def _sockets_fill(i: BlockingInputs, requests_per_second: float) -> bool:
-    """True if the way to the clients is full or slower than one loop, so that sockets end turns."""
+    """True if the way to the clients is full or slower than a loop: full sockets then end turns."""
     way = i.way_bytes_per_second
     if way is None:
         return False
@@ -111,8 +113,8 @@ def _send_and_read_seconds(i: BlockingInputs, size_bytes: float) -> tuple[float,
 def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event behind files in memory that leave by ``sendfile()``.
 
-    A transfer lets others run after ``chunk_bytes``: an event waits for a pass of each transfer
-    under way. 0 if clients are slower than the loop, so that sockets are full, or if not known.
+    A transfer lets others run after ``chunk_bytes``: an event waits for one pass of each transfer
+    in progress. 0 if clients are slower than the loop, so that sockets are full, or if not known.
     Source: drawn-5309-039, 64 transfers of 9 MB among small ones on one worker: small answers took
             18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; 4 transfers 1.3 ms, 0.8,
             0.5 and 0.2. With a rate Pollaczek-Khinchine, of passes.
@@ -132,7 +134,7 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     used = per_second * seconds
     if not per_second:
         return come_round
-    if used >= 1:  # one transfer at least is always under way
+    if used >= 1:  # at least one transfer is always in progress
         return come_round or seconds / passes
     waits = per_second * squares / (2 * (1 - used))
     return min(waits, come_round) if come_round else waits
@@ -141,12 +143,12 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
 def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event for a CPU on which threads send files from memory.
 
-    A loop hands a chunk to a thread and is free; but the thread sends it without a pause, and a
-    woken loop waits for about two such passes. 0 if clients or the way to them are slower, if a
-    CPU is free, or if not known.
+    A loop hands a chunk to a thread and is free. But the thread sends it without a pause, and a
+    woken loop waits for a CPU for about two such passes. 0 if clients or the way to them are
+    slower, if a CPU is free, or if not known.
     Source: drawn-6151-020, 32 transfers of up to 27 MB on two CPUs, of which memory held nine in
             ten: small answers took 2.2 ms with 2m, 1.1 with 1m, 0.6 with 512k and 0.26 with 128k,
-            for as many bytes a second.
+            at the same bytes per second.
     """
     if not i.clients_keep_pace or not i.sendfile_bytes or i.rate_per_second is not None:
         return 0.0
@@ -156,7 +158,7 @@ def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     if way is not None and way < i.workers * _LONG_PASS_BYTES_PER_SECOND:
         return 0.0
     sizes = [group.over_mean * i.object_bytes for group in i.sizes] or [i.object_bytes]
-    # Threads in turn evict each other's bytes from a core's cache, however short a pass.
+    # Threads that take turns evict each other's bytes from a core's cache, however short a pass is.
     return _PASSES * min(chunk_bytes, max(sizes)) / _LONG_PASS_BYTES_PER_SECOND
 
 
@@ -183,13 +185,13 @@ def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
 
 
 def asked_of_way(i: BlockingInputs) -> float | None:
-    """The demand of an open request rate over the capacity of the way to the clients.
+    """Ratio of an open request rate's demand to the capacity of the way to the clients.
 
     Above 1 requests pile up until clients give up or connections run out: neither a loop nor the
     page cache has a steady state. None if requests wait for answers, or the way is not known.
-    Source: drawn-8842-034, a link of 200 Mbit/s asked for a third more than it carries: memory
-            answered 0.43 of the requests for 0.53 to 0.68, and loops stood 0.25 of the time for
-            0.03 to 0.07.
+    Source: drawn-8842-034, a demand of a third more than a link of 200 Mbit/s carries: memory
+            answered 0.43 of the requests, predicted 0.53 to 0.68, and loops were blocked for 0.25
+            of the time, predicted 0.03 to 0.07.
     """
     way = i.way_bytes_per_second
     if way is None or i.rate_per_second is None:
@@ -206,11 +208,11 @@ def first_reads(
     way to them bounds the requests; a link that is not full may still be slower than the disk.
 
     None if the read-ahead does not stay ahead, since the disk takes longer for a window than the
-    clients. It continues where it stands, unless it has read something else in between.
-    Source: Linux mm/readahead.c, page_cache_async_ra(): the window after this one is asked for
-            when this one's first pages are touched; the queue as in M/M/1. Measured: 20-MB files
-            over 200 Mbit/s from a hard disk, loops stood 4.7 % of the time; 45-MB files over such
-            a link, 1.0 % where files read on end would be 2.7 (drawn-4201-000).
+    clients. The disk continues where it is, unless it has read something else in between.
+    Source: Linux mm/readahead.c, page_cache_async_ra(): the next window is requested when the first
+            pages of this one are touched; the queue as in M/M/1. Measured: 20-MB files over 200
+            Mbit/s from a hard disk blocked loops for 4.7 % of the time; 45-MB files over such a
+            link for 1.0 %, where files read in one go would have for 2.7 (drawn-4201-000).
     """
     taken = _taken_bytes_per_second(i, requests_per_second, is_bound=is_bound)
     if taken is None or not i.turn_bytes or taken >= i.disk.bytes_per_second:
@@ -231,15 +233,15 @@ def first_reads(
 def _taken_bytes_per_second(
     i: BlockingInputs, requests_per_second: float, *, is_bound: bool
 ) -> float | None:
-    """Bytes a second of one file on the way to its client; None if not known.
+    """Bytes a second at which a client receives one file; None if not known.
 
-    All clients share a way that bounds them. Another one is shared by the transfers under way: by
-    processor sharing rho / (1 - rho), and at least one.
+    If the way to the clients bounds them, all of them share it. Otherwise the transfers in progress
+    share the link: rho / (1 - rho) of them by processor sharing, and at least one.
     """
     way = i.way_bytes_per_second
     if is_bound and way is not None:
         return way / (i.concurrency or 1.0)
-    if i.rate_per_second is None or i.disk_reads_per_miss <= 1:  # the first read is all there is
+    if i.rate_per_second is None or i.disk_reads_per_miss <= 1:  # there is only a first read
         return None
     taken = [] if i.client_bytes_per_second is None else [i.client_bytes_per_second]
     if i.link_bytes_per_second is not None:

@@ -16,7 +16,7 @@ _MEGABYTE = 1e6
 _MEBIBYTE = 1 << 20
 _GIBIBYTE = 1 << 30
 _LEAST_BYTES = 4096.0
-"""The least bytes a second of a declaration: one read."""
+"""The least bytes a second that may be declared: one read."""
 
 
 class VolumeType(NamedTuple):
@@ -25,7 +25,7 @@ class VolumeType(NamedTuple):
     reads: float
     """Reads a second of any volume; each GiB adds ``reads_each``, up to ``most_reads``."""
     mebibytes: float
-    """MiB a second, likewise."""
+    """MiB a second of any volume; the size adds to it likewise."""
     reads_each: float = 0.0
     mebibytes_each: float = 0.0
     most_reads: float = math.inf
@@ -69,7 +69,7 @@ class SizeSteps(NamedTuple):
     """The documented performance of a type of volume that is sold in sizes."""
 
     rows: tuple[tuple[int, float, float], ...]
-    """Most GiB, reads a second, megabytes a second."""
+    """For each size: the most GiB, reads a second, megabytes a second."""
     latency_seconds: float = 1 * _MILLISECOND
 
     def of_size(self, size_bytes: float | None) -> tuple[float, float]:
@@ -141,7 +141,7 @@ def volume_bounds(disk: Disk) -> tuple[float, float, float] | None:
 
 
 def is_known(disk: Disk) -> bool:
-    """True if the volume's figures are declared, or its type and that fixes them."""
+    """True if the volume's figures are declared, or follow from its declared type."""
     declared = disk.volume
     if not declared:
         return False

@@ -1,9 +1,9 @@
 """Waits in queues: of events on a loop behind reads and stalls, of connections for a worker.
 
-Reads hold the loop one by one: an M/G/1 queue. A stall comes by the clock, whether there are reads
-or not (garbage collection of flash, a controller that flushes its cache), and nothing moves on the
-disk until it ends. A loop that meets it with its first cold read is blocked for the rest of it, so
-that even at few reads a second loops are blocked for much of the stalled time.
+Reads hold the loop one by one: an M/G/1 queue. A stall (garbage collection of flash, a controller
+that flushes its cache) begins whether there are reads or not, and the disk serves nothing until it
+ends. The first cold read in a stall blocks its loop until the stall's end. So even a few reads a
+second block loops for much of the stalled time.
 
 With one listen queue, a connection waits only while all workers are busy (M/M/k, corrected for the
 spread of service times as by Allen and Cunneen). With a queue for each worker (``reuseport``) it
@@ -33,7 +33,7 @@ class Stalls(NamedTuple):
     spread_between: float
     """Coefficient of variation of the read times outside of stalls."""
     share: float = 1.0
-    """Share of the reads to the disk with the stalls."""
+    """Share of the reads that go to the disk with the stalls."""
 
     @property
     def per_second(self) -> float:
@@ -59,14 +59,14 @@ def loop_wait(
 ) -> LoopWait:
     """Waits behind reads that hold the loop for ``utilisation`` of the time, without stalls.
 
-    ``reads_per_second`` are those of this loop; ``spread`` is the coefficient of variation of their
-    times outside stalls, and ``sizes_spread`` that by their sizes.
+    ``reads_per_second`` are the reads of this loop. ``spread`` is the coefficient of variation of
+    their times outside stalls at one size, ``sizes_spread`` the one that their sizes cause.
     """
     spread = math.hypot(spread, sizes_spread)
     if stalls is None:
         return LoopWait(utilisation, waiting_seconds(utilisation, hold_seconds, spread))
     mean = waiting_seconds(utilisation, hold_seconds, spread)
-    # A stall comes by its own disk's clock, however few reads that disk has.
+    # The number of stalls does not depend on the number of reads; only the reads of that disk wait.
     met = reads_per_second * stalls.share
     stood, squared = _stall_moments(stalls.seconds, met, utilisation * stalls.share)
     return LoopWait(
@@ -90,8 +90,9 @@ def _stall_moments(
 ) -> tuple[float, float]:
     """Mean time for which one stall blocks a loop, and the mean of its square.
 
-    With probability rho a read is under way when the stall begins, and the loop is blocked for all
-    of it. Otherwise from the next read on, which comes after an exponential time X:
+    With probability rho a read is in progress when the stall begins, and the loop is blocked for
+    all of it. Otherwise it is blocked from the next read on, which comes after an exponential
+    time X:
     E[(L - X)+] = L - (1 - e^(-kL)) / k and E[((L - X)+)^2] = L^2 - 2L/k + 2(1 - e^(-kL)) / k^2
     for k reads a second.
     Source: reads arrive as a Poisson process (integrals of the exponential law); an arrival in the
@@ -133,11 +134,11 @@ def one_in_a_hundred(beyond: Callable[[float], float], about_seconds: float) -> 
 def peak_under_way(
     arrivals_per_second: float, seconds: float, heads: float, stalls: Stalls | None = None
 ) -> float:
-    """Concurrent transfers that are exceeded in less than a thousandth of the time.
+    """The number of concurrent transfers that is exceeded in less than a thousandth of the time.
 
     Each takes a head for ``seconds``. Below the number of heads the count is Poisson
-    (M/G/infinity); above, a queue whose length falls off as rho^n (M/M/c). In a stall transfers
-    arrive and none leaves. The result is the greatest of the three.
+    (M/G/infinity); above, it is a queue whose length falls off as rho^n (M/M/c). During a stall
+    transfers arrive and none is finished. The result is the greatest of the three.
     Source: Erlang C; the Poisson quantile by Cornish and Fisher's expansion (1938).
     """
     places = max(1, round(heads))
@@ -194,5 +195,5 @@ def stall_wait_own(stalled: float, stall_seconds: float, spread: float) -> float
 
 
 def stall_wait_shared(servers: int, stalled: float, stall_seconds: float, spread: float) -> float:
-    """The same with one queue: connections wait only while all workers are blocked."""
+    """Mean wait of a new connection with one queue: only while all workers are blocked."""
     return stall_wait_own(stalled**servers, stall_seconds, spread) / servers

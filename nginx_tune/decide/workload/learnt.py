@@ -50,7 +50,7 @@ from nginx_tune.documents.workload import (
 
 _DIGITS = 6
 _LARGE_BYTES = 1 << 20
-"""Mean object size from which a site counts as media."""
+"""Mean object size from which a site counts as one of media."""
 _VERSIONS: tuple[Literal["1.0", "1.1", "2", "3"], ...] = ("1.0", "1.1", "2", "3")
 
 
@@ -213,7 +213,7 @@ def _reuse(counts: LogCounts, connections: ConnectionSample, span: int) -> Conne
 
 
 def _reached(nth: Sequence[int], ratio: float) -> int:
-    """The most requests that more than this share of connections reached."""
+    """The largest number of requests that more than this share of connections carried."""
     return max((at for at, count in enumerate(nth, 1) if count > ratio * nth[0]), default=1)
 
 
@@ -260,7 +260,7 @@ def _versions(protocols: Mapping[str, int]) -> HttpVersion:
         return HttpVersion()
     most = max(_VERSIONS, key=lambda version: known[version])
     shares = _shares(protocols)
-    if known[most] < protocols.get("other", 0):  # of most requests it is not known
+    if known[most] < protocols.get("other", 0):  # not known for most requests
         return HttpVersion(shares=shares, provenance="learnt")
     return HttpVersion(value=most, shares=shares, provenance="learnt")
 
@@ -308,7 +308,7 @@ def _notes(counts: LogCounts, plan: LearnPlan) -> list[str]:
 def _locations(
     configuration: Configuration | None, places: RequestSample | None
 ) -> tuple[list[LocationShare], list[str]]:
-    """The share of each location that answered any of the kept requests; what is not known."""
+    """The share of each location that answered a kept request, and notes on what is not known."""
     if configuration is None:
         return [], []
     requests = [request for _, request in places.requests] if places else []
@@ -343,7 +343,7 @@ def _locations(
 def _requests_by_root(
     configuration: Configuration, shares: Sequence[LocationShare]
 ) -> dict[str, float]:
-    """Share of the requests by root or alias; empty where fewer than two can be told apart."""
+    """Share of the requests by root or alias; empty with fewer than two distinct ones."""
     roots = {(place.file, place.line): place.root for place in configuration.places}
     found: Counter[str] = Counter()
     for share in shares:
@@ -356,7 +356,7 @@ def _requests_by_root(
 
 
 def _location_error(places: RequestSample) -> float:
-    """Standard error of a share of one half from the sample; 0 when all requests were kept."""
+    """Standard error of a share of one half, due to sampling; 0 if all requests were kept."""
     return _rounded(0.5 / math.sqrt(len(places.requests)), 2) if places.level else 0.0
 
 
@@ -370,7 +370,7 @@ def _rounded(value: float, digits: int = _DIGITS) -> float:
 
 
 def _moment_text(seconds: int) -> str:
-    """``2026-11-20T19:26:34Z`` of seconds since 1970.
+    """A time in seconds since 1970 as text, such as ``2026-11-20T19:26:34Z``.
 
     Source: the days by Hinnant, chrono-Compatible Low-Level Date Algorithms.
     """
@@ -396,7 +396,7 @@ def manifest_of(
 ) -> tuple[Manifest, list[ManifestRequest]]:
     """The manifest's first line and its requests in the order of their starts.
 
-    Requests of one second, where the log knows no finer time, are spread evenly over it.
+    If the log has whole seconds only, the requests of one second are spread evenly over it.
     """
     requests = list(_replayed(tally.manifest, plan.most_requests))
     sizes: dict[int, int] = {}
@@ -421,7 +421,7 @@ def manifest_of(
 
 
 def _replayed(sample: RequestSample, most: int) -> Iterator[SampledRequest]:
-    """The requests, each as often as the log has it, and no more than so many."""
+    """The requests, each as often as in the log, and at most ``most`` in all."""
     for _, request in sample.requests:
         times = min(request.times, most)
         most -= times
@@ -432,7 +432,10 @@ def _replayed(sample: RequestSample, most: int) -> Iterator[SampledRequest]:
 def _starts(
     requests: Sequence[SampledRequest], stretches: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, SampledRequest]]:
-    """Requests and their starts in microseconds, without the gaps between stretches and strays."""
+    """Requests with their starts in microseconds, on a clock without the gaps between stretches.
+
+    Requests outside the stretches are left out.
+    """
     firsts = [first for first, _ in stretches]
     befores = [0, *accumulate(last - first + 1 for first, last in stretches)]
     is_coarse = all(request.end % 1000 == 0 for request in requests)

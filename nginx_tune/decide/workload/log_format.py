@@ -52,7 +52,7 @@ _SLOTS: dict[str, Slot] = {
     "tcpinfo_rtt": "round_trip",
     "http_user_agent": "user_agent",
 }
-"""Slots by variable; of several with the same slot the first is preferred."""
+"""Slots by variable; of several variables with the same slot the first is preferred."""
 
 _TIMES: tuple[Slot, ...] = ("msec", "time_iso8601", "time_local")
 
@@ -142,11 +142,11 @@ def _slot_of(names: tuple[str, ...]) -> Slot | None:
     path = [name for name in names if name not in {"is_args", "args", "query_string"}]
     if path in (["uri"], ["document_uri"]) and names[0] == path[0]:
         return "request_uri"
-    return None  # where one ends and the next begins cannot be told
+    return None  # nothing shows where one value ends and the next begins
 
 
 def _without_doubles(slots: list[Slot | None], pieces: list[_Piece]) -> list[Slot | None]:
-    """The slots without duplicates: the preferred variable and the finest clock remain."""
+    """The slots without duplicates: the preferred variable stays, and the most precise time."""
     order = list(_SLOTS)
     best: dict[Slot, int] = {}
     for at, slot in enumerate(slots):

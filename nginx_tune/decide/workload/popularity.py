@@ -14,7 +14,7 @@ from nginx_tune.documents.workload import CurveShare
 CURVE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995,
                 0.999, 1.0)  # fmt: skip
 _FEWEST_REQUESTS = 30
-"""Least requests of an object in the fit: the order of rarer ones is chance."""
+"""Least requests of an object in the fit: the order of less requested objects is chance."""
 _ORDER_BIAS = 0.005
 """Error of the exponent from sorting by counts, not by true popularity: seen in simulations of
 laws from 0.5 to 1.1."""
@@ -29,13 +29,13 @@ class Counted(NamedTuple):
     """Objects with the same number of requests."""
 
     requests: int
-    """Requests for each."""
+    """Requests for each object."""
     objects: float
-    """Their number."""
+    """Number of these objects."""
     bytes: float
     """Bytes of all of them."""
     weight: float = 1.0
-    """Objects for which each counted one stands."""
+    """Number of objects that each counted one represents."""
 
 
 def counted_objects(popularity: ObjectPopularity) -> list[Counted]:
@@ -51,9 +51,9 @@ def counted_objects(popularity: ObjectPopularity) -> list[Counted]:
 def curve_of(counted: Sequence[Counted]) -> list[CurveShare]:
     """Bytes of the most popular objects that receive each of ``CURVE_SHARES``.
 
-    Among objects with the same number of requests, a part of the objects counts for the same part
-    of their bytes. Ordered by size instead, the last hundredth of requests would look up to a third
-    smaller in a log with half of its objects requested once.
+    Objects with the same number of requests count as equally large. If they were ordered by size
+    instead, the bytes behind the last hundredth of requests would look up to a third smaller in a
+    log with half of its objects requested once.
     """
     total = sum(item.requests * item.objects for item in counted)
     shares = list(CURVE_SHARES[:-1])
@@ -92,13 +92,13 @@ class ZipfFit:
     objects: int
     """Number of fitted ranks."""
     distance: float
-    """Largest difference of the shares of requests up to a rank, measured and fitted."""
+    """Largest difference between the measured and the fitted share of requests up to a rank."""
 
 
 def fit_zipf(counted: Sequence[Counted], known_from_requests: int = 0) -> ZipfFit | None:
     """The most likely Zipf exponent of the ranks with enough requests; None with too few.
 
-    All objects with ``known_from_requests`` stand for themselves.
+    All objects with at least ``known_from_requests`` requests were counted, not sampled.
 
     Source: Clauset, Shalizi, Newman, Power-Law Distributions in Empirical Data, SIAM Review 51,
             2009: maximum likelihood and the Kolmogorov-Smirnov distance; regression on a log-log
@@ -130,7 +130,7 @@ def fit_zipf(counted: Sequence[Counted], known_from_requests: int = 0) -> ZipfFi
 
 
 class _Group(NamedTuple):
-    """Consecutive ranks as one."""
+    """Consecutive ranks that count as one."""
 
     last: float
     width: float

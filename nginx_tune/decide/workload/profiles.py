@@ -62,7 +62,7 @@ def bytes_beside_caches(datasets: Sequence[Dataset], site: Site) -> float | None
 
 
 def _overlaps(path: str, roots: Sequence[PurePosixPath]) -> bool:
-    """True if a path lies in one of the roots, or the other way round."""
+    """True if a path lies in one of the roots, or one of the roots in the path."""
     place = PurePosixPath(path)
     return any(root.is_relative_to(place) or place.is_relative_to(root) for root in roots)
 
@@ -89,9 +89,9 @@ PROFILES: dict[Kind, Profile] = {
     # Web objects: exponents of 0.64-0.83 (Breslau et al., INFOCOM 1999).
     "static": Profile(0.8, 32 * KIBIBYTE, 20, 100, 10),
     # Video: flatter, 0.56 on a campus link (Gill et al., YouTube Traffic Characterization, IMC
-    # 2007); the source's own load is flat but for one file. Long transfers, so many at once.
+    # 2007); the source's own load is flat but for one file. Transfers are long, so many overlap.
     "media": Profile(0.6, 4 * MEBIBYTE, 50, 200, 4),
-    # What a proxy cache sees is web popularity less what browsers keep.
+    # A proxy cache sees the popularity of the web without what browsers cache.
     "cache": Profile(0.7, 64 * KIBIBYTE, 50, 200, 10),
     "proxy": Profile(0.8, 16 * KIBIBYTE, 20, 100, 10),
 }
