@@ -1,11 +1,11 @@
 """The base of all documents: frozen structs, tagged with their schema, as JSON.
 
 A document is a msgspec struct with the tag ``nginx-tune/<name>/<version>`` in the field ``schema``,
-so a file of another kind or version is never taken for it.
+so a file of another kind or version is never mistaken for it.
 
-Numbers that people write have bounds in their types: a value outside is refused by the field's
-name, and the JSON Schema has the same bounds. ``decide/defaults.py`` applies them to documents that
-were not read from a file.
+Numbers that people write have bounds in their types: a value out of bounds is refused with the name
+of its field, and the JSON Schema has the same bounds. ``decide/defaults.py`` applies them to
+documents that were not read from a file.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def encode(document: Document) -> bytes:
     """The document as JSON: two-space indent, mapping keys sorted, one final newline.
 
     The same document gives the same bytes anywhere.
-    Errors: UsageError for a name, mostly a file's, that is no UTF-8 and so impossible in JSON.
+    Errors: UsageError for a name (mostly of a file) that is not UTF-8, which JSON cannot hold.
     """
     try:
         raw = msgspec.json.encode(document, order="deterministic")
@@ -71,10 +71,10 @@ def encode(document: Document) -> bytes:
 
 
 def decode(kind: type[D], data: bytes, *, source: str = "", takes_newer: bool = False) -> D:
-    """The document in ``data``; with ``takes_newer`` also of a later schema, as far as it fits.
+    """The document in ``data``; with ``takes_newer``, what this version knows of a later schema.
 
-    Errors: UsageError that names ``source`` for bytes that are no JSON, of another schema or of the
-            wrong shape.
+    Errors: UsageError that names ``source`` for bytes that are not JSON, or have another schema or
+            the wrong shape.
     """
     place = f"{source}: " if source else ""
     expected = schema_of(kind)
@@ -123,7 +123,7 @@ def is_newer(expected: str, found: str) -> bool:
 
 
 def decode_tables(kind: type[D], tables: Any, source: str) -> D:
-    """The document in tables that people write; unknown keys are refused.
+    """The document from tables that people write; unknown keys are refused.
 
     Errors: UsageError that names ``source`` and the key, with the nearest known one.
     """
@@ -149,7 +149,7 @@ class UnknownKey(NamedTuple):
     key: str
     known: list[str]
     is_added: bool
-    """True if the object has all known keys, so that a later version may have added this one."""
+    """True if the object has all known keys: a later version may then have added this one."""
 
     def error(self, source: str, kind: type[Document]) -> UsageError:
         """The error for the key, with the nearest known key."""
@@ -190,7 +190,7 @@ def _unknown_in(kind: Any, value: Any, path: str) -> Iterator[UnknownKey]:
 
 
 def _has_default(field: Any) -> bool:
-    """False for a field that a document omits where it is unset."""
+    """False for a field that is left out of a document while it is unset."""
     return any(
         default is not msgspec.NODEFAULT for default in (field.default, field.default_factory)
     )

@@ -31,7 +31,7 @@ class CheckedHost(Part, frozen=True, kw_only=True):
     """Largest size of the page cache."""
     data_bytes: Bytes | None = None
     data_is_bound: bool = False
-    """True where ``data`` is only an upper bound: the used bytes of its file systems."""
+    """True if ``data`` is only an upper bound: the used bytes of its file systems."""
     disks: list[DiskGroup] = []
     link_bits_per_second: Count | None = None
     """Total of all physical links that are up; null where one is not known."""
@@ -42,18 +42,18 @@ class CheckedHost(Part, frozen=True, kw_only=True):
 
 
 class Switch(Part, frozen=True, kw_only=True):
-    """One of the four switches."""
+    """A setting that is on or off: thread pools, a pool per disk, sendfile_max_chunk, reuseport."""
 
     name: SwitchName
     decision: DecisionId
     verdict: SwitchVerdict
     """``measure``: the facts do not decide it, but the decision's next command does."""
     value: str = ""
-    """The argument, for ``set``."""
+    """The directive's argument, with the verdict ``set``."""
     differs: bool = False
-    """True if the configuration differs."""
+    """True if the current configuration differs from the verdict."""
     why: str
-    """A clause with the decisive figure."""
+    """The reason, as a clause with the decisive figure."""
 
 
 class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
@@ -67,11 +67,11 @@ class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
     host: CheckedHost = CheckedHost()
     switches: list[Switch] = []
     findings: list[Finding] = []
-    """The worst, at most three."""
+    """The worst findings, at most three."""
     findings_by_severity: dict[str, Count] = {}
     files_not_read: Count = 0
     """Includes and files that could not be read, and so were not judged."""
     files_unparsed: list[Unparsed] = []
-    """Files with a syntax error, with which nothing is decided."""
+    """Files with a syntax error; with one, nothing is decided."""
     next_command: str = ""
     next_reason: str = ""

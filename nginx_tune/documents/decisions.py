@@ -76,7 +76,7 @@ class Place(Part, frozen=True, kw_only=True):
 
 
 class Setting(Part, frozen=True, kw_only=True):
-    """One directive with its reason: all that passes from decisions to configurations."""
+    """One directive with its reason. Decisions reach configurations only as settings."""
 
     context: DirectiveContext
     directive: str
@@ -136,7 +136,7 @@ class BreakEven(Part, frozen=True, kw_only=True):
     above: DecisionVerdict
     """The verdict above that value."""
     below: DecisionVerdict | None = None
-    """The verdict below it; null for the other one of ``enable`` and ``disable``."""
+    """The verdict below that value; null for the opposite of ``above`` (enable, disable)."""
 
 
 class Decision(Part, frozen=True, kw_only=True):
@@ -156,7 +156,7 @@ class Decision(Part, frozen=True, kw_only=True):
     confidence: Confidence = "low"
     flips_when: list[str] = []
     break_evens: list[BreakEven] = []
-    """The computed part of ``flips_when``."""
+    """The computed entries of ``flips_when``, as numbers."""
     risks: list[str] = []
     blocked_by: str = msgspec.field(default="", name="withheld")
     """In a comparison with a configuration: the reason why the settings cannot be written."""
@@ -173,7 +173,7 @@ class BindingResource(Part, frozen=True, kw_only=True):
     requests_per_second: float
     bytes_per_second: float
     provenance: Provenance
-    """Provenance of its main figure."""
+    """Provenance of the figure that matters most for the ceiling."""
 
 
 class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1"):
@@ -182,11 +182,11 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     kind: Literal["static", "media", "cache", "proxy"] = "static"
     kind_provenance: Provenance = "assumed"
     kind_reason: str = ""
-    """The line that shows the kind, and other kinds of the configuration."""
+    """The line that shows the kind, and the other kinds that the configuration shows."""
     nginx_choice: str = ""
     """The chosen nginx of the host, with the reason, from the facts."""
     headline: str = ""
-    """Demand that the host cannot meet with any settings; empty without any."""
+    """Demand that the host cannot meet with any settings; empty if it meets all."""
     binding: str = ""
     """The first limit with its figure, and the unknowns."""
     bindings: list[BindingResource] = []

@@ -38,8 +38,8 @@ class DescribedDisk(Part, frozen=True, kw_only=True):
     """One disk, or several equal ones."""
 
     kind: str
-    """A class of disk (``hdd``, ``ssd``, ``nvme``, …), a cloud's volume with the reads and bytes a
-    second that were bought (``gp3,6000,250m``), or a file system of the network (``nfs``)."""
+    """A class of disk (``hdd``, ``ssd``, ``nvme``, …), a cloud volume with its provisioned reads
+    and bytes per second (``gp3,6000,250m``), or a network file system (``nfs``)."""
     name: str = ""
     """The kernel's name, followed by a number where ``count`` is more than one; empty for
     ``disk1``, ``disk2``, …"""
@@ -54,8 +54,8 @@ class DescribedDirectory(Part, frozen=True, kw_only=True):
 
     path: str
     disks: list[str] = []
-    """Names of the disks under it. Where no directory names any: one disk each if there are as many
-    of them, or else all disks under the only directory, or all directories on the only disk."""
+    """Names of the disks under it. If no directory names disks: one disk for each directory if
+    there are as many of them, else all disks for the only directory, or the only disk for all."""
     filesystem: str | None = None
     mount_point: str | None = None
     """Mount point of its file system; null for the path itself."""
@@ -88,7 +88,7 @@ class DescribedHost(Document, frozen=True, kw_only=True, tag="nginx-tune/host/1"
     """Other values, as in the facts document."""
     kind: Kind | None = None
     data: DescribedSize | None = None
-    """Bytes of all served data; null where ``directories`` have them."""
+    """Bytes of all served data; null if the ``directories`` state theirs."""
     mean_size: DescribedSize | None = None
     """Mean size of a requested object."""
     clients: Number | None = None

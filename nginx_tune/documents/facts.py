@@ -1,4 +1,4 @@
-"""``facts``: a host as far as it is known; nginx itself, its processes and its logs."""
+"""``facts``: what is known of a host. This file has nginx itself, its processes and its logs."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class Worker(Part, frozen=True, kw_only=True):
     cpus_allowed: str | None = None
     age_seconds: Annotated[float | None, VOLATILE] = None
     user_id: int | None = None
-    """Effective."""
+    """Effective user id."""
     capabilities: list[str] | None = None
-    """Effective."""
+    """Effective capabilities."""
     limits: dict[str, int] = {}
-    """Other soft limits that are set: ``processes``, ``locked_memory_bytes``,
+    """Other soft limits, if set: ``processes``, ``locked_memory_bytes``,
     ``address_space_bytes``, ``core_file_bytes``, ``file_size_bytes``."""
 
 
@@ -103,7 +103,7 @@ class Running(Part, frozen=True, kw_only=True):
     other_masters: Annotated[list[int], VOLATILE] = []
     """Process ids of further nginx masters on this host."""
     other_mount_namespace: bool | None = None
-    """True if it sees other files than the reader, as in a container or a chroot."""
+    """True if it sees other files than nginx-tune does, as in a container or a chroot."""
     other_network_namespace: bool | None = None
     cpus_allowed: str | None = None
     """CPUs allowed for the master, which workers inherit."""
@@ -133,7 +133,7 @@ class Instance(Part, frozen=True, kw_only=True):
 
 
 IN_CONTAINER = "in a container or a chroot"
-"""Part of the reason for a master with another root than the reader's."""
+"""Part of the reason for a master whose root directory is not that of nginx-tune."""
 
 
 class NginxCandidate(Part, frozen=True, kw_only=True):
@@ -166,20 +166,20 @@ class Nginx(Part, frozen=True, kw_only=True):
     prefix: str | None = None
     error_log_path: str | None = None
     user: str | None = None
-    """User and group of its configuration; null where it was not read or has no ``user``."""
+    """User and group in its configuration; null if that was not read or has no ``user``."""
     mime_types_path: str | None = None
-    """The file of media types that its configuration includes; null as for ``user``."""
+    """The file of media types that its configuration includes; null if not read, or none."""
     gzip: list[str] | None = None
-    """The ``gzip`` lines of http in its configuration that can be written elsewhere, such as
-    ``gzip on``; null as for ``user``."""
+    """The ``gzip`` lines of http in its configuration that fit another configuration too, such as
+    ``gzip on``; null if it was not read."""
     tcp_nopush: bool | None = None
-    """True if http in its configuration has ``tcp_nopush on``; null as for ``user``."""
+    """True if http in its configuration has ``tcp_nopush on``; null if it was not read."""
     pid_path: str | None = None
     libc: str | None = None
     """``glibc`` or ``musl``, which count CPUs differently."""
     libc_version: str | None = None
     openssl: str | None = None
-    """The TLS library it runs with, e.g. ``OpenSSL 3.0.15``."""
+    """The TLS library that it runs with, e.g. ``OpenSSL 3.0.15``."""
     openssl_built: str | None = None
     """The TLS library that it was built with."""
     running: Running | None = None
@@ -190,7 +190,7 @@ class Nginx(Part, frozen=True, kw_only=True):
     candidates: list[NginxCandidate] = []
     """All candidates with the reason for or against each."""
     may_run: bool = True
-    """True if the program may be run; another user's or a container's is only read."""
+    """True if the program may be run; one of another user or of a container is only read."""
 
 
 class AccessLog(Part, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ class ErrorLog(Part, frozen=True, kw_only=True):
     operations_too_slow: Annotated[int, VOLATILE] = 0
     """Lines ``thread operation took too long`` (a minute; nginx 1.25.4 and later)."""
     messages: Annotated[list[LoggedMessage], VOLATILE] = []
-    """Lines with any message that names a cause (``documents/log_messages.py``)."""
+    """Lines with a message that names a cause (``documents/log_messages.py``)."""
     bytes_read: Annotated[int | None, VOLATILE] = None
     complete: Annotated[bool, VOLATILE] = True
     """False when only the last part of a large file was read."""
@@ -232,7 +232,7 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
     nginx: Nginx = Nginx()
     datasets: list[Dataset] = []
     listeners: list[Listener] = []
-    """Listening TCP addresses of the network namespace of the running nginx, else the reader's."""
+    """Listening TCP addresses in the network namespace of the running nginx, else of nginx-tune."""
     error_logs: list[ErrorLog] = []
     access_logs: list[AccessLog] = []
     """The access logs that could be examined."""
@@ -242,7 +242,7 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
 
 
 def with_nginx_version(facts: Facts | None, version: str) -> Facts:
-    """The facts with that version; its build stays as known."""
+    """The facts with that nginx version; what is known of the build stays."""
     known = facts if facts is not None else Facts()
     nginx = replace(
         known.nginx,

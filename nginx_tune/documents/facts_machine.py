@@ -22,19 +22,19 @@ class Kernel(Part, frozen=True, kw_only=True):
 
 
 _FEW_PERIODS = 100
-"""Fewest periods, of a tenth of a second by default, for a share."""
+"""Fewest periods for a share; a period is a tenth of a second by default."""
 
 
 class Throttled(Part, frozen=True, kw_only=True):
-    """Throttling by a CPU quota since its cgroup exists."""
+    """Throttling by a CPU quota since its cgroup was created."""
 
     directory: str
-    """The cgroup that was throttled longest, among its own and those above."""
+    """The cgroup that was throttled longest: the process's own or one above it."""
     periods: Annotated[int, VOLATILE]
     """Periods in which the group had something to run."""
     throttled_periods: Annotated[int, VOLATILE]
     throttled_seconds: Annotated[float, VOLATILE]
-    """Throttled time, added over all its CPUs."""
+    """Throttled time, summed over all its CPUs."""
 
     @property
     def ratio(self) -> float | None:
@@ -43,7 +43,7 @@ class Throttled(Part, frozen=True, kw_only=True):
 
 
 class Cpu(Part, frozen=True, kw_only=True):
-    """Processors this process (or the running nginx master) may use."""
+    """Processors that the running nginx master, or else nginx-tune, may use."""
 
     online: int | None = None
     """Online CPUs: glibc's ``worker_processes auto`` (ngx_posix_init.c, ngx_ncpu)."""
@@ -58,7 +58,7 @@ class Cpu(Part, frozen=True, kw_only=True):
     """2 with simultaneous multithreading, where CPUs share cores."""
     numa_nodes: int | None = None
     throttled: Throttled | None = None
-    """Throttling in the cgroup of the running nginx, else of the reader."""
+    """Throttling in the cgroup of the running nginx, or else of nginx-tune."""
     steal_ratio: Annotated[float | None, VOLATILE] = None
     """Share of all CPU time since boot that the hypervisor gave to others."""
     frequency_driver: str | None = None
@@ -85,7 +85,7 @@ class Swap(Part, frozen=True, kw_only=True):
 
 
 class Memory(Part, frozen=True, kw_only=True):
-    """Memory and how much of it can hold file data."""
+    """Memory, and the part of it that can hold file data."""
 
     total_bytes: int | None = None
     available_bytes: Annotated[int | None, VOLATILE] = None
@@ -95,18 +95,18 @@ class Memory(Part, frozen=True, kw_only=True):
     cgroup_limit_path: str | None = None
     """The cgroup that sets that limit."""
     cgroup_usage_bytes: Annotated[int | None, VOLATILE] = None
-    """Anonymous memory already charged there (not reclaimable page cache)."""
+    """Anonymous memory already charged to that cgroup, without reclaimable page cache."""
     page_cache_limit_bytes: Annotated[int | None, VOLATILE] = None
-    """Page cache for nginx: the lower of MemAvailable and the rest of the limit."""
+    """Page cache for nginx: the lower of MemAvailable and what the limit leaves."""
     page_cache_limit_reason: str = ""
     names_apart: bool = False
-    """True if inodes and directory entries of served files are charged elsewhere, and take nothing
-    of that limit."""
+    """True if inodes and directory entries of served files are charged elsewhere and do not count
+    towards that limit."""
     consumers: Annotated[dict[str, int], VOLATILE] = {}
     """Bytes that the page cache cannot use now: ``anonymous``, ``shared`` (with tmpfs), ``kernel``,
     ``huge_pages``."""
     dirty_bytes: Annotated[int | None, VOLATILE] = None
-    """Dirty memory: written by programs and not yet by the kernel."""
+    """Dirty memory: written by programs, and not yet written back to disk."""
     dirty_background_bytes: Annotated[int | None, VOLATILE] = None
     """Dirty memory from which the kernel writes back in the background."""
     dirty_limit_bytes: Annotated[int | None, VOLATILE] = None
@@ -122,12 +122,12 @@ class Memory(Part, frozen=True, kw_only=True):
 
 
 class Limits(Part, frozen=True, kw_only=True):
-    """Descriptor limits of an nginx started here."""
+    """Descriptor limits of an nginx that is started on this host."""
 
     nofile_of: Literal["nginx", "unit", "reader"] | None = None
     """The source of ``nofile_soft`` and ``nofile_hard``: the running nginx, the systemd unit that
-    starts it, or the reader of the facts, whose limits say little about nginx; null when not known.
-    """
+    starts it, or nginx-tune (``reader``), whose own limits say little about nginx; null when not
+    known."""
     nofile_soft: int | None = None
     nofile_hard: int | None = None
     nr_open: int | None = None
@@ -182,9 +182,9 @@ class Link(Part, frozen=True, kw_only=True):
     interrupts: int | None = None
     """Number of its interrupts."""
     interrupt_cpus: Annotated[int | None, VOLATILE] = None
-    """CPUs that handle them now."""
+    """CPUs that handle its interrupts now."""
     missed_packets: Annotated[int | None, VOLATILE] = None
-    """Packets that found its receive ring full, since it exists."""
+    """Packets that found its receive ring full, since the link was created."""
 
 
 class Softnet(Part, frozen=True, kw_only=True):
@@ -192,9 +192,9 @@ class Softnet(Part, frozen=True, kw_only=True):
 
     processed: Annotated[int, VOLATILE]
     dropped: Annotated[int, VOLATILE]
-    """Packets dropped for a full backlog of a CPU (RPS, veth, loopback)."""
+    """Packets dropped because a CPU's backlog was full (RPS, veth, loopback)."""
     squeezed: Annotated[int, VOLATILE]
-    """Turns that ended with packets left, by time or budget."""
+    """Turns that ended with packets left, since their time or budget was used up."""
 
 
 class Tcp(Part, frozen=True, kw_only=True):
@@ -217,23 +217,23 @@ class Network(Part, frozen=True, kw_only=True):
 
     links: list[Link] = []
     somaxconn: int | None = None
-    """Current value in the network namespace of nginx, which limits new backlogs."""
+    """Current value in nginx's network namespace, which limits the backlog of new listen calls."""
     listen_overflows: Annotated[int | None, VOLATILE] = None
-    """Connections that found an accept queue full, since the namespace exists."""
+    """Connections that found an accept queue full, since the namespace was created."""
     listen_drops: Annotated[int | None, VOLATILE] = None
-    """All drops at listening sockets, since the namespace exists."""
+    """All drops at listening sockets, since the namespace was created."""
     syn_queue_drops: Annotated[int | None, VOLATILE] = None
-    """SYNs dropped for a full queue of half-open connections (only without syncookies)."""
+    """SYNs dropped since the queue of half-open connections was full (only without syncookies)."""
     softnet: Softnet | None = None
     tcp: Tcp = Tcp()
     conntrack_entries: Annotated[int | None, VOLATILE] = None
-    """Connections tracked by the packet filter, in the reader's network namespace."""
+    """Connections tracked by the packet filter, in the network namespace of nginx-tune."""
     conntrack_limit: int | None = None
-    """Tracked connections from which new ones are dropped."""
+    """Number of tracked connections from which new ones are dropped."""
 
 
 class ListenSocket(Part, frozen=True, kw_only=True):
-    """One listening TCP socket, as sock_diag gives it."""
+    """One listening TCP socket, as sock_diag reports it."""
 
     address: str
     port: int
@@ -251,9 +251,9 @@ class Listening(Part, frozen=True, kw_only=True):
 
     sockets: list[ListenSocket] = []
     somaxconn: int | None = None
-    """Current value of the namespace."""
+    """Current value in the namespace."""
     sysctls: dict[str, str] | None = None
-    """Sysctls of this namespace; null where they were not read, and for the reader's own."""
+    """Sysctls of this namespace; null if they were not read, or if it is that of nginx-tune."""
 
 
 class Listener(Part, frozen=True, kw_only=True):
@@ -265,9 +265,9 @@ class Listener(Part, frozen=True, kw_only=True):
     backlog: int | None = None
     """The smallest effective backlog of its sockets."""
     accept_queue: Annotated[int | None, VOLATILE] = None
-    """Connections waiting to be accepted, on all its sockets."""
+    """Connections that wait on any of its sockets to be accepted."""
     longest_accept_queue: Annotated[int | None, VOLATILE] = None
     drops: Annotated[int | None, VOLATILE] = None
-    """Connections dropped since it has been listening, on all its sockets."""
+    """Connections dropped on all its sockets since they began to listen."""
     of_nginx: bool | None = None
     """True if it belongs to the running nginx."""

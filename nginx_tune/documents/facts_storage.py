@@ -1,4 +1,4 @@
-"""Storage in ``facts``: paths, the disks under them with their random reads, and trees of files."""
+"""Storage in ``facts``: paths, the disks under them and their read curves, and trees of files."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Sweep(Part, frozen=True, kw_only=True):
     """Size of one read."""
     points: list[CurvePoint]
     knee_depth: int | None = None
-    """Depth past which reads per second gain less than 5 % or p99 doubles; null for a plateau
-    from depth 1, and where the rate still grows at the last depth."""
+    """Depth beyond which reads per second grow by less than 5 % or p99 doubles; null if the plateau
+    begins at depth 1, or the rate still grows at the last depth."""
     knee_reason: str = ""
     """The reason for the knee, or for its absence."""
     plateau_reads_per_second: float | None = None
@@ -57,7 +57,7 @@ class Curve(Sweep, frozen=True, kw_only=True):
     """A disk's random-read curve for the read size of nginx."""
 
     small_reads: Sweep | None = None
-    """The same with reads of 4 KiB."""
+    """The sweep with reads of 4 KiB."""
     sequential_bytes_per_second: float | None = None
     """Rate of a single sequential stream."""
     target: str = ""
@@ -130,7 +130,7 @@ class PathStorage(Part, frozen=True, kw_only=True):
     """Size of the file system (statvfs), which often differs from that of its disks: a partition, a
     volume, a RAID, a quota."""
     available_bytes: Annotated[int | None, VOLATILE] = None
-    """Bytes that an ordinary user can still write."""
+    """Bytes that an ordinary user can still use."""
     seen_by_nginx: bool = False
     """True if the path was resolved in the mount namespace of an nginx, such as in a container."""
     reason: str = ""
@@ -143,9 +143,9 @@ class Volume(Part, frozen=True, kw_only=True):
     type: str | None = None
     """The provider's name: ``gp3``, ``io2``, ``pd-balanced``, ``premium``, …"""
     reads_per_second: Number | None = None
-    """Provisioned for it."""
+    """Provisioned reads per second."""
     bytes_per_second: Number | None = None
-    """Provisioned for it."""
+    """Provisioned bytes per second."""
 
 
 class Disk(Part, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class Disk(Part, frozen=True, kw_only=True):
     size_bytes: int | None = None
     model: str | None = None
     rotational: bool | None = None
-    """The kernel's value, which is no proof (virtio always has 1)."""
+    """The kernel's value, which proves nothing (virtio disks always have 1)."""
     scheduler: str | None = None
     nr_requests: int | None = None
     hardware_queues: int | None = None
@@ -169,7 +169,7 @@ class Disk(Part, frozen=True, kw_only=True):
     numa_node: int | None = None
     """NUMA node of the disk's bus; null on a host with one node."""
     utilisation_ratio: Annotated[float | None, VOLATILE] = None
-    """Share of busy time, over the second that it was observed."""
+    """Share of busy time, over the time for which it was observed."""
     paths: list[str] = []
     """Devices of the same disk (multipath)."""
     volume: Volume | UnsetType = UNSET
@@ -214,7 +214,7 @@ class Storage(Part, frozen=True, kw_only=True):
     """Curves of leaf disks that were measured together, such as an array."""
     independent_disk_count: int | None = None
     """Groups of paths that share no leaf disk with another group, as per-disk pools need. Counted
-    over the requested paths, or over all data mounts without any."""
+    over the requested paths or, if none were requested, over all data mounts."""
 
 
 class SizeBucket(Part, frozen=True, kw_only=True):
@@ -228,7 +228,7 @@ class SizeBucket(Part, frozen=True, kw_only=True):
 class Sizes(Part, frozen=True, kw_only=True):
     """Distribution of file sizes; quantiles are over files.
 
-    They are right to the byte, or to 0.2 % where there are more than 65,536 different sizes.
+    They are exact to the byte, or to 0.2 % with more than 65,536 different sizes.
     """
 
     mean_bytes: MeanBytes
@@ -246,7 +246,7 @@ class Residency(Part, frozen=True, kw_only=True):
     method: Literal["cachestat", "mincore", "none"] = "none"
     trusted: bool = False
     reason: str = ""
-    """The reason why it is not trusted or not known."""
+    """The reason why the share is not reliable or not known."""
     coverage_ratio: Number | None = None
     """Share of the bytes that was examined."""
     error_ratio: Number | None = None
@@ -260,21 +260,21 @@ class Dataset(Part, frozen=True, kw_only=True):
     files: Annotated[Count | None, VOLATILE] = None
     bytes: Annotated[Bytes | None, VOLATILE] = None
     allocated_bytes: Annotated[Bytes | None, VOLATILE] = None
-    """Bytes allocated on disk: less than ``bytes`` where files are sparse or compressed. A hole is
-    read without the disk, but takes page cache too."""
+    """Bytes allocated on disk: less than ``bytes`` if files are sparse or compressed. Holes are not
+    read from the disk, but take page cache too."""
     complete: bool = True
     """False if the scan's time budget ran out; files and bytes are then lower bounds."""
     reason: str = ""
-    """The reason why it is not complete, or the omitted parts."""
+    """The reason why the scan is not complete, or the parts that were left out."""
     directories: Annotated[Count, VOLATILE] = 0
     """Directories that were read, including the first; 0 where they were not counted."""
     sizes: Annotated[Sizes | None, VOLATILE] = None
     sample_ratio: Annotated[Ratio, VOLATILE] = 1.0
     """Share of files whose size was read; below 1 ``bytes`` and ``sizes`` are estimates."""
     bytes_error_ratio: Annotated[Number | None, VOLATILE] = 0.0
-    """95 % error of ``bytes``, relative to itself."""
+    """95 % error of ``bytes``, relative to ``bytes``."""
     symlinks: Annotated[Count, VOLATILE] = 0
-    """Symbolic links met and not followed."""
+    """Symbolic links, which were not followed."""
     hard_links: Annotated[Count, VOLATILE] = 0
     """Additional names of files that were counted already."""
     special_files: Annotated[Count, VOLATILE] = 0

@@ -14,7 +14,7 @@ SuppressedBy = Literal["comment", "baseline", "revision"]
 
 
 class FileEdit(Part, frozen=True, kw_only=True):
-    """Bytes of a file replaced by a text (in UTF-8)."""
+    """Bytes of a file to replace by text (in UTF-8)."""
 
     file: str
     start_byte: int
@@ -35,15 +35,15 @@ class Finding(Part, frozen=True, kw_only=True):
     end_column: int = 1
     """Just past the directive's ``;`` or ``{``."""
     block_line: int | None = None
-    """Start of the enclosing block in this file; 0 outside of any."""
+    """First line of the enclosing block in this file; 0 outside of any block."""
     message: str
     why: str
     evidence: list[Evidence] = []
     fix: str
     edits: list[FileEdit] = []
-    """Edits that fix it safely; edits of different findings never touch each other."""
+    """Edits that fix it safely; edits of different findings never overlap or adjoin."""
     fingerprint: str = ""
-    """Stable across lines and machines, and unique in a document."""
+    """An id that does not depend on line numbers or the machine, and is unique in a document."""
 
 
 class NeedsFacts(Part, frozen=True, kw_only=True):
@@ -79,16 +79,16 @@ class Unparsed(Part, frozen=True, kw_only=True):
 
 
 class MissingInclude(Part, frozen=True, kw_only=True):
-    """An include without any file, in a tree away from its host."""
+    """An include that matches no file, in a configuration tree copied from its host."""
 
     file: str
     line: int
     reason: str
     path: str = ""
-    """The path that nginx would open: as in the include, or the target of a link."""
+    """The path that nginx would open: the include's own, or the target of a link."""
     accepted: str = ""
-    """The reason why it is accepted: a pattern of ``--accept-missing``, or that it comes with
-    nginx; empty where it is not."""
+    """The reason why it is accepted: a pattern of ``--accept-missing``, or that the file comes with
+    nginx; empty if it is not accepted."""
 
 
 class NginxTest(Part, frozen=True, kw_only=True):
@@ -99,7 +99,7 @@ class NginxTest(Part, frozen=True, kw_only=True):
     next_step: str = ""
     """Advice on a rejection whose message has none."""
     weaker_sandbox: list[str] = msgspec.field(default_factory=list, name="weaker_walls")
-    """Parts of the sandbox that the user waived where the host lacks them."""
+    """Parts of the sandbox that the host lacks and the user agreed to do without."""
 
 
 class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1"):
@@ -113,12 +113,12 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     files_missing: list[MissingInclude] = []
     """Missing files, which were neither read nor judged."""
     likely_maps: list[str] = []
-    """``--map`` values with which some of them would be found."""
+    """``--map`` values with which some of the missing files would be found."""
     profile: str = "default"
     nginx_choice: str = ""
     """The chosen nginx of this host with the reason; empty where none was needed."""
     nginx_test: NginxTest | None = None
-    """Null unless requested."""
+    """Result of ``nginx -t``; null unless requested."""
 
     @property
     def unread(self) -> list[MissingInclude]:
@@ -131,7 +131,7 @@ class KnownFault(Part, frozen=True, kw_only=True):
 
     rule: str
     file: str
-    """Path relative to the main file's directory if it is below."""
+    """Path, relative to the main file's directory if the file is below that."""
     fingerprint: str
     """Fingerprint of the directive's words, which survives moving the line."""
     count: int = 1

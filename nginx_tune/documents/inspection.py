@@ -10,11 +10,11 @@ from nginx_tune.documents.measured_class import Latency
 
 
 class Answer(Part, frozen=True, kw_only=True):
-    """One answer of the host, with either ``value`` or ``error`` set."""
+    """The host's answer to one question, with either ``value`` or ``error`` set."""
 
     value: Any = None
-    """By the kind of question: text (``{"base64": …}`` if not UTF-8), a list of names, a number, or
-    the parts of a process result, of links or of a dataset."""
+    """The value, whose type depends on the question: text (``{"base64": …}`` if not UTF-8), a list
+    of names, a number, or the parts of a process result, of links or of a dataset."""
     error: str | None = None
 
 
@@ -26,9 +26,9 @@ class Request(Part, frozen=True, kw_only=True):
     nginx_binary: str | None = None
     pid: int | None = None
     link_speeds: dict[str, int] = {}
-    """Bits per second by link."""
+    """Declared speed of links in bits per second, by name."""
     watch_seconds: float = 0.0
-    """Time of watching the disks' utilisation; 0 for none."""
+    """Time for which the disks' utilisation is observed; 0 for not at all."""
     sample_ratio: float = 1.0
     """Share of a dataset's files whose size was read."""
 
@@ -44,7 +44,7 @@ class Capture(Document, frozen=True, kw_only=True, tag="nginx-tune/capture/1"):
     disk_probes: list[DiskProbe] = []
     """Results of the disk probe, if requested."""
     answers: dict[str, Answer] = {}
-    """By question, e.g. ``read /proc/meminfo``, ``list /sys/block``, ``run nginx -V``."""
+    """Answers by question, e.g. ``read /proc/meminfo``, ``list /sys/block``, ``run nginx -V``."""
 
 
 ReadKind = Literal["random", "sequential"]
@@ -107,7 +107,7 @@ class DiskStepRun(Part, frozen=True, kw_only=True):
     """Reads that took more than ten times the median."""
     errors: int = 0
     unfinished: int = 0
-    """Incomplete reads at the end of the probe, counted with their age."""
+    """Reads that were incomplete at the end of the probe; they count with their age."""
     cpu_ratio: float = 0.0
     """CPU time of the probe as a share of what its CPUs had in the step."""
 
@@ -122,11 +122,11 @@ class DiskRun(Document, frozen=True, kw_only=True, tag="nginx-tune/diskrun/1"):
     bytes: int = 0
     """Bytes read, including the warm-up."""
     device_bytes: int | None = None
-    """Bytes that the kernel read from block devices for it; less than ``bytes`` if files have holes
-    or a cache answered."""
+    """Bytes that the kernel read from block devices for the probe; less than ``bytes`` if files
+    have holes or a cache answered."""
     steps: list[DiskStepRun] = []
     flags: list[str] = []
-    """Reasons for a degraded result, each a stable word, a colon and a sentence."""
+    """Reasons for a degraded result, each a fixed keyword, a colon and a sentence."""
 
 
 CheckStatus = Literal["ok", "missing", "unknown"]
@@ -139,13 +139,13 @@ class Check(Part, frozen=True, kw_only=True):
     status: CheckStatus
     """``unknown`` if it cannot be checked from here."""
     detail: str
-    """The finding, or the reason why it is missing."""
+    """What was found, or the reason why the check was impossible."""
     needed_for: str
     fix: str = ""
-    """The command that fixes it; empty if it is met or no command can."""
+    """The command that fixes it; empty if the requirement is met, or if no command can."""
 
 
 class Doctor(Document, frozen=True, kw_only=True, tag="nginx-tune/doctor/1"):
-    """The available and the missing means of measurement."""
+    """What can and what cannot be measured on this host."""
 
     checks: list[Check] = []

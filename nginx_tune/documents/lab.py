@@ -17,9 +17,9 @@
     files = 256
     file_bytes = 4194304
 
-Without ``model`` a modelled disk is that of its class (``nginx/lab/disk_models.py``). For
-``validate`` the ``mount`` may be omitted (the served root), and ``data`` too (the shape of that
-root).
+Without ``model`` a modelled disk has the model of its class (``nginx/lab/disk_models.py``). For
+``validate`` the ``mount`` may be omitted (the served root), and ``data`` too (files like those of
+that root).
 
 ``labs`` lists the remains and kept images of labs on this machine.
 """
@@ -48,7 +48,7 @@ class DiskModel(Part, frozen=True, kw_only=True):
     """
 
     read_seconds: AtMostSeconds
-    """Time of a read without its transfer: seek and rotation, or the flash's own time."""
+    """Time of a read without its transfer: seek and rotation, or the access time of flash."""
     spread_ratio: float = 0.0
     """Uniform spread of a read's time, as a share of ``read_seconds``, which stays the mean."""
     channels: AtMostCount = 1
@@ -59,13 +59,13 @@ class DiskModel(Part, frozen=True, kw_only=True):
     """``read_seconds`` for a read that continues the last one, without moving the head; null for
     the same time."""
     tail_ratio: float = 0.0
-    """Share of reads that take longer …"""
+    """Share of reads that take longer than the others, by ``tail_seconds`` on average."""
     tail_seconds: AtMostSeconds = 0.0
-    """… by an exponential time with this mean."""
+    """Mean of the additional, exponentially distributed time of these reads."""
     stall_every_seconds: AtMostSeconds | None = None
-    """Mean, exponential time between stalls of the whole disk; null for none."""
+    """Mean time between stalls of the whole disk, exponentially distributed; null for none."""
     stall_seconds: AtMostSeconds = 0.0
-    """Length of a stall, without any answer."""
+    """Length of a stall, during which the disk answers nothing."""
     error_ratio: float = 0.0
     """Share of bad regions of 128 KiB: reads that begin there always fail with EIO (the kernel
     retries failed read-ahead)."""
@@ -74,8 +74,8 @@ class DiskModel(Part, frozen=True, kw_only=True):
 DiskKind = Literal["limited", "modelled"]
 TopologyName = Literal["loopback", "link", "proxy"]
 Start = Literal["cold", "warm", "full"]
-"""Data of a lab in the page cache at the start of a run: none, all, or as much as the memory limit
-allows, of random files."""
+"""Lab data in the page cache at the start of a run: none, all, or random files up to the memory
+limit."""
 
 
 class LabDisk(Part, frozen=True, kw_only=True):
@@ -95,16 +95,16 @@ class LabDisk(Part, frozen=True, kw_only=True):
     """Limit of a limited disk."""
     kind: DiskKind = "limited"
     model: DiskModel | None = None
-    """Model of a modelled disk; null for its class's."""
+    """Model of a modelled disk; null for the model of its class."""
     writable: bool = False
-    """True if nginx may write there, such as to a cache directory: the run then has its own image,
-    else it shares a read-only one with all runs of the same data."""
+    """True if nginx may write there, such as to a cache directory. Each run then has its own image;
+    otherwise all runs with the same data share a read-only one."""
     room_bytes: AtMostBytes = 0
     """Free space of a writable disk for nginx's writes."""
     spare: bool = False
-    """True if only settings that a variant forces use it; the site itself lacks it."""
+    """True if the site does not have it, and only settings that a variant forces use it."""
     dirty_bytes: AtMostBytes | None = None
-    """Dirty data of a writable disk at most, beyond which writers wait, as at a host's
+    """Most dirty data of a writable disk; beyond it writers wait, as at a host's
     ``vm.dirty_bytes``. Null for the machine's own limit, which a short experiment never reaches."""
 
 
@@ -117,11 +117,11 @@ class LabData(Part, frozen=True, kw_only=True):
     prefix: str = ""
     """Prefix of the files' names, to serve files of several disks from one location."""
     directories: AtMostCount = 0
-    """Directories of the files; 0 for the root alone. Each directory is another read of a cold
-    ``open()``."""
+    """Number of directories for the files; 0 for the root alone. A cold ``open()`` takes another
+    read for its directory."""
     sizes: dict[str, int] = {}
-    """Bytes of the files by name below the mount, in place of ``files`` × ``file_bytes`` unless
-    empty."""
+    """Bytes of each file by name below the mount; if not empty, it replaces ``files`` and
+    ``file_bytes``."""
 
 
 class LabLink(Part, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     quota_cpus: AtMostNumber | None = None
     """CPU quota of nginx's cgroup, in CPUs; null for none."""
     cold_names: bool = False
-    """True to remount the disks before each run, so that ``open()`` is cold too."""
+    """True to remount the disks before each run, so that ``open()`` also reads from disk."""
     topology: TopologyName = "loopback"
     """``link``: clients in their own network namespace behind ``link``; ``proxy``: nginx in front
     of ``origin``, with its cache on the first writable disk."""
@@ -181,7 +181,7 @@ class Lab(Document, frozen=True, kw_only=True, tag="nginx-tune/lab/1"):
     tls: bool = False
     """True if clients use TLS, with a new certificate for the run."""
     tcp: dict[str, str] = {}
-    """TCP settings of its network by sysctl (``TCP_SETTINGS``); a stock kernel's for others."""
+    """TCP settings of its network by sysctl (``TCP_SETTINGS``); others have kernel defaults."""
     seed: int = 1
     """Seed of the disks' random times and of the data."""
 
@@ -192,7 +192,7 @@ def has_origin(lab: Lab) -> bool:
 
 
 class LabRun(Part, frozen=True, kw_only=True):
-    """A lab's directory with its mark."""
+    """The directory of one lab run, which a mark identifies."""
 
     directory: str
     mark: str
@@ -200,7 +200,7 @@ class LabRun(Part, frozen=True, kw_only=True):
     state: Literal["running", "dead"]
     bytes: int
     cgroups: list[str] = []
-    """The remaining cgroups."""
+    """Cgroups of the lab that still exist."""
 
 
 class KeptImage(Part, frozen=True, kw_only=True):
@@ -213,13 +213,13 @@ class KeptImage(Part, frozen=True, kw_only=True):
 
 
 class Labs(Document, frozen=True, kw_only=True, tag="nginx-tune/labs/1"):
-    """The list of ``lab list``, or what ``lab clean`` removed."""
+    """The labs and images that ``lab list`` found or ``lab clean`` removed."""
 
     runs: list[LabRun] = []
     images: list[KeptImage] = []
     image_bytes_most: int = 0
     """Limit of the size of all images."""
     tracing: list[str] = []
-    """Removed tracing instances of dead runs; only ``clean`` has them."""
+    """Tracing instances of dead runs that were removed; only from ``clean``."""
     failures: list[str] = []
     """The files that could not be removed, with the reasons."""

@@ -1,8 +1,8 @@
-"""Access logs: a ``learnplan`` goes to the reader, a ``reading`` comes back, ``partial`` keeps one.
+"""Access logs: ``learnplan`` is the reader's input, ``reading`` its output, ``partial`` is stored.
 
-A tally has whole numbers alone: sums, maxima and samples by hash, so that the tallies of parts of
-the logs add up to that of all of them. A manifest is requests of the log in the order of time, one
-JSON object a line, for replay.
+A tally has only whole numbers: sums, maxima and samples by hash. So the tallies of parts of the
+logs add up to the tally of all logs. A manifest has requests of the log for replay, in order of
+time, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ Slot = Literal[
     "round_trip",
     "user_agent",
 ]
-"""What a field of a line is for; ``time`` is any of the three forms, ``http3`` is set for HTTP/3
-alone, ``host`` is the machine that counts connections, ``round_trip`` is in microseconds."""
+"""The meaning of a field of a line. ``time`` is a time in any of three forms, ``http3`` is set for
+HTTP/3 only, ``host`` is the machine that counts connections, ``round_trip`` is in microseconds."""
 
 Escape = Literal["default", "json", "none"]
 
 
 class Segment(Part, frozen=True, kw_only=True):
-    """Text that stands before a variable, and what the variable is for."""
+    """The literal text before a variable, and the meaning of the variable."""
 
     before: str
     slot: Slot | None = None
-    """None for a variable that nothing is learnt from."""
+    """Meaning of the variable; None if nothing is learnt from it."""
     is_list: bool = False
-    """Whether its value may hold ``, `` and `` : `` (one entry for each upstream)."""
+    """True if its value may contain ``, `` and `` : `` (one entry for each upstream)."""
 
 
 class JsonKey(Part, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ class LineFormat(Part, frozen=True, kw_only=True):
 
     @property
     def tells_time(self) -> bool:
-        """True when its lines say when they were written."""
+        """True if its lines have a time."""
         return bool(self.slots & {"time", "msec", "time_iso8601", "time_local"})
 
 
@@ -91,13 +91,13 @@ class LoggedPlace(Part, frozen=True, kw_only=True):
     """A server or location of a configuration."""
 
     server: str
-    """Its server's first name; empty for none."""
+    """First name of its server; empty for none."""
     location: str
-    """The location as the configuration writes it; empty for a server."""
+    """The location as written in the configuration; empty for a server."""
     file: str
     line: int
     root: str | None = None
-    """The directory of its files, where it is a single one."""
+    """The directory of its files; None unless there is exactly one."""
 
 
 class Configuration(Part, frozen=True, kw_only=True):
@@ -113,73 +113,74 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
 
     format: LineFormat
     kind: Kind | None = None
-    """What nginx serves, where the user says so."""
+    """The kind of site, if the user named it."""
     with_query: bool = False
-    """Whether requests that differ in the query alone ask for different objects."""
+    """True if requests that differ only in the query are for different objects."""
     most_objects: int = 1 << 18
-    """Objects that are counted one by one; past it a sample of them by their hash."""
+    """Most objects to count one by one; beyond it, only a sample by hash is counted."""
     most_lines: int = 1 << 19
-    """Requests for objects that are kept; past it a sample of them by the hash of their line."""
+    """Most requests for objects to keep; beyond it, a sample by the hash of their lines."""
     most_seconds: int = 1 << 24
-    """Seconds that are counted one by one (half a year); past it two together, then four."""
+    """Most seconds to count one by one (half a year); beyond it, two are counted together, then
+    four, and so on."""
     most_requests: int = 0
-    """Requests kept for a manifest."""
+    """Most requests to keep for a manifest."""
     most_places: int = 0
-    """Requests kept to tell their locations."""
+    """Most requests to keep in order to find their locations."""
     keeps_paths: bool = False
-    """Whether the manifest's requests keep their paths."""
+    """True if the manifest's requests keep their paths."""
     configuration: Configuration | None = None
     key: str = "0" * 32
     """The key of all hashes, sixteen bytes in hexadecimal; empty in a file."""
 
 
 class ObjectPopularity(Part, frozen=True, kw_only=True):
-    """The objects of logs by the number of their requests, the most popular first.
+    """Requested objects, grouped by their number of requests, the most popular first.
 
-    A row is all objects with one number of requests: that number, how many they are, their bytes.
+    A row has a number of requests, the number of objects that have it, and their bytes together.
     """
 
     known: list[tuple[int, int, int]]
-    """Objects that are counted one by one."""
+    """Objects that were counted one by one."""
     sampled: list[tuple[int, int, int]]
     """A sample of all other objects."""
     other_requests: int
     """Requests for all other objects."""
     known_from_requests: int
-    """Number of requests from which on every object is known."""
+    """Every object with at least so many requests is in ``known``."""
     size_quantiles: tuple[int, int, int] | None
-    """Size in bytes that half, nine tenths and 99 hundredths of the requests do not exceed; None
-    without objects."""
+    """Median, 90th and 99th percentile of the object size in bytes, over requests; None without
+    objects."""
 
 
 class ConnectionSample(Part, frozen=True, kw_only=True):
-    """Connections by the hash of their host and number."""
+    """A sample of connections, by the hash of their host and number."""
 
     level: int
     gaps: list[int]
 
 
 class SampledRequest(Part, frozen=True, kw_only=True):
-    """A request that was kept."""
+    """A request of the sample."""
 
     times: int
     end: int
-    """In milliseconds since 1970."""
+    """Time of its end, in milliseconds since 1970."""
     duration: int
-    """In milliseconds."""
+    """Its duration in milliseconds."""
     object: int
     sent: int
-    """In bytes."""
+    """Bytes sent."""
     size: int
-    """Full size in bytes; -1 when not known."""
+    """Full size of the object in bytes; -1 when not known."""
     range: tuple[int, int] | None
     server: str
     path: str
-    """Both empty where not kept."""
+    """Server and path are empty if they were not kept."""
 
 
 class RequestSample(Part, frozen=True, kw_only=True):
-    """Requests by the hash of their line, in its order."""
+    """A sample of requests by the hash of their lines, in the order of the hash."""
 
     level: int
     requests: list[tuple[int, SampledRequest]]
@@ -207,19 +208,19 @@ class LogCounts(Part, frozen=True, kw_only=True):
     timed_requests: int
     """Requests with a request time."""
     busy_milliseconds: int
-    """The sum of these times."""
+    """Sum of these request times."""
     numbered_requests: int
     """Requests with a connection number."""
     nth_requests: list[int]
     """Connections that carried a first, second, third … request."""
     later_requests: int
-    """Requests beyond the last of these numbers."""
+    """Requests whose number in their connection is beyond ``nth_requests``."""
     round_trips: dict[int, int]
-    """Requests by their round trip in microseconds, down to a thirty-second of it."""
+    """Number of requests by round trip in microseconds, rounded down by at most one part in 32."""
 
 
 class Tally(Part, frozen=True, kw_only=True):
-    """What is kept of logs, without the samples that only the reader reads."""
+    """The counts and samples of logs that add up; a part of a reading or of a partial result."""
 
     counts: LogCounts
     connections: ConnectionSample
@@ -230,11 +231,11 @@ class Timeline(Part, frozen=True, kw_only=True):
     """Requests and time in flight over the logs' time."""
 
     stretches: list[tuple[int, int]]
-    """First and last second of each."""
+    """First and last second of each stretch."""
     requests: int
     stray_lines: int
     peak_1s: int | None
-    """None where seconds were counted together."""
+    """Requests in the busiest second; None if seconds were counted together."""
     peak_10s: int | None
     peak_60s: int | None
     busy_peak_milliseconds: int
@@ -245,7 +246,7 @@ class LogReading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"
     """Output of the reader."""
 
     logs: list[str]
-    """A digest of each log's lines, by the plan's key; empty for an empty log."""
+    """A digest of each log's lines, made with the plan's key; empty for an empty log."""
     first_lines: dict[str, list[tuple[int, int]]]
     """The first refused lines for each reason: the index of their log, and their number in it."""
     timeline: Timeline
@@ -255,13 +256,13 @@ class LogReading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"
 
 
 class Partial(Document, frozen=True, kw_only=True, tag="nginx-tune/partial/1"):
-    """The tally of some of the logs: what ``nginx-tune merge`` adds up.
+    """The tally of some of the logs; ``nginx-tune merge`` adds such tallies up.
 
-    It holds no path of a log, no client's address and no key, and of URLs only what a manifest has.
+    It has no log paths, client addresses or keys, and no parts of URLs but those in a manifest.
     """
 
     version: str
-    """The nginx-tune that wrote it: another one may count otherwise."""
+    """The version of nginx-tune that wrote it; another version may count differently."""
     plan: LearnPlan
     key_fingerprint: str
     logs: list[str]

@@ -15,9 +15,9 @@ class Tls(Part, frozen=True, kw_only=True):
     verify: bool = True
     """True to verify the certificate."""
     ca_file: str | None = None
-    """PEM file of trusted authorities; null for the system's."""
+    """PEM file of trusted authorities; null for the authorities that the system trusts."""
     server_name: str | None = None
-    """Name in the handshake and the certificate; null for the ``Host`` header's."""
+    """Name in the handshake and the certificate; null for the name in the ``Host`` header."""
     resumption: bool = True
     """True to resume an earlier session on a new connection."""
     min_version: Literal["1.2", "1.3"] = "1.2"
@@ -37,7 +37,7 @@ class ProxyProtocol(Part, frozen=True, kw_only=True):
 
     version: Literal[1, 2]
     source: str | None = None
-    """The client's IP address; null for the connection's own, UNKNOWN on a unix socket."""
+    """The client's IP address; null for the connection's address, or UNKNOWN on a unix socket."""
 
 
 class Target(Part, frozen=True, kw_only=True):
@@ -51,13 +51,13 @@ class Target(Part, frozen=True, kw_only=True):
     host: str = "localhost"
     """``Host`` header."""
     tls: Tls | None = None
-    """Null for cleartext."""
+    """TLS with this target; null for cleartext."""
     proxy_protocol: ProxyProtocol | None = None
     """Null for none."""
 
 
 class RateStep(Part, frozen=True, kw_only=True):
-    """A time at a rate, or at one that changes evenly to ``to_rate_per_second``."""
+    """A time with a constant rate, or one that changes evenly to ``to_rate_per_second``."""
 
     seconds: Seconds
     rate_per_second: Number
@@ -149,7 +149,7 @@ class Priority(Part, frozen=True, kw_only=True):
     """Classes on the same connections: a stream depends on their newest one in progress, if any. A
     class may name itself."""
     exclusive: bool = False
-    """True if that stream's other dependents depend on this stream from then on."""
+    """True if the other streams that depend on that stream depend on this one from then on."""
     frame: Literal["headers", "priority"] = "headers"
     """The frame with the priority: HEADERS, or PRIORITY after them."""
     urgency: Count | None = None
@@ -169,12 +169,12 @@ class RequestClass(Part, frozen=True, kw_only=True):
     connections: Count
     """Limit of connections; arrivals at the limit wait with their intended time."""
     connections_of: str | None = None
-    """The class of HTTP/2 whose connections the requests share, as those of a page do;
-    ``connections`` and ``http2`` are the same as there. Null for connections of its own."""
+    """The HTTP/2 class whose connections these requests share, like the requests of a page;
+    ``connections`` and ``http2`` are the same as there. Null for separate connections."""
     connection_use: Literal["latest", "turns"] = "latest"
-    """Open loop: ``latest`` uses the last used idle connection, and a new one when all are busy, so
-    that a few carry nearly all; ``turns`` keeps connections open from the start and uses them in
-    turn, to compare workers. The users of a closed loop have their own."""
+    """Open loop: ``latest`` uses the most recently used idle connection, and a new one when all are
+    busy, so that a few carry nearly all requests; ``turns`` keeps connections open from the start
+    and uses them in turn, to compare workers. Each user of a closed loop has its own connection."""
     held_connections: Count | None = None
     """With ``turns``: number of open connections, with more when all are busy. Null for all."""
     headers: dict[str, str] = {}
@@ -192,7 +192,7 @@ class RequestClass(Part, frozen=True, kw_only=True):
     """Null for HTTP/1.1. All connections are open from the start and used in turn, or by the same
     users; ``connection_use`` and ``keepalive`` belong to HTTP/1.1 alone."""
     http3: Http3 | None = None
-    """The same over QUIC, instead of ``http2``; the target needs ``tls``. No slow clients."""
+    """HTTP/3 over QUIC, in place of ``http2``; the target needs ``tls``. No slow clients."""
     priority: Priority | None = None
     """Null for none."""
 
@@ -213,9 +213,9 @@ class LoadClass(RequestClass, frozen=True, kw_only=True):
     """Receive buffer of the sockets (SO_RCVBUF); null for the kernel's default, or 4 KiB for a slow
     client."""
     hash_ratio: Ratio = 0.01
-    """Share of the bodies to compare with ``paths.files``, besides the first per file."""
+    """Share of bodies to compare with ``paths.files``, in addition to the first of each file."""
     target: Target | None = None
-    """A server of its own; null for the plan's."""
+    """A separate server for this class; null for the plan's target."""
 
 
 class Caps(Part, frozen=True, kw_only=True):
@@ -260,7 +260,7 @@ class LoadPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/loadplan/1")
     warmup_seconds: Seconds = 0.0
     """Requests intended before this are sent but not recorded."""
     drain_seconds: Seconds = 5.0
-    """Time for unfinished requests after the last arrival, after which they are censored."""
+    """Time after the last arrival for unfinished requests; those still unfinished are censored."""
     seed: int = 1
     stripe: Stripe = Stripe()
     threads: Count = 1

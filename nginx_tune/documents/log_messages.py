@@ -1,8 +1,8 @@
 """The messages of nginx's error log that name a cause, in one table.
 
-A row has the message as a regular expression over the text between the connection's number and the
-request's addition, its level, its cause, its counters, the advice, nginx's source file, and its
-releases. Verified in the sources of nginx 1.18.0 to 1.31.4.
+A row has a regular expression for the message, without the connection number before it and the
+request's details after it. It also has the level, cause, counters, advice, nginx's source file, and
+the releases with the message. Verified in the sources of nginx 1.18.0 to 1.31.4.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from nginx_tune.documents.base import Part
 
 Level = Literal["emerg", "alert", "crit", "error", "warn"]
 Where = Literal["main", "pools", "zones", "requests", "upstreams", "limits"]
-"""The log of the message: the main context's (``pools`` and ``zones`` only with thread pools and
-shared zones), a request's, a proxied request's, or that of one under a limit."""
+"""The log that gets the message: the main context's (``pools`` and ``zones`` only with thread pools
+and shared zones), or that of any request, of a proxied one, or of one under a limit."""
 
 
 class LoggedMessage(Part, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class LoggedMessage(Part, frozen=True, kw_only=True):
 
 
 class LogMessage(NamedTuple):
-    """A message, or a kind of failed call."""
+    """A message, or a kind of failed system call."""
 
     id: str
     pattern: str
@@ -36,19 +36,19 @@ class LogMessage(NamedTuple):
     cause: str
     """An id of ``observation``; empty for harmless messages."""
     counts: tuple[str, ...]
-    """Fields of ``ServerMeasurement``."""
+    """Fields of ``ServerMeasurement`` that count the message."""
     where: Where
     tells: str
-    """Text after the number of lines."""
+    """The words that follow the number of lines."""
     change: str
     """The directive to change, or other advice."""
     source: str
     since: str = "1.18.0"
-    """The first release with it, from 1.18.0 on."""
+    """The first release with the message; 1.18.0 for older ones too."""
     older: str = ""
-    """Another level, and the release before which it has that."""
+    """The level in older releases, such as ``alert before 1.23.2``."""
     errors: tuple[int, ...] = ()
-    """Error numbers of any failed call, instead of a pattern."""
+    """Error numbers of failed calls of any kind, in place of a pattern."""
 
 
 _FILES = "src/os/unix/ngx_files.c"
@@ -56,7 +56,7 @@ _CONNECT = "src/event/ngx_event_connect.c"
 _UPSTREAM = "src/http/ngx_http_upstream.c"
 _CALL = r"\w+\(\)(?: to [^\"]+?)? failed \("
 _PEER = r"(?: to| from|reading) upstream$"
-"""The end of messages that are not about upgraded connections, which close by design."""
+"""The end of the messages that count: upgraded connections, which close by design, have others."""
 
 
 def _zone(id_: str, words: str, change: str, source: str, *, what: str = "node",
@@ -146,7 +146,7 @@ LOG_MESSAGES = (
         "unnamed-zone", r"ngx_slab_alloc\(\) failed: no memory$", "crit", "shared-zone-full",
         ("zones_exhausted",), "zones", "found no room in a shared zone",
         "a larger size where a module declares its zone", "src/core/ngx_slab.c"),
-    # Calls that the kernel refused, whoever made them.
+    # Calls of any kind that the kernel refused.
     LogMessage(
         "read-error", "", "crit", "disk-read-errors", ("read_errors",),
         "requests", "calls failed with an input/output error", "the disk", _FILES, errors=(5,)),
@@ -189,7 +189,7 @@ LOG_MESSAGES = (
         "worker-crashed", ("workers_crashed",), "main",
         "processes ended for good, and none takes their place",
         "what the line before it names", "src/os/unix/ngx_process.c"),
-    # Local ports, then other ways in which upstreams fail.
+    # Missing local ports, then other failures of upstreams.
     LogMessage(
         "ports-used-up-ipv6", r"connect\(\) to (?P<name>\[[^ ]*) failed \((?:99|49): ", "crit",
         "local-ports-exhausted", ("ports_exhausted",), "upstreams",
@@ -264,7 +264,7 @@ LOG_MESSAGES = (
         "not-resolved", r"(?:service )?(?P<name>\S+)(?: of \S+)? could not be resolved \(",
         "error", "", ("resolver_failures",), "upstreams", "names could not be resolved",
         "resolver and resolver_timeout", _UPSTREAM),
-    # What is moved to a disk; no harm unless there is much of it.
+    # Data that is moved to a disk: harmless unless there is much of it.
     LogMessage(
         "response-spilled", r"an upstream response is buffered to a temporary file", "warn",
         "spilled-to-disk", ("spilled_to_disk",), "upstreams",
@@ -277,7 +277,7 @@ LOG_MESSAGES = (
         "client_body_buffer_size, or proxy_request_buffering off",
         "src/http/ngx_http_request_body.c"),
 )  # fmt: skip
-"""The messages in the order of the search; the first match counts. The kernel has one error for a
-missing port and a missing address: the host's addresses distinguish ``no-ipv6-address``."""
+"""The messages in the order of the search; the first match counts. The kernel has the same error for
+a missing port and a missing address, so the host's addresses decide on ``no-ipv6-address``."""
 
 MESSAGES_BY_ID = {message.id: message for message in LOG_MESSAGES}

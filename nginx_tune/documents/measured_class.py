@@ -19,11 +19,11 @@ class Latency(Part, frozen=True, kw_only=True):
     histogram: str = ""
     """HdrHistogram V2 in base64, deflated or not; values are nanoseconds."""
     censored: int = 0
-    """Samples of requests that never finished or timed out, with their age, a lower bound."""
+    """Samples of requests that never finished or timed out; their age counts, as a lower bound."""
     censored_from_seconds: float | None = None
-    """The least of these, below which quantiles are exact."""
+    """The least age of a censored sample; quantiles below it are exact."""
     at_least: list[str] = []
-    """Quantiles (and ``max``) that are lower bounds because of these."""
+    """Quantiles (and ``max``) that are lower bounds because of censored samples."""
 
 
 class WorkerShare(Part, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class WorkerShare(Part, frozen=True, kw_only=True):
     connections: int = 0
     """Connections on which it answered, including the warm-up."""
     response_seconds: Latency = Latency()
-    """Time from the intended start to the last byte, to two digits."""
+    """Time from the intended start to the last byte, with two significant digits."""
 
 
 class Imbalance(Part, frozen=True, kw_only=True):
@@ -41,11 +41,11 @@ class Imbalance(Part, frozen=True, kw_only=True):
 
     workers: int
     max_to_mean: float
-    """The busiest worker's share over the mean share; 1 is even."""
+    """Ratio of the busiest worker's share to the mean share; 1 is even."""
     variation: float
     """Coefficient of variation: standard deviation over mean."""
     chi_square: float
-    """Statistic against equal chances for each worker."""
+    """Chi-square statistic; the hypothesis is that all workers are equally likely."""
     p_value: float
     """Probability of an imbalance at least as large under random assignment of requests."""
 
@@ -55,9 +55,9 @@ class Bodies(Part, frozen=True, kw_only=True):
 
     compared: int = 0
     differing: int = 0
-    """Differing ones, which count as failed (``hash``); their latencies stay."""
+    """Bodies that differ. They count as failed (``hash``), but their latencies are kept."""
     unread: int = 0
-    """Sampled ones whose file could not be read, or not in the time after a run."""
+    """Sampled bodies whose file could not be read, or not in the time after the run."""
 
 
 class TlsSessions(Part, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ class Http2Streams(Part, frozen=True, kw_only=True):
     most_streams: int = 0
     """Most concurrent streams of a connection."""
     mean_streams: float = 0.0
-    """Mean streams of a connection at the opening of one, including it."""
+    """Mean number of streams of a connection when one is opened, including that one."""
     peer_limit: int | None = None
     """The server's lowest limit of streams (SETTINGS_MAX_CONCURRENT_STREAMS)."""
     goaways: int = 0
@@ -88,7 +88,7 @@ class Http2Streams(Part, frozen=True, kw_only=True):
     resets: int = 0
     """Streams that the server reset for other reasons."""
     window_stalls: int = 0
-    """Times that the probe's flow-control window was empty, or nearly."""
+    """Number of times that the probe's flow-control window was empty or nearly empty."""
 
 
 class Http3Streams(Http2Streams, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Http3Streams(Http2Streams, frozen=True, kw_only=True):
     lost_packets: int = 0
     """Packets of the probe that were never acknowledged, whose data was sent again."""
     dropped_datagrams: int = 0
-    """Datagrams that found the buffer of the probe's socket full, lost to the server."""
+    """Datagrams from the server that were lost since the buffer of the probe's socket was full."""
 
 
 class ClassMeasurement(Part, frozen=True, kw_only=True):
@@ -123,14 +123,14 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     truncated: int = 0
     """Bodies shorter than declared, and connections closed with no reply at all."""
     censored: int = 0
-    """Unfinished requests at the end, which are in ``response_seconds`` with their age, as those
-    that timed out (``timeout``, ``connect_timeout``) are."""
+    """Unfinished requests at the end. They are in ``response_seconds`` with their age, like those
+    that timed out (``timeout``, ``connect_timeout``)."""
     censored_from_seconds: float | None = None
-    """Age of the youngest of these, below which quantiles are exact."""
+    """Age of the youngest censored request; quantiles below it are exact."""
     errors: dict[str, int] = {}
     """Failures by kind: ``refused``, ``connect_timeout``, ``unreachable``, ``tls``, ``reset``,
     ``empty``, ``truncated``, ``parse``, ``status``, ``length``, ``range``, ``hash``, ``timeout``,
-    , ``local_ports``, ``descriptors``, ``backlog``, ``other``."""
+    ``local_ports``, ``descriptors``, ``backlog``, ``other``."""
     statuses: dict[str, int] = {}
     limited: int = 0
     """Known refusals by a limit of the configuration (``limit_req``, ``limit_conn``), which count
@@ -144,10 +144,10 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     failed_seconds: Latency = Latency()
     """Time from the intended start to the failure."""
     lateness_seconds: Latency = Latency()
-    """Time from the intended start to the release of the arrival by the probe's loop."""
+    """Time from the intended start until the probe's loop releases the request."""
     arrival_seconds: Latency = Latency()
-    """Time from the send to the arrival of the first byte in this host's kernel, of a sample: the
-    time to the first byte without the probe's own part."""
+    """For a sample of requests, the time from the send to the arrival of the first byte in this
+    host's kernel: the time to the first byte without the probe's part."""
     connect_seconds: Latency = Latency()
     """Time from opening a connection to the end of the TCP handshake."""
     round_trip_seconds: Latency = Latency()
@@ -164,12 +164,12 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     http3: Http3Streams | None = None
     """Null for other protocols."""
     syn_retries: int = 0
-    """Repeated SYNs after 1, 3 and 7 s, including the warm-up."""
+    """SYNs that were repeated after 1, 3 and 7 s, including the warm-up."""
     retransmits: int = 0
     """Segments that the load host retransmitted, including the warm-up."""
     connections_opened: int = 0
     retried: int = 0
-    """Requests sent again because a kept connection was closed as they were sent."""
+    """Requests sent again because their kept connection was closed while they were sent."""
     stray: int = 0
     """Connections on which the server sent unrequested bytes."""
     ack_stall_suspects: int = 0

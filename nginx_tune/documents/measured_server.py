@@ -1,7 +1,7 @@
 """nginx and its kernel in a ``measurement`` and an ``observation``, and the counters of harm.
 
-A new counter of lost or failed requests is a field of ``ServerMeasurement`` and a row of ``HARMS``,
-which the screen shows and ``compare`` judges, and which is null where a log hides it.
+A new counter of lost or failed requests needs a field of ``ServerMeasurement`` and a row of
+``HARMS``. The screen then shows it and ``compare`` judges it. It is null if a log hides its lines.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ class WorkerUse(Part, frozen=True, kw_only=True):
     """Time that the main thread was ready to run without a CPU."""
     switches_voluntary: int | None = None
     switches_involuntary: int | None = None
-    """Context switches of the main thread."""
+    """Involuntary context switches of the main thread."""
     user_ratio: float | None = None
     """Share of the main thread's CPU time outside the kernel, from 10-ms ticks."""
     major_faults: int | None = None
-    """Page faults of the main thread with a read, from swap or of a mapped file."""
+    """Page faults of the main thread that needed a read, from swap or a mapped file."""
     threads: int | None = None
     """Number of threads at the end; more than one with thread pools."""
     virtual_bytes: int | None = None
-    """Address space at the end, with the stacks of pool threads, of which little is memory."""
+    """Address space at the end, with the stacks of pool threads, which take little real memory."""
     connections_max: int | None = None
-    """Most TCP connections to clients and upstreams in a sample, one a second."""
+    """Most TCP connections to clients and upstreams in any sample; there is one a second."""
     connections: float | None = None
-    """Established client connections, mean of the window's first and last moment."""
+    """Established client connections: mean of the first and the last moment of the window."""
     connection_ratio: float | None = None
-    """Its share of all workers' connections."""
+    """This worker's share of the connections of all workers."""
     loop_turns: int | None = None
     loop_busy_seconds: float | None = None
-    """Time inside loop turns."""
+    """Time in loop turns."""
     loop_blocked_seconds: float | None = None
-    """Time in state D inside turns."""
+    """Time in state D within loop turns."""
 
 
 class LoopTurn(Latency, frozen=True, kw_only=True):
@@ -64,22 +64,22 @@ class LoopTurn(Latency, frozen=True, kw_only=True):
     busy_seconds: float | None = None
     """Total time of all turns."""
     blocked_seconds: float | None = None
-    """Time of it in state D, mostly waits for a disk."""
+    """Part of ``busy_seconds`` in state D, mostly waits for a disk."""
     blocked_ratio: float | None = None
     """``blocked_seconds / busy_seconds``."""
     queued_seconds: float | None = None
-    """Time of it ready to run without a CPU; null in older measurements."""
+    """Part of ``busy_seconds`` ready to run without a CPU; null in older measurements."""
     asleep_seconds: float | None = None
-    """Time of it asleep in a call, such as a lock or a name lookup of a library."""
+    """Part of ``busy_seconds`` asleep in a call, such as for a lock or a library's name lookup."""
     stopped_seconds: float | None = None
-    """Time of it stopped by a signal or a debugger."""
+    """Part of ``busy_seconds`` stopped by a signal or a debugger."""
     arrival_wait_seconds: float | None = None
-    """Mean wait for the loop of an event that arrives at a random moment."""
+    """Mean wait until the loop handles an event that arrives at a random moment."""
     arrival_wait_by: dict[str, float] = {}
-    """Seconds of it by cause: ``computing``, ``blocked``, ``queued``, ``asleep``,
+    """Seconds of that wait by cause: ``computing``, ``blocked``, ``queued``, ``asleep``,
     ``stopped``."""
     traced_ratio: float | None = None
-    """Traced share of the measured time, below 1 for too many turns."""
+    """Share of the measured time that was traced; below 1 if there were too many turns."""
 
 
 class ListenerUse(Part, frozen=True, kw_only=True):
@@ -90,11 +90,11 @@ class ListenerUse(Part, frozen=True, kw_only=True):
     sockets: int = 1
     backlog: int | None = None
     accept_queue_max: int | None = None
-    """Longest queue of a socket, from a sample a second."""
+    """Longest accept queue of any of its sockets, in samples taken once a second."""
     accept_queue_median: float | None = None
-    """Median over the samples of the longest queue; null with fewer than three samples."""
+    """Median over samples of the longest accept queue; null with fewer than three samples."""
     drops: int | None = None
-    """Dropped connection attempts, with repetitions of a client."""
+    """Dropped connection attempts, including a client's repetitions."""
 
 
 class DiskUse(Part, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class DiskUse(Part, frozen=True, kw_only=True):
     write_await_seconds: float | None = None
     """Mean time of a write, including the queue; null without a write."""
     below: list[str] = []
-    """Disks of this list on top of this one, whose requests count in both."""
+    """Disks of this list that are on top of this one; their requests count in both."""
 
 
 class HeldCall(Part, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class HeldCall(Part, frozen=True, kw_only=True):
     kind: str
     """``read``, ``write``, ``names``, ``page fault`` or ``other``."""
     file: str = ""
-    """A log's path, else ``a log`` or ``a file``; empty for none or an unknown one."""
+    """The path of a log, else ``a log`` or ``a file``; empty for no file or an unknown one."""
     ratio: float
     """Share of all samples of main threads."""
 
@@ -142,34 +142,34 @@ class Quota(Part, frozen=True, kw_only=True):
 
 
 class Waiting(Part, frozen=True, kw_only=True):
-    """Waiting connections, on average over samples, one a second."""
+    """Waiting connections: means over samples, which are taken once a second."""
 
     looks: int
     clients: float
     clients_waiting: float
     """Clients that wait for an answer."""
     client_seconds: float | None = None
-    """Their mean wait so far."""
+    """Mean time for which these clients have waited."""
     client_longest_seconds: float | None = None
     clients_waiting_ratio: float = 1.0
-    """Share of samples with such a client."""
+    """Share of samples with at least one waiting client."""
     clients_unclear: float = 0.0
-    """Clients whose request and last answer came at the same moment in an unknown order: they wait
-    or are idle."""
+    """Clients whose last request and last answer have the same time, so that their order is not
+    known: they wait or are idle."""
     clients_unclear_seconds: float | None = None
-    """Their mean idle time."""
+    """Mean time since their last request or answer."""
     clients_sending: float
-    """Clients that take no more data."""
+    """Clients that take no more data at present, while nginx has more to send."""
     upstreams: float
-    """Connections to upstreams, with idle ones."""
+    """Connections to upstreams, including idle ones."""
     upstreams_waiting: float
     """Upstream connections that wait for an answer."""
     upstream_seconds: float | None = None
     upstream_longest_seconds: float | None = None
     upstreams_waiting_ratio: float = 1.0
-    """Share of samples with such a connection, or one that was still opening."""
+    """Share of samples with an upstream connection that waited or was still opening."""
     upstreams_unclear: float = 0.0
-    """Upstream connections that wait or are idle."""
+    """Upstream connections that either wait or are idle: which is not known."""
     upstreams_connecting: float
     pool_threads: float = 0.0
     pool_busy_ratio: float | None = None
@@ -179,10 +179,10 @@ class Waiting(Part, frozen=True, kw_only=True):
 
 
 class RoundTrips(Part, frozen=True, kw_only=True):
-    """The round-trip times of clients, by the kernel's last value of each sampled connection.
+    """The round-trip times of clients: the kernel's last value for each sampled connection.
 
-    A quantile with fewer than ten connections beyond it is null. For a client behind a balancer it
-    is the balancer's.
+    A quantile with fewer than ten connections beyond it is null. For a client behind a balancer,
+    the time is that of the balancer.
     """
 
     source: Literal["tcp_info"] = "tcp_info"
@@ -212,7 +212,7 @@ class ServerSecond(Part, frozen=True, kw_only=True):
 
     second: int
     seconds: float = 1.0
-    """Its length; the last one may be shorter."""
+    """Length; the last one may be shorter than a second."""
     requests: int | None = None
     """Requests by stub_status."""
     cpu_seconds: float | None = None
@@ -239,8 +239,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     connections_exhausted: int | None = None
     """New ``worker_connections are not enough`` lines that refused a connection."""
     connections_reused: int | None = None
-    """New such lines on idle connections that were closed to make room; at most one a second of
-    each worker, and none below ``error_log … warn``."""
+    """New ``worker_connections are not enough`` lines on idle connections that were closed to make
+    room; at most one a second from each worker, and none below ``error_log … warn``."""
     worker_connections: int | None = None
     """The value in the configuration."""
     upstream_timeouts: int | None = None
@@ -254,16 +254,16 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     refused_by_limit: int | None = None
     """New lines on requests and connections that ``limit_req`` or ``limit_conn`` refused."""
     zones_exhausted: int | None = None
-    """New lines on a shared memory zone that had no room: of a cache's keys, limits, TLS sessions,
-    an upstream."""
+    """New lines on a shared memory zone without room, such as for cache keys, limits, TLS sessions
+    or an upstream."""
     ports_exhausted: int | None = None
     """New lines on a connection to an upstream that got no local port (EADDRNOTAVAIL)."""
     space_exhausted: int | None = None
-    """New lines on a write that found no space, or met a quota (ENOSPC, EDQUOT)."""
+    """New lines on a write that failed for lack of space or due to a quota (ENOSPC, EDQUOT)."""
     memory_exhausted: int | None = None
     """New lines on a call that got no memory (ENOMEM, ENOBUFS)."""
     workers_crashed: int | None = None
-    """New lines on a process that ended on a signal or for good."""
+    """New lines on a process that a signal ended, or that was not started again."""
     spilled_to_disk: int | None = None
     """New lines on answers and request bodies that went to a temporary file; none below
     ``error_log … warn``."""
@@ -289,14 +289,15 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     state_d_ratio: float | None = None
     """Mean over the workers' main threads."""
     open_seconds: Latency | None = None
-    """Times of the main threads' calls of open(), on request."""
+    """Times of the main threads' open() calls; only on request."""
     rename_seconds: Latency | None = None
-    """Times of their calls of rename(), which names a cache's file; measured with the former."""
+    """Times of the main threads' rename() calls, which put files into a cache; measured together
+    with ``open_seconds``."""
     open_disk_reads: dict[str, int] = {}
-    """Calls of open() by their number of disk reads, for directories and inodes that were not in
-    memory; empty where unknown."""
+    """Number of open() calls by their number of disk reads, which are for directories and inodes
+    that were not in memory; empty if unknown."""
     pool_queue_wait_seconds: Latency | None = None
-    """Time from posting a task until a pool thread takes it, on request."""
+    """Time from posting a task until a pool thread takes it; only on request."""
     cpu_seconds: float | None = None
     """CPU time of all threads of all nginx processes."""
     cpu_seconds_per_request: float | None = None
@@ -306,18 +307,18 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Samples of computing main threads by library (``libz``), ``nginx``, ``kernel``, or
     ``generated code``."""
     quota: Quota | None = None
-    """Null without a quota."""
+    """The CPU quota of the workers; null without one."""
     steal_ratio: float | None = None
     """Share of the host's CPU time that a hypervisor gave to others."""
     host_load: float | None = None
     """Mean number of the host's tasks that ran, waited for a CPU or slept uninterruptibly, as in
-    its load average. It includes pool threads that wait for a disk."""
+    the load average. Pool threads that wait for a disk are included."""
     iowait_ratio: float | None = None
     """Share of the host's CPU time that was idle while a task waited for a disk."""
     swapped_in_pages: int | None = None
     """Pages that the host read back from swap."""
     held_calls: list[HeldCall] = []
-    """The calls that main threads waited in, the most frequent first."""
+    """The system calls in which main threads waited, the most frequent first."""
     waiting: Waiting | None = None
     round_trips: RoundTrips | None = None
     """Round trips to the sampled clients; null without any, or where the kernel has none."""
@@ -331,7 +332,7 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Sum over all disks; writes of a disk on top of another count once."""
     disks: list[DiskUse] = []
     refaults: int | None = None
-    """Pages of files that were read again after their eviction from the page cache."""
+    """Pages of files that were read again after they had been evicted from the page cache."""
     refault_source: str = ""
     """``cgroup`` (the workers' own) or ``host``."""
     stub_status: StubStatus | None = None
@@ -340,15 +341,15 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Connections that each process served in the measured time, if a log counted them."""
     series: list[ServerSecond] = []
     observer_late_seconds: float | None = None
-    """The largest delay of a reading of the watch: without a free CPU its samples are too few and
-    late."""
+    """The longest delay of a sample. Without a free CPU, nginx-tune takes too few samples, and takes
+    them late."""
     observer_cpu_seconds: float | None = None
     """CPU time of nginx-tune and its tracer, without the cost of events inside nginx."""
 
 
 Weight = Literal["never", "seldom", "sign"]
-"""``never``: one is too many. ``seldom``: occasional ones are normal, and more than chance is
-worse. ``sign``: an increase hints at harm, and is none by itself."""
+"""``never``: one is too many. ``seldom``: a few are normal, and more than chance explains is worse.
+``sign``: an increase hints at harm, but is not harm itself."""
 
 _WORSE_LEVELS = ("error", "crit", "alert", "emerg")
 
@@ -357,14 +358,14 @@ class Harm(NamedTuple):
     """A counter that should stay at zero."""
 
     name: str
-    """The name after ``server.``, as in comparisons."""
+    """The metric's name without ``server.``, as in comparisons."""
     words: str
-    """The text after its number, as in ``12 pool overflows``."""
+    """The words after the number, as in ``12 pool overflows``."""
     weight: Weight
     is_logged: bool = True
-    """True for a field of that name that counts lines of error logs, null where they hide it."""
+    """True if the field of that name counts error-log lines; it is null if the log hides them."""
     is_kind: bool = True
-    """True for a separate kind of lines; False for a part of another row, or all lines together."""
+    """True for a separate kind of lines; False if another row includes them, or for all lines."""
     read: Callable[[ServerMeasurement], int | None] | None = None
     """The source of the count; null for the field of that name."""
 

@@ -1,7 +1,7 @@
-"""``measurement``: one load run, measured; ``capacity`` and ``histograms``, made of such runs.
+"""``measurement``: one measured load run; ``capacity`` and ``histograms``, made from such runs.
 
-A capacity is the highest rate at which an objective holds, and the search for it. Histograms are
-latencies by powers of two, as the texts on accept balancing show them.
+A capacity document has the highest rate at which an objective holds, and the search for that rate.
+Histograms count latencies by powers of two, as the texts on accept balancing show them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class IdleConnections(Part, frozen=True, kw_only=True):
 
     wanted: int = 0
     open: int = 0
-    """Open at the end."""
+    """Connections open at the end."""
     lost: int = 0
-    """Closed by the server, and opened again."""
+    """Connections that the server closed and the probe opened again."""
     failed: int = 0
-    """Failed attempts to open one."""
+    """Failed attempts to open a connection."""
 
 
 class Generator(Part, frozen=True, kw_only=True):
@@ -46,18 +46,18 @@ class Generator(Part, frozen=True, kw_only=True):
     host_busy_seconds: float | None = None
     """CPU time of all processes on the probe's host in the measured time, without interrupts."""
     host_cpu_seconds: float | None = None
-    """Total time of all its CPUs."""
+    """Total time of all CPUs of that host, busy or idle."""
     foreign_cpu_ratio: float | None = None
-    """Share of it that other processes used."""
+    """Share of ``host_cpu_seconds`` that other processes used."""
     steal_ratio: float | None = None
-    """Share of it that the hypervisor gave to other guests."""
+    """Share of ``host_cpu_seconds`` that the hypervisor gave to other guests."""
     throttled_periods: int | None = None
     """Periods in which the probe's control groups were throttled."""
     clock_source: str = ""
     source_addresses: int = 1
-    """Local addresses of the connections; another is added when one runs out of ports."""
+    """Number of local addresses of the connections; one is added when the ports run out."""
     start_skew_seconds: float | None = None
-    """Delay of this load host's start after the plan's; null if the plan has no time."""
+    """Delay of this load host's start after the planned one; null if the plan has no time."""
     idle_connections: IdleConnections | None = None
 
 
@@ -78,7 +78,7 @@ class Agent(Part, frozen=True, kw_only=True):
 class ClassSecond(Part, frozen=True, kw_only=True):
     """One class in one second, by completion time.
 
-    Requests that failed by time stand in the latencies at their age.
+    Requests that timed out count in the latencies with their age.
     """
 
     requests: int = 0
@@ -121,7 +121,7 @@ class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measureme
     agents: list[Agent] = []
     """Load hosts of a merged measurement."""
     start_skew_seconds: float | None = None
-    """Time between their first and last start."""
+    """Time between the first and the last start of the load hosts."""
     unknown: list[Unknown] = []
 
 
@@ -145,7 +145,7 @@ class CapacityStep(Part, frozen=True, kw_only=True):
     reason: str = ""
     flags: list[str] = []
     good_requests: int | None = None
-    """Good requests of all classes; null in documents of older versions."""
+    """Successful requests of all classes; null in documents of older versions."""
 
 
 class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1"):
@@ -153,11 +153,12 @@ class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1")
 
     objectives: list[str] = []
     capacity_per_second: float | None = None
-    """Null if not found: the objective was never met, or the server was not the limit."""
+    """The capacity; null if it was not found: the objective was never met, or the server was not
+    the limit."""
     at_least_per_second: float | None = None
     """The highest rate that met the objective."""
     missed_per_second: float | None = None
-    """The lowest rate that did not; the capacity is below it."""
+    """The lowest rate that missed the objective; the capacity is below it."""
     limited_by: LimitedBy | None = None
     reason: str = ""
     steps: list[CapacityStep] = []
@@ -166,7 +167,7 @@ class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1")
 
 
 class Bucket(Part, frozen=True, kw_only=True):
-    """The samples of ``from_seconds`` or more, and below ``below_seconds``."""
+    """The samples from ``from_seconds`` (inclusive) to ``below_seconds`` (exclusive)."""
 
     from_seconds: float
     below_seconds: float
@@ -175,7 +176,7 @@ class Bucket(Part, frozen=True, kw_only=True):
 
 
 class LatencyHistogram(Part, frozen=True, kw_only=True):
-    """One latency; without samples its statistics are null."""
+    """The histogram of one latency; without samples its statistics are null."""
 
     latency: str
     """Its name in gates, without the statistic: ``hot``, ``hot.ttfb``,
@@ -196,9 +197,9 @@ class LatencyHistogram(Part, frozen=True, kw_only=True):
     censored: int = 0
     """Samples of requests that never finished or timed out, counted with their age."""
     at_least: list[str] = []
-    """Those of ``mean``, ``median`` and ``max`` that are lower bounds for this."""
+    """Those of ``mean``, ``median`` and ``max`` that are lower bounds due to censored samples."""
     buckets: list[Bucket] = []
-    """From the first non-empty bucket to the last, including empty ones between."""
+    """The buckets from the first non-empty one to the last, including empty ones in between."""
 
 
 class Histograms(Document, frozen=True, kw_only=True, tag="nginx-tune/histograms/1"):

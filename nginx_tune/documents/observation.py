@@ -43,14 +43,14 @@ CauseId = Literal[
     "not-enough-evidence",
 ]
 UNNAMED: frozenset[CauseId] = frozenset({"cause-not-known", "nothing-found", "not-enough-evidence"})
-"""Text if there is no cause."""
+"""Ids for the lack of a cause."""
 
 
 class CauseEvidence(Part, frozen=True, kw_only=True):
-    """A figure of a cause."""
+    """A figure that supports a cause."""
 
     metric: str
-    """Its name in gates, such as ``server.loop_turn_seconds.p99``."""
+    """Name of the metric in gates, such as ``server.loop_turn_seconds.p99``."""
     value: float
     unit: str = ""
 
@@ -63,13 +63,13 @@ class Cause(Part, frozen=True, kw_only=True):
     confidence: Confidence
     evidence: list[CauseEvidence] = []
     not_known: list[str] = []
-    """Unknown facts that would make it more certain."""
+    """Unknown facts that would make the cause more certain."""
     next_command: str = ""
 
 
 FEWEST_REQUESTS = 100
-"""Least requests (or loop turns, if requests are not counted) that show traffic; of a hundred, the
-ten slowest are examined."""
+"""Least requests (or loop turns, if requests are not counted) that count as traffic: of a hundred,
+the ten slowest are examined."""
 FEWEST_CPU_SECONDS = 0.005
 """CPU time of a hundred small responses, for windows in which neither is counted."""
 
@@ -103,7 +103,7 @@ class Observation(Document, frozen=True, kw_only=True, tag="nginx-tune/observati
     causes: list[Cause] = []
     """The causes, most certain first."""
     flags: list[str] = []
-    """Reasons against conclusions from the window, such as replaced workers."""
+    """Reasons not to draw conclusions from the window, such as replaced workers."""
     unknown: list[Unknown] = []
 
 
@@ -111,7 +111,7 @@ _BUSIER = 10.0
 
 
 def busier_other(observation: Observation) -> OtherNginx | None:
-    """The busiest of the others, if the watched nginx was almost idle beside it."""
+    """The busiest of the others, if the watched nginx was almost idle in comparison."""
     known = [other for other in observation.others if other.cpu_seconds is not None]
     busiest = max(known, key=lambda other: other.cpu_seconds or 0.0, default=None)
     if busiest is None or (used := busiest.cpu_seconds or 0.0) < FEWEST_CPU_SECONDS:
