@@ -277,7 +277,7 @@ LOG_MESSAGES = (
         "client_body_buffer_size, or proxy_request_buffering off",
         "src/http/ngx_http_request_body.c"),
 )  # fmt: skip
-"""The messages in the order of the search; the first match counts. The kernel has the same error for
-a missing port and a missing address, so the host's addresses decide on ``no-ipv6-address``."""
+"""The messages in the order of the search; the first match counts. The kernel has the same error
+for a missing port and a missing address, so the host's addresses decide on ``no-ipv6-address``."""
 
 MESSAGES_BY_ID = {message.id: message for message in LOG_MESSAGES}

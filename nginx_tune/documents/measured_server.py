@@ -341,8 +341,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Connections that each process served in the measured time, if a log counted them."""
     series: list[ServerSecond] = []
     observer_late_seconds: float | None = None
-    """The longest delay of a sample. Without a free CPU, nginx-tune takes too few samples, and takes
-    them late."""
+    """The longest delay of a sample. Without a free CPU, nginx-tune takes too few samples, and
+    takes them late."""
     observer_cpu_seconds: float | None = None
     """CPU time of nginx-tune and its tracer, without the cost of events inside nginx."""
 

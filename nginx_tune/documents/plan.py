@@ -1,7 +1,7 @@
-"""``plan``: a change of an operator's own configuration; ``history``: the changes that were made.
+"""``plan``: a change to an operator's configuration; ``history``: the changes that were made.
 
-A plan goes file by file, to be read and applied; it may be proved by a search around it. A history
-comes from the journals of ``apply``.
+A plan lists its changes file by file, for people and for ``apply``. It may include the search that
+proves it. A history comes from the journals of ``apply``.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.verdict import Verdict
 
 SearchAnswer = Literal["candidate", "recommendation", "today"]
-"""The best one: a candidate beat both, the recommendation beat today's alone, or neither did."""
+"""The best configuration. ``candidate``: it beat the recommendation and the current configuration;
+``recommendation``: it beat the current one; ``today``: neither beat the current one."""
 
 
 class SearchCandidate(Part, frozen=True, kw_only=True):
-    """A configuration that was measured beside others in short runs."""
+    """A configuration that was compared with others in short runs."""
 
     name: str
-    """``today`` or ``recommended`` for those two."""
+    """``today`` for the current configuration, ``recommended`` for the recommendation."""
     changes: list[str] = []
-    """Its lines beyond the recommendation, and after ``without`` the lines of that alone."""
+    """Lines that it adds to the recommendation; after ``without``, lines that it leaves out."""
     reason: str = ""
-    """The recommendation's fact near its break-even, or the reason for the doubt."""
+    """The reason to try it: a fact near its break-even, or another doubt."""
     ratio: float | None = None
-    """The primary metric's ratio to the reference, in the middle of the rounds."""
+    """The primary metric's ratio to the reference: the middle value of the rounds."""
     low: float | None = None
     high: float | None = None
     level: float | None = None
-    """Coverage of the interval, low for few rounds: it ranks candidates and claims nothing."""
+    """Coverage of the interval, which is low for few rounds: it ranks candidates, but proves
+    nothing."""
     regret_ratio: float | None = None
-    """The ratio of the best of all to this one; 1 for the best."""
+    """Ratio of the best candidate's result to this one; 1 for the best."""
     rounds: int = 0
     """Valid short runs."""
     confirmed: bool = False
@@ -47,15 +49,16 @@ class Search(Part, frozen=True, kw_only=True):
     name: str
     """The name of the best configuration."""
     reference: Literal["recommended", "today"]
-    """The reference of the ratios; today's where nothing is recommended."""
+    """The reference of the ratios: the current configuration if nothing is recommended."""
     primary_metric: str
     candidates: list[SearchCandidate]
     against_today: Verdict
-    """The best one against today's; for today's, the contender that did not beat it."""
+    """The best configuration against the current one. If that is the best: the contender that did
+    not beat it."""
     against_recommended: Verdict | None = None
     """The confirmed candidate against the recommendation; null without one."""
     runs: int = 0
-    """All runs, with the short ones."""
+    """Number of all runs, including the short ones."""
     short_seconds: float = 0.0
     """Measured time of a short run."""
     seconds: float = 0.0
@@ -123,7 +126,7 @@ class HostPart(Part, frozen=True, kw_only=True):
 
     kind: Literal["sysctl", "unit", "udev"]
     path: str
-    """Its path, used by no other package."""
+    """Path of the file, which no other package uses."""
     content: str
     settings: list[HostSetting]
     commands: list[str]
@@ -133,7 +136,7 @@ class HostPart(Part, frozen=True, kw_only=True):
 
 
 class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
-    """The change with its basis and with what was not written."""
+    """A change with its basis, and with the decisions that were not written."""
 
     conf_path: str
     """Absolute path of the main file."""
@@ -149,7 +152,7 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     warnings: list[ReloadWarning] = []
     refusals: list[Refusal] = []
     brings: list[Finding] = []
-    """Audit warnings that the change introduces, by their new lines."""
+    """Audit warnings that the change introduces, with their lines in the new files."""
     host: list[HostPart] = []
     """Host settings that the decisions need, to be written by the operator."""
     nginx_test: NginxTest | None = None
@@ -161,9 +164,9 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
 ChangeState = Literal[
     "kept", "awaiting", "rolled_back", "stuck", "left", "unfinished", "damaged", "dry_run"
 ]
-"""``left``: the operator chose to keep the files as they are. ``unfinished``: its process is at
-work, or has died and the next one undoes it. ``damaged``: its journal cannot be read. ``dry_run``:
-checked only, and in no journal."""
+"""``left``: the operator chose to keep the files as they are. ``unfinished``: its process is still
+at work, or has died, and the next one undoes the change. ``damaged``: its journal cannot be read.
+``dry_run``: it was only checked, and is in no journal."""
 
 
 class ChangedFile(Part, frozen=True, kw_only=True):
@@ -180,10 +183,10 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     """One change."""
 
     id: str
-    """Its id; empty for a dry run."""
+    """The change's id; empty for a dry run."""
     state: ChangeState
     begun_at: str
-    """UTC."""
+    """Time at which it began, in UTC."""
     conf_path: str
     files: list[ChangedFile] = []
     reason: str = ""
@@ -193,16 +196,16 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     stuck_paths: list[str] = []
     """Files that another process has since changed."""
     confirm_until: str = ""
-    """End of the time for confirmation, UTC."""
+    """Time until which it must be confirmed, in UTC."""
     new_workers: int | None = None
     """Number of new workers; null if none were seen."""
     workers_seen: int | None = None
-    """Number of these that were seen to accept."""
+    """Number of new workers that were seen to accept connections."""
     listeners: int | None = None
     next_step: str = ""
     """The next action or command; empty if none is left."""
     notes: list[str] = []
-    """Notes from while it was made."""
+    """Notes that were made during the change."""
 
 
 class History(Document, frozen=True, kw_only=True, tag="nginx-tune/history/1"):

@@ -12,24 +12,24 @@ Progress = Callable[[str], None]
 """A function that gets plain text, or a :class:`Step`."""
 
 SHARE = "share"
-"""The unit of a step within a run, of which ``done`` is the share."""
+"""The unit of a step within a run: ``done`` is the completed share of the run."""
 
 
 class Glance(NamedTuple):
-    """A request class at a moment of a run."""
+    """The figures of a request class at one moment of a run."""
 
     per_second: float
-    """Good responses."""
+    """Successful responses per second."""
     p99_seconds: float | None
     errors: int
     """Errors so far in this run."""
 
 
 class Step(str):
-    """A line of text with the figures of the work done, which is plain text for other users.
+    """A line of text that also has the figures of the work done; it is used like any other text.
 
-    ``done`` and ``total`` count ``unit``; ``total`` is None if unknown in advance. ``live`` steps
-    are for a display that replaces itself, since they are too many for lines.
+    ``done`` and ``total`` count ``unit``; ``total`` is None if unknown in advance. Steps with
+    ``live`` are too many to print as lines, so they are for a display that replaces itself.
     """
 
     __slots__ = ("classes", "done", "live", "overflows", "total", "unit", "variant")
@@ -66,7 +66,7 @@ class Step(str):
 
 
 def part_of(progress: Progress, before: float, total: float | None) -> Progress:
-    """``progress`` for a part of longer work, which begins after ``before`` of ``total``."""
+    """``progress`` for a part of longer work, which begins when ``before`` of ``total`` is done."""
 
     def tell(text: str) -> None:
         if isinstance(text, Step) and text.unit != SHARE:

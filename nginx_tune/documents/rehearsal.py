@@ -1,4 +1,4 @@
-"""``rehearsal``: the effects of a change of a running nginx, tried in the sandbox."""
+"""``rehearsal``: the effects of a change to a running nginx, tried in the sandbox."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from nginx_tune.documents.plan import ReloadWarning
 from nginx_tune.documents.verdict import GateResult
 
 Manner = Literal["reload", "upgrade", "restart"]
-"""SIGHUP; SIGUSR2, SIGWINCH and SIGQUIT; a stop and a start, as packages do."""
+"""``reload``: SIGHUP. ``upgrade``: SIGUSR2, SIGWINCH and SIGQUIT. ``restart``: a stop and a start,
+as packages do it."""
 HeldKind = Literal["idle", "silent", "keepalive", "websocket", "download", "upload"]
-"""``silent``: a connection with its first request after the change, as browsers' preconnects."""
+"""``silent``: a connection whose first request comes after the change, like a browser's
+preconnect."""
 PhaseName = Literal["before", "during", "after"]
 ReloadOutcome = Literal["taken", "refused", "down"]
 """``refused``: the old worker generation continues; ``down``: no worker serves."""
 
 
 class FirstAnswer(Part, frozen=True, kw_only=True):
-    """A listener after the change."""
+    """The first answer of a listener after the change."""
 
     listener: str
     seconds: float | None = None
-    """Time until a new worker answered; null if none was seen to."""
+    """Time until a new worker answered; null if no answer was seen."""
     reason: str = ""
     """The reason for no answer."""
     is_seen: bool = True
-    """True if the kernel shows who accepted, which it does not for unix sockets."""
+    """True if the kernel shows which worker accepted; it does not for unix sockets."""
 
 
 class Phase(Part, frozen=True, kw_only=True):
-    """The load's requests in a phase, in whole seconds, by completion."""
+    """The load's requests that were completed in a phase, which lasts whole seconds."""
 
     name: PhaseName
     seconds: int = 0
@@ -49,73 +51,74 @@ class HeldConnections(Part, frozen=True, kw_only=True):
 
     kind: HeldKind
     held: int = 0
-    """Connections in order at the start of the change."""
+    """Working connections at the start of the change."""
     lost: int = 0
-    """Connections that the server ended since, with a transfer in progress."""
+    """Connections that the server has since ended while a transfer was in progress."""
     closed: int = 0
-    """Connections that the server closed without one, such as idle ones at a reload."""
+    """Connections that the server closed with no transfer in progress, such as idle ones at a
+    reload."""
     finished: int = 0
     """Connections whose transfer was completed."""
     kept: int = 0
-    """Connections still in order at the end."""
+    """Connections that still worked at the end."""
     reconnects: int = 0
     """Reconnections for further requests."""
     retried: int = 0
-    """Requests sent again on a new connection, after theirs was closed as they were sent."""
+    """Requests sent again on a new connection, since theirs was closed while they were sent."""
     not_opened: int = 0
     lost_before: int = 0
     """Connections lost before the change."""
     reasons: dict[str, int] = {}
-    """The reasons for lost and unopened ones."""
+    """Number of connections that were lost or not opened, by reason."""
 
 
 class RehearsedReload(Part, frozen=True, kw_only=True):
-    """A change of the running nginx."""
+    """One change of the running nginx to other files or another program."""
 
     manner: Manner
     is_back: bool = False
     """True for the change back to the old configuration and program."""
     outcome: ReloadOutcome
     reason: str = ""
-    """nginx's own line, or the observation."""
+    """The reason for the outcome: a line of nginx, or what was observed."""
     faults: list[str] = []
     """Emergencies and alerts of a change that took effect."""
     faults_before: list[str] = []
-    """Ones that workers had logged before the change too, which are not its."""
+    """Emergencies and alerts that workers had also logged before, so not due to the change."""
     first_answers: list[FirstAnswer] = []
     workers_before: int = 0
     workers_after: int = 0
     drain_seconds: float | None = None
     """Time until the last old worker ended; null if some remained at the end."""
     watched_seconds: float = 0.0
-    """Time of the wait for them."""
+    """Time spent waiting for the old workers to end."""
     workers_left: int = 0
-    """Old workers that remained."""
+    """Old workers that remained at the end."""
     memory_before_bytes: int | None = None
-    """Memory of all its processes, with shared pages counted once (PSS)."""
+    """Memory of all nginx processes before the change, with shared pages counted once (PSS)."""
     memory_peak_bytes: int | None = None
     """Peak memory of both worker generations."""
     counters: dict[str, int] = {}
-    """The kernel's counters of the network namespace in that time: ``ListenOverflows``,
-    ``ListenDrops``, ``TCPMigrateReqSuccess``, ``OutRsts`` …"""
+    """Increase of the network namespace's kernel counters: ``ListenOverflows``, ``ListenDrops``,
+    ``TCPMigrateReqSuccess``, ``OutRsts`` …"""
     requests: int = 0
     """Complete, correct requests of the load in all phases."""
     failed: dict[str, int] = {}
     """Failed requests of the load by kind, in all phases."""
     limited: dict[str, int] = {}
-    """Requests of the load by class that a limit for each client refused."""
+    """Requests of the load that a limit per client refused, by class."""
     unanswered: int = 0
     """Unfinished requests at the end of the load."""
     retried: int = 0
-    """Requests sent again, since a kept connection was closed as they were sent."""
+    """Requests sent again, since their kept connection was closed while they were sent."""
     phases: list[Phase] = []
     held: list[HeldConnections] = []
     log_lines: dict[str, int] = {}
     """New lines in the error logs by level."""
     log_examples: list[str] = []
-    """Lines from ``warn`` on, each text once."""
+    """Lines of level ``warn`` or worse, each text once."""
     flags: list[str] = []
-    """Flaws of the load's figures."""
+    """Reasons to doubt the load's figures."""
     foreign_cpu_ratio: float | None = None
     """Share of the host's CPU time that neither the load nor nginx used; null if not known."""
 
@@ -131,7 +134,7 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     nginx_version: str = ""
     nginx_choice: str = ""
     new_nginx_binary: str = ""
-    """Empty for the same program."""
+    """Path of the new program; empty if it stays the same."""
     new_nginx_version: str = ""
     lab: str = "none"
     """The emulated host; ``none`` for this one."""
@@ -140,22 +143,22 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     rate_per_second: float = 0.0
     """Rate of the load over all classes."""
     asked: dict[str, str] = {}
-    """The load's requests by class."""
+    """The requested path of each class of the load."""
     warnings: list[ReloadWarning] = []
     """Predictions before the change."""
     notes: list[str] = []
     """Deviations from the configuration, and connections that could not be held."""
     refused_here: list[str] = []
-    """Reasons why nginx would refuse it on this host, unlike in the sandbox: missing or occupied
-    places, addresses and ports."""
+    """Reasons why nginx would refuse the change on this host but not in the sandbox: missing or
+    occupied places, addresses and ports."""
     worse_answers: list[str] = []
-    """Things that the old configuration serves and the new one, started alone, does not."""
+    """Requests that the old configuration answers and the new one, started alone, does not."""
     other_answers: list[str] = []
-    """Answers of the new one with another body or status."""
+    """Requests that the new configuration answers with another body or status."""
     limited: list[str] = []
-    """Limits for each client that the load from a single address reached."""
+    """Limits per client that the load reached, since it comes from a single address."""
     dropped: list[str] = []
-    """Server names and locations that the new one lacks."""
+    """Server names and locations that the new configuration lacks."""
     reloads: list[RehearsedReload] = msgspec.field(default_factory=list, name="turnovers")
     gates: list[GateResult] = []
     interrupted: bool = False

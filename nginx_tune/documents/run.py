@@ -1,6 +1,6 @@
-"""Stored results: a ``validation``, ``run`` and ``runs``, and ``run_comparison`` of two of them.
+"""Stored results: ``validation``, ``run`` and ``runs``, and ``run_comparison`` of two runs.
 
-A run is a validation, a scenario's run or a rehearsal; ``run_summary`` is its line in a list.
+A run is a validation, a scenario's run or a rehearsal; ``run_summary`` is its entry in a list.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation
 
     verdict: Verdict
     requires: list[str] = []
-    """The gates as given."""
+    """The gates, as the user gave them."""
     noise_floor: dict[str, float] = {}
     """By metric, the relative difference between two equal variants; empty without a self-check."""
     variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
@@ -34,14 +34,14 @@ class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation
 
 RunKind = Literal["validate", "scenario", "rehearse"]
 RunOutcome = Literal[Outcome, ReloadOutcome]
-"""The outcome of a run; of a rehearsal, the worst of its changes."""
+"""The outcome of a run; for a rehearsal, the worst outcome of its changes."""
 
 
 class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summary/1"):
     """One entry of a list of runs."""
 
     id: str
-    """The first digits of the stored file's digest, so stable and unique."""
+    """The first digits of the stored file's digest; it is unique and never changes."""
     kind: RunKind
     name: str
     """Name of the scenario, or path of the candidate, plan, new configuration or program."""
@@ -56,7 +56,7 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     seed: int = 1
     outcome: RunOutcome
     primary_metric: str = ""
-    """Empty for a rehearsal."""
+    """The metric that decides; empty for a rehearsal."""
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -77,7 +77,7 @@ class KeptRun(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):
 
 
 class SkippedFile(Part, frozen=True, kw_only=True):
-    """A file among the stored runs that is not a run or is damaged."""
+    """A file among the stored runs that is damaged, or is not a run."""
 
     file: str
     reason: str
@@ -105,9 +105,9 @@ class RunMetric(Part, frozen=True, kw_only=True):
     """Value of the first run's candidate."""
     b: float | None
     at_least: list[str] = []
-    """Those of ``a`` and ``b`` that are lower bounds because requests were cut off."""
+    """Which of ``a`` and ``b`` are lower bounds, because requests were cut off."""
     baseline_ratio: float | None = None
-    """The baseline in the second run / in the first: the change of the host itself."""
+    """Ratio of the baseline in the second run to the first: the change of the host itself."""
     ratio: float | None = None
     """b / a, corrected by the change of the baseline if both runs have the same one."""
     low: float | None = None

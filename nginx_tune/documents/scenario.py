@@ -14,7 +14,7 @@ configurations: ``validate --dry-run`` prints one, ``scenario run`` runs it.
     connections = 16
     arrivals = { kind = "closed" }
 
-Source rows are the facts of the published texts, with the scenarios and commands that show them.
+Source rows are facts from the published texts, with the scenarios and commands that show them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WITHOUT_FILE = frozenset({"memory"})
 
 
 class ScenarioClass(RequestClass, frozen=True, kw_only=True):
-    """A request class of a scenario; ``source`` is the source of its paths.
+    """A request class of a scenario; its paths come from ``source``.
 
     With HTTP/2 the listener must have it: ``listen … http2`` or ``http2 on``, in a lab with TLS;
     without TLS only ``http2 on``, since readiness checks use HTTP/1.1. With HTTP/3 it must have
@@ -49,8 +49,8 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     """``random``: all files, uniformly; ``hot``: one file, primed; ``memory``: no file."""
     timeout_seconds: Seconds = 60.0
     disk: str = ""
-    """Disk of the files; empty for the first. With ``cached_files``, those that the split by the
-    key assigns to this disk's cache; empty for uncached objects."""
+    """Disk of the files; empty for the first. With ``cached_files``: the objects whose keys belong
+    to this disk's cache; empty for objects that are not cached."""
     first_files: AtMostCount | None = None
     """Number of the first files to request; null for all."""
     manifest: str = ""
@@ -58,9 +58,9 @@ class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     exponent: float | None = None
     """Zipf exponent of random files' popularity; null for uniform."""
     once: bool = False
-    """True to request each random file once, in shuffled order, before any is repeated."""
+    """True to request all random files once, in shuffled order, before any file again."""
     beside_memory: AtMostCount = 0
-    """Requests without a file for each random file, on the same connections."""
+    """Number of requests without a file per request for a random file, on the same connections."""
     checks_length: bool = True
     """True to require bodies of their files' length, unless nginx compresses them."""
 
@@ -70,7 +70,7 @@ class Reload(Part, frozen=True, kw_only=True):
 
     every_seconds: AtMostSeconds
     worker_processes: list[AtMostCount]
-    """The values in turn, repeated; nginx starts with the first."""
+    """Values of ``worker_processes``, used in turn and then again; nginx starts with the first."""
 
 
 StandIn = Literal["none", "raw-blocking-accept", "raw-epoll-accept"]
@@ -80,14 +80,15 @@ class VariantSpec(Part, frozen=True, kw_only=True):
     """A variant: its server, the origin of its configuration, and its load."""
 
     decisions: Literal["none", "recommended"] = "none"
-    """``none``: the plain static configuration of the source; ``recommended``: our decisions."""
+    """``none``: the plain static configuration of the source; ``recommended``: nginx-tune's
+    decisions."""
     settings: list[Setting] = []
     """Additional settings, which replace the same directive in the same context."""
     stand_in: StandIn = "none"
     """A bare server in nginx's place: processes that accept from one listening socket, all blocked
     in accept() or all in epoll with EPOLLEXCLUSIVE, as in the source."""
     series: str = ""
-    """Series of another nginx, such as ``1.18``, unpacked by ``tools/nginx-matrix``."""
+    """Release series of another nginx, such as ``1.18``, unpacked by ``tools/nginx-matrix``."""
     sysctls: dict[str, str] = {}
     """Sysctls (``net.`` only) of the lab's network namespace while this variant runs."""
     warm_names: bool = False
@@ -97,15 +98,15 @@ class VariantSpec(Part, frozen=True, kw_only=True):
     cleartext: bool = False
     """True to listen without TLS in a lab with TLS."""
     classes: list[ScenarioClass] = []
-    """Classes that replace the scenario's of the same names, for another load."""
+    """Classes that replace those of the scenario with the same names, for another load."""
 
 
 class ExtraVariant(VariantSpec, frozen=True, kw_only=True):
-    """A variant besides baseline and candidate, named by claims."""
+    """A variant in addition to baseline and candidate, which claims can name."""
 
     name: str
     optional: bool = False
-    """True to omit it, with its claims, where this machine lacks its needs."""
+    """True to omit it, with its claims, if this machine lacks something that it needs."""
 
 
 class Claim(Part, frozen=True, kw_only=True):
@@ -122,9 +123,9 @@ class Claim(Part, frozen=True, kw_only=True):
     against: str = "baseline"
     """The variant of the comparison."""
     expect: Literal["holds", "fails"] = "holds"
-    """``fails`` for a gate that must not pass; an unmeasured one shows nothing."""
+    """``fails`` for a gate that must not pass. A gate without a measurement shows nothing."""
     less_than: str = ""
-    """Name of another claim, whose measured number must be larger."""
+    """Name of another claim, whose measured number must be the larger one."""
 
 
 class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1"):
@@ -142,19 +143,19 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     variants: list[ExtraVariant] = msgspec.field(default_factory=list, name="arms")
     """Further variants in every round."""
     hot_locations: list[str] = []
-    """The site's location prefixes of constantly requested files."""
+    """Location prefixes of constantly requested files, as in ``site``."""
     cached_files: Count = 0
-    """Number of the origin's first objects in the cache at the start of a run. They are requested
-    from an nginx that then ends, and are not in memory."""
+    """Number of the origin's first objects that are in the cache, but not in memory, at the start
+    of a run. They are requested beforehand from another nginx, which then ends."""
     counts_connections: bool = False
-    """True to count each worker's connections, from a log of its own."""
+    """True to count each worker's connections, with an additional log."""
     counts_opens: bool = False
     """True to count the workers' calls of ``open()``: ``server.open_seconds``."""
     starts: Start = "cold"
     """Data in the page cache at the start of a run: none (``cold``), all (``warm``), or as much as
     the memory limit allows, of random files (``full``)."""
     traces: bool = True
-    """True to trace loop turns, which costs nginx CPU in each."""
+    """True to trace loop turns, which costs nginx CPU time in each turn."""
     classes: list[ScenarioClass]
     primary_metric: str
     pairs: int = 6
@@ -166,7 +167,7 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     claims: list[Claim] = []
     seed: int = 1
     learn: str = ""
-    """The lesson of the experiment, the text of its page."""
+    """What the experiment teaches: the text of its page."""
 
 
 class ScenarioSummary(Part, frozen=True, kw_only=True):
@@ -201,9 +202,9 @@ class ClaimResult(Part, frozen=True, kw_only=True):
     left_out: bool = False
     """True if an optional variant of the claim could not run here."""
     rounds: int = 0
-    """Rounds that suffice by themselves."""
+    """Number of rounds that measured the claim."""
     rounds_held: int = 0
-    """The rounds in which it held."""
+    """Number of these rounds in which the claim held."""
 
 
 class PredictionResult(Part, frozen=True, kw_only=True):
@@ -211,22 +212,22 @@ class PredictionResult(Part, frozen=True, kw_only=True):
 
     decision: DecisionId
     metric: str
-    """The model's name of the metric."""
+    """Name of the metric in the model."""
     variant: str = msgspec.field(default="candidate", name="arm")
     """The variant of the prediction, against the baseline."""
     low: float
     expected: float
     high: float
     source_figure: str = ""
-    """The figure of the first claim on the same quantity with one."""
+    """The source's figure, from the first claim on the same quantity that has one."""
     measured: float | None = None
     measured_low: float | None = None
     measured_high: float | None = None
-    """Interval of a measured ratio, with enough pairs."""
+    """End of the interval of a measured ratio, from ``measured_low``; null with too few pairs."""
     inside: bool | None = None
     """True if the measured number is in the predicted range; null if unknown."""
     reason: str = ""
-    """The reason why it is unknown."""
+    """The reason why ``inside`` is unknown."""
 
 
 class VariantText(Part, frozen=True, kw_only=True):
@@ -243,7 +244,7 @@ class VariantCause(Part, frozen=True, kw_only=True):
 
     variant: str = msgspec.field(name="arm")
     runs: int = msgspec.field(name="blocks")
-    """The runs with the cause."""
+    """Number of runs with the cause."""
     of_runs: int = msgspec.field(name="of_blocks")
     cause: Cause
     """The cause with the figures of one run."""
@@ -258,7 +259,7 @@ class ScenarioRun(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario_
     prediction: Decisions
     """The decisions before the first run."""
     predictions: list[PredictionResult] = []
-    """Its numbers that the candidate tests and a measurement can answer."""
+    """The predicted numbers that the candidate tests and a measurement can check."""
     claims: list[ClaimResult] = []
     verdict: Verdict
     causes: list[VariantCause] = []
@@ -275,22 +276,22 @@ class SiteLoad(Part, frozen=True, kw_only=True):
     """The classes of a load, its default primary metric, and notes."""
 
     classes: list[ScenarioClass]
-    """Classes of the first root's files, and without files."""
+    """Classes for files of the first root, and for requests without a file."""
     primary_metric: str = ""
     notes: list[str] = []
     asks: Literal["all", "locations", "files"] = "files"
-    """Other servers and locations in the load: all, those of ``locations``, or none."""
+    """Which other servers and locations are in the load: all, those of ``locations``, or none."""
     locations: list[LocationShare] = []
     """Their shares of the requests."""
     rate_per_second: float | None = None
-    """Rate of all requests, with known shares."""
+    """Rate of all requests, if their shares are known."""
     protocols: list[MultiplexedVersion] = []
     """Protocols for other servers and locations that support them, else HTTP/1.1; the classes have
     their own."""
     manifest: str = ""
     """File of recorded requests."""
     hashed: bool = False
-    """True for hashed paths, whose files only a lab can have."""
+    """True if paths are hashed; only a lab can have files for them."""
 
 
 class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experiment/1"):
@@ -307,12 +308,13 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     lab: Lab | None = None
     """The emulated host; null for this machine as it is."""
     starts: Literal["full", "cold"] = "full"
-    """Lab data in memory at the start of a run: as much as fits, as in the long run, or none."""
+    """Lab data in memory at the start of a run. ``full``: as much as fits, like in the long run;
+    ``cold``: none."""
     scale: float | None = None
-    """Share of a manifest's objects with files in the lab; null for about a GiB."""
+    """Share of a manifest's objects that have files in the lab; null for about a GiB of files."""
     load: SiteLoad
     primary_metric: str | None = None
-    """Null for the load's own."""
+    """The metric that decides; null for the default of the load."""
     requires: list[str] = []
     """Gate expressions."""
     objectives: list[str] = []
@@ -323,7 +325,7 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     """True if the candidate may serve less than the baseline."""
     pairs: int = 6
     warmup_seconds: float | None = None
-    """Null to determine it by a run of each variant."""
+    """Duration of the warm-up; null to find it with a run of each variant."""
     duration_seconds: float = 8.0
     max_seconds: float | None = None
     """Time limit for additional pairs until the outcome is clear; null for ``pairs`` alone."""
@@ -331,26 +333,26 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     """True to measure the noise floor first, by the baseline against itself."""
     seed: int = 1
     found: list[str] = []
-    """Findings of an examination of both, as text: the requests, the answers, and deviations from
-    the configuration. A run examines them again."""
+    """What an examination of both configurations found, as text: the requests, the answers, and
+    deviations from the configuration. A run examines them again."""
     lost: list[str] = []
-    """Things that only the baseline served in the examination."""
+    """Addresses, names, locations and files that only the baseline served in the examination."""
 
 
 Shown = Literal["yes", "part", "no"]
 
 
 class RowClaim(Part, frozen=True, kw_only=True):
-    """A scenario's claim of a row."""
+    """A claim that a scenario makes about a row."""
 
     scenario: str
     name: str
     expected: str
-    """The expectation with its variants."""
+    """The expectation, with the variants that it compares."""
 
 
 class SourceRow(Part, frozen=True, kw_only=True):
-    """A fact of the texts."""
+    """A fact from the published texts."""
 
     row: str
     """``A1`` … ``A17``, ``B1`` … ``B7``, ``C1`` … ``C9``."""
@@ -361,12 +363,12 @@ class SourceRow(Part, frozen=True, kw_only=True):
     """``yes``: a claim or a command shows it on a real nginx; ``part``: in part, or not on a real
     nginx."""
     scenarios: list[str] = []
-    """Scenarios with a claim of it."""
+    """Scenarios with a claim about the fact."""
     set_up: list[str] = []
-    """Scenarios that arrange or measure it, without a claim."""
+    """Scenarios that set the fact up or measure it, without a claim."""
     commands: list[str] = []
     missing: str = ""
-    """The missing or deviating parts, with the reasons."""
+    """What is not shown or is shown differently, and why."""
     claims: list[RowClaim] = []
 
 

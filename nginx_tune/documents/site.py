@@ -13,11 +13,12 @@ GZIP_LINE = re.compile(
     r"gzip(?:_(?:static|vary|proxied|types|min_length|comp_level|buffers|http_version|disable))?"
     r"(?: [^\s;{}#\"'$\\]{1,127}){1,200}"
 )
-"""A ``gzip`` line that may be written: nginx's own directives, with words without quotes."""
+"""A ``gzip`` line that may be written: a directive of nginx itself, whose arguments have no quotes.
+"""
 
 
 COMPRESSED_ORIGIN = "compressed-origin"
-"""The feature of an origin whose compressed responses are passed on."""
+"""The feature for an origin whose compressed responses are passed on."""
 
 
 class Upstream(Part, frozen=True, kw_only=True):
@@ -33,7 +34,7 @@ class SiteTls(Part, frozen=True, kw_only=True):
     certificate: str
     certificate_key: str
     protocols: list[str] = []
-    """``ssl_protocols``; empty for the default of the build and its TLS library."""
+    """``ssl_protocols``; empty for the usual ones of the build and its TLS library."""
 
 
 class CacheBounds(Part, frozen=True, kw_only=True):
@@ -46,7 +47,7 @@ class CacheBounds(Part, frozen=True, kw_only=True):
 
 
 class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
-    """The operator's own choices; the defaults serve a first run."""
+    """The operator's choices; the defaults suffice for a first run."""
 
     listen: list[str] = field(default_factory=lambda: ["80"])
     """Addresses and ports, each with options of ``listen``. With ``tls`` all of them use TLS,
@@ -56,13 +57,13 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     roots: list[str] = field(default_factory=lambda: ["/var/www/html"])
     root_prefixes: list[str] = []
     """The URL prefix of each root, in the order of ``roots``: ``/videos/`` for files in
-    ``ROOT/videos/``. Without them a file is searched in the roots in turn."""
+    ``ROOT/videos/``. Without prefixes, nginx searches the roots for a file one after the other."""
     serves_files: bool = False
     """True if files of ``roots`` are served beside the cache; ``plan`` reads it from the
     configuration."""
     cache_dirs: list[str] = []
     cache_bounds: dict[str, CacheBounds] = {}
-    """Bounds of caches by directory; without one ``max_size`` follows from the disk's space."""
+    """Bounds of caches by directory; without bounds, ``max_size`` follows from the disk's space."""
     upstreams: list[Upstream] = []
     tls: SiteTls | None = None
     cleartext_http2: bool = False
@@ -72,14 +73,14 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     user: str | None = None
     """``user`` directive; null for the build's default."""
     mime_types: str | None = None
-    """File of media types to include; null writes all of nginx's own into the file."""
+    """File of media types to include; null to write nginx's own list into the configuration."""
     gzip: list[str] | None = None
-    """``gzip`` lines of http, such as ``gzip on``; empty for no compression, null for those of the
-    installed configuration, else the usual ones of the kind."""
+    """``gzip`` lines of http, such as ``gzip on``; empty for no compression. Null for the lines of
+    the installed configuration, or else the usual ones of the kind of site."""
     tcp_nopush: bool | None = None
-    """True for ``tcp_nopush on`` beside ``sendfile on``; null as installed."""
+    """True for ``tcp_nopush on`` with ``sendfile on``; null as in the installed configuration."""
     features: list[str] = []
-    """Features beside the kind, as for ``generate --with``: ``uploads=1G``,
+    """Features in addition to the kind, as for ``generate --with``: ``uploads=1G``,
     ``websocket=/ws/``, ``php``, ``tls-origin=NAME``, ``origin-ca=FILE``, ``resolver=ADDRESS``,
     ``gzip-static``, ``compressed-origin``."""
     hot_locations: list[str] = []
@@ -88,30 +89,31 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """Location prefixes of event streams from an upstream."""
     live_files: list[str] = []
     """Prefixes of files that are replaced or removed while clients request them, such as live
-    playlists or uploads. Then no descriptors stay open, which would serve the old ones."""
+    playlists or uploads. Their descriptors do not stay open, since nginx would serve old files."""
     stream_silence_seconds: Seconds | None = None
-    """The time that a healthy stream may be idle."""
+    """The longest time for which a healthy stream may be idle."""
     error_log: str | None = None
     """Main error log; null for the build's path."""
     access_log: str | None = None
     """Access log; null for the build's path."""
     other_access_logs: list[str] = []
-    """Further access logs, beside ``access_log``; ``plan`` takes those of the configuration."""
+    """Access logs in addition to ``access_log``; ``plan`` takes those of the configuration."""
     piped_logs: list[str] = []
-    """Logs that are no files but a pipe, a terminal, a device or a link to one, and so unbuffered.
-    Without ``--facts`` this host's logs are examined."""
+    """Logs that are pipes, terminals, devices or links to one, and so get no buffer. Without
+    ``--facts`` this host's logs are examined."""
     plain_logs: list[str] = []
-    """Access logs that are known to be files; others with a buffer get a note that they must be
+    """Access logs that are known to be files. Other logs with a buffer get a note that they must be
     files. Without ``--facts`` this host's logs are examined."""
     log_files: Count | None = None
-    """Open log files of nginx, with those of virtual hosts, each a descriptor in every worker; null
-    counts the two above. ``plan`` counts those of the configuration."""
+    """Number of open log files, including those of virtual hosts; each takes a descriptor in every
+    worker. Null for the two above. ``plan`` counts those of the configuration."""
     listening_sockets: Count | None = None
-    """Listening addresses and ports, likewise; null counts those of ``listen``."""
+    """Number of listening addresses and ports; each takes a descriptor too. Null for those of
+    ``listen``."""
 
 
 def tls_listens(listens: Sequence[str]) -> list[str]:
-    """The listeners with TLS of a site that has it: those with ``ssl``, else all."""
+    """The TLS listeners of a site with TLS: those with ``ssl``, or else all."""
     return [item for item in listens if "ssl" in item.split()[1:]] or list(listens)
 
 

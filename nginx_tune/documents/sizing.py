@@ -9,11 +9,11 @@ from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.workload import Kind
 
 AnswerResource = Literal["disks", "link", "cpu", "loops", "clients"]
-"""The resource of most answers that miss the objective. ``loops``: workers that wait in disk reads,
-without thread pools; ``clients``: their receiving rate."""
+"""The resource for which most answers miss the objective. ``loops``: workers that wait in disk
+reads, without thread pools; ``clients``: the rate at which they receive."""
 
 SizeVerdict = Literal["carries", "in_doubt", "cannot"]
-"""A host against the wanted rate: its range is entirely above it, includes it, or is below."""
+"""The range of what a host carries: all of it above the wanted rate, around it, or below it."""
 
 
 class SizeRange(Part, frozen=True, kw_only=True):
@@ -29,9 +29,9 @@ class DiskChoice(Part, frozen=True, kw_only=True):
 
     count: Count
     class_name: str
-    """A class, or several of the host's own, joined by ``+``."""
+    """A class of disk; several classes of the host's own disks are joined by ``+``."""
     is_own: bool = False
-    """True for the host's own disks, or more of them."""
+    """True for the host's own disks, or a larger number of them."""
     provenance: Provenance = "assumed"
     """Provenance of their speed."""
 
@@ -47,12 +47,12 @@ class SizedHost(Part, frozen=True, kw_only=True):
     carried_per_second: SizeRange | None = None
     """Requests per second for files; null for a range of more than a factor of ten."""
     verdict: SizeVerdict | None = None
-    """Null without a wanted rate."""
+    """The verdict on the wanted rate; null without one."""
     binds: AnswerResource
     pools: bool
     """True if it carries more with thread pools."""
     workers: Count
-    """Worker processes; fewer than CPUs where loops read from disks that more would share."""
+    """Worker processes; fewer than CPUs if loops read from disks that more workers would share."""
     hit_ratio: Ratio
     """Share of requests from the page cache."""
     origin_per_second: Number | None = None
@@ -70,9 +70,9 @@ class MemoryBoundary(Part, frozen=True, kw_only=True):
     disks: Count
     """Index in ``columns``."""
     memory_bytes: SizeRange | None = None
-    """Null if no memory changes the answer."""
+    """The memory; null if none of the sizes changes the answer."""
     reason: str = ""
-    """The reason for a null."""
+    """The reason why ``memory_bytes`` is null."""
 
 
 class MissPoint(Part, frozen=True, kw_only=True):
@@ -102,25 +102,25 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     hosts: list[SizedHost] = []
     """Hosts by memory from the least, and in the order of ``columns`` for each."""
     with_pools_per_second: Number = 0.0
-    """This host's load with thread pools …"""
+    """The load that this host carries with thread pools."""
     without_pools_per_second: Number = 0.0
-    """… and without, where workers read by themselves."""
+    """The load that this host carries without thread pools: workers then read files themselves."""
     cheapest: Count | None = None
-    """Index in ``hosts`` of the cheapest that carries the wanted rate. Without prices it is this
-    host, else the one with the least of its own disks and memory, else of others. Null if none
-    certainly does."""
+    """Index in ``hosts`` of the cheapest host that carries the wanted rate. Without prices it is
+    this host if it does, else the one with the fewest of its own disks and the least memory, else
+    such a host with other disks. Null if no host certainly carries the rate."""
     boundaries: list[MemoryBoundary] = []
     least_cpus: Count | None = None
     """CPUs that the wanted rate keeps busy for at most 95 % of the time."""
     least_link_bits_per_second: Count | None = None
-    """The same for the link, at the next available speed."""
+    """Bandwidth with which the wanted rate uses at most 95 % of the link, at an available speed."""
     misses: list[MissPoint] = []
     latencies: list[LatencyPoint] = []
     evidence: list[Evidence] = []
-    """The basis of the answer."""
+    """The figures on which the answer is based."""
     next_command: str = ""
     """The command for the most important assumed figure; empty for none."""
     prove_command: str = ""
-    """The commands that measure the nearest host in the lab; empty if impossible."""
+    """The commands that measure the nearest host in the lab; empty if no lab can."""
     no_proof: str = ""
-    """The reason why no lab can."""
+    """The reason why no lab can measure it."""

@@ -8,7 +8,7 @@ _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 _LEAST_PERCENT = 0.01
 _WHOLE = 100
 _LEAST_ERROR = 1e-6
-"""The least error of a percentage that is shown."""
+"""The smallest error that is shown with a percentage."""
 _NGINX_STEPS = ((1 << 30, "g"), (1 << 20, "m"), (1 << 10, "k"))
 
 
@@ -23,7 +23,7 @@ def bytes_text(count: float | None) -> str:
 
 
 LEAST_SECONDS = 1e-9
-"""The least time that is shown as a number, below any clock's resolution."""
+"""The shortest time that is shown as a number; it is below the resolution of any clock."""
 
 
 def seconds_text(seconds: float | None) -> str:
@@ -57,7 +57,7 @@ def number_text(value: float | None) -> str:
 def percent_text(ratio: float | None, digits: int = 3, *, error: float | None = None) -> str:
     """A share as text, such as ``97.2 %``, ``12.5 ± 0.3 %``; ``?`` for an unknown one.
 
-    Only the whole is shown as 100 %, and only nothing as 0 %.
+    Only a ratio of exactly 1 is shown as 100 %, and only 0 as 0 %.
     """
     if ratio is None:
         return "?"
@@ -68,13 +68,13 @@ def percent_text(ratio: float | None, digits: int = 3, *, error: float | None = 
         return f"< {_LEAST_PERCENT:g} %"
     text = _percent_number(percent, digits)
     if percent < _WHOLE and text == f"{_WHOLE}":
-        # One step below 100 % in the same number of digits.
+        # One step below 100 %, with the same number of digits.
         return f"> {_WHOLE - 10.0 ** (2 - digits):g} %"
     return f"{text} %"
 
 
 def _with_error(value: float, error: float) -> str:
-    """A number to the first digit of its error, without an exponent."""
+    """A number, rounded to the first digit of its error, without an exponent."""
     first = math.floor(math.log10(abs(error)))
     first = math.floor(math.log10(round(abs(error), -first)))  # 0.96 is 1
     places = max(0, -first)

@@ -1,6 +1,6 @@
-"""``verdict``: two variants compared under load, with gates; ``comparison``: two watched windows.
+"""``verdict``: two variants compared under load, with gates; ``comparison``: two observed windows.
 
-The windows are of servers under traffic that nobody controlled.
+The windows show servers under traffic that nobody controlled.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Stopped = Literal["pairs", "settled", "time", "interrupted"]
 
 
 class SecondsCheck(Part, frozen=True, kw_only=True):
-    """The same ratio from the single seconds of the runs, resampled, as a cross-check."""
+    """A cross-check: the same ratio, from a bootstrap over the single seconds of the runs."""
 
     low: float
     high: float
-    """Interval of the ratio (``low`` to ``high``) by a two-level block bootstrap."""
+    """End of the ratio's interval, from ``low``, by a two-level block bootstrap."""
     level: float
     agrees: bool
-    """True if it does not contradict the outcome: it is on the same side of 1, or includes 1."""
+    """True if the interval is on the outcome's side of 1, or includes 1."""
 
 
 class MetricVerdict(Part, frozen=True, kw_only=True):
@@ -44,20 +44,20 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     unit: Unit | None = None
     """Unit of ``baseline`` and ``candidate``; null in verdicts of older versions."""
     baseline: float | None
-    """Value over all runs, as in gates; likewise ``candidate``."""
+    """The baseline's value over all runs, as in gates; ``candidate`` likewise."""
     candidate: float | None
     at_least: list[Literal["baseline", "candidate"]] = []
-    """Variants whose numbers are lower bounds, because requests were cut off that may have taken
+    """Variants whose numbers are lower bounds, because requests that were cut off might have taken
     longer."""
     ratio: float | None
     """candidate / baseline: Hodges-Lehmann estimate over pairs; null where both are bounds."""
     baseline_middle: float | None = None
-    """Typical run by the ratio's estimator, such that the quotient of both is the ratio; null
-    without a ratio of pairs."""
+    """The baseline's typical run by the ratio's estimator, such that the quotient of both variants'
+    middles is the ratio; null without a ratio of pairs."""
     candidate_middle: float | None = None
     low: float | None = None
     high: float | None = None
-    """Exact signed-rank interval of the ratio, from ``low``."""
+    """End of the ratio's exact signed-rank interval, which begins at ``low``."""
     level: float | None = None
     """Actual coverage of the interval."""
     p_value: float | None = None
@@ -65,16 +65,16 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     the cost."""
     pairs: int = 0
     discarded_pairs: int = 0
-    """Pairs discarded here for their validity flags, some of which concern a single class."""
+    """Pairs discarded for this metric due to validity flags, some of which concern one class."""
     better_when: BetterWhen = "lower"
     outcome: Outcome
     pairs_needed: int | None = None
     """For ``inconclusive``: pairs needed for an outcome, estimated from the observed spread."""
     judged: bool = True
-    """True if it affects the outcome; other metrics are shown as explanations."""
+    """True if the metric affects the outcome; other metrics only explain it."""
     reason: str = ""
     by_seconds: SecondsCheck | None = None
-    """Set only with an outcome, if every run has the metric for each second."""
+    """The cross-check; set only with an outcome, if every run has the metric for each second."""
 
 
 class GateResult(Part, frozen=True, kw_only=True):
@@ -124,13 +124,13 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     warnings: list[str] = []
     """Warnings that did not discard a run."""
     looks: int = 1
-    """Number of interim analyses; each may claim wrongly only within its share of the error."""
+    """Number of interim analyses; each may use only its share of the allowed error."""
     lost: list[str] = []
     """Addresses, names, locations and files that only the baseline serves."""
     accept_worse: list[str] = []
     """Metrics that may become worse, as named before the run."""
     stopped: Stopped = "pairs"
-    """The reason for the end: number of pairs reached, outcome clear, time over, or interrupted."""
+    """Why the runs ended: number of pairs reached, outcome clear, time over, or interrupted."""
     capacities: dict[str, Capacity] = {}
     """Capacity of each variant under the objective."""
     environment: Environment = Environment()
@@ -174,4 +174,4 @@ class Comparison(Document, frozen=True, kw_only=True, tag="nginx-tune/comparison
     """Ratio of requests per second, after / before."""
     metrics: list[ComparedMetric] = []
     warnings: list[str] = []
-    """Limits of this comparison."""
+    """What limits the conclusions from this comparison."""

@@ -30,7 +30,7 @@ class ServedData(Part, frozen=True, kw_only=True):
     files: Count | None = None
     bytes: Bytes | None = None
     requests_by_path: dict[str, Number] = {}
-    """Relative request counts of the data directories; empty for unknown, or equal, shares."""
+    """Relative request counts of the data directories; empty if they are unknown or equal."""
     provenance: Provenance = "assumed"
 
 
@@ -55,17 +55,17 @@ class Popularity(Part, frozen=True, kw_only=True):
     fitted_objects: Count | None = None
     """Number of most popular objects used for the fit."""
     fit_distance_ratio: Ratio | None = None
-    """Kolmogorov-Smirnov distance of the fit, its largest error in a share of requests."""
+    """Kolmogorov-Smirnov distance of the fit: its largest error in a share of requests."""
     curve_error_ratio: Number | None = None
     """Standard error of the curve's shares; 0 if every object was counted."""
     requests_seen: Number | None = None
-    """Requests since the page cache was empty or full of other data; null for a server that has run
-    for long."""
+    """Requests since the page cache was empty or full of other data; null for a server that has
+    been running for long."""
     began_full: bool = False
-    """True if it was full then."""
+    """True if the page cache was full of other data then."""
     began_empty: bool = False
-    """True if it was empty when the clients of ``concurrency.since_seconds`` arrived, with an
-    unknown number of requests since."""
+    """True if the page cache was empty when the clients of ``concurrency.since_seconds`` arrived;
+    the number of requests since then is unknown."""
     once: bool = False
     """True if no object is requested again before all others were."""
     provenance: Provenance = "assumed"
@@ -83,7 +83,7 @@ class ObjectSizes(Part, frozen=True, kw_only=True):
     sent_ratio: Number | None = None
     """Bytes sent as a share of the full sizes; less than 1 with ranges and aborted transfers."""
     partial_ratio: Ratio | None = None
-    """Share of ranges (206) in the responses with data."""
+    """Share of partial responses (206) among the responses with data."""
     provenance: Provenance = "assumed"
 
 
@@ -92,7 +92,7 @@ class Rate(Part, frozen=True, kw_only=True):
 
     mean_per_second: Number | None = None
     peak_per_second: Number | None = None
-    """When learnt from a log, the busiest minute (of a shorter log, all of it)."""
+    """Peak rate. From a log: that of the busiest minute, or of all of a shorter log."""
     peak_1s_per_second: Number | None = None
     peak_10s_per_second: Number | None = None
     peak_60s_per_second: Number | None = None
@@ -107,19 +107,19 @@ class Concurrency(Part, frozen=True, kw_only=True):
 
     mean: Number | None = None
     peak: Number | None = None
-    """When learnt from a log, the mean over the busiest second."""
+    """Peak number of requests in flight. From a log: the mean over the busiest second."""
     cold_peak: Number | None = None
     """Peak of concurrent transfers that miss the page cache."""
     cold_by_popularity: bool = False
-    """True if the clients in ``cold_peak`` request by popularity, so that all may miss at once but
-    on average only the miss ratio of them does."""
+    """True if the clients in ``cold_peak`` request by popularity: all may miss at once, but on
+    average only the share that is the miss ratio does."""
     client_bytes_per_second: MeanBytes | None = None
     """Highest rate of one client, if clients are slow."""
     clients_keep_pace: bool = False
     """True if clients receive responses of any size as fast as they are sent, as on the server's
     own network."""
     since_seconds: Seconds | None = None
-    """Time since all clients arrived together; null for long."""
+    """Time since all clients arrived together; null if that was long ago."""
     think_seconds: Seconds | None = None
     """A client's pause between a response and its next request, if clients wait for responses."""
     provenance: Provenance = "assumed"
@@ -143,7 +143,7 @@ class TlsUse(Part, frozen=True, kw_only=True):
     """TLS of the clients."""
 
     value: bool = False
-    """Of most requests."""
+    """True if most requests use TLS."""
     requests_ratio: Ratio | None = None
     protocols: dict[str, Ratio] = {}
     """Share of the requests by protocol; ``none`` is cleartext."""
@@ -175,7 +175,7 @@ class Gzip(Part, frozen=True, kw_only=True):
     """Compression of responses by nginx."""
 
     value: bool = False
-    """Of most requests."""
+    """True if nginx compresses most responses."""
     requests_ratio: Ratio | None = None
     protocols: dict[str, Ratio] = {}
     """Share of the requests by protocol; ``none`` is cleartext."""
@@ -203,7 +203,7 @@ class LocationShare(Part, frozen=True, kw_only=True):
     server: str
     """First name of its server; empty for none."""
     location: str
-    """As in the configuration; empty if no location matches."""
+    """The location as in the configuration; empty if none matches."""
     file: str
     line: Count
     requests_ratio: Ratio
@@ -216,7 +216,7 @@ class Traffic(Part, frozen=True, kw_only=True):
     methods: dict[str, Ratio] = {}
     statuses: dict[str, Ratio] = {}
     cache_statuses: dict[str, Ratio] = {}
-    """By ``$upstream_cache_status``; ``none`` for requests without a cache."""
+    """Shares by ``$upstream_cache_status``; ``none`` for requests without a cache."""
     locations: list[LocationShare] = []
     location_error_ratio: Number | None = None
     """Upper bound of the standard error of the locations' shares, which come from a sample."""
@@ -240,13 +240,13 @@ class LogSummary(Part, frozen=True, kw_only=True):
     """Well-formed lines with an invalid HTTP request."""
     first: str | None = None
     last: str | None = None
-    """Earliest and latest end of a request, UTC."""
+    """Latest end of a request, in UTC; ``first`` is the earliest."""
     span_seconds: WholeSeconds | None = None
     """Time covered by the log, without the gaps between its stretches."""
     stretches: Count = 0
-    """Number of parts more than a day and a half apart."""
+    """Number of parts of the log with gaps of more than a day and a half between them."""
     stray_lines: Count = 0
-    """Lines with a time far from all others, which are left out of rates."""
+    """Lines whose time is far from all others; rates do not include them."""
     notes: list[str] = []
 
 
