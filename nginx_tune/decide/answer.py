@@ -58,7 +58,7 @@ class Build:
 
     version: tuple[int, ...] | None
     flags: frozenset[str] | None
-    """None when they were not read."""
+    """Names of the configure arguments; None if they were not read."""
     text: str
     """The version as it follows "nginx" in sentences."""
 

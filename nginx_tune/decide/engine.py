@@ -346,7 +346,7 @@ class SweepStep(NamedTuple):
     verdict: str
     is_now: bool
     flips: bool
-    """True if the verdict differs from that at the value before."""
+    """True if the verdict differs from the verdict at the previous value."""
 
 
 def sweep(name: str, facts: Facts, workload: Workload, site: Site) -> list[SweepStep]:

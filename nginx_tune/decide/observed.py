@@ -48,7 +48,7 @@ class Seen:
 
 
 def see(facts: Facts, observation: Observation | None) -> Seen:
-    """The figures of an observation; all None without a usable one."""
+    """The figures of an observation; all are None without a usable observation."""
     o = observation if observation is not None and _is_fit(observation) else Observation()
     server = o.server
     backlogs = [listener.backlog for listener in server.listeners if listener.backlog]

@@ -56,7 +56,7 @@ MAX_WORKERS = 512
 
 
 def effective_cpus(facts: Facts) -> Quantity:
-    """CPUs that nginx can use, by time."""
+    """CPU time that nginx can use, in CPUs."""
     cpu = facts.cpu
     value = cpu.effective or cpu.online
     return Quantity("cpu.effective" if cpu.effective else "cpu.online", value, "CPUs")
@@ -470,7 +470,7 @@ class Situation:
 
     @cached_property
     def shared_folder(self) -> str | None:
-        """The file system of a virtual machine's shared folder under the data; None without one."""
+        """The type of a virtual machine's shared folder under the data; None without one."""
         paths = [*self.site.roots, *self.site.cache_dirs]
         return on_shared_folder(paths, self.facts.storage)
 

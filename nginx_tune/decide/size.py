@@ -151,7 +151,7 @@ class HostSizes:
 
     @cached_property
     def sent_ratio(self) -> float:
-        """Bytes sent over the sizes of the requested objects."""
+        """Ratio of the bytes sent to the sizes of the requested objects."""
         sizes = self.situation.workload.sizes
         if sizes.sent_mean_bytes is not None:
             return min(1.0, sizes.sent_mean_bytes / self.inputs.object_bytes) or 1.0

@@ -75,7 +75,7 @@ class DescribedHost(Document, frozen=True, kw_only=True, tag="nginx-tune/host/1"
     """A described host with its data and traffic; null values are not known."""
 
     cpus: Number | None = None
-    """CPUs that nginx can use, by time."""
+    """CPU time that nginx can use, in CPUs."""
     memory: DescribedSize | None = None
     page_cache: DescribedSize | None = None
     """Memory for file data; null for nine tenths of the memory."""

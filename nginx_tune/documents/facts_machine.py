@@ -52,7 +52,7 @@ class Cpu(Part, frozen=True, kw_only=True):
     quota_cpus: float | None = None
     """cgroup CPU quota in CPUs; null when there is none."""
     effective: float | None = None
-    """The lowest of the three: CPUs that can be used, by time."""
+    """The lowest of the three: the CPU time that can be used, in CPUs."""
     model: str | None = None
     threads_per_core: int | None = None
     """2 with simultaneous multithreading, where CPUs share cores."""

@@ -191,7 +191,7 @@ class LogCounts(Part, frozen=True, kw_only=True):
 
     lines: int
     refused: dict[str, int]
-    """Lines that could not be used, by the reason."""
+    """Number of lines that could not be used, by reason."""
     requests: int
     unreadable_requests: int
     methods: dict[str, int]
@@ -228,7 +228,7 @@ class Tally(Part, frozen=True, kw_only=True):
 
 
 class Timeline(Part, frozen=True, kw_only=True):
-    """Requests and time in flight over the logs' time."""
+    """Requests, and their time in flight, over the time that the logs cover."""
 
     stretches: list[tuple[int, int]]
     """First and last second of each stretch."""
@@ -248,7 +248,7 @@ class LogReading(Document, frozen=True, kw_only=True, tag="nginx-tune/reading/1"
     logs: list[str]
     """A digest of each log's lines, made with the plan's key; empty for an empty log."""
     first_lines: dict[str, list[tuple[int, int]]]
-    """The first refused lines for each reason: the index of their log, and their number in it."""
+    """The first refused lines for each reason, each as the index of its log and its line number."""
     timeline: Timeline
     popularity: ObjectPopularity
     tally: msgspec.Raw

@@ -160,9 +160,9 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     tls_sessions: list[TlsSessions] = []
     """Negotiated TLS, including the warm-up."""
     http2: Http2Streams | None = None
-    """Null for other protocols."""
+    """The HTTP/2 connections; null for other protocols."""
     http3: Http3Streams | None = None
-    """Null for other protocols."""
+    """The HTTP/3 connections; null for other protocols."""
     syn_retries: int = 0
     """SYNs that were repeated after 1, 3 and 7 s, including the warm-up."""
     retransmits: int = 0

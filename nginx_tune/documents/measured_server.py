@@ -83,7 +83,7 @@ class LoopTurn(Latency, frozen=True, kw_only=True):
 
 
 class ListenerUse(Part, frozen=True, kw_only=True):
-    """A listening address over the measured time."""
+    """The use of a listening address during the measured time."""
 
     address: str
     port: int
@@ -98,7 +98,7 @@ class ListenerUse(Part, frozen=True, kw_only=True):
 
 
 class DiskUse(Part, frozen=True, kw_only=True):
-    """A leaf disk over the measured time, for all processes of the host."""
+    """The use of a leaf disk during the measured time, by all processes of the host."""
 
     name: str
     utilisation_ratio: float | None = None
@@ -194,7 +194,7 @@ class RoundTrips(Part, frozen=True, kw_only=True):
 
 
 class StubStatus(Part, frozen=True, kw_only=True):
-    """The counts of stub_status over the measured time."""
+    """The counts of stub_status during the measured time."""
 
     requests: int
     requests_per_second: float

@@ -71,7 +71,7 @@ FEWEST_REQUESTS = 100
 """Least requests (or loop turns, if requests are not counted) that count as traffic: of a hundred,
 the ten slowest are examined."""
 FEWEST_CPU_SECONDS = 0.005
-"""CPU time of a hundred small responses, for windows in which neither is counted."""
+"""CPU time of a hundred small responses, for windows without counts of requests or loop turns."""
 
 
 class OtherNginx(Part, frozen=True, kw_only=True):

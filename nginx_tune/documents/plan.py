@@ -122,7 +122,7 @@ class ReloadWarning(Part, frozen=True, kw_only=True):
 
 
 class HostPart(Part, frozen=True, kw_only=True):
-    """A file of the host, not nginx's, that the decisions need; ``apply`` never writes it."""
+    """A file of the host (not of nginx) that the decisions need; ``apply`` never writes it."""
 
     kind: Literal["sysctl", "unit", "udev"]
     path: str

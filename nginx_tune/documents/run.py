@@ -44,7 +44,7 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     """The first digits of the stored file's digest; it is unique and never changes."""
     kind: RunKind
     name: str
-    """Name of the scenario, or path of the candidate, plan, new configuration or program."""
+    """Name of the scenario, or path of the candidate, the plan, or the new files or program."""
     started_at: str
     """RFC 3339, in UTC."""
     seconds: float = 0.0
@@ -89,9 +89,9 @@ class KeptRuns(Document, frozen=True, kw_only=True, tag="nginx-tune/runs/1"):
     directory: str = ""
     runs: list[RunSummary] = []
     bytes: int = 0
-    """Their total size on disk."""
+    """Total size of the runs on disk."""
     bytes_most: int = 0
-    """Limit of that size; the oldest are removed first."""
+    """Limit of that size; the oldest runs are removed first."""
     skipped: list[SkippedFile] = []
 
 

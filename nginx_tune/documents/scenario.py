@@ -106,7 +106,7 @@ class ExtraVariant(VariantSpec, frozen=True, kw_only=True):
 
     name: str
     optional: bool = False
-    """True to omit it, with its claims, if this machine lacks something that it needs."""
+    """True to omit it and its claims if this machine lacks something that it needs."""
 
 
 class Claim(Part, frozen=True, kw_only=True):
@@ -298,13 +298,13 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     """A comparison of two configurations: their place, load and criteria."""
 
     baseline: str = ""
-    """Path of its nginx.conf; empty for the host's own."""
+    """Path of the baseline's nginx.conf; empty for the host's current one."""
     candidate: str = ""
-    """Path of its nginx.conf; empty with ``plan``."""
+    """Path of the candidate's nginx.conf; empty with ``plan``."""
     plan: str = ""
-    """File of a plan, which makes the baseline the candidate."""
+    """File of a plan, which turns the baseline into the candidate."""
     prefix: str | None = None
-    """nginx's ``-p``; null for its own prefix."""
+    """nginx's ``-p``; null for the default prefix of its build."""
     lab: Lab | None = None
     """The emulated host; null for this machine as it is."""
     starts: Literal["full", "cold"] = "full"

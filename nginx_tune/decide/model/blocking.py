@@ -40,8 +40,8 @@ OFFLOAD_SECONDS = 18e-6
 REQUEST_CPU_SECONDS = 19e-6
 """CPU of one small static request, as measured."""
 DISK_READ_CPU_SECONDS = 37e-6
-"""CPU of a read that goes to the disk beyond that of one from memory: 35 to 40 µs for 24 KB of
-ext4 on a virtio disk, kernel 6.18."""
+"""CPU time that a read from the disk takes in addition to a read from memory: 35 to 40 µs for 24 KB
+of ext4 on a virtio disk, kernel 6.18."""
 SEND_CPU_BYTES_PER_SECOND = 12e9
 """CPU side of sending cached bytes. Measured: 100-KB requests take 4-12 µs more."""
 SCHEDULING_TAIL_SECONDS = 2e-3
@@ -54,7 +54,7 @@ response waits for more than that CPU time, since a thread has to wake up, and t
 Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
 read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
 ENCRYPTED_MARGIN = 4.5
-"""The same where the worker encrypts: each buffer comes back to the loop before the next is read.
+"""``MARGIN`` if the worker encrypts: each buffer returns to the loop before the next one is read.
 Source: drawn-4201-009, 400 us for five reads over TLS."""
 _SATURATED = 0.95
 

@@ -286,7 +286,7 @@ class FileGroup(NamedTuple):
 
 
 class DirectInputs(NamedTuple):
-    """Files below and above the threshold, with one popularity, and their disk."""
+    """Files below and above the threshold, their common popularity, and their disk."""
 
     small: FileGroup
     large: FileGroup

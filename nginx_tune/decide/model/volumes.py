@@ -25,7 +25,7 @@ class VolumeType(NamedTuple):
     reads: float
     """Reads a second of any volume; each GiB adds ``reads_each``, up to ``most_reads``."""
     mebibytes: float
-    """MiB a second of any volume; the size adds to it likewise."""
+    """MiB a second of any volume; each GiB adds ``mebibytes_each``, up to ``most_mebibytes``."""
     reads_each: float = 0.0
     mebibytes_each: float = 0.0
     most_reads: float = math.inf

@@ -27,11 +27,11 @@ class Stalls(NamedTuple):
     """Times at which a disk serves nothing."""
 
     ratio: float
-    """Share of all time."""
+    """Share of all time that is spent in stalls."""
     seconds: float
-    """Length of one."""
+    """Length of one stall."""
     spread_between: float
-    """Coefficient of variation of the read times outside of stalls."""
+    """Coefficient of variation of read times outside stalls."""
     share: float = 1.0
     """Share of the reads that go to the disk with the stalls."""
 

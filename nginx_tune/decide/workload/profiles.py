@@ -1,4 +1,4 @@
-"""Typical workloads of each kind of site, which fill the gaps of a measured or declared one.
+"""Typical workloads of each kind of site, which fill the gaps of a measured or declared workload.
 
 Filled-in numbers have the provenance ``assumed``, which lowers the confidence of all decisions that
 use them.
