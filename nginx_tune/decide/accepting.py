@@ -117,8 +117,8 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
     connection. A queue for each worker spreads connections evenly by their hash and avoids
     contention, but connections in the queue of a worker that handles a heavy request, or blocks in
     a disk read, wait for that worker. So it pays with very many new connections of light requests,
-    and where nginx before 1.21.6 gives most connections to one of many workers. It costs with heavy
-    requests, few connections, or loops that block.
+    and where nginx before 1.21.6 gives most connections to one of many workers. It does harm with
+    heavy requests, few connections, or loops that block.
 
     The decision compares both mean waits: M/G/k against k times M/G/1, plus the wait that a stalled
     worker adds. A reload with fewer workers resets the connections in the closed queues, unless the

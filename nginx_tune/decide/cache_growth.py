@@ -166,9 +166,9 @@ def _whole(size_bytes: float) -> int:
 
 
 def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
-    """A twentieth of the cache or its file system, up to 64 GiB and half of the space left.
+    """A twentieth of the smaller of cache and file system; at most 64 GiB and half of what is left.
 
-    Shape: whole GiB, or MiB below one; 0 where the free space is not known, since the manager
+    Shape: whole GiB, or MiB below 1 GiB. 0 if the free space is not known, since the manager
            removes files, even all of them, until so much is free.
     Source: ngx_http_file_cache_manager (ngx_fs_available against min_free).
     """

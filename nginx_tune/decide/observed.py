@@ -187,7 +187,7 @@ def _ratio(value: float) -> float | None:
 
 
 def _pools_in_use(facts: Facts) -> bool | None:
-    """True if workers have threads besides their loop (ngx_thread_pool_init_worker())."""
+    """True if workers have threads in addition to the loop's (ngx_thread_pool_init_worker())."""
     running = facts.nginx.running
     threads = [w.threads for w in running.workers if w.threads is not None] if running else []
     return any(count > 1 for count in threads) if threads else None

@@ -115,7 +115,7 @@ class Situation:
     """True if an assumed input is already at an end of its plausible range."""
     stays: Pinned = ALL_AS_DECIDED
     files_beside_bytes: float | None = None
-    """Files served beside the caches; null where nobody counted them."""
+    """Bytes of the files served in addition to the caches; None if they were not counted."""
     disk_workers: int | None = None
     """Fewer workers than CPUs, so that each has enough threads for every disk."""
 
@@ -314,9 +314,9 @@ class Situation:
         return self._with_files_beside(cached) if self.site.serves_files else cached
 
     def _with_files_beside(self, cached: Quantity) -> Quantity:
-        """Data of the caches and of the files that are served beside them.
+        """Data of the caches and of the files that are served in addition to them.
 
-        Files that nobody counted leave the size unknown, unless the caches alone exceed memory.
+        If these files were not counted, the size is unknown, unless the caches alone exceed memory.
         """
         data = self.workload.dataset
         if data.bytes and data.provenance in ("declared", "learnt"):  # includes caches and files

@@ -227,7 +227,7 @@ def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
     """``file-limits``: ``worker_rlimit_nofile`` and the hard limit.
 
     A request takes a descriptor for the client and one for a file or an upstream; the open file
-    cache takes its own. At its start a worker already has all log files open, those of every
+    cache takes more. At its start a worker already has all log files open, those of every
     virtual host, and all listeners, with ``reuseport`` those of all workers. When descriptors run
     out, open() fails (the client gets status 500) and connections wait in the accept queue. A
     worker that has none left at its start cannot serve at all (epoll_create() failed, 24: Too many

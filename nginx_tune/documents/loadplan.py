@@ -155,7 +155,7 @@ class Priority(Part, frozen=True, kw_only=True):
     urgency: Count | None = None
     """From 0, the most urgent, to 7; the default of HTTP is 3."""
     incremental: bool = False
-    """True if answers are useful in parts, beside others of the same urgency."""
+    """True if parts of answers are useful, so that those of equal urgency can share bandwidth."""
 
 
 class RequestClass(Part, frozen=True, kw_only=True):

@@ -204,7 +204,7 @@ class StubStatus(Part, frozen=True, kw_only=True):
     active: int
     """Active connections at the end."""
     writing: float | None = None
-    """Requests in progress, mean over samples without our own."""
+    """Requests in progress: mean over samples, without requests of nginx-tune."""
 
 
 class ServerSecond(Part, frozen=True, kw_only=True):

@@ -59,7 +59,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """The URL prefix of each root, in the order of ``roots``: ``/videos/`` for files in
     ``ROOT/videos/``. Without prefixes, nginx searches the roots for a file one after the other."""
     serves_files: bool = False
-    """True if files of ``roots`` are served beside the cache; ``plan`` reads it from the
+    """True if files of ``roots`` are served in addition to the cache; ``plan`` finds that in the
     configuration."""
     cache_dirs: list[str] = []
     cache_bounds: dict[str, CacheBounds] = {}
@@ -69,7 +69,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     cleartext_http2: bool = False
     """True if clients, such as a balancer in front, use HTTP/2 without TLS (``listen … http2``)."""
     http3: bool = False
-    """True to offer HTTP/3 over UDP, beside TLS."""
+    """True to offer HTTP/3 over UDP, in addition to TLS over TCP."""
     user: str | None = None
     """``user`` directive; null for the build's default."""
     mime_types: str | None = None

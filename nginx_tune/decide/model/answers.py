@@ -427,7 +427,7 @@ class Server:
         return steps
 
     def _cpu(self, size: float, uses: dict[AnswerResource, float]) -> AnswerPart:
-        """The worker's own time; a long answer lets others run after each pass."""
+        """The worker's CPU time for an answer; a long answer lets others run after each pass."""
         over_mean = send_seconds(self.inputs, (size - self.inputs.object_bytes) * self.sent_ratio)
         own = max(REQUEST_CPU_SECONDS, self.request_cpu_seconds + over_mean)
         one_pass = min(

@@ -50,7 +50,7 @@ def scans_of_caches(datasets: Sequence[Dataset], site: Site) -> list[Dataset]:
 
 
 def bytes_beside_caches(datasets: Sequence[Dataset], site: Site) -> float | None:
-    """Bytes of the files that are served from the site's roots; null where nobody counted them."""
+    """Bytes of the files that are served from the site's roots; None if they were not counted."""
     kept = {scan.path for scan in scans_of_caches(datasets, site)}
     roots = [PurePosixPath(root) for root in site.roots]
     counted = [
