@@ -217,7 +217,7 @@ def _enable(
 
 
 def _migrating(s: Situation) -> list[HostSetting]:
-    """The sysctl that moves queued connections of a worker that exits to another.
+    """The sysctl that moves the queued connections of an exiting worker to another worker.
 
     Source: Documentation/networking/ip-sysctl.rst, tcp_migrate_req (Linux 5.14).
     """

@@ -270,7 +270,7 @@ def log_of_build(nginx: Nginx) -> str | None:
 
 
 def _listens(site: Site, facts: Facts, build: Build) -> list[str]:
-    """The site's listens, or the port of HTTP or HTTPS; with IPv6 where the host has it.
+    """The site's ``listen`` arguments, or the port of HTTP or HTTPS, also for IPv6 if available.
 
     Source: nginx 1.3.4 (``ipv6only`` is on, so that both can be bound), 1.11.5 (always built).
     """

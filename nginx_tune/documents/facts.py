@@ -145,7 +145,7 @@ class NginxCandidate(Part, frozen=True, kw_only=True):
     pid: Annotated[int, VOLATILE] = 0
     """Process id of its master; 0 if it does not run."""
     chosen: bool = False
-    """True if its program is the intended nginx."""
+    """True if nginx-tune chose its program."""
     reason: str = ""
     """The reason for or against it."""
 

@@ -119,9 +119,9 @@ class Claim(Part, frozen=True, kw_only=True):
     """A gate expression, e.g. ``ratio(hot.requests_per_second) >= 10``."""
     source_figure: str = ""
     variant: str = msgspec.field(default="candidate", name="arm")
-    """The variant of the expression."""
+    """The variant whose metrics the expression names."""
     against: str = "baseline"
-    """The variant of the comparison."""
+    """The variant with which ``variant`` is compared."""
     expect: Literal["holds", "fails"] = "holds"
     """``fails`` for a gate that must not pass. A gate without a measurement shows nothing."""
     less_than: str = ""

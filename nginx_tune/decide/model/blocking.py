@@ -43,7 +43,7 @@ DISK_READ_CPU_SECONDS = 37e-6
 """CPU time that a read from the disk takes in addition to a read from memory: 35 to 40 µs for 24 KB
 of ext4 on a virtio disk, kernel 6.18."""
 SEND_CPU_BYTES_PER_SECOND = 12e9
-"""CPU side of sending cached bytes. Measured: 100-KB requests take 4-12 µs more."""
+"""Cached bytes sent per second of CPU time. Measured: 100-KB requests take 4-12 µs more."""
 SCHEDULING_TAIL_SECONDS = 2e-3
 """p99 of an in-memory answer on a busy host whose loops never block, as measured."""
 BUSY_HOST_SECONDS = 0.3e-3

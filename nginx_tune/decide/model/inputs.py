@@ -108,7 +108,7 @@ class BlockingInputs:
     names_take_memory: bool = True
     """True if inodes and directory entries share the page cache's limit."""
     directories: float | None = None
-    """Directories with the files, if counted."""
+    """Number of directories that hold the files; None if not counted."""
     asked: CacheAge = LONG_SINCE
     limit_seconds: float | None = None
     """Limit that an objective sets on the time of an answer."""
