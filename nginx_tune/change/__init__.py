@@ -1,1 +1,1 @@
-"""Changes of a configuration: planned, generated, applied."""
+"""Changes to a configuration: planned, generated, applied."""

@@ -1,1 +1,1 @@
-"""Changing the operator's own nginx, or putting every byte back."""
+"""Changes to the operator's own nginx: kept, or taken back to the last byte."""

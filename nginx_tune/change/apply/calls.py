@@ -1,7 +1,7 @@
 """Every system call of ``apply`` that changes something, in one place.
 
-``after_call`` gets the name of each call as it returns, so that a test can end the process after
-every one. Every function raises OSError where the call fails.
+``after_call`` gets the name of each call once it has returned, so that a test can end the process
+after any of them. Every function raises OSError if its call fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NOREPLACE = 1
 _EXCHANGE = 2
 _GETFLAGS = 0x80086601
 _SETFLAGS = 0x40086602
-"""Source: renameat2(2), ioctl_iflags(2); the numbers of 64-bit Linux."""
+"""Values on 64-bit Linux. Source: renameat2(2), ioctl_iflags(2)."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -29,14 +29,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _ignore(_name: str) -> None:
-    """The default of ``after_call``."""
+    """Do nothing: the default of ``after_call``."""
 
 
 after_call: Callable[[str], None] = _ignore
 
 
 def _reported(call: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
-    """A call of ``os`` that reports to ``after_call``."""
+    """Make a function of ``os`` report each of its calls to ``after_call``."""
 
     def run(*args: _Arguments.args, **keywords: _Arguments.kwargs) -> _Result:
         result = call(*args, **keywords)
@@ -48,34 +48,34 @@ def _reported(call: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Resu
 
 cut = _reported(os.ftruncate)
 flush = _reported(os.fsync)
-"""To the disk: a file's data and size, a directory's names."""
+"""Write to the disk: a file's data and size, or a directory's names."""
 own = _reported(os.fchown)
 permit = _reported(os.fchmod)
 set_attribute = _reported(os.setxattr)
 """Extended attributes: access lists and security labels are some of them."""
 remove_attribute = _reported(os.removexattr)
 send_signal = _reported(signal.pidfd_send_signal)
-"""Signal the process of a pidfd, never another one that has got its number since."""
+"""Signal the process of a pidfd, never a later process with the same process id."""
 
 
 def exchange(directory: int, one: str, other: str) -> None:
-    """Swap two names of a directory in one step.
+    """Swap two names in a directory in one step.
 
-    Errors: OSError; EINVAL where the file system cannot do it, ENOENT where a name does not exist.
+    Errors: OSError; EINVAL if the file system cannot do it, ENOENT if a name does not exist.
     """
     _rename(directory, one, other, _EXCHANGE)
 
 
 def rename_new(directory: int, one: str, other: str) -> None:
-    """Rename to a free name.
+    """Rename a file to a name that is not in use.
 
-    Errors: OSError; FileExistsError where the name is taken.
+    Errors: OSError; FileExistsError if the name is in use.
     """
     _rename(directory, one, other, _NOREPLACE)
 
 
 def rename_over(directory: int, one: str, other: str) -> None:
-    """Replace the file of the other name in one step."""
+    """Rename a file, and replace any file of the new name in the same step."""
     _rename(directory, one, other, 0)
 
 
@@ -97,9 +97,9 @@ def unlink(directory: int, name: str) -> None:
 
 
 def create(directory: int | None, name: str, mode: int = 0o600) -> int:
-    """A new file, open for reading and writing.
+    """Create a file and open it for reading and writing.
 
-    Errors: OSError; FileExistsError where the name is taken.
+    Errors: OSError; FileExistsError if the name is in use.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags, mode, dir_fd=directory)
@@ -110,8 +110,8 @@ def create(directory: int | None, name: str, mode: int = 0o600) -> int:
 def make_directory(path: Path, mode: int) -> None:
     """Create a directory and flush its name to the disk.
 
-    Otherwise a power cut could take the journal away and leave the change it describes.
-    Errors: OSError; FileExistsError where the name is taken.
+    Otherwise a power cut could remove the journal and leave the change that it describes.
+    Errors: OSError; FileExistsError if the name is in use.
     """
     path.mkdir(mode=mode)
     after_call("mkdir")
@@ -137,7 +137,7 @@ def set_times(descriptor: int, accessed_ns: int, modified_ns: int) -> None:
 
 
 def inode_flags(descriptor: int) -> int:
-    """The flags of chattr(1); 0 where the file system has none."""
+    """The flags of chattr(1); 0 if the file system has none."""
     word = array.array("l", [0])
     try:
         fcntl.ioctl(descriptor, _GETFLAGS, word)

@@ -1,4 +1,4 @@
-"""Examination of a plan's files before anything is written, and the reasons to refuse one."""
+"""Checks of a plan's files before anything is written, and the reasons to refuse one."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ KEEP_IT_APART = (
     "keep it, root's own, in directories that only root may write, such as /etc/nginx, "
     "or give --trust"
 )
-"""Hint for a file, never for its directory: /tmp is for everybody and must stay so."""
+"""A hint about a file, never about its directory: /tmp must stay writable for everybody."""
 
 
 class Proposed(NamedTuple):
-    """One file as a plan wants it."""
+    """One file as the plan would leave it."""
 
     path: str
-    """Absolute, as the configuration names it."""
+    """Absolute, with links not resolved."""
     content: bytes
     sha256_before: str | None
     """None for a file that is created."""
     sha256_after: str
     mode: int = 0o644
-    """The mode of a file that is created; its owner is the owner of the directory."""
+    """The mode of a file that is created; its owner will be the owner of the directory."""
 
 
 class Examined(NamedTuple):
@@ -89,9 +89,9 @@ def examine(
     conf_path: str,
     permissions: Permissions,
 ) -> list[Examined]:
-    """Every file of a plan, links resolved.
+    """Check every file of a plan, with links resolved.
 
-    ``reads`` maps the files of the configuration that the plan read to their SHA-256.
+    ``reads`` maps each file of the configuration that the plan read to its SHA-256.
     Errors: RefusedError with the first reason not to change them.
     """
     if not proposed:
@@ -136,7 +136,7 @@ def _changed_since(path: str) -> RefusedError:
 
 
 def check_trust(paths: Iterable[str]) -> None:
-    """Check that root alone may write these files, since root's nginx loads what they name.
+    """Check that only root may write these files and what lies above: root's nginx loads them.
 
     Errors: RefusedError.
     """
@@ -145,7 +145,10 @@ def check_trust(paths: Iterable[str]) -> None:
 
 
 def why_not_tried(paths: Iterable[str]) -> str:
-    """The first file that others may write, and how, so that root tries nothing; empty if none."""
+    """The first file that users other than root may write, and how; empty if there is none.
+
+    Always empty unless this process acts as root.
+    """
     if not acts_as_root():
         return ""
     for path in dict.fromkeys(paths):
@@ -204,12 +207,12 @@ def _entry(one: Proposed, real: str, beside: str, attributes: Attributes | None)
 
 
 def _check_link(written: str, real: str, tree: str) -> None:
-    """Refuse a link out of the tree, which leads to a file of another program."""
+    """Refuse a link that leads out of the tree, to a file of another program."""
     if _KUBERNETES in real.split("/"):
         raise RefusedError(
             f"{written}: a volume of Kubernetes", hint="change the ConfigMap it comes from"
         )
-    # Links above the tree (/etc itself) do not count: compare below them.
+    # A link above the tree (/etc itself) does not count: resolve it before comparing.
     lexical = posixpath.join(os.path.realpath(posixpath.dirname(written)),
                              posixpath.basename(written))  # fmt: skip
     was_inside = is_inside(lexical, tree) or is_inside(written, tree)
@@ -264,7 +267,7 @@ def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None
 
 
 def manager_of(content: bytes) -> str:
-    """The program that also writes a file, by its own comment there; empty if none."""
+    """The program that also writes a file, according to a comment in the file; empty if none."""
     head = content[:_HEAD_BYTES]
     comments = b"\n".join(line for line in head.splitlines() if line.lstrip().startswith(b"#"))
     for name, mark in _MANAGERS.items():
@@ -274,7 +277,7 @@ def manager_of(content: bytes) -> str:
 
 
 def _for_new(real: str, mode: int) -> Attributes:
-    """The attributes of a new file: it belongs to the owner of its directory."""
+    """The attributes of a new file, whose owner is the owner of its directory."""
     try:
         status = Path(posixpath.dirname(real)).stat()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The process that takes a change back unless it is confirmed: it outlives the session.
+"""The process that takes a change back unless it is confirmed. It outlives the login session.
 
 On SIGTERM it takes the change back before it ends. Its clock (CLOCK_BOOTTIME) counts from the start
 of the machine and cannot be set. After a restart of the machine, the next start of nginx-tune takes
@@ -28,7 +28,7 @@ from nginx_tune.nginx.reload.workers import Process, process_of
 
 _MODULE = "nginx_tune.change.apply.guardian"
 _READY = "guardian"
-"""A file with its process id, beside the journal."""
+"""The name of a file beside the journal that holds the process id."""
 _POLL_SECONDS = 0.25
 _READY_SECONDS = 20.0
 _PATIENCE_SECONDS = 30.0
@@ -36,9 +36,9 @@ _SYSTEMD = Path("/run/systemd/system")
 
 
 def hand_over(state: State, journal: Journal, seconds: float) -> str:
-    """Start the process that waits for the confirmation; its deadline in UTC.
+    """Start the process that waits for the confirmation, and return its deadline in UTC.
 
-    Errors: OSError, RefusedError if it does not start.
+    Errors: OSError; RefusedError if it does not start.
     """
     until = boot_seconds() + seconds
     shown = datetime.now(timezone.utc) + timedelta(seconds=seconds)
@@ -49,7 +49,7 @@ def hand_over(state: State, journal: Journal, seconds: float) -> str:
 
 
 def _start(command: list[str], journal: Journal) -> Process:
-    """Start it outside the session's cgroup, which systemd ends with the session."""
+    """Start the process outside the session's cgroup, which systemd ends with the session."""
     if _SYSTEMD.is_dir() and os.geteuid() == 0:
         command = ["systemd-run", "--quiet", "--collect", f"--unit=nginx-tune-{journal.id}",
                    "--", *command]  # fmt: skip
@@ -67,9 +67,9 @@ def _start(command: list[str], journal: Journal) -> Process:
         with suppress(OSError, ValueError):
             guardian = process_of(int((journal.directory / _READY).read_text()))
             if guardian is not None:
-                started.returncode = 0  # it lives on: subprocess must not warn
+                started.returncode = 0  # it keeps running: subprocess must not warn
                 return guardian
-        if started.poll():  # systemd-run itself ends well at once
+        if started.poll():  # systemd-run itself succeeds at once
             break
         time.sleep(0.02)
     started.kill()
@@ -78,9 +78,10 @@ def _start(command: list[str], journal: Journal) -> Process:
 
 
 def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
-    """Keep a change that waits, or has been kept already.
+    """Keep a change that waits for confirmation. One that is already kept stays kept.
 
-    Errors: RefusedError if it was taken back meanwhile, or did not wait.
+    A change whose deadline has passed is taken back.
+    Errors: RefusedError if it was taken back meanwhile, or is not waiting.
     """
     with state.locked(patience_seconds=_PATIENCE_SECONDS):
         journal = state.find(name)
@@ -115,17 +116,17 @@ def guard(
     until_boot_seconds: float,
     must_end: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Wait, and take the change back at its deadline, or if the process that began it has died.
+    """Wait, then take the change back: at its deadline, or earlier if the process that began it died.
 
-    Before it has to end, as at the shutdown of the machine, it takes the change back at once:
-    otherwise the change would stay until the next start of nginx-tune.
+    If this process must end, as at a shutdown of the machine, it takes the change back at once.
+    Otherwise the change would stay until the next start of nginx-tune.
     """
     with journal.held():
         (journal.directory / _READY).write_text(str(os.getpid()))
         why = _await_end(journal, until_boot_seconds, must_end)
         if not why:
             return
-        # Without its directory the lock cannot be held by anyone, and files are put back.
+        # If the state directory is gone, nobody can hold the lock: put the files back without it.
         is_kept = state.path.is_dir()
         with state.locked(patience_seconds=_PATIENCE_SECONDS) if is_kept else nullcontext():
             story = journal.read()
@@ -134,7 +135,7 @@ def guard(
 
 
 def _await_end(journal: Journal, until_boot_seconds: float, must_end: Callable[[], bool]) -> str:
-    """The reason to take the change back; empty once another process has ended it."""
+    """Wait for a reason to take the change back; empty if another process ends the change first."""
     while True:
         story = journal.read()
         if story.is_finished or story.phase == "stuck":
@@ -142,14 +143,14 @@ def _await_end(journal: Journal, until_boot_seconds: float, must_end: Callable[[
         is_orphan = story.phase != "awaiting" and is_abandoned(story)
         if is_orphan or boot_seconds() >= until_boot_seconds:
             return "it was not confirmed in time"
-        # Before that phase, apply itself is at work on the change and handles its own signals.
+        # Before the phase "awaiting", apply itself works on the change and handles its own signals.
         if story.phase == "awaiting" and must_end():
             return "it was not confirmed before the process that waits was told to end"
         time.sleep(_POLL_SECONDS)
 
 
 def main(arguments: list[str]) -> int:
-    """The detached process; its arguments are the state directory, the change, the deadline."""
+    """The detached process. Its arguments: the state directory, the change's id, the deadline."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     signals: list[int] = []

@@ -1,20 +1,21 @@
 """Reasons to refuse a change, all checked before any file is changed.
 
 - An earlier change is unfinished, or a package manager may reload nginx meanwhile.
-- The files on the disk are not those that nginx runs: a reload would bring in all other edits too.
-  nginx does not report which files it has read, so the last change of each file counts (``ctime``,
-  which cannot be set; a copy that keeps its times, a rename and a link all show there), and of each
-  directory that a pattern matches in. ``apply`` itself changes both without a reload when it takes
-  a change back or removes an old file, so it records what nginx has read.
+- The files on the disk differ from what nginx runs: a reload would bring in the other edits too.
+  nginx does not report which files it has read. So the time of the last change (``ctime``) counts,
+  of each file and of each directory in which an include pattern matches. It cannot be set, so a
+  copy that keeps its times, a rename and a link all show there. ``apply`` itself changes both
+  without a reload when it takes a change back or removes an old file. So it records what nginx has
+  read.
 - Other users could have written what ``nginx -T`` reads or loads: it runs constructors of modules.
-- The change makes nginx overwrite a file or give it to another user. A reload writes its process
-  number into the file that ``pid`` names, and nginx removes that file as it ends. Every start,
-  every reload and root's ``nginx -t`` give the directories of caches and temporary files to the
-  workers' user. If an include matches either, the next reload reads it as configuration. No
-  rollback could undo that. A ``lock_file`` is harmless: with atomic operations nginx never opens it
-  (ngx_shmtx_create()).
-- A cache that the change adds lies in a directory with other files: nginx's cache loader deletes
-  every file there that is no entry of its cache, and no rollback could bring it back.
+- The change makes nginx overwrite a file or give it to another user. A reload writes nginx's
+  process id into the file that ``pid`` names, and nginx removes that file when it ends. Every
+  start, every reload and root's ``nginx -t`` give the directories of caches and temporary files to
+  the workers' user. If an include matches such a file, the next reload reads it as configuration.
+  No rollback could undo that. A ``lock_file`` is harmless: with atomic operations nginx never opens
+  it (ngx_shmtx_create()).
+- The change adds a cache in a directory with other files: nginx's cache loader deletes every file
+  there that is not an entry of its cache, and no rollback could bring it back.
 
 Source: ngx_create_pidfile(), ngx_delete_pidfile(), ngx_create_paths(),
         ngx_http_file_cache_manage_file().
@@ -71,7 +72,10 @@ _LOCK_SHAPE = "hhqqi4x"
 
 
 def check_unfinished(state: State) -> None:
-    """Errors: RefusedError if an earlier change has not ended."""
+    """Check that every earlier change has ended.
+
+    Errors: RefusedError that names one that has not.
+    """
     for journal in unfinished(state):
         story = journal.read()
         if story.phase == "damaged":
@@ -90,9 +94,9 @@ def check_unfinished(state: State) -> None:
 
 
 def check_ended(state: State) -> None:
-    """The same for a dry run, which takes nothing back.
+    """Check for a dry run, which takes nothing back, that every earlier change has ended.
 
-    Errors: UndecidedError for a change to be taken back first, RefusedError.
+    Errors: UndecidedError if a change must be taken back first; RefusedError.
     """
     for journal in unfinished(state):
         story = journal.read()
@@ -105,7 +109,7 @@ def check_ended(state: State) -> None:
 
 
 def check_package_managers() -> None:
-    """Refuse while one is at work: its scripts may reload nginx while half of the files are new.
+    """Refuse while a package manager works: its scripts may reload nginx amid the change.
 
     Errors: RefusedError.
     """
@@ -144,11 +148,11 @@ _MOST_LINKS = 40
 _MOST_NAMED = 3
 _CHANGED = "changed (by chmod or chattr, at least)"
 _SLACK_SECONDS = 0.1
-"""Start times have hundredths of a second; a file's times have the kernel's last tick."""
+"""Start times count hundredths of a second; file times are those of the kernel's last tick."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The files that a generation of workers has read."""
+    """The files that a worker generation has read."""
 
     master: Process
     workers: list[Process]
@@ -158,16 +162,16 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 def check_loaded(
     host: Host, state: State, master: Process, reading: FollowedFiles
 ) -> frozenset[Process]:
-    """Check that a reload now would change nothing.
+    """Check that the files on the disk are those that nginx runs, so a reload now changes nothing.
 
-    Shape:  the workers to ``remember``, since the next change finds directories that this one
-            changed; empty if they are recorded already.
-    Errors: RefusedError that names what was changed since.
+    Shape:  the workers to pass to ``remember``, since this change alters the times of directories;
+            empty if they are already recorded.
+    Errors: RefusedError that names what was changed since nginx read it.
     """
     serving = generations(host, master).serving
     if _is_known(state, master, serving, reading):
         return frozenset()
-    # The oldest worker: one that replaced a dead worker has read nothing.
+    # The oldest worker counts: one that replaced a dead worker did not read the files again.
     loaded = min(map(_started, serving), default=0.0) + _SLACK_SECONDS
     for path in reading.files:
         _check_place(path, loaded, _CHANGED)
@@ -179,7 +183,7 @@ def check_loaded(
 def remember(
     state: State, master: Process, workers: Collection[Process], reading: FollowedFiles
 ) -> None:
-    """Record that these workers run what was read; if that fails, file times are used."""
+    """Record that these workers run the files in ``reading``; if that fails, file times are used."""
     loaded = Loaded(
         master=master,
         workers=sorted(workers, key=lambda worker: worker.pid),
@@ -192,16 +196,16 @@ def remember(
             calls.write(descriptor, msgspec.json.encode(loaded))
         finally:
             os.close(descriptor)
-        # A kill in between must leave the older record, which misjudges no directory.
+        # If the process is killed here, the older record must survive: it misjudges no directory.
         calls.rename_over(directory, _UNFINISHED, _LOADED)
 
 
 def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
-    """Check that nginx would keep every socket of its master, whatever the old files contain.
+    """Check that nginx would keep every listening socket its master has, even one in no file.
 
-    Errors: RefusedError that names the addresses that are lost.
+    Errors: RefusedError that names the lost addresses.
     """
-    if not after.tree.complete:  # a file that could not be read may have them
+    if not after.tree.complete:  # an unreadable file may set up the missing ones
         return
     lost = unheard(places_of(host, master, []), after.tree)
     if lost:
@@ -213,9 +217,9 @@ def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
 
 
 def refuse_taken_ports(master: Process, before: FollowedFiles, after: FollowedFiles) -> list[str]:
-    """Check that no other program holds a new port; notes on what could not be checked.
+    """Check that no other program holds a new port, and return notes on what could not be checked.
 
-    ``nginx -t`` accepts such a port, and the reload tries for seconds before it fails.
+    ``nginx -t`` accepts a taken port, and a reload tries for seconds before it fails.
     Errors: RefusedError that names the line and the holder of the port.
     """
     taken = taken_here(before.tree, after.tree, [master.pid])
@@ -227,20 +231,20 @@ def refuse_taken_ports(master: Process, before: FollowedFiles, after: FollowedFi
 def _is_known(
     state: State, master: Process, serving: frozenset[Process], reading: FollowedFiles
 ) -> bool:
-    """True if the record of these workers equals the files on the disk, byte for byte."""
+    """True if recorded workers still serve, and the files on the disk equal the recorded ones."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(state.path / _LOADED, flags), "rb") as file:
             loaded = msgspec.json.decode(file.read(_MOST_BYTES), type=Loaded)
     except (OSError, msgspec.MsgspecError):
         return False
-    # After a reload, no earlier worker serves.
+    # After a reload, none of the earlier workers serves.
     is_same = loaded.master == master and not serving.isdisjoint(loaded.workers)
     return is_same and loaded.digest == _digest(reading)
 
 
 def _digest(reading: FollowedFiles) -> str:
-    """The digest of the names and bytes of all files."""
+    """A digest of the paths and bytes of all files."""
     found = hashlib.sha256()
     for path, content in sorted(reading.files.items()):
         found.update(os.fsencode(path) + b"\0" + hashlib.sha256(content).digest())
@@ -263,7 +267,7 @@ def _check_place(path: str, loaded: float, what: str) -> None:
 
 
 def _steps(path: str) -> Iterator[Path]:
-    """Every link on the way to a place, then the place itself.
+    """Every link on the way to a path, then the path itself with links resolved.
 
     Source: path_resolution(7).
     """
@@ -288,18 +292,18 @@ def _steps(path: str) -> Iterator[Path]:
 
 
 def _there(path: str) -> str:
-    """A directory, or the nearest one above it that exists: it may have been removed since."""
+    """A directory, or the nearest existing one above it: the directory may have been removed."""
     while path not in ("", "/") and not Path(path).is_dir():
         path = posixpath.dirname(path)
     return path or "/"
 
 
 def _started(process: Process) -> float:
-    """The start of a process by the wall clock, as in times of files.
+    """The start of a process by the wall clock, comparable to file times.
 
-    Source: proc_pid_stat(5), the 22nd field, counts from the start of the machine.
+    Source: proc_pid_stat(5): field 22 counts from the start of the machine.
     """
-    # An interruption between the two clocks makes the difference too small.
+    # A pause between the two readings makes the difference too small.
     booted = max(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) for _ in range(5))
     return booted + process.start_ticks / os.sysconf("SC_CLK_TCK")
 
@@ -313,7 +317,7 @@ _MOST_PID_BYTES = 64
 
 
 class _Place(NamedTuple):
-    """A file or directory that nginx creates or gives to its user."""
+    """A file or directory that nginx creates or gives to the workers' user."""
 
     path: str
     line: str
@@ -335,7 +339,10 @@ def refuse_taken_places(before: ConfTree, after: ConfTree, subject: ManagedNginx
 
 
 def _refuse_included(path: str, line: str, after: ConfTree) -> None:
-    """Errors: RefusedError for a path that an include would match."""
+    """Refuse a path that an include would match.
+
+    Errors: RefusedError.
+    """
     for name in after.asked:
         if is_asked(path, name):
             raise RefusedError(
@@ -366,9 +373,9 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
 
 
 def _is_free(path: str, subject: ManagedNginx) -> bool:
-    """True if nothing is lost: no file, or our own that is empty or names no living process.
+    """True if nginx may write its pid file here: no file, or our own, empty or of no other process.
 
-    ``nginx -t`` leaves an empty file where none existed. nginx would write through a link and
+    ``nginx -t`` leaves an empty file where none existed. nginx would write through a link and then
     remove the link. A file with a second name (a hard link) may have other readers.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -423,7 +430,7 @@ def _check_owners(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> N
 
 
 def _user(tree: ConfTree, subject: ManagedNginx) -> tuple[int | None, str]:
-    """Number and name of the workers' user; None for a number that is not known.
+    """The uid and name of the workers' user; the uid is None if the host does not know the name.
 
     Source: ngx_core_module_init_conf(): the build's ``--user``, by default ``nobody``.
     """
@@ -439,7 +446,7 @@ def _user(tree: ConfTree, subject: ManagedNginx) -> tuple[int | None, str]:
 
 
 def _places(tree: ConfTree, subject: ManagedNginx) -> Iterator[_Place]:
-    """The directories of all caches and for all temporary files, links resolved."""
+    """The directories of all caches and temporary files, with links resolved."""
     for line in tree.main.walk():
         if line.name in _NAMES and line.args and (path := tree.full_path(line.value)) is not None:
             text = f"{line.file}:{line.line}: {line.name} {line.value}"
@@ -455,7 +462,10 @@ def _places(tree: ConfTree, subject: ManagedNginx) -> Iterator[_Place]:
 
 
 _ENTRY = re.compile(r"[0-9a-f]{32}(?:\.[0-9]{10})?")
-"""A finished or unfinished entry: ngx_http_file_cache_name(), ngx_create_temp_file()."""
+"""The file name of a cache entry, finished or not.
+
+Source: ngx_http_file_cache_name(), ngx_create_temp_file().
+"""
 
 
 def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
@@ -474,9 +484,9 @@ def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
 
 
 def foreign_file(directory: str) -> str:
-    """The first file below a directory that is not named like a cache entry; empty if none.
+    """The first file below a directory whose name is not of a cache entry; empty if none.
 
-    The loader leaves directories alone. It follows links, so every link counts as a foreign file,
+    The cache loader keeps directories. It follows links, so every link counts as a foreign file,
     and so does a directory that cannot be read. Source: ngx_walk_tree().
     """
     left = [directory]
@@ -497,7 +507,7 @@ def foreign_file(directory: str) -> str:
 
 
 def _caches(tree: ConfTree) -> dict[str, Directive]:
-    """The directories of all caches, links resolved, with their lines."""
+    """The directories of all caches, with links resolved, and their directives."""
     return {
         os.path.realpath(path): cache.place
         for cache in caches(tree)

@@ -1,4 +1,4 @@
-"""History of changes, from the journals of a state directory."""
+"""The history of changes, from the journals of a state directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STATES: dict[JournalPhase, ChangeState] = {
 
 
 def read_history(state: State) -> History:
-    """Every change that was begun, the newest first.
+    """Every change that was begun, newest first.
 
     Errors: RefusedError if other users could have written the journals.
     """
@@ -43,7 +43,7 @@ def read_history(state: State) -> History:
 
 
 def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord | None:
-    """One change; None if it was never begun."""
+    """The history record of one change; None if the change was never begun."""
     story = journal.read()
     begin = story.begin
     if story.phase == "damaged":
@@ -76,7 +76,7 @@ def describe_change(journal: Journal, notes: Sequence[str] = ()) -> ChangeRecord
 
 
 def describe_ahead(ahead: Ahead) -> ChangeRecord:
-    """A change that was checked and not made."""
+    """The history record of a dry run: a change that was checked but not made."""
     return ChangeRecord(
         id="",
         state="dry_run",
@@ -100,7 +100,7 @@ def _files(entries: Sequence[Entry]) -> list[ChangedFile]:
 
 
 def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
-    """A change known by its id, and by its first record if that is intact."""
+    """The history record of a change whose journal is damaged, perhaps even its first record."""
     begun = datetime.strptime(journal.id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     return ChangeRecord(
         id=journal.id,
@@ -114,7 +114,7 @@ def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
 
 
 def _why_late(story: Story) -> str:
-    """The reason why an unconfirmed change is overdue: the process that waited has died."""
+    """Why an unconfirmed change is overdue: the process that waited has died; empty if it is not."""
     waits, begin = story.deadline, story.begin
     if waits is None or begin is None or not is_abandoned(story):
         return ""

@@ -1,6 +1,6 @@
 """The state directory: a lock, and for every change what is needed to take it back.
 
-``lock`` is held while files are changed. Every change has a directory with its journal and the
+``lock`` is held while files are changed. Every change has a directory for its journal and the
 bytes of every file that it replaces, all on the disk before the first file is changed.
 """
 
@@ -46,17 +46,17 @@ _MOST_BYTES = 64 << 20
 
 
 def boot_id() -> str:
-    """The id of this start of the machine."""
+    """The id of the current boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def boot_seconds() -> float:
-    """Seconds since the machine started, suspended or not; this clock cannot be set."""
+    """Seconds since the machine started, including time suspended; this clock cannot be set."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def this_process() -> Process:
-    """The process that runs this."""
+    """The current process."""
     return process_of(os.getpid()) or Process(pid=os.getpid(), start_ticks=0)
 
 
@@ -70,7 +70,7 @@ class Journal:
         self._known: Story | None = None
 
     def command(self, verb: str, *options: str) -> str:
-        """A command on this change, with its state directory if that is not the default."""
+        """A command line for this change, with its state directory if that is not the default."""
         return self._typed(verb, self.id, *options)
 
     @property
@@ -92,7 +92,7 @@ class Journal:
         return f"{self.command('rollback')}, or to end it with the files as they are: {leave}"
 
     def read(self) -> Story:
-        """Its records; empty if nothing was written.
+        """The records of the change; empty if nothing was written.
 
         A journal that is held open keeps its last known records even if it is removed or emptied.
         """
@@ -114,22 +114,22 @@ class Journal:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold its file open, so that it can be read and ended even if its name is gone.
+        """Hold the journal's file open, so that it can be read and ended even if its name is gone.
 
-        Otherwise a state directory that is removed, renamed or unmounted during a change would make
-        the change look as if it had never begun, and leave its new files in force.
+        Otherwise, if a state directory is removed, renamed or unmounted during a change, the change
+        would look as if it had never begun, and its new files would stay in force.
         """
         self._held = os.open(self.directory / _JOURNAL, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             self.read()
             yield
         finally:
-            self.read()  # keep its end for the report
+            self.read()  # keep the last records for the report
             os.close(self._held)
             self._held = None
 
     def _open(self, name: str) -> int:
-        """A file of the change; refused if other users could have written it.
+        """Open a file of the change; refused if other users could have written it.
 
         Errors: FileNotFoundError, RefusedError.
         """
@@ -179,11 +179,11 @@ class Journal:
             return os.dup(self._held)
 
     def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
-        """Store the original files, then the first record: the journal begins complete.
+        """Store the original files, then the first record: a journal is complete from its start.
 
-        Errors: OSError, RefusedError; no file of nginx has been changed.
+        Errors: OSError, RefusedError; no file of nginx has been changed by then.
         """
-        encode_record(record)  # refuse a path that it cannot name before anything is stored
+        encode_record(record)  # refuse a path that is not UTF-8 before anything is stored
         with opened(self.directory) as directory:
             for number, entry in enumerate(record.entries):
                 if entry.kind == "edit":
@@ -195,7 +195,10 @@ class Journal:
             calls.flush(parent)
 
     def check_whole(self) -> None:
-        """Errors: StuckError for a damaged journal."""
+        """Check that the journal is not damaged.
+
+        Errors: StuckError.
+        """
         if self.read().phase == "damaged":
             raise StuckError(
                 f"{self.directory / _JOURNAL}: damaged: what became of change {self.id}, and what "
@@ -205,7 +208,7 @@ class Journal:
 
     @property
     def way_out_of_damage(self) -> str:
-        """The advice for a damaged journal."""
+        """What the operator can do about a damaged journal."""
         return (
             f"restore it from a copy, or compare nginx's files with those that were replaced "
             f"({self.directory}/original-*), then remove {self.directory}"
@@ -234,14 +237,14 @@ class State:
         self.journals = path / "changes"
 
     def prepare(self) -> None:
-        """Create it, for its owner alone.
+        """Create the state directory for its owner alone.
 
-        Errors: RefusedError if it cannot be created, or others could change it.
+        Errors: RefusedError if it cannot be created, or if others could change it.
         """
         if self.path.exists():
             self.check()
         try:
-            # An existing directory keeps its mode: it may have other uses.
+            # An existing directory keeps its mode, since it may also serve other purposes.
             make_missing(self.path)
             make_missing(self.journals)
         except OSError as error:
@@ -249,7 +252,10 @@ class State:
         self.check()
 
     def check(self) -> None:
-        """Errors: RefusedError if others could change its contents."""
+        """Check that only its owner can change the contents of the state directory.
+
+        Errors: RefusedError.
+        """
         with contextlib.suppress(OSError):
             is_roots = self.path.stat().st_uid == 0 and os.geteuid() != 0
             if is_roots and not os.access(
@@ -273,16 +279,16 @@ class State:
 
     @contextlib.contextmanager
     def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
-        """Hold the lock on this host's files.
+        """Hold the lock that keeps other changes away.
 
-        Errors: RefusedError that names the holder, or if others could change the directory, or
+        Errors: RefusedError that names the holder, or if others could change the directory, or if
                 it cannot be written; UsageError if no change was ever made.
         """
         self.check()
         descriptor = self._open_lock()
         try:
             self._wait(descriptor, time.monotonic() + patience_seconds)
-            # The number is for messages only: a full disk must not prevent a rollback.
+            # The process id is only for messages: a full disk must not prevent a rollback.
             with contextlib.suppress(OSError):
                 calls.cut(descriptor, 0)
                 calls.write(descriptor, str(os.getpid()).encode())
@@ -294,7 +300,7 @@ class State:
     def unchanged(self) -> Iterator[None]:
         """Keep other changes away without writing anything.
 
-        Errors: RefusedError that names the holder, or if others could change the directory.
+        Errors: RefusedError that names the lock's holder, or if others could change the directory.
         """
         self.check()
         try:
@@ -317,7 +323,7 @@ class State:
         except FileNotFoundError:
             raise UsageError(f"{self.path}: no change was made here") from None
         except OSError as error:
-            if error.errno == errno.EROFS:  # files can still be put back
+            if error.errno == errno.EROFS:  # a rollback may still put files back
                 with contextlib.suppress(OSError):
                     return os.open(path, os.O_RDONLY | flags)
             raise RefusedError(f"{path}: {error.strerror}") from None
@@ -346,9 +352,9 @@ class State:
         return [Journal(self.journals / name) for name in names if _ID.fullmatch(name)]
 
     def find(self, name: str | None) -> Journal:
-        """A change by its id or a prefix of it; by default the last that was begun.
+        """A change by its id or a prefix of its id; by default the last one begun.
 
-        Errors: UsageError for none or several, StuckError if its journal is damaged.
+        Errors: UsageError if none or several match, StuckError if the journal is damaged.
         """
         found = [journal for journal in self.all() if journal.read().phase != "empty"]
         if name is not None:
@@ -364,9 +370,9 @@ class State:
         return found[-1]
 
     def new(self) -> Journal:
-        """A directory for a change; its name sorts after those of all earlier ones.
+        """Create a directory for a change; its name sorts after those of all earlier ones.
 
-        The caller holds the lock. Errors: RefusedError if it cannot be created.
+        The caller holds the lock. Errors: RefusedError if the directory cannot be created.
         """
         earlier = self.all()
         directory = self.journals / next_id(_now(), earlier[-1].id if earlier else "")
@@ -386,9 +392,9 @@ def _now() -> str:
 
 
 def next_id(now: str, last: str) -> str:
-    """An id that sorts after the last, even in the same second or after the clock was set back.
+    """An id that sorts after the last one, even in the same second or after the clock was set back.
 
-    Rollback takes back the last change by default, so the order must hold.
+    By default, a rollback takes back the last change, so the order must hold.
     """
     time, _, number = last.partition("-")
     if now > time:
@@ -397,7 +403,7 @@ def next_id(now: str, last: str) -> str:
 
 
 def fault(status: os.stat_result) -> str:
-    """The way in which another user could have changed a file; empty if none could."""
+    """How another user could have changed a file; empty if none could."""
     is_foreign = status.st_uid != os.geteuid()
     if is_foreign or stat.S_ISLNK(status.st_mode):
         return "another user's" if is_foreign else "a link"
@@ -405,7 +411,7 @@ def fault(status: os.stat_result) -> str:
 
 
 def make_missing(path: Path, mode: int = 0o700) -> None:
-    """Create a directory and those above it, if they are missing.
+    """Create a directory and its parents where they are missing.
 
     Errors: OSError.
     """
@@ -418,7 +424,7 @@ def make_missing(path: Path, mode: int = 0o700) -> None:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A descriptor of a directory."""
+    """Open a directory and yield its descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -427,7 +433,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def store(directory: int, name: str, content: bytes) -> None:
-    """Write a new file to the disk; its name gets there with a flush of its directory.
+    """Write a new file to the disk; its name reaches the disk when its directory is flushed.
 
     Errors: OSError.
     """

@@ -1,4 +1,4 @@
-"""Records of a change's journal, the state that they describe, and errors of a change; pure."""
+"""Records of a change's journal, the state that they describe, and errors of a change; no I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """Attributes of a file that its replacement must have too."""
+    """Attributes of a file that its replacement must share."""
 
     mode: int
     user: int
@@ -31,18 +31,18 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     extended: dict[str, bytes] = {}
     """Extended attributes by name: access lists, security labels, capabilities, user attributes."""
     inode_flags: int = 0
-    """The flags of chattr(1) that can be set on a new file."""
+    """Those flags of chattr(1) that can be set on a new file."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a change, links resolved."""
+    """One file of a change, with links resolved."""
 
     path: str
     kind: EditKind
     sha256_before: str | None
     sha256_after: str
     beside: str
-    """A hidden name in the same directory, which the new file and the old file exchange."""
+    """A hidden name in the same directory: first of the new file, after the exchange of the old."""
     attributes: Attributes | None = None
     """The attributes before the change; None for a file that is created."""
 
@@ -58,7 +58,7 @@ class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetNginx(msgspec.Struct, frozen=True, kw_only=True):
-    """The nginx of the change, as it was before: a rollback parses no configuration."""
+    """The nginx before the change: with it, a rollback needs to parse no configuration."""
 
     conf_path: str
     master: Process | None = None
@@ -68,14 +68,14 @@ class TargetNginx(msgspec.Struct, frozen=True, kw_only=True):
     error_logs: list[str] = []
     pid_file: LeftFile | None = None
     sockets: list[str] = []
-    """Its listening Unix sockets."""
+    """The Unix sockets that it listens on."""
     addresses: list[Address] = []
     silent: list[AcceptingSocket] = []
-    """Listeners that did not answer."""
+    """Listeners that did not answer before the change."""
 
 
 class Begin(Record, frozen=True, kw_only=True):
-    """The start: nothing is changed yet, and all that a rollback needs is on the disk."""
+    """The start: no file of nginx is changed, and all that a rollback needs is on the disk."""
 
     id: str
     at: str
@@ -87,26 +87,26 @@ class Begin(Record, frozen=True, kw_only=True):
 
 
 class Swapping(Record, frozen=True, kw_only=True):
-    """The exchange of the files: each is the old one or the new one."""
+    """The exchange of the files: from here on, each file may be the old or the new one."""
 
 
 class Tested(Record, frozen=True, kw_only=True):
-    """The new files, accepted by the target's own test."""
+    """The acceptance of the new files by the target's own test."""
 
     error_logs: list[str] = []
     """The error logs of the new configuration."""
     new_sockets: list[str] = []
-    """Unix sockets of the new configuration alone."""
+    """Unix sockets that only the new configuration has."""
     new_pid_path: str | None = None
-    """The path of the pid file, if it changes."""
+    """The new path of the pid file, if it changes."""
 
 
 class Reloading(Record, frozen=True, kw_only=True):
-    """The moment before nginx is told to reload."""
+    """The moment just before nginx is made to reload."""
 
 
 class Answered(Record, frozen=True, kw_only=True):
-    """A new worker generation that was seen to answer."""
+    """The answers of a new worker generation."""
 
     workers: list[int]
     seen: int
@@ -114,13 +114,13 @@ class Answered(Record, frozen=True, kw_only=True):
 
 
 class Awaiting(Record, frozen=True, kw_only=True):
-    """The wait for a confirmation; without one the change is undone."""
+    """The wait for a confirmation, without which the change is undone."""
 
     guardian: Process
     until: str
     """UTC, for display only."""
     until_boot_seconds: float
-    """By CLOCK_BOOTTIME, which cannot be set."""
+    """The deadline by CLOCK_BOOTTIME, a clock that cannot be set."""
 
 
 class Kept(Record, frozen=True, kw_only=True):
@@ -137,11 +137,11 @@ class Undoing(Record, frozen=True, kw_only=True):
 
 
 class Undone(Record, frozen=True, kw_only=True):
-    """The end: every file is the old one, and the server, if it runs, was seen to serve it."""
+    """The end: every file is the old one, and nginx, if it runs, was seen to serve the old ones."""
 
     reason: str
     server: str
-    """The reaction of the server: ``reloaded``, ``not told`` or ``not running``."""
+    """What nginx did: ``reloaded``, ``not told`` (to reload) or ``not running``."""
 
 
 class Stuck(Record, frozen=True, kw_only=True):
@@ -184,10 +184,10 @@ FINISHED: frozenset[JournalPhase] = frozenset({"kept", "undone", "left", "empty"
 
 
 def encode_record(record: AnyRecord) -> bytes:
-    """The line of a record.
+    """The line of a record, as bytes.
 
     A reason quotes messages of nginx and the system, which may not be UTF-8. Such bytes are
-    escaped, since nothing may prevent a rollback. Paths are not escaped: they must be found again.
+    escaped, since nothing may prevent a rollback. Paths are not escaped: a rollback must find them.
     Errors: RefusedError for a path that is not UTF-8.
     """
     if isinstance(record, Undoing | Undone | Stuck):
@@ -203,13 +203,13 @@ def encode_record(record: AnyRecord) -> bytes:
 
 
 class Story(NamedTuple):
-    """The records of one journal and the phase that they lead to."""
+    """The records of one journal and the phase that they result in."""
 
     begin: Begin | None
     phase: JournalPhase
     records: list[AnyRecord]
     whole_bytes: int
-    """Length of the complete records; the rest was not written completely."""
+    """Length of the complete records in bytes; what follows is an incomplete record."""
 
     @property
     def is_finished(self) -> bool:
@@ -218,23 +218,23 @@ class Story(NamedTuple):
 
     @property
     def may_be_loaded(self) -> bool:
-        """True if nginx may have read the new files by our reload."""
+        """True if nginx may have read the new files because of our reload."""
         return any(isinstance(record, Reloading) for record in self.records)
 
     @property
     def tested(self) -> Tested:
-        """The result of the target's test of the new files."""
+        """The record of the target's test of the new files; an empty one if there was no test."""
         return next((record for record in self.records if isinstance(record, Tested)), Tested())
 
     @property
     def answered(self) -> set[int]:
-        """The process numbers of the new workers that were seen to answer."""
+        """The process ids of the new workers that were seen to answer."""
         answers = (record for record in self.records if isinstance(record, Answered))
         return {pid for answer in answers for pid in answer.workers}
 
     @property
     def owner(self) -> Process | None:
-        """The process at work on the change, which may have died."""
+        """The last process to work on the change; it may have died."""
         for record in reversed(self.records):
             if isinstance(record, Awaiting):
                 return record.guardian
@@ -244,13 +244,13 @@ class Story(NamedTuple):
 
     @property
     def deadline(self) -> Awaiting | None:
-        """The wait for a confirmation; None if it never waited."""
+        """The wait for a confirmation; None if the change never waited."""
         found = [record for record in self.records if isinstance(record, Awaiting)]
         return found[-1] if found else None
 
     @property
     def reason(self) -> str:
-        """The reason for its rollback, or why it is stuck; empty otherwise."""
+        """Why the change was taken back or is stuck; empty otherwise."""
         for record in reversed(self.records):
             if isinstance(record, Undoing | Undone | Stuck) and record.reason:
                 return record.reason
@@ -258,11 +258,11 @@ class Story(NamedTuple):
 
 
 def read_story(data: bytes | None) -> Story:
-    """The records up to the first incomplete line; ``data`` is None without a journal.
+    """Read a journal up to its first incomplete line; ``data`` is None if there is no journal.
 
-    A power cut leaves an incomplete last line, which announced nothing yet. Elsewhere it is damage:
-    the first line is complete before the journal gets its name, and an incomplete line is cut off
-    before more is written.
+    A power cut can leave an incomplete last line: what it announced had not begun. Elsewhere an
+    incomplete line means damage: the first line is complete before the journal gets its name, and
+    an incomplete line is cut off before more is written.
     """
     if data is None:
         return Story(None, "empty", [], 0)
@@ -289,13 +289,13 @@ def _records(data: bytes) -> Iterable[tuple[bytes, AnyRecord]]:
 
 
 class RefusedError(NginxTuneError):
-    """A change that was not begun: nothing was changed."""
+    """A refusal of a change before anything is changed."""
 
     status = ExitStatus.USAGE
 
 
 class RejectedError(RefusedError):
-    """A rejection by the target's ``nginx -t``, of the old files or the new ones."""
+    """A rejection of the old or the new files by the target's ``nginx -t``."""
 
     status = ExitStatus.CONFIGURATION
 
@@ -311,11 +311,11 @@ class StuckError(NginxTuneError):
 
 
 class ForeignError(StuckError):
-    """Files of the change that another program has written to since."""
+    """A change whose files another program has written to since."""
 
 
 def disk_words(error: OSError) -> str:
-    """The message of an error, after the name of its file if that is known."""
+    """The message of an error, after the name of the file if that is known."""
     words = error.strerror or str(error)
     return f"{error.filename}: {words}" if error.filename else words
 

@@ -1,4 +1,4 @@
-"""One change from the lock to its end: kept, waiting for a confirmation, or taken back."""
+"""One change from the lock to its end: kept, waiting for confirmation, or taken back."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class ApplyOptions(NamedTuple):
     canaries: Sequence[str] = ()
     permissions: Permissions = Permissions()
     results: Sequence[str] = ()
-    """Files for the report, none of which nginx reads."""
+    """Files that the report is written to: nginx must not read any of them."""
 
 
 class Applied(NamedTuple):
@@ -92,13 +92,13 @@ class Applied(NamedTuple):
     journal: Journal
     outcome: ApplyOutcome
     reason: str
-    """The reason for the rollback; empty otherwise."""
+    """Why the change was taken back; empty if it was not."""
     notes: list[str]
     confirm_until: str = ""
 
 
 class Onlooker(NamedTuple):
-    """Callbacks of a caller, which may refuse a change before the first file is changed."""
+    """Callbacks of the caller. One may refuse a change before the first file is changed."""
 
     say: Callable[[str], None] = lambda _: None
     show: Callable[[Sequence[Examined]], None] = lambda _: None
@@ -127,7 +127,7 @@ def look_at_change(
     *,
     onlooker: Onlooker = NOBODY,
 ) -> Ahead:
-    """A dry run: all checks of a change; nothing is written.
+    """A dry run: all checks of a change, with nothing written.
 
     Errors: those of ``apply_change`` before anything is changed; UndecidedError if an unfinished
             change would have to be taken back first.
@@ -151,11 +151,11 @@ def apply_change(
     *,
     onlooker: Onlooker = NOBODY,
 ) -> Applied:
-    """Change the files, reload, check that nginx serves, and keep it or put every byte back.
+    """Change the files, reload, check that nginx serves, and keep the change or take it back.
 
     Errors: RefusedError before anything is changed (RejectedError if the target's own test
-            rejects the old files or the new ones), StuckError if it cannot be taken back.
-            KeyboardInterrupt after it was taken back.
+            rejects the old files or the new ones); StuckError if the change cannot be taken back;
+            KeyboardInterrupt once it is taken back.
     """
     _check_canaries(wish)
     state.prepare()
@@ -231,7 +231,7 @@ class _Change:
         return _Checked(subject, files, before, list(canaries))
 
     def steps(self, subject: ManagedNginx) -> list[str]:
-        """Steps that a dry run leaves out."""
+        """The steps that a dry run leaves out, after the notes of its checks."""
         wish = self._wish
         steps = ["nginx -t was not asked about the new files, which are not in place"]
         if subject.master is None:
@@ -266,14 +266,14 @@ class _Change:
             return self._end(journal, files)
         except KeyboardInterrupt:
             phase = journal.read().phase
-            if phase == "kept":  # it came too late
+            if phase == "kept":  # the interrupt came too late
                 return Applied(journal, "kept", "", self._notes)
             if phase != "undone":
                 self._taken_back(journal, "interrupted")
             raise
 
     def _read_before(self, subject: ManagedNginx, files: Sequence[Examined]) -> EffectiveConf:
-        """The old files as the target reads them; if it rejects them, no rollback is possible."""
+        """Read the old files as the target does. If it rejects them, no rollback is possible."""
         self._refuse_foreign_code(subject)
         try:
             before = read_as_target(self._host, subject)
@@ -305,10 +305,10 @@ class _Change:
     def _check_after(
         self, subject: ManagedNginx, before: EffectiveConf, files: Sequence[Examined]
     ) -> None:
-        """Refuse an effect of the new files that no rollback could undo."""
+        """Refuse new files with an effect that no rollback could undo."""
         contents = {file.entry.path: file.content for file in files}
         after = read_files(self._host, subject.conf_path, prefix=subject.prefix, contents=contents)
-        # A new file must not exist even for a moment outside nginx's tree (where cron looks, say).
+        # A new file must never exist outside nginx's tree, even for a moment: cron might run it.
         check_included(contents, after.files)
         refuse_foreign_files(before.reading.tree, after.tree)
         refuse_taken_places(before.reading.tree, after.tree, subject)
@@ -358,7 +358,7 @@ class _Change:
             except OSError as error:
                 words = error.strerror or str(error)
                 raise RefusedError(f"{file.entry.path}: cannot write beside it: {words}") from None
-        # From here on the files may be new: a rollback must check whether nginx was reloaded.
+        # From here on files may be new, so a rollback must check whether nginx was reloaded.
         journal.append(Swapping())
         swap_in([file.entry for file in files])
         self._say(f"{plural(len(files), 'file')} changed")
@@ -436,9 +436,9 @@ class _Change:
                 raise ReloadError(f"{file.entry.path}: {why} meanwhile")
 
     def _taken_back(self, journal: Journal, reason: str) -> Applied:
-        """Take the change back and report it, whatever signals come.
+        """Take the change back and report it, with signals blocked.
 
-        Errors: StuckError; KeyboardInterrupt after it was taken back.
+        Errors: StuckError; KeyboardInterrupt once the change is taken back.
         """
         try:
             with uninterrupted():

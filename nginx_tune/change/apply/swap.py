@@ -1,9 +1,9 @@
 """The exchange of old files for new ones and back, each checked afterwards.
 
-The new file is written beside the old one under a hidden name, which no ``*`` of an include
-matches, with the old one's owner, mode and attributes. The exchange of the names keeps the old file
-itself, under the hidden name, until the change is kept. The file that comes out of an exchange is
-compared with the expected one, so that no concurrent write is lost (compare and swap).
+The new file is written beside the old one, with the old one's owner, mode and attributes. Its name
+is hidden, so that no ``*`` of an include matches it. After the exchange, the old file itself has
+the hidden name until the change is kept. The file that comes out of an exchange is compared with
+the expected one, so that no concurrent write is lost (compare and swap).
 Source: renameat2(2), glob(7).
 """
 
@@ -25,9 +25,9 @@ from nginx_tune.change.apply.model_journal import Attributes, Entry, ForeignErro
 from nginx_tune.host.door import MOST_BYTES
 
 _UNFINISHED = ".part"
-"""Suffix of the hidden name while the file is written: a file without it is complete."""
+"""Suffix of the hidden name while the file is written; it is removed once that is complete."""
 Original = Callable[[Entry], bytes]
-"""Reads the stored bytes of a file that was changed."""
+"""Reads the bytes that a changed file had before, from the journal."""
 
 
 class RegularFile(NamedTuple):
@@ -41,9 +41,9 @@ class RegularFile(NamedTuple):
 
 
 def read_found(directory: int, name: str) -> RegularFile | None:
-    """A file of a directory; None if it does not exist.
+    """Read a file in a directory; None if it does not exist.
 
-    Errors: OSError, with ELOOP for a link; ValueError if it is no regular file or too large.
+    Errors: OSError, with ELOOP for a link; ValueError if it is not a regular file or is too large.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -54,7 +54,7 @@ def read_found(directory: int, name: str) -> RegularFile | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("no regular file")
-        # Before the bytes: to read them can change the time of the last read.
+        # Before the content, since reading that can change the time of the last read.
         attributes = read_attributes(descriptor)
         content = file.read(MOST_BYTES + 1) or b""
         while len(content) < status.st_size and (more := file.read(MOST_BYTES)):
@@ -66,14 +66,14 @@ def read_found(directory: int, name: str) -> RegularFile | None:
 
 
 def opened_directory(path: str) -> contextlib.AbstractContextManager[int]:
-    """A descriptor of the directory of a file."""
+    """Open the directory of a file and yield its descriptor."""
     return opened(Path(path).parent)
 
 
 def stage(entry: Entry, content: bytes, attributes: Attributes) -> None:
     """Write the new file to the disk, beside the old one.
 
-    Errors: OSError, such as for a full or read-only file system.
+    Errors: OSError, as on a full or read-only file system.
     """
     with opened_directory(entry.path) as directory:
         _make(directory, entry.beside, content, attributes, with_times=False)
@@ -95,9 +95,9 @@ def _make(
 
 
 def swap_in(entries: Sequence[Entry]) -> None:
-    """Put every staged file in its place, created files first.
+    """Put every staged file in place, created files first.
 
-    Errors: RefusedError if one has changed since; then all are the old ones again.
+    Errors: RefusedError if a file was changed since the plan; every old file is back in place then.
     """
     done: list[Entry] = []
     try:
@@ -114,7 +114,7 @@ def swap_in(entries: Sequence[Entry]) -> None:
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Created files before those that may include them: a reload in between sees the old tree."""
+    """Created files before the files that may include them: a reload in between sees the old tree."""
     return sorted(entries, key=lambda entry: entry.kind != "create")
 
 
@@ -136,7 +136,7 @@ def _swap_one(directory: int, entry: Entry) -> None:
 def _unlike(
     directory: int, name: str, sha256: str | None, attributes: Attributes | None = None
 ) -> str:
-    """The difference of a file from the expected one; empty if none."""
+    """How a file differs from the expected one; empty if it does not."""
     try:
         found = read_found(directory, name)
     except (OSError, ValueError) as error:
@@ -149,11 +149,11 @@ def _unlike(
 
 
 def _exchange_back(directory: int, entry: Entry, ours: str | None) -> None:
-    """Undo an exchange that took out another program's file; its newest file stays in place."""
+    """Undo an exchange that took out another program's file, so that its newest file is in place."""
     name = posixpath.basename(entry.path)
     calls.exchange(directory, entry.beside, name)
     if _unlike(directory, entry.beside, ours):
-        # Another write came in between: that file came out here, so it goes in again.
+        # Another program wrote in between, and its file came out here: put it in place again.
         calls.exchange(directory, entry.beside, name)
 
 
@@ -174,7 +174,7 @@ def look(entry: Entry) -> str:
 def _state(entry: Entry) -> str:
     """As ``look``, but ``old`` for any file while the new one still lies beside it.
 
-    It was never exchanged then, so its bytes are not of this change and stay.
+    The files were not exchanged then, so what is in place is not of this change and stays.
     """
     state = look(entry)
     if state in ("old", "new"):
@@ -186,15 +186,15 @@ def _state(entry: Entry) -> str:
 
 
 def foreign(entries: Sequence[Entry]) -> dict[str, str]:
-    """The paths that hold neither the old file nor the new one, and why."""
+    """The paths with a file that is neither the old nor the new one, each with the reason."""
     states = {entry.path: _state(entry) for entry in entries}
     return {path: state for path, state in states.items() if state not in ("old", "new")}
 
 
 def put_back(entries: Sequence[Entry], original: Original | None = None) -> None:
-    """Put every old file back, unless it is in place already.
+    """Put every old file back that is not in place.
 
-    ``original`` gives its bytes if the old file itself is gone.
+    ``original`` gives the bytes of an old file that is gone.
     Errors: ForeignError with the files that another program has written to; none is changed then.
     """
     wrong = foreign(entries)
@@ -225,12 +225,12 @@ def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
 def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tuple[str, bool]:
     """Put one file back.
 
-    Shape: what prevents it, or an empty string, and whether the new file was moved.
+    Shape: what prevents it (empty if nothing does), and whether the new file was moved.
     """
     name = posixpath.basename(entry.path)
     state = _state(entry)
     if state == "old" and _holds_foreign(directory, entry):
-        # The process of the exchange died before its check: the file goes in again.
+        # The process that exchanged the files died before its check: put the foreign file in again.
         _move_in(directory, entry)
         return "somebody else wrote to it", False
     if state != "new":
@@ -245,7 +245,7 @@ def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tu
         calls.exchange(directory, entry.beside, name)
     if not _unlike(directory, entry.beside, entry.sha256_after):
         return "", True
-    with contextlib.suppress(FileExistsError):  # a newer one of theirs is there already
+    with contextlib.suppress(FileExistsError):  # the other program has written a newer one
         _move_in(directory, entry)
     return "somebody else wrote to it", False
 
@@ -256,7 +256,7 @@ def _move_in(directory: int, entry: Entry) -> None:
 
 
 def _holds_foreign(directory: int, entry: Entry) -> bool:
-    """True if the file beside it is neither the old one nor the new one."""
+    """True if the file under the hidden name is neither the old nor the new one."""
     if not _is_there(directory, entry.beside):
         return False
     ours = (entry.sha256_before, entry.sha256_after)
@@ -272,7 +272,7 @@ def _is_there(directory: int, name: str) -> bool:
 
 
 def _redo(done: Sequence[Entry]) -> None:
-    """Put the new files in place again: one of them cannot be put back, so none is."""
+    """Put the new files in place again, since one of the old ones cannot be put back."""
     for entry in reversed(done):
         with opened_directory(entry.path) as directory:
             with contextlib.suppress(FileExistsError):
@@ -281,10 +281,10 @@ def _redo(done: Sequence[Entry]) -> None:
 
 
 def clear(entries: Sequence[Entry]) -> dict[str, str]:
-    """Remove the hidden files, except one that another program has written to since.
+    """Remove the hidden files, except those that another program has written to.
 
     A file that cannot be removed does not fail the change: the next recovery tries again.
-    Shape: the paths that are left, and why.
+    Shape: the paths that remain, each with the reason.
     """
     left = {}
     for entry in entries:
@@ -312,7 +312,8 @@ APPEND_ONLY = 0x20
 _SETTABLE = 0x8040CC
 """COMPR 4, SYNC 8, NODUMP 40, NOATIME 80, JOURNAL_DATA 4000, NOCOW 800000.
 
-The file system itself sets the others (extents, inline data). Source: include/uapi/linux/fs.h.
+The file system itself sets the other flags (extents, inline data).
+Source: include/uapi/linux/fs.h.
 """
 _MODE_BITS = 0o7777
 
@@ -335,7 +336,7 @@ def read_attributes(descriptor: int) -> Attributes:
 
 
 def put_attributes(descriptor: int, wanted: Attributes, *, with_times: bool) -> None:
-    """Give an open file the attributes of another.
+    """Give an open file the wanted attributes.
 
     The owner comes first, since a change of owner clears mode bits and labels.
     Errors: OSError if an attribute cannot be set, or differs afterwards.
@@ -358,7 +359,7 @@ def put_attributes(descriptor: int, wanted: Attributes, *, with_times: bool) -> 
 
 
 def differing(one: Attributes, other: Attributes, *, with_times: bool) -> str:
-    """The names of the attributes that differ, except the time of the last read."""
+    """The names of the attributes that differ; the time of the last read is not compared."""
     pairs = {
         "owner": (one.user, other.user),
         "group": (one.group, other.group),

@@ -1,7 +1,7 @@
 """The nginx of a change: its processes, their reload, the files that it reads, its logs.
 
-Includes are followed here, from the main file on. The output of ``nginx -T`` alone is not
-trustworthy: a file may have a line that looks like the heading of another file.
+Includes are followed here, starting at the main file. The output of ``nginx -T`` alone cannot be
+trusted: a line of a file may look like the heading of another file.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EffectiveConf(NamedTuple):
     """A configuration as the target itself reads it."""
 
     files: list[str]
-    """Files that both the includes reach and the target has printed: only these may be changed."""
+    """Files that the includes reach and that ``nginx -T`` printed: only these may be changed."""
     reading: FollowedFiles
     """All files that the includes reach."""
     addresses: list[Address]
@@ -77,7 +77,7 @@ class EffectiveConf(NamedTuple):
     quic_addresses: list[Address]
     """Addresses of HTTP/3, where answers cannot be observed."""
     asked: tuple[str, ...] = ()
-    """The names and patterns of its includes."""
+    """The names and patterns that its ``include`` lines give."""
 
 
 def find_subject(
@@ -89,10 +89,10 @@ def find_subject(
     prefix: str | None,
     needs_master: bool,
 ) -> ManagedNginx:
-    """The running nginx that reads a configuration; for a ``pid``, with that master's own one.
+    """The running nginx that reads a configuration; if ``pid`` is given, with the master's own one.
 
-    Without ``needs_master`` nginx is not reloaded, and a test uses its start options if it runs.
-    Errors: RefusedError if there is none, or it runs in a container, is in a binary upgrade or
+    Without ``needs_master``, nginx is not reloaded; a test uses its start options if it runs.
+    Errors: RefusedError if no nginx fits, or if it runs in a container, is amid a binary upgrade or
             has no workers of its own.
     """
     masters = find_host_masters(host, pid=pid)
@@ -150,7 +150,7 @@ def _chosen(
 def _reader(
     host: Host, masters: Sequence[Master], binary: str | None, pid: int | None, path: str | None
 ) -> Master | None:
-    """The running nginx that reads the files: its start options give the base of relative names."""
+    """The running nginx that reads the files; its start options say what relative names refer to."""
     if pid is None:
         real = None if path is None else os.path.realpath(path)
         masters = [
@@ -164,7 +164,7 @@ def _reader(
 
 
 def _reads(host: Host, master: Master, real_path: str) -> bool:
-    """True if a file is the main configuration file of a master."""
+    """True if this file is the main configuration file of a master."""
     own = _own_conf(host, master)
     return own is not None and os.path.realpath(own) == real_path
 
@@ -184,14 +184,17 @@ def _own_conf(host: Host, master: Master) -> str | None:
 
 
 def find_master(host: Host, conf_path: str) -> Process | None:
-    """The one running master that reads a configuration; None for none or several."""
+    """The only running master that reads a configuration; None if there is none or several."""
     real = os.path.realpath(conf_path)
     pids = [master.pid for master in find_host_masters(host) if _reads(host, master, real)]
     return process_of(pids[0]) if len(pids) == 1 else None
 
 
 def _check_files(host: Host, master: Master) -> None:
-    """Errors: RefusedError for a master that sees other files at the same paths."""
+    """Check that a master sees the same files at the same paths as this process.
+
+    Errors: RefusedError.
+    """
     same = same_mounts(host, master.pid)
     if isinstance(same, Missing):
         raise RefusedError(
@@ -230,7 +233,7 @@ def _parent(host: Host, pid: int) -> int | None:
 def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
     """The configuration that the target's ``nginx -T`` accepts, with the bytes on the disk.
 
-    Errors: RejectedError with its message if it rejects them, UndecidedError if it cannot run.
+    Errors: RejectedError with nginx's message if it rejects them; UndecidedError if it cannot run.
     """
     command = subject.test_command
     try:
@@ -259,7 +262,7 @@ def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
 def _logs(tree: ConfTree, subject: ManagedNginx) -> list[str]:
     found = error_logs(tree, subject.build.error_log_path)
     if subject.master is not None:
-        # The file that its main log goes to, whatever the directives are. Source:
+        # The file that the main log goes to, whatever the directives say. Source:
         # ngx_log_redirect_stderr.
         with contextlib.suppress(OSError):
             found.append(os.readlink(f"/proc/{subject.master.pid}/fd/2"))  # noqa: PTH115
@@ -267,16 +270,16 @@ def _logs(tree: ConfTree, subject: ManagedNginx) -> list[str]:
 
 
 def pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
-    """The path of the pid file by a configuration."""
+    """The path of the pid file under a configuration."""
     lines = tree.main.all("pid")
     name = lines[-1].value if lines else subject.build.pid_path
     return tree.full_path(name) or name
 
 
 def check_listens(before: EffectiveConf, after: EffectiveConf) -> None:
-    """Check that no address is lost: ``nginx -t`` accepts a configuration without a server.
+    """Check that no listening address is lost: ``nginx -t`` accepts even a configuration without any.
 
-    Errors: RefusedError that names the addresses that are lost.
+    Errors: RefusedError that names the lost addresses.
     """
     lost = lost_addresses(before.addresses, after.addresses)
     lost_quic = lost_addresses(before.quic_addresses, after.quic_addresses)
@@ -297,7 +300,7 @@ def describe_target(
     silent: Collection[AcceptingSocket],
     reload_command: Sequence[str],
 ) -> TargetNginx:
-    """All that a rollback needs, so that it reads no configuration."""
+    """All that a rollback needs, so that it need not read the configuration."""
     return TargetNginx(
         conf_path=subject.conf_path,
         master=subject.master,
@@ -312,7 +315,7 @@ def describe_target(
 
 
 def describe_test(before: EffectiveConf, after: EffectiveConf) -> Tested:
-    """The error logs of the new configuration, and its new sockets and pid file."""
+    """The record of a passed test: the new error logs, Unix sockets and pid file."""
     return Tested(
         error_logs=after.error_logs,
         new_sockets=sorted(set(after.sockets) - set(before.sockets)),
@@ -350,15 +353,15 @@ class FollowedFiles(NamedTuple):
 
     tree: ConfTree
     files: dict[str, bytes]
-    """The bytes of every file that could be read, by its name in the include."""
+    """The bytes of every file that could be read, by the path that an include leads to."""
     directories: list[str]
-    """Directories that a pattern of an include was matched in."""
+    """The directories in which a pattern of an include was matched."""
     places: list[str]
-    """Both, and files that do not exist."""
+    """The paths of both, and of files that do not exist."""
 
 
 class _Reader:
-    """A host's files, with those of a change in place, and a record of those that were read."""
+    """Reader of a host's files that shows a change's files in place and records what was read."""
 
     def __init__(self, host: Host, contents: Mapping[str, bytes]) -> None:
         self._host = host
@@ -376,7 +379,7 @@ class _Reader:
         return data
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, new ones too."""
+        """Names in a directory, including those of new files."""
         self.places[path] = self.directories[path] = None
         real = os.path.realpath(path)
         paths = map(posixpath.split, self._contents)
@@ -387,10 +390,10 @@ class _Reader:
 def read_files(
     host: Host, conf_path: str, *, prefix: str, contents: Mapping[str, bytes] | None = None
 ) -> FollowedFiles:
-    """The files that the includes reach; ``contents`` replace those on the disk.
+    """The files that the includes reach; ``contents`` replaces those on the disk.
 
-    ``contents`` has paths with every link resolved.
-    Errors: none, as of ``read_tree``.
+    The paths in ``contents`` have every link resolved.
+    Errors: none, as for ``read_tree``.
     """
     reader = _Reader(host, contents or {})
     tree = read_tree(conf_path, reader, prefix=prefix)
@@ -400,7 +403,7 @@ def read_files(
 def check_included(changed: Iterable[str], files: Iterable[str]) -> None:
     """Check that the includes of the new configuration reach every changed file.
 
-    ``changed`` are paths with every link resolved.
+    The paths in ``changed`` have every link resolved.
     Errors: RefusedError.
     """
     loaded = {os.path.realpath(path) for path in files}
@@ -413,7 +416,7 @@ _COMMAND_SECONDS = 60.0
 
 
 def generations(host: Host, process: Process) -> Generations:
-    """The current workers of a master.
+    """The current workers of a master, serving and leaving.
 
     Errors: ReloadError if the master has ended.
     """
@@ -429,7 +432,10 @@ def _processes(pids: Sequence[int]) -> frozenset[Process]:
 
 
 def refuse_unless_heard(process: Process) -> None:
-    """Errors: RefusedError if this user may not signal the master (CAP_KILL)."""
+    """Check that this user may signal the master (CAP_KILL).
+
+    Errors: RefusedError.
+    """
     try:
         os.kill(process.pid, 0)
     except PermissionError:
@@ -442,7 +448,7 @@ def refuse_unless_heard(process: Process) -> None:
 
 
 def tell(host: Host, process: Process, command: Sequence[str]) -> None:
-    """Reload nginx by SIGHUP to this very master, or by a command.
+    """Make nginx reload, by a SIGHUP to this very process or by a command.
 
     Errors: ReloadError.
     """
@@ -460,7 +466,7 @@ def tell(host: Host, process: Process, command: Sequence[str]) -> None:
     except OSError as error:
         raise ReloadError(f"process {process.pid}: {error.strerror}") from None
     try:
-        # A descriptor stays with one process: check that it is the right one while it is held.
+        # The descriptor stays with one process: check now that this is the right one.
         if not lives(process):
             raise ReloadError(f"the nginx master process {process.pid} has ended")
         calls.send_signal(held, signal.SIGHUP)
@@ -471,7 +477,7 @@ def tell(host: Host, process: Process, command: Sequence[str]) -> None:
 
 
 def unheard(command: Sequence[str], error: OldServeError) -> ReloadError:
-    """The error of a reload after which the old workers serve on."""
+    """The error if the old workers still serve after a reload."""
     if not command:
         return error
     return ReloadError(f"{shlex.join(command)}: ended well, but did not reload: {error.message}")

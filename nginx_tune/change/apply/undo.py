@@ -1,7 +1,7 @@
 """The rollback of a change: first the files, then the server, whatever state either is in.
 
 It reads no configuration: the journal has all that it needs. A second run ends in the same state.
-Later changes of the same files must be taken back before an earlier one.
+If later changes touch the same files, they must be taken back first.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from nginx_tune.nginx.reload.workers import (
 )
 
 RELOAD_SECONDS = 20.0
-"""nginx tries ports that are in use for 2.5 s and resolves names before the workers start."""
+"""Before workers start, nginx resolves names and retries ports in use for 2.5 s."""
 PATIENCE_SECONDS = 30.0
-"""The longest wait for another process that holds the lock."""
+"""The longest wait for the lock while another process holds it."""
 QUIET_SECONDS = 3.0
-"""A reload that has begun shows by then: nginx tries ports that are in use for 2.5 s."""
+"""A reload that has begun shows by then: nginx retries ports that are in use for 2.5 s."""
 _POLL_SECONDS = 0.1
 RELOADED = "reloaded"
 NOT_TOLD = "not told"
@@ -62,7 +62,7 @@ NOT_RUNNING = "not running"
 def undo_served(host: Host, journal: Journal, reason: str) -> str:
     """As ``undo``, for a change of a running nginx.
 
-    Errors: StuckError also if that nginx has ended meanwhile: the change is taken back, but
+    Errors: StuckError also if nginx has ended meanwhile: the change is taken back, but
             nothing serves.
     """
     server = undo(host, journal, reason)
@@ -74,11 +74,11 @@ def undo_served(host: Host, journal: Journal, reason: str) -> str:
 
 
 def undo(host: Host, journal: Journal, reason: str) -> str:
-    """Put back every file and have the server serve them; the reaction of the server.
+    """Put back every file, make the server serve the old files, and return what the server did.
 
     The caller holds the lock. Signals are blocked meanwhile.
-    Errors: StuckError if another program wrote to the files, the old configuration does not serve
-            either, or workers whose master has ended may serve the new one.
+    Errors: StuckError if another program wrote to the files, if nginx does not serve the old
+            configuration, or if workers whose master has ended may serve the new one.
     """
     story = journal.read()
     if story.begin is None:
@@ -86,7 +86,7 @@ def undo(host: Host, journal: Journal, reason: str) -> str:
     if story.phase == "undone":
         return NOT_TOLD
     with uninterrupted():
-        # A full disk must not prevent the rollback of the files, which needs no space.
+        # A full disk must not prevent a rollback: putting the files back needs no space.
         with contextlib.suppress(OSError):
             journal.append(Undoing(reason=reason, owner=this_process()))
         try:
@@ -117,7 +117,7 @@ def _why_not(error: OSError | NginxTuneError, begin: Begin) -> str:
 
 
 def _serve_again(host: Host, story: Story, begin: Begin) -> str:
-    """Reload the server if it may have read the new files; its reaction."""
+    """Reload the server if it may have read the new files, and return what the server did."""
     if not any(isinstance(record, Swapping) for record in story.records):
         return NOT_TOLD
     target = begin.target
@@ -129,7 +129,7 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
         return NOT_RUNNING
     before = generations(host, master)
     if not story.may_be_loaded and before.serving == frozenset(target.workers):
-        return NOT_TOLD  # nothing has reloaded it since, a package manager included
+        return NOT_TOLD  # nothing has reloaded nginx since, not even a package manager
     _remove_stale_sockets(story, target)
     logs = Logs([*target.error_logs, *story.tested.error_logs], only_own=True)
     try:
@@ -159,13 +159,16 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
         raise StuckError(f"the old files are back, but {error.message}") from None
     finally:
         logs.close()
-    _remove_stale_sockets(story, target)  # a reload that was still trying its ports has ended
+    _remove_stale_sockets(story, target)  # a reload that was still retrying ports has ended
     _restore_pid_file(story, target.pid_file, master)
     return RELOADED
 
 
 def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> None:
-    """Errors: StuckError for workers without a master that may serve the new configuration."""
+    """Check that no workers without a master may serve the new configuration.
+
+    Errors: StuckError.
+    """
     if begin.boot_id != boot_id():
         return
     old = {worker.pid for worker in begin.target.workers}
@@ -180,9 +183,9 @@ def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> N
 
 
 def _told(host: Host, master: Process, target: TargetNginx) -> bool:
-    """Reload nginx; false if the reload command fails and has not loaded the new files either.
+    """Reload nginx; False if the reload command fails and the new files are not loaded either.
 
-    The workers from before the change then stay and serve the old files.
+    In that case the workers from before the change still run and serve the old files.
     Errors: ReloadError.
     """
     try:
@@ -203,7 +206,7 @@ def _told(host: Host, master: Process, target: TargetNginx) -> bool:
 def _is_untouched(host: Host, master: Process, target: TargetNginx, before: Generations) -> bool:
     """True if the reload command reloaded nothing, neither in the change nor in the rollback.
 
-    The workers from before the change then serve the old configuration.
+    In that case the workers from before the change serve the old configuration.
     Errors: ReloadError if they do not answer.
     """
     old = frozenset(target.workers)
@@ -216,7 +219,7 @@ def _is_untouched(host: Host, master: Process, target: TargetNginx, before: Gene
 
 
 def _remove_stale_sockets(story: Story, target: TargetNginx) -> None:
-    """Remove the sockets that a failed reload created, since every later reload fails at them.
+    """Remove the sockets that a failed reload created: they would make every later reload fail.
 
     Source: ngx_init_cycle (``failed:`` closes its sockets and unlinks nothing).
     """
@@ -235,9 +238,9 @@ def _is_dead(path: str) -> bool:
 
 
 def _restore_pid_file(story: Story, left: LeftFile | None, master: Process) -> None:
-    """Restore the pid file: a failed reload with another ``pid`` removes it, and leaves a new one.
+    """Restore the pid file. A failed reload with another ``pid`` removes it and leaves a new one.
 
-    Source: ngx_init_cycle, ngx_create_pidfile and ngx_delete_pidfile of the old cycle.
+    Source: ngx_init_cycle; ngx_create_pidfile and ngx_delete_pidfile of the old cycle.
     """
     number = str(master.pid).encode()
     new = story.tested.new_pid_path
@@ -271,7 +274,7 @@ def unfinished(state: State) -> list[Journal]:
 
 
 def is_abandoned(story: Story) -> bool:
-    """True if the process that would end a change has died."""
+    """True if the process that should end a change has died."""
     begin = story.begin
     return begin is not None and (begin.boot_id != boot_id() or not lives(story.owner))
 
@@ -279,10 +282,9 @@ def is_abandoned(story: Story) -> bool:
 def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]:
     """Take back every change whose process has died, newest first. The caller holds the lock.
 
-    Files that a finished change could not remove, after a power cut or on a read-only disk, are
-    removed now. ``again`` also tries stuck changes, since the disk may be writable now, but not
-    those with files that another program wrote to.
-
+    Also removes files that a finished change could not remove, after a power cut or on a read-only
+    disk. ``again`` retries stuck changes, since the disk may be writable by now, except those whose
+    files another program wrote to.
     Errors: StuckError for a change that cannot be taken back.
     """
     done = []
@@ -303,10 +305,9 @@ def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]
     """Take a change back, kept or not; by default the last one.
 
     A second call changes nothing; to go further back, name the change.
-
-    Shape:  the change and the reaction of the server; empty if it was taken back before.
-    Errors: UsageError for no such change, RefusedError while another process holds the lock or
-            if a later change must be taken back first, StuckError if it cannot be taken back.
+    Shape:  the change, and what the server did (empty if the change was already taken back).
+    Errors: UsageError if there is no such change; RefusedError if another process holds the lock
+            or a later change must be taken back first; StuckError if it cannot be taken back.
     """
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
@@ -319,7 +320,7 @@ def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]
 def leave(state: State, name: str | None) -> Journal:
     """End a change that is stuck, with the files as they are.
 
-    Errors: UsageError for no such change, RefusedError for one that is not stuck.
+    Errors: UsageError if there is no such change; RefusedError if it is not stuck.
     """
     with state.locked(patience_seconds=PATIENCE_SECONDS):
         journal = state.find(name)
@@ -334,7 +335,7 @@ def leave(state: State, name: str | None) -> Journal:
 def recover_all(host: Host, state: State) -> list[Recovered]:
     """Take back every unfinished change, as at the start of the machine.
 
-    Errors: StuckError, also for a damaged journal, once the others have ended.
+    Errors: StuckError; for a damaged journal, only after the other changes have ended.
     """
     state.check()
     if not state.journals.is_dir():
@@ -349,8 +350,8 @@ def recover_all(host: Host, state: State) -> list[Recovered]:
 def check_later(state: State, journal: Journal) -> None:
     """Check that no later change prevents a rollback; nothing is written.
 
-    The earlier change is not stuck then, and no file needs repair by hand.
-    Errors: RefusedError that names the newest such change, since each may build on the last.
+    If one does, the earlier change is not marked as stuck: no file needs repair by hand.
+    Errors: RefusedError that names the newest such change, since each may build on the one before.
     """
     begin = journal.read().begin
     wrong = foreign([] if begin is None else begin.entries)
@@ -371,9 +372,9 @@ def check_later(state: State, journal: Journal) -> None:
 
 
 def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
-    """Workers of a killed master: known ones, or those of its session.
+    """Workers that outlive their master: the given ones, and those in its session.
 
-    Source: src/os/unix/ngx_daemon.c: a daemon master leads a session of its own.
+    Source: src/os/unix/ngx_daemon.c: a master that runs as a daemon leads its own session.
     """
     found = []
     for pid in find_orphans(host):
@@ -386,8 +387,8 @@ def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
 def is_to_reload(process: Process) -> bool:
     """True if a SIGHUP is pending for a master that is busy, perhaps with an earlier reload.
 
-    Source: ngx_master_process_cycle (sigsuspend); proc_pid_status(5), SigPnd and ShdPnd: bit N-1
-    stands for signal N.
+    Source: ngx_master_process_cycle (sigsuspend); proc_pid_status(5): bit N-1 of SigPnd and ShdPnd
+    is signal N.
     """
     try:
         lines = Path(f"/proc/{process.pid}/status").read_text(errors="replace").splitlines()

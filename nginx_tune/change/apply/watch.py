@@ -1,8 +1,8 @@
-"""The watch over a change: error logs, workers, and canaries, which are URLs of the operator.
+"""The watch over a change: error logs, workers, and canaries (URLs that the operator names).
 
 Canaries are requested before a change, and repeatedly after it. Each request has one deadline for
-name lookup, handshake and body together, so an answer that trickles fails. The timeout of a socket
-would apply to each read apart, and not to the lookup.
+name lookup, handshake and body together, so an answer that trickles fails. A socket timeout would
+apply to each read separately, and not to the lookup.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nginx_tune.nginx.reload.workers import Generations, Process, ReloadError, l
 
 _POLL_SECONDS = 0.25
 _GLANCE_SECONDS = 0.02
-"""A small part of the 100 ms in which workers of both generations serve in a reload."""
+"""A small part of the 100 ms of a reload during which both worker generations serve."""
 
 
 def watch(
@@ -44,9 +44,9 @@ def watch(
     canaries: Sequence[Canary],
     seconds: float,
 ) -> None:
-    """Watch for a time, and for one more answer of every canary that is in doubt at its end.
+    """Watch for ``seconds``, then wait for one more answer of every canary that is still in doubt.
 
-    Errors: ReloadError with the fault.
+    Errors: ReloadError that names what went wrong.
     """
     until = time.monotonic() + seconds
     with _glanced_at(_Lasting(workers)) as lasting:
@@ -67,36 +67,36 @@ def watch(
 
 
 class _Lasting:
-    """The check that no worker dies, from the kernel: logs may contain text of clients.
+    """The check that no worker dies. It asks the kernel: clients can put text into logs.
 
-    nginx replaces a dead worker at once, and all workers in a reload. The workers of a reload start
-    while the old ones live; a replacement starts after the death. Source: ngx_reap_children();
-    ngx_master_process_cycle() sleeps 100 ms between the start of the new workers and the signal to
-    the old ones.
+    nginx replaces a dead worker at once, and all workers in a reload. New workers of a reload start
+    while the old ones live; a replacement starts after the death.
+    Source: ngx_reap_children(); ngx_master_process_cycle() sleeps 100 ms between the start of the new
+            workers and the signal to the old ones.
     """
 
     def __init__(self, workers: frozenset[Process]) -> None:
         self._workers = workers
         self._known = workers
         self._alive_ticks = 0
-        """The last moment at which all of them are known to have lived."""
+        """The last moment at which all workers are known to have lived, in clock ticks since boot."""
         self.is_in_doubt = False
-        """True if some were missing at the last check for an unknown reason."""
+        """True if workers were missing at the last check for an unknown reason."""
 
     def glance(self) -> None:
-        """Note the time if all of them live; the only method that is safe in another thread."""
+        """Note the time if all workers live; the only method that is safe in another thread."""
         workers = self._workers
-        # Now, as the kernel gives start times. Source: proc_pid_stat(5), starttime.
+        # The time now, in the unit of process start times. Source: proc_pid_stat(5), starttime.
         ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         # A race with ``check`` can only store an earlier moment.
         if all(map(lives, workers)) and workers is self._workers:
             self._alive_ticks = ticks
 
     def check(self, now: Generations) -> None:
-        """Compare them with the workers that live now.
+        """Compare the watched workers with those that live now.
 
-        Errors: ReloadError that names a worker that has ended, at the second check: its replacement
-                may not be recognisable as a worker at the first.
+        Errors: ReloadError that names a worker that has ended. It comes at the second check only: at
+                the first one, the replacement may not be recognisable as a worker yet.
         """
         gone = self._workers - now.serving
         fresh = now.serving - self._known
@@ -116,7 +116,7 @@ class _Lasting:
 
 @contextlib.contextmanager
 def _glanced_at(lasting: _Lasting) -> Iterator[_Lasting]:
-    """Glance repeatedly, in a thread, also while a canary is waited for."""
+    """Call ``glance`` repeatedly in a thread, even while a canary's answer is awaited."""
     is_over = threading.Event()
 
     def glance() -> None:
@@ -136,21 +136,21 @@ def _glanced_at(lasting: _Lasting) -> Iterator[_Lasting]:
 
 ANSWER_SECONDS = 10.0
 _MOST_BODY_BYTES = 1 << 20
-"""Enough of an answer to show that it comes."""
+"""How much of an answer is read: enough to show that it arrives."""
 _REQUESTS_BEFORE = 5
 _FAILURES = 2
-"""Failures in a row: one request may meet the end of an old worker."""
+"""Failures in a row that count: a single request may hit an old worker as it ends."""
 _GOOD = range(200, 400)
 _SLOWER_RATIO = 3.0
 _SLOWER_SECONDS = 0.2
 _LAST = 9
-"""The number of answers in the median."""
+"""The number of last answers whose median is taken."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class _Answer(NamedTuple):
     status: int
-    """0 without an answer."""
+    """0 if there was no answer."""
     seconds: float
     """Time to the end of the answer, or of the part that is read."""
     is_late: bool = False
@@ -166,14 +166,14 @@ class _Answer(NamedTuple):
 
 
 class Canary:
-    """A URL of this nginx that is requested repeatedly, and its answers before the change."""
+    """A URL of this nginx that is requested repeatedly, and the time it took before the change."""
 
     def __init__(self, url: str, seconds: float) -> None:
         self.url = url
         self._seconds = seconds
         """The slowest of a few answers before the change."""
         self._bad: list[_Answer] = []
-        """The last answers, if bad."""
+        """The bad answers since the last good one."""
         self._times: list[float] = []
 
     @property
@@ -184,7 +184,7 @@ class Canary:
     def ask(self, master: Process, *, by: float) -> None:
         """Send one request; ``by`` is its deadline by the monotonic clock.
 
-        Errors: ReloadError for a late answer, a second bad one, or slower ones than before.
+        Errors: ReloadError for a late answer, a second bad one in a row, or slower answers than before.
         """
         left = min(ANSWER_SECONDS, max(0.0, by - time.monotonic()))
         answer = in_network_of(master.pid, partial(_ask, self.url, left))
@@ -217,7 +217,10 @@ def ask_together(canaries: Sequence[Canary], master: Process, *, until: float) -
 
 
 def check_url(url: str) -> None:
-    """Errors: UsageError for anything but an HTTP URL."""
+    """Check that a canary is an HTTP URL of ASCII characters.
+
+    Errors: UsageError.
+    """
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in _DEFAULT_PORTS and parts.hostname and (parts.port or 1) > 0
@@ -233,7 +236,7 @@ def check_url(url: str) -> None:
 
 
 def ask_canaries(master: Process, urls: Sequence[str]) -> list[Canary]:
-    """All canaries, with their answers before the change.
+    """Request every URL before the change, and return the canaries.
 
     Errors: UsageError at the first bad answer: such a canary would prove nothing.
     """
@@ -263,13 +266,13 @@ def _ask(url: str, seconds: float) -> _Answer:
 class _Question:
     """One request, in a thread that need not be joined.
 
-    A thread has the network namespace of the thread that starts it.
+    The thread is in the network namespace of the thread that starts it.
     """
 
     def __init__(self, parts: SplitResult, seconds: float) -> None:
         self.status = 0
         self.is_late = False
-        """True if the socket timed out, which may come before the waiting thread wakes."""
+        """True if the socket timed out, which may happen before the waiting thread wakes."""
         self.done = threading.Event()
         self._parts = parts
         self._seconds = seconds
@@ -296,7 +299,7 @@ class _Question:
         self.done.set()
 
     def _ask(self) -> int:
-        """The status of a complete answer.
+        """The status of the answer once it is read.
 
         Errors: OSError, HTTPException, ValueError.
         """
@@ -334,7 +337,7 @@ class _Question:
             yield plain
             return
         context = ssl.create_default_context()
-        context.check_hostname = False  # the test is whether the host's own server answers
+        context.check_hostname = False  # the test is only whether this host's server answers
         context.verify_mode = ssl.CERT_NONE
         # A duplicate descriptor: ``cut`` needs the plain one.
         with context.wrap_socket(plain.dup(), server_hostname=self._parts.hostname) as wrapped:

@@ -1,1 +1,1 @@
-"""The emitter: settings, site and kind in, nginx.conf text out."""
+"""The generator: takes settings, a site and its kind, and returns the text of nginx.conf."""

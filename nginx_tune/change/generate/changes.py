@@ -1,14 +1,14 @@
-"""Decisions, followed by safe fixes of the audit, as edits of a configuration; pure.
+"""Decisions, followed by safe fixes of the audit, as edits of a configuration; no I/O.
 
 Either all settings of a decision are written or none. The caller's ``leaves`` checks the result: a
 decision that would still change something is refused, so that a second plan is empty.
 
 The audit runs on the tree with the decisions applied. A fix is left out if a decision would then
-want a new change, or if it does what a decision refused: a plan must not contradict itself. Fixes
-are applied until none is left.
+want a new change, or if the fix does what a decision refused: a plan must not contradict itself.
+Fixes are applied until none is left.
 
-A decision whose lines the audit would report as an error is refused with the finding; warnings stay
-in the plan.
+If the audit would report an error in a decision's lines, the decision is refused with that finding.
+Warnings stay in the plan.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
 from nginx_tune.errors import UsageError
 
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
-"""End of a need that is not met yet: the context for the missing line."""
+"""How a need that is not met yet ends: with the context of the missing line."""
 _UNNAMED_FORMAT = "combined"
-"""Default format of a log; it must precede options (ngx_http_log_set_log())."""
+"""Default format of a log: a format must precede options (ngx_http_log_set_log())."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
-"""Ids of the decisions that would still change something with some files replaced."""
+"""The ids of decisions that would still change something once the given files are replaced."""
 
 
 class Changes(NamedTuple):
-    """Planned files, and refused changes."""
+    """Planned files, and the changes that were refused."""
 
     files: list[PlannedFile]
     refusals: list[Refusal]
@@ -70,7 +70,7 @@ class _Written(NamedTuple):
 def plan_changes(
     decisions: Decisions, tree: ConfTree, leaves: Leaves, *, annotates: bool = False
 ) -> Changes:
-    """The settings of decisions from ``as_changes`` as edits of the tree."""
+    """Edits of the tree for the settings of decisions from ``as_changes``."""
     current = CurrentTree(
         tree, closes_by_default=closes_by_default(decisions), lacks_ports=lacks_ports(decisions)
     )
@@ -164,13 +164,13 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
     if wanted.directive == "proxy_set_header" and alike and alike[0].file == directive.file:
         return add_after(alike[0], line)
     edit = changed(add_to(directive, line), claim=None)
-    if reason and edit.text.startswith(("\n", "\r")):  # else it would comment out the next words
+    if reason and edit.text.startswith(("\n", "\r")):  # otherwise the comment would swallow the next words
         return changed(edit, text=edit.text + reason)
     return edit
 
 
 def _with_options(log: Directive, wanted: Setting) -> Edit:
-    """A log with its missing options; its path, format and ``if=`` stay."""
+    """Add the missing options to a log; its path, format and ``if=`` stay."""
     if "=" in "".join(log.args[1:2]):
         raise UnplacedError("the log has options but no format", log)
     return add_argument(log, words(_missing(log, wanted)))
@@ -181,7 +181,7 @@ def _keeps_its_words(wanted: Setting) -> bool:
 
 
 def _missing(log: Directive, wanted: Setting) -> list[str]:
-    """The options that a log lacks, after the default format where it names none."""
+    """The options that a log lacks, after the default format if the log names none."""
     names = {arg.partition("=")[0] for arg in log.args[1:]}
     lacking = [arg for arg in wanted.args[2:] if arg.partition("=")[0] not in names]
     return lacking if len(log.args) > 1 else [_UNNAMED_FORMAT, *lacking]
@@ -198,7 +198,7 @@ def _with_option(listen: Directive, option: str) -> Edit:
 
 
 def _before(block: Directive, line: str) -> Edit:
-    """A new line before a block that starts its line, else words before it."""
+    """Insert a line before a block that starts its line; otherwise insert words before the block."""
     text = block.source.text
     start = text.rfind("\n", 0, block.start) + 1
     lead = text[start : block.start]
@@ -255,17 +255,17 @@ Files = Mapping[str, bytes]
 
 
 class Ground(NamedTuple):
-    """The checks for fixes."""
+    """What fixes are checked with."""
 
     read: Callable[[Files], ConfTree]
-    """The tree with some files replaced."""
+    """Reads the tree with the given files replaced."""
     audit: Callable[[ConfTree], Findings]
     leaves: Leaves
-    """The check of all decisions, including those that are not written."""
+    """Checks all decisions, including those that are not written."""
 
 
 def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
-    """The changes with the safe fixes of the audit's findings once they are applied."""
+    """Add safe fixes of what the audit finds once the changes are applied."""
     hunks = {file.path: file.hunks for file in changes.files}
     traced = {
         source.source.file: TracedFile(source.source.data, hunks.get(source.source.file, ()))
@@ -314,7 +314,7 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
 
 
 def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
-    """The findings with the edits of some removed."""
+    """The findings, with the edits of the given ones removed."""
     left = [
         replace(finding, edits=[]) if finding in held else finding for finding in findings.findings
     ]
@@ -322,7 +322,7 @@ def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
 
 
 def brought(before: Findings, after: Findings) -> list[Finding]:
-    """Findings above "info" that a change adds: those of rules with more findings than before."""
+    """The findings above "info" that a change adds: those of rules that have more of them than before."""
     count = Counter(finding.rule for finding in before.findings)
     known = {(finding.rule, finding.file, finding.message) for finding in before.findings}
     grown = Counter(finding.rule for finding in after.findings) - count
@@ -343,7 +343,7 @@ def _origin(traced: Mapping[str, TracedFile], finding: Finding) -> int:
 
 
 def _edits_of(file: str, fixed: Iterable[Finding]) -> Iterator[tuple[FileEdit, Finding]]:
-    """The distinct edits of a file, each with the first finding that has it."""
+    """The distinct edits of a file, each with the first finding that asks for it."""
     seen = set()
     for finding in fixed:
         for edit in finding.edits:
@@ -368,7 +368,7 @@ def _reason(finding: Finding) -> Hunk:
 def _left_out(
     tree: ConfTree, findings: Findings, undone_by: Callable[[Files], set[str]]
 ) -> Iterator[tuple[Finding, str]]:
-    """The findings whose safe fixes are not applied, with the reason."""
+    """The findings whose safe fixes are not applied, each with the reason."""
     left = [finding for finding in findings.findings if finding.edits]
     for rule in dict.fromkeys(finding.rule for finding in left):
         alone = [finding for finding in left if finding.rule == rule]
@@ -385,8 +385,8 @@ _WAKES_KEEPALIVE = "up-keepalive-before-lb"
 def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding, str]]:
     """The findings whose fixes a decision refused, each with the reason.
 
-    A fix moves a ``keepalive`` that a balancing method disabled behind that method. This would
-    enable it in an upstream for which ``upstream-keepalive`` refused it.
+    If a balancing method disables the ``keepalive`` before it, a fix moves ``keepalive`` after that
+    method. This could enable it in an upstream for which ``upstream-keepalive`` refused it.
     """
     concerned = [finding for finding in findings.findings if finding.rule == _WAKES_KEEPALIVE]
     if not concerned:
@@ -403,13 +403,13 @@ def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding,
 
 
 Make = Callable[[Sequence[Decision]], Changes]
-"""Makes the changes of some decisions."""
+"""Makes the changes for the given decisions."""
 Brings = Callable[[Changes], Sequence[Finding]]
-"""Finds the new findings of some changes."""
+"""Returns the findings that the given changes add."""
 
 
 def make_faultless(decisions: Sequence[Decision], make: Make, brings: Brings) -> Changes:
-    """The changes of decisions that add no error of the audit; the others are refused.
+    """The changes of those decisions that add no error of the audit; the other decisions are refused.
 
     An error that no single decision causes stays in the plan.
     """
@@ -435,7 +435,7 @@ def _decisions_of(changes: Changes) -> set[str]:
 
 
 def _faults(brings: Brings, changes: Changes) -> list[tuple[str, str, str]]:
-    """Rule, file and message of each new error; without lines, which move between attempts."""
+    """Rule, file and message of each new error; not the line, which differs between attempts."""
     found = brings(changes) if changes.files else []
     return [
         (finding.rule, finding.file, finding.message)
