@@ -116,7 +116,7 @@ def guard(
     until_boot_seconds: float,
     must_end: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Wait, then take the change back: at its deadline, or earlier if the process that began it died.
+    """Wait, then take the change back: at its deadline, or once the process that began it has died.
 
     If this process must end, as at a shutdown of the machine, it takes the change back at once.
     Otherwise the change would stay until the next start of nginx-tune.

@@ -114,7 +114,7 @@ def swap_in(entries: Sequence[Entry]) -> None:
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Created files before the files that may include them: a reload in between sees the old tree."""
+    """Created files before files that may include them: a reload in between sees the old tree."""
     return sorted(entries, key=lambda entry: entry.kind != "create")
 
 
@@ -149,7 +149,7 @@ def _unlike(
 
 
 def _exchange_back(directory: int, entry: Entry, ours: str | None) -> None:
-    """Undo an exchange that took out another program's file, so that its newest file is in place."""
+    """Undo an exchange that took out another program's file, and leave its newest file in place."""
     name = posixpath.basename(entry.path)
     calls.exchange(directory, entry.beside, name)
     if _unlike(directory, entry.beside, ours):

@@ -150,7 +150,7 @@ def _chosen(
 def _reader(
     host: Host, masters: Sequence[Master], binary: str | None, pid: int | None, path: str | None
 ) -> Master | None:
-    """The running nginx that reads the files; its start options say what relative names refer to."""
+    """The running nginx that reads the files: relative names depend on its start options."""
     if pid is None:
         real = None if path is None else os.path.realpath(path)
         masters = [
@@ -277,7 +277,7 @@ def pid_path(tree: ConfTree, subject: ManagedNginx) -> str:
 
 
 def check_listens(before: EffectiveConf, after: EffectiveConf) -> None:
-    """Check that no listening address is lost: ``nginx -t`` accepts even a configuration without any.
+    """Check that no listening address is lost: ``nginx -t`` accepts even a file without servers.
 
     Errors: RefusedError that names the lost addresses.
     """

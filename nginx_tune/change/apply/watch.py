@@ -71,15 +71,15 @@ class _Lasting:
 
     nginx replaces a dead worker at once, and all workers in a reload. New workers of a reload start
     while the old ones live; a replacement starts after the death.
-    Source: ngx_reap_children(); ngx_master_process_cycle() sleeps 100 ms between the start of the new
-            workers and the signal to the old ones.
+    Source: ngx_reap_children(); ngx_master_process_cycle() sleeps 100 ms between the start of the
+            new workers and the signal to the old ones.
     """
 
     def __init__(self, workers: frozenset[Process]) -> None:
         self._workers = workers
         self._known = workers
         self._alive_ticks = 0
-        """The last moment at which all workers are known to have lived, in clock ticks since boot."""
+        """The last moment at which all workers are known to have lived (clock ticks since boot)."""
         self.is_in_doubt = False
         """True if workers were missing at the last check for an unknown reason."""
 
@@ -96,7 +96,7 @@ class _Lasting:
         """Compare the watched workers with those that live now.
 
         Errors: ReloadError that names a worker that has ended. It comes at the second check only: at
-                the first one, the replacement may not be recognisable as a worker yet.
+                the first, its replacement may not be recognisable as a worker yet.
         """
         gone = self._workers - now.serving
         fresh = now.serving - self._known
@@ -184,7 +184,7 @@ class Canary:
     def ask(self, master: Process, *, by: float) -> None:
         """Send one request; ``by`` is its deadline by the monotonic clock.
 
-        Errors: ReloadError for a late answer, a second bad one in a row, or slower answers than before.
+        Errors: ReloadError for a late answer, a second bad one in a row, or slower ones than before.
         """
         left = min(ANSWER_SECONDS, max(0.0, by - time.monotonic()))
         answer = in_network_of(master.pid, partial(_ask, self.url, left))

@@ -164,7 +164,7 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
     if wanted.directive == "proxy_set_header" and alike and alike[0].file == directive.file:
         return add_after(alike[0], line)
     edit = changed(add_to(directive, line), claim=None)
-    if reason and edit.text.startswith(("\n", "\r")):  # otherwise the comment would swallow the next words
+    if reason and edit.text.startswith(("\n", "\r")):  # else the comment would swallow the next words
         return changed(edit, text=edit.text + reason)
     return edit
 
@@ -198,7 +198,7 @@ def _with_option(listen: Directive, option: str) -> Edit:
 
 
 def _before(block: Directive, line: str) -> Edit:
-    """Insert a line before a block that starts its line; otherwise insert words before the block."""
+    """Insert a line before a block that starts its line, otherwise insert words before the block."""
     text = block.source.text
     start = text.rfind("\n", 0, block.start) + 1
     lead = text[start : block.start]
@@ -322,7 +322,7 @@ def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
 
 
 def brought(before: Findings, after: Findings) -> list[Finding]:
-    """The findings above "info" that a change adds: those of rules that have more of them than before."""
+    """Findings above "info" that a change adds: those of rules with more findings than before."""
     count = Counter(finding.rule for finding in before.findings)
     known = {(finding.rule, finding.file, finding.message) for finding in before.findings}
     grown = Counter(finding.rule for finding in after.findings) - count
@@ -409,7 +409,7 @@ Brings = Callable[[Changes], Sequence[Finding]]
 
 
 def make_faultless(decisions: Sequence[Decision], make: Make, brings: Brings) -> Changes:
-    """The changes of those decisions that add no error of the audit; the other decisions are refused.
+    """The changes of those decisions that add no error of the audit; other decisions are refused.
 
     An error that no single decision causes stays in the plan.
     """

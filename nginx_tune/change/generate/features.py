@@ -1,7 +1,7 @@
 """Features that a site of any kind may have: uploads, WebSockets, PHP, TLS to the origin.
 
-The operator names them (``generate --with``, ``features`` of the site); a workload shows some. Each
-adds a few settings with their reasons. Every proxy gets limits on retries and on connecting.
+The operator names them (``generate --with``, ``features`` of the site); some show in a workload.
+Each adds a few settings with their reasons. Every proxy gets limits on retries and on connecting.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _RESOLVER: Final = re.compile(
 )
 _FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 PHP_SOCKET: Final = "unix:/run/php/php-fpm.sock"
-"""Debian's link to the socket of the installed PHP-FPM (update-alternatives)."""
+"""The link to the socket of the installed PHP-FPM on Debian (update-alternatives)."""
 
 
 def feature_form(name: str) -> str:
-    """The spelling of a feature: ``uploads=SIZE[:DIR]``, ``php[=SOCKET]``."""
+    """How to write a feature: ``uploads=SIZE[:DIR]``, ``php[=SOCKET]``."""
     value = FEATURES[name]
     if not value:
         return name
@@ -54,7 +54,7 @@ def feature_form(name: str) -> str:
 
 
 class Beside(NamedTuple):
-    """Settings of a site in addition to those of its decisions."""
+    """What a site's features add to the settings of its decisions."""
 
     settings: Sequence[Setting] = ()
     locations: Sequence[str] = ()
@@ -64,7 +64,7 @@ class Beside(NamedTuple):
     resolves: bool = False
     """True if server names are resolved again while nginx runs."""
     php: str = ""
-    """The address of PHP-FPM, whose ``/index.php`` serves URLs without a file."""
+    """The address of PHP-FPM, which serves URLs without a file by ``/index.php``; empty if unused."""
 
 
 NOTHING: Final = Beside()
@@ -130,7 +130,7 @@ def check_features(site: Site, kind: Kind) -> None:
 
 
 def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> Beside:
-    """The features of a complete site as settings.
+    """The settings for the features of a complete site.
 
     Errors: UsageError for features that the kind does not have.
     """
@@ -185,7 +185,7 @@ def _peak(workload: Workload) -> float | None:
 
 
 def _shutdown(build: Build, holds: bool, what: str) -> Iterator[Setting]:
-    """A time limit for old workers after a reload (nginx 1.11.11)."""
+    """A time limit for old workers after a reload (since nginx 1.11.11)."""
     if holds and build.at_least(1, 11, 11):
         why = f"otherwise {what} keep old workers alive after a reload"
         yield line("main", "worker_shutdown_timeout", "10m", why=why)
@@ -197,9 +197,9 @@ _BODY_BUFFERS: Final = (1 << 20, 512 << 10, 256 << 10, 128 << 10, 64 << 10, 32 <
 
 
 def _body_buffer(facts: Facts, workload: Workload) -> int | None:
-    """The largest body buffer for which all requests take at most a sixteenth of the memory.
+    """The largest body buffer with which all requests take at most a sixteenth of the memory.
 
-    None where memory or peak is not known, or only the default fits.
+    None if the memory or the peak is not known, or if only the default fits.
     """
     memory = facts.memory.cgroup_limit_bytes or facts.memory.total_bytes
     peak = _peak(workload)
@@ -241,7 +241,7 @@ _BODY_SHARE: Final = 0.2
 
 
 def _upload_signs(workload: Workload) -> str:
-    """Signs of uploads: methods with bodies, or long requests for small responses; else empty."""
+    """Signs of uploads: methods with bodies, or long requests for small responses; empty if none."""
     methods = workload.traffic.methods if workload.traffic else {}
     share = sum(methods.get(method, 0.0) for method in _BODIES)
     if share >= _BODY_SHARE:
@@ -263,7 +263,7 @@ def _upload_signs(workload: Workload) -> str:
 
 
 def _temp_path(site: Site, facts: Facts) -> str | None:
-    """The build's directory for bodies, else one on the disk with the most free space.
+    """The build's directory for bodies, otherwise one on the disk with the most free space.
 
     Never among served files or in a cache. Source: auto/options (``--http-client-body-temp-path``).
     """
@@ -287,7 +287,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _room(path: str, facts: Facts) -> int | None:
-    """Free bytes of the file system of a path; None where it is not known."""
+    """Free bytes of the file system that holds a path; None if not known."""
     on = [p for p in facts.storage.paths if p.mount_point and _is_below(path, p.mount_point)]
     nearest = max(on, key=lambda place: len(place.mount_point or ""), default=None)
     return nearest.available_bytes if nearest else None
@@ -299,11 +299,11 @@ _MODEL_PATH: Final = re.compile(
 """Paths of language-model APIs. Source: public API references of OpenAI (``/v1/responses``,
 ``/v1/chat/completions``), Anthropic (``/v1/messages``) and Ollama (``/api/chat``)."""
 _PROMPT: Final = "32m"
-"""Largest request of Anthropic's Messages API (its documentation, errors: 32 MB)."""
+"""Largest request to Anthropic's Messages API (documentation of its errors: 32 MB)."""
 
 
 def _streams(site: Site, workload: Workload) -> list[str]:
-    """The locations of event streams in the site or a log, as in the decision ``streaming``."""
+    """The locations of event streams, from the site and from a log, as in the decision ``streaming``."""
     learnt = workload.traffic.locations if workload.traffic else []
     seen = [stream.location for stream in learnt if stream.location.startswith("/")]
     return list(dict.fromkeys([*site.streams, *filter(is_stream_path, seen)]))
@@ -312,7 +312,7 @@ def _streams(site: Site, workload: Workload) -> list[str]:
 def _prompts(
     streams: Sequence[str], facts: Facts, workload: Workload, settings: Sequence[Setting]
 ) -> Iterator[Setting]:
-    """Body limits for language-model locations, where prompts with images exceed 1m."""
+    """Body limits for language-model locations: prompts with images are larger than 1m."""
     if any(setting.directive == "client_max_body_size" for setting in settings):
         return
     buffer = _body_buffer(facts, workload)
@@ -327,7 +327,7 @@ def _prompts(
 
 
 _LONG_SECONDS: Final = 60.0
-"""Default of ``proxy_read_timeout``."""
+"""The default of ``proxy_read_timeout``."""
 _SMALL_BYTES: Final = 64 << 10
 _MOST: Final = 0.5
 _SHORT: Final = (
@@ -335,15 +335,15 @@ _SHORT: Final = (
     "--with websocket=PREFIX gives WebSockets below PREFIX an hour"
 )
 _ONE: Final = 2.0
-"""Requests per connection up to which most connections carry a single one."""
+"""Up to this mean number of requests per connection, most connections carry only one."""
 
 
 def _websockets(
     found: Mapping[str, list[str]], streams: Sequence[str], workload: Workload
 ) -> tuple[list[str], str, bool]:
-    """Locations of WebSockets, the evidence for unnamed ones, and True if most requests are such.
+    """Locations of WebSockets; the evidence if unnamed; True if most requests are WebSockets.
 
-    A log has them as status 101. Without one they appear as requests over HTTP/1.1 that last for
+    In a log they have status 101. Without a log they appear as requests over HTTP/1.1 that last for
     minutes (Little's law), one per connection, with small responses. Long polls look the same; the
     settings do not affect them.
     """
@@ -368,10 +368,10 @@ def _websockets(
 def _upgrading(
     prefixes: Sequence[str], seen: str, build: Build, *, is_most: bool
 ) -> Iterator[Setting]:
-    """WebSocket proxying, as in nginx's documentation.
+    """Settings that proxy WebSockets, as in nginx's documentation.
 
     Requests without ``Upgrade`` keep the upstream connection alive, as ``upstream-keepalive``
-    wants. The timeout of an hour is from the documentation of ingress-nginx (WebSockets).
+    requires. The timeout of an hour is from the documentation of ingress-nginx (WebSockets).
     """
     why = f"upgrades WebSockets; other requests keep the connection{seen and f' ({seen})'}"
     yield line(
@@ -399,8 +399,8 @@ def _upgrading(
 
 
 _HELD_BYTES: Final = (4 << 10) + (1 << 10) + (4 << 10) + 512
-"""``request_pool_size``, ``client_header_buffer_size``, ``proxy_buffer_size`` (a page) and
-``connection_pool_size``, by their defaults (ngx_http_core_module, ngx_http_proxy_module)."""
+"""The sum of ``request_pool_size``, ``client_header_buffer_size``, ``proxy_buffer_size`` and
+``connection_pool_size`` by default (ngx_http_core_module, ngx_http_proxy_module)."""
 
 
 def _held_memory(facts: Facts, workload: Workload) -> Iterator[str]:

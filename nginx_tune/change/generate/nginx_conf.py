@@ -1,7 +1,7 @@
 """nginx.conf text from settings, site and kind.
 
-A template per kind (``templates/``) has the blocks that every such site needs; every number comes
-in as a Setting with its reason. The lab runs exactly the emitted text.
+A template per kind (``templates/``) has the blocks that every such site needs. Every number comes
+from a Setting, with its reason. The sandbox runs exactly this text.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ PLAIN_SETTINGS = (
     Setting(context="http", directive="sendfile", args=["on"]),
     Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
 )
-"""The source's baseline, without thread pools (A3)."""
+"""The baseline of the source, without thread pools (A3)."""
 DEFAULT_TLS_LISTEN = "443"
 
 
 @dataclass(frozen=True)
 class Location:
-    """A location that serves the site's files or its upstream."""
+    """A location that serves files of the site, or passes requests to its upstream."""
 
     name: Written
     root: str | None
     next_place: Written | None
-    """The location to try next when the file is not in ``root``."""
+    """The location to try next if the file is not in ``root``."""
     tuned: Written
     answer: str = "404"
-    """The ``return`` of a location without files."""
+    """The arguments of ``return`` in a location without files."""
 
 
 def emit_nginx_conf(
@@ -74,11 +74,10 @@ def emit_nginx_conf(
 ) -> str:
     """The text of an nginx.conf.
 
-    ``forced`` settings replace the same directive in the same context. ``headline``, ``left_alone``
-    (settings that need evidence first) and ``of_host`` (settings of the host) become comments at
-    the top. ``status_page`` adds a local stub_status, ``memory_page`` a page without file or
-    upstream, which experiments request to see blocked loops.
-
+    A ``forced`` setting replaces the same directive in the same context. ``headline``,
+    ``left_alone`` (settings that need evidence first) and ``of_host`` (settings of the host) become
+    comments at the top. ``status_page`` adds a local stub_status. ``memory_page`` adds a page without
+    file or upstream: experiments request it to see blocked event loops.
     Errors: UsageError for a value that cannot be written.
     """
     check_site(site)
@@ -141,13 +140,13 @@ def emit_decided(
     memory_page: bool = False,
     beside: Beside = NOTHING,
 ) -> str:
-    """The nginx.conf of some decisions, with a comment on each that needs evidence first."""
+    """The nginx.conf for decisions, with a comment on each decision that needs evidence first."""
     unwritten = _not_of(decisions.kind)
     check_site(site)
     compressing = next((d.settings for d in decisions.decisions if d.id == "gzip"), [])
-    if site.gzip and compressing:  # the decision has the same lines, with reasons
+    if site.gzip and compressing:  # the decision sets the same lines, with reasons
         site = msgspec.structs.replace(site, gzip=[])
-    else:  # variants of experiments compress nothing
+    else:  # a variant in an experiment compresses nothing
         compressing = []
     return emit_nginx_conf(
         [
@@ -193,10 +192,10 @@ def _not_of(kind: Kind) -> frozenset[str]:
 
 
 def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] = ()) -> str:
-    """The source's plain configuration for this site, as the baseline.
+    """The plain configuration of the source for this site, as the baseline.
 
-    A site with an upstream is proxied; of kind ``cache`` through one cache in its first cache
-    directory, as in nginx's documentation.
+    A site with an upstream is proxied. With kind ``cache``, one cache in the site's first cache
+    directory is used, as in nginx's documentation.
     """
     if kind not in ("proxy", "cache") or not site.upstreams:
         return emit_nginx_conf(PLAIN_SETTINGS, site, "static", forced=forced, memory_page=True)
@@ -210,7 +209,7 @@ def write_variant(
     """The nginx.conf of one variant.
 
     Both variants have the decided number of workers and no access log, so that they differ only in
-    the settings to compare.
+    the settings under comparison.
     """
     placed = msgspec.structs.replace(
         site, error_log=error_log, access_log="off", gzip=[], tcp_nopush=False
@@ -250,19 +249,19 @@ _DIRECTIVES = {
 
 def _changes_nothing(decision: Decision) -> bool:
     if decision.id in _OF_CACHES and decision.verdict == "not_applicable":
-        return False  # who asked for no cache is not told four times that there is none
+        return False  # without a cache, do not say four times that there is none
     return not decision.settings and decision.verdict not in ("enable", "set", "raise", "lower")
 
 
 def _needs_evidence(decision: Decision) -> bool:
-    """True for a decision without enough evidence, or with proposed settings."""
+    """True for a decision that lacks evidence or only proposes settings."""
     return bool(decision.proposed) or decision.verdict == "not_enough_evidence"
 
 
 def _open_questions(decisions: Sequence[Decision]) -> list[str]:
-    """A comment on each decision that needs evidence, with the command that brings it named once.
+    """Comments on the decisions that need evidence; a command shared by two in a row is named once.
 
-    The size of a pool is no question of its own before there is a pool.
+    The size of a pool is not mentioned while the pool itself is an open question.
     """
     lines: list[str] = []
     has_no_pool = any(
@@ -273,13 +272,13 @@ def _open_questions(decisions: Sequence[Decision]) -> list[str]:
             continue
         found = _left_alone(decision) if _needs_evidence(decision) else _unmeasured(decision)
         if lines and found and found[-1] == lines[-1]:
-            lines.pop()  # one command answers both
+            lines.pop()  # one command measures both
         lines += found
     return lines
 
 
 def _left_alone(decision: Decision) -> list[str]:
-    """The reason to set nothing, with the proposed settings and the command that measures them."""
+    """Why nothing is set, with the proposed settings and the command that measures them."""
     name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
     lines = [f"{name}: {decision.summary}"]
     for setting in decision.proposed:
@@ -293,7 +292,7 @@ def _left_alone(decision: Decision) -> list[str]:
 
 
 def _unmeasured(decision: Decision) -> list[str]:
-    """A comment on a decision that rests on unmeasured disks; empty for others."""
+    """A comment on a decision that depends on unmeasured disks; empty for other decisions."""
     if not _rests_on_disks(decision):
         return []
     name = _DIRECTIVES.get(decision.id, decision.id)
@@ -308,7 +307,7 @@ def _rests_on_disks(decision: Decision) -> bool:
 
 
 def _with_sendfile(site: Site, settings: Sequence[Setting]) -> list[Setting]:
-    """``tcp_nopush``, which only affects ``sendfile``."""
+    """``tcp_nopush``, which has an effect only with ``sendfile``."""
     on = any((setting.directive, setting.args) == ("sendfile", ["on"]) for setting in settings)
     if not site.tcp_nopush or not on:
         return []
@@ -360,10 +359,10 @@ def _listens(site: Site) -> list[str]:
 
 
 def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
-    """One ``listen``: the site's words, ``ssl``, and the options from decisions.
+    """One ``listen``: the words of the site, ``ssl``, and the options from decisions.
 
-    A site with TLS has HTTP/2 on TLS listeners only: before 1.25.1 ``listen … http2`` without
-    ``ssl`` accepts no HTTP/1.1 (ngx_http_v2_init), which is all that browsers speak there.
+    A site with TLS has HTTP/2 on TLS listeners only. Before 1.25.1, ``listen … http2`` without
+    ``ssl`` does not accept HTTP/1.1 (ngx_http_v2_init), and browsers speak only HTTP/1.1 there.
     """
     words = item.split()
     is_plain = site.tls is not None and item not in tls_listens(_listens(site))
@@ -389,7 +388,7 @@ def _listen(item: str, site: Site, settings: Sequence[Setting]) -> Written:
 
 
 def _address(words: Sequence[str], listens: Sequence[str]) -> ListenAddress:
-    """The address of a ``listen`` among those of a site."""
+    """The address of a ``listen`` line, compared with the other addresses of the site."""
     lines = [_as_line(words), *map(_as_line, map(str.split, listens))]
     name = socket_name(words[0])
     others = [line for line in lines[1:] if socket_name(line.value) != name]
@@ -397,7 +396,7 @@ def _address(words: Sequence[str], listens: Sequence[str]) -> ListenAddress:
 
 
 def _takes_options(address: ListenAddress) -> bool:
-    """True if an address has its own socket, which no other address of the site may share."""
+    """True if an address has its own socket that no other address of the site may share."""
     return address.has_socket and address.maybe is None
 
 
@@ -413,12 +412,12 @@ def _of_listen(settings: Sequence[Setting]) -> list[Setting]:
 
 
 def _is_quic(setting: Setting) -> bool:
-    """True if it is a separate UDP listener on the same port as TCP."""
+    """True for a separate UDP listener on the same port as TCP."""
     return setting.args[:1] == ["quic"]
 
 
 def _quic_listens(site: Site, settings: Sequence[Setting]) -> list[Written]:
-    """A ``listen … quic`` for each TLS address, with its permitted options.
+    """A ``listen … quic`` for each TLS address, with the options that QUIC permits.
 
     Source: ngx_http_core_listen, which rejects ssl, http2 and TCP options with quic.
     """
@@ -467,7 +466,7 @@ def _places(
 
 
 def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Location]:
-    """Locations without a root: "/", and redirects from each prefix without its final slash."""
+    """Locations without a root: "/", and redirects from each prefix that lacks its final slash."""
     if "/" not in prefixes:
         yield Location(name=quote("/"), root=None, next_place=None, tuned=Written(""))
     for prefix in prefixes:
@@ -483,7 +482,7 @@ def _without_files(prefixes: Sequence[str], hot: Sequence[str]) -> Iterator[Loca
 
 
 def _in_url(path: str) -> str:
-    """The path as it is encoded in a URL."""
+    """The path, encoded for a URL."""
     return _ODD_IN_URL.sub(lambda odd: b"%%%02X" % odd[0][0], path.encode()).decode()
 
 
@@ -491,7 +490,7 @@ _ODD_IN_URL = re.compile(rb"[^\w/.~!'()*+,:@-]", re.ASCII)
 
 
 def _streams(settings: Sequence[Setting], taken: Sequence[str]) -> list[str]:
-    """The locations without buffering."""
+    """The locations that decisions leave unbuffered, except those already taken."""
     found = dict.fromkeys(s.block for s in settings if s.directive == "proxy_buffering" and s.block)
     return [prefix for prefix in found if prefix not in taken]
 

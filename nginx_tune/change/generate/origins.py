@@ -26,7 +26,7 @@ def line(
     block: str = "",
     lines: Sequence[list[str]] = (),
 ) -> Setting:
-    """One directive with the reason for its comment."""
+    """A directive as a setting; ``why`` becomes its comment."""
     return Setting(
         context=context,
         directive=directive,
@@ -38,7 +38,7 @@ def line(
 
 
 def bounds(site: Site, build: Build) -> Iterator[Setting]:
-    """Limits on connecting and on retries, for each proxy.
+    """Limits on connecting and on retries, for every proxy.
 
     Source: ngx_http_proxy_module (proxy_next_upstream_tries since 1.7.5); RFC 6298, section 2.1: a
             lost SYN is sent again after 1 s and after 3 s.
@@ -55,9 +55,9 @@ def bounds(site: Site, build: Build) -> Iterator[Setting]:
 
 
 def tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
-    """TLS to the servers with SNI and certificate verification.
+    """TLS to the servers of an upstream, with SNI and certificate verification.
 
-    By default nginx does neither, and takes the upstream's name for the server's.
+    By default nginx does neither, and takes the upstream's name for that of the server.
     Source: ngx_http_proxy_module (proxy_ssl_server_name off, proxy_ssl_verify off, proxy_ssl_name
             $proxy_host).
     """
@@ -77,7 +77,7 @@ def tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
 
 
 def _name_of_servers(site: Site) -> str | None:
-    """The single host name of all servers; None for addresses or several names."""
+    """The one host name that all servers share; None for addresses or several names."""
     names = {host for group in site.upstreams for host in map(_host_of, group.servers) if host}
     servers = [server for group in site.upstreams for server in group.servers]
     has_all = all(map(_host_of, servers))
@@ -98,10 +98,10 @@ _SERVICE: Final = re.compile(r"\.svc\.([a-z0-9.-]*[a-z0-9])$")
 def resolver(
     found: Mapping[str, list[str]], site: Site, build: Build
 ) -> tuple[list[Setting], list[str]]:
-    """The ``resolver`` for server names, and a note where they are resolved only once.
+    """The ``resolver`` for server names, or a note if names are resolved only once.
 
-    For a Kubernetes service it is ``kube-dns`` in ``kube-system``, whatever serves it (Kubernetes
-    documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
+    For a Kubernetes service it is the service ``kube-dns`` in ``kube-system``, whichever DNS server
+    that is (Kubernetes documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
     """
     names = [host for group in site.upstreams for host in map(_host_of, group.servers) if host]
     if not names:
@@ -125,7 +125,7 @@ def resolver(
 
 
 def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[Setting]]:
-    """The site with ``resolve`` on each named server, and a zone for each of its upstreams."""
+    """The site with ``resolve`` on each named server, and a zone for each upstream with such a server."""
     groups, zones = [], []
     for group in site.upstreams:
         servers = [f"{server} resolve" if _host_of(server) else server for server in group.servers]
@@ -146,7 +146,7 @@ def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[
 
 
 def with_tls_ports(site: Site) -> Site:
-    """The site with port 443 on servers without a port; nginx's default is 80 even for TLS."""
+    """The site with port 443 for servers without a port, since nginx uses 80 even for TLS."""
     groups = []
     for group in site.upstreams:
         servers = []
@@ -164,10 +164,10 @@ _KEY: Final = "|$http_accept_encoding"
 def with_encodings(site: Site, settings: Sequence[Setting]) -> list[Setting]:
     """The settings with a normalized ``Accept-Encoding`` in the cache key.
 
-    The upstream is asked for an encoding that all clients of a class can read: gzip, which nearly
-    all clients can, so that a page has little more than one entry. For ``compressed-origin`` also
-    zstd and br, with at most four entries per page. A weighted encoding (``br;q=0``) counts as
-    unsupported.
+    All clients that share a cache entry can read the encoding requested from the upstream. That is
+    gzip, which nearly all clients read, so a page has little more than one entry. For
+    ``compressed-origin`` it may also be zstd or br, with at most four entries per page. An encoding
+    with a weight (``br;q=0``) counts as unsupported.
     """
     if not any(_KEY in word for setting in settings for word in setting.args):
         return [*settings]

@@ -1,7 +1,7 @@
 """Files of a plan: hunks of changed files, and drop-ins for the host; pure.
 
-Hunks are exact: they turn the old file into the new one and back, so a plan by itself shows
-everything that it writes.
+Hunks are exact: they turn the old file into the new one and back, so a plan alone shows everything
+that it writes.
 
 Drop-ins for the host are never part of a change of nginx's files, since a reload cannot undo them;
 each has its own undo commands. Source: sysctl.d(5), systemd.unit(5) (drop-in directories),
@@ -28,28 +28,28 @@ from nginx_tune.documents.plan import HostPart, Hunk, PlannedFile
 from nginx_tune.errors import UsageError
 
 ByteSpan = tuple[int, int, bytes]
-"""Start and end in a file, in bytes, and the new text."""
+"""Start and end of a replaced part of a file, in bytes, and its new text."""
 _Exact = tuple[int, bytes, bytes]
-"""Start of a change in bytes, with the text before and after."""
+"""Start of a change, in bytes, and its text before and after the change."""
 
 
 class _Piece(NamedTuple):
-    """A part of a file; unchanged if it has no text."""
+    """A part of a file; it is unchanged if ``text`` is None."""
 
     start: int
-    """Start in the old file, like ``end``."""
+    """Offset in the old file, as is ``end``."""
     end: int
     text: bytes | None = None
     reasons: tuple[Hunk, ...] = ()
 
     @property
     def size(self) -> int:
-        """Bytes in the new file."""
+        """Size in the new file, in bytes."""
         return self.end - self.start if self.text is None else len(self.text)
 
 
 class TracedFile:
-    """A file that is changed step by step and keeps the origin of each byte."""
+    """A file that is changed step by step, with the origin of each byte in the old file."""
 
     def __init__(self, old: bytes, hunks: Sequence[Hunk] = ()) -> None:
         self._old = old
@@ -66,11 +66,11 @@ class TracedFile:
         )
 
     def change(self, spans: Mapping[ByteSpan, Sequence[Hunk]]) -> None:
-        """Replace spans of the current file, which must not touch; each with its reasons.
+        """Replace spans of the current file, which must not touch; each span comes with its reasons.
 
-        ``hunks`` fills in the place and texts of a reason.
+        A reason needs no place and texts yet: ``hunks`` fills them in.
         """
-        for span in reversed(sorted(spans, key=lambda one: one[:2])):  # noqa: C413  # equal ones too
+        for span in reversed(sorted(spans, key=lambda one: one[:2])):  # noqa: C413  # reverses equal ones too
             self._put(span, spans[span])
 
     def _put(self, span: ByteSpan, reasons: Sequence[Hunk]) -> None:
@@ -114,7 +114,10 @@ class TracedFile:
             at += piece.size
 
     def origin(self, line: int) -> int:
-        """The line (from 1) of the old file for a current line, or the one before a new line."""
+        """The line of the old file that a current line comes from, or the line before a new one.
+
+        Both count from 1.
+        """
         at, left = 0, _line_start(self.content, line)
         for piece in self._pieces:
             if left < at + piece.size:
@@ -142,7 +145,7 @@ class TracedFile:
 
 
 def planned_file(parsed: ParsedFile, traced: TracedFile) -> PlannedFile:
-    """The planned change of one file."""
+    """The planned change of one file, with its hunks."""
     content, old = traced.content, parsed.source.data
     return PlannedFile(
         path=parsed.source.file,
@@ -156,7 +159,7 @@ def planned_file(parsed: ParsedFile, traced: TracedFile) -> PlannedFile:
 def _whole_directives(
     old: bytes, changed: Sequence[_Piece], parsed: ParsedFile
 ) -> Iterator[_Piece]:
-    """The pieces, with those inside one directive merged into that directive."""
+    """The pieces, but several inside one directive are merged into a piece of the whole directive."""
     spans = sorted(
         (parsed.source.byte_offset(start), parsed.source.byte_offset(end))
         for start, end in _statements(parsed.block)
@@ -174,7 +177,7 @@ def _whole_directives(
     for number, ((start, end), pieces) in enumerate(groups):
         following_start = groups[number + 1][1][0].start if groups[number + 1 :] else end
         is_whole = len(pieces) == 1 and (pieces[0].start, pieces[0].end) == (start, end)
-        is_met = start < behind or following_start < end  # overlaps a piece that reaches beyond it
+        is_met = start < behind or following_start < end  # overlaps a piece that extends beyond it
         behind = max(behind, pieces[-1].end)
         if start == end or is_whole or is_met:
             yield from pieces
@@ -196,7 +199,7 @@ def _statements(block: Block) -> Iterator[tuple[int, int]]:
 
 
 def _apart(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """The pieces, with equal neighbours merged so that they are not taken for one hunk."""
+    """The pieces, with equal neighbours merged: otherwise they would look like one hunk."""
     for (start, end, text), found in groupby(
         pieces, lambda piece: (piece.start, piece.end, piece.text)
     ):
@@ -214,7 +217,7 @@ def _once(reasons: Iterable[Hunk]) -> list[Hunk]:
 
 
 class HunkError(ValueError):
-    """A hunk that does not fit its file; ``line`` is the line that it claims."""
+    """A hunk that does not fit its file; ``line`` is where it says it is."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -223,9 +226,9 @@ class HunkError(ValueError):
 
 
 def old_content(file: PlannedFile) -> bytes:
-    """The file before the change, from its content and hunks alone.
+    """The file before the change, rebuilt from its new content and its hunks alone.
 
-    Compare it with ``sha256_before``. Errors: HunkError.
+    Compare the result with ``sha256_before``. Errors: HunkError.
     """
     content, parts = file.content, list[bytes]()
     at = behind = 0
@@ -254,7 +257,7 @@ def old_content(file: PlannedFile) -> bytes:
 
 
 def first_difference(one: bytes, other: bytes) -> int:
-    """The first line (from 1) in which two files differ."""
+    """The first line in which two files differ, counted from 1."""
     pairs = zip(_lines(one), _lines(other), strict=False)
     alike = takewhile(lambda pair: pair[0] == pair[1], pairs)
     return sum(1 for _ in alike) + 1
@@ -308,7 +311,7 @@ _BOUNDS = {
     ("unit", "LimitNOFILE"): (1, (1 << 31) - 1),
     ("unit", "TasksMax"): (1, 1 << 22),
 }
-"""Range of each host setting that decisions make; ``_READ_AHEAD`` has that of devices. Source:
+"""Range of each host setting that decisions make; for devices see ``_READ_AHEAD``. Source:
 Documentation/admin-guide/sysctl of Linux."""
 _READ_AHEAD = (0, 1 << 20)
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -316,10 +319,10 @@ _NUMBERS = re.compile(r"[0-9]{1,20}(?:[ \t]+[0-9]{1,20})?")
 
 
 def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
-    """The drop-ins for the host: kernel settings first, since the unit's limit may need one.
+    """The drop-ins for the host, kernel settings first: the unit's limit may depend on one.
 
-    Empty where nginx runs in a container, to which the host's files do not apply, and on systems
-    other than Linux.
+    Empty if nginx runs in a container, where the host's files do not apply, and on systems other
+    than Linux.
     """
     running = facts.nginx.running
     if running and (running.other_mount_namespace or running.other_network_namespace):
@@ -331,7 +334,7 @@ def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
 
 
 def host_lines(part: HostPart) -> list[str]:
-    """A part as lines for people; devices with the same change share one, with the command."""
+    """A drop-in as lines to read; devices with the same change share a line, with the command."""
     if part.kind != "udev":
         return [
             f"{setting.name} {setting.before or 'not known'} -> {setting.value} "
@@ -349,9 +352,9 @@ def host_lines(part: HostPart) -> list[str]:
 
 
 def checked_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
-    """The parts of an untrusted plan, rebuilt from checked names and numbers.
+    """The drop-ins of an untrusted plan, rebuilt from checked names and numbers.
 
-    The commands that a user types then come from this program and not from the plan.
+    So the commands that a user types come from this program and not from the plan.
     Errors: UsageError for a setting that no decision makes.
     """
     settings = [setting for part in parts for setting in part.settings]
@@ -387,7 +390,7 @@ def _head(part: HostPart) -> str:
 
 
 def _highest(asked: Iterable[HostSetting]) -> list[HostSetting]:
-    """The setting with the highest value for each name."""
+    """For each name, the setting with the highest value."""
     kept: dict[tuple[str, str], HostSetting] = {}
     for setting in asked:
         key = (setting.kind, setting.name)

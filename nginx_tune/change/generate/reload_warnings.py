@@ -1,8 +1,8 @@
-"""Warnings about reloading a change: refusals and losses; pure.
+"""Warnings about what a reload of a change refuses, loses or needs; pure.
 
 Source: ngx_init_cycle (src/core/ngx_cycle.c): a zone with the same name, tag and size is kept;
 ngx_http_limit_req_init_zone, ngx_http_limit_conn_init_zone, ngx_http_file_cache_init: key, path and
-levels of such a zone must not change.
+levels of a kept zone must not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEYED = ("limit_req_zone", "limit_conn_zone")
 
 
 class _Zone(NamedTuple):
-    """A shared zone."""
+    """A shared memory zone."""
 
     line: Directive
     size: str
@@ -31,7 +31,7 @@ class _Zone(NamedTuple):
 
 
 def reload_warnings(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """All warnings for the operator before the running nginx reads the new files."""
+    """All warnings about a reload of the new files, for the operator."""
     return [
         *_of_zones(before, after),
         *_of_listeners(before, after),
@@ -116,9 +116,9 @@ def _of_pools(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
 
 
 def _of_caches(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """Warnings about the parents of new cache directories.
+    """Warnings about the parent directories of new caches.
 
-    Source: ngx_create_paths (src/core/ngx_file.c), which makes only the last directory of a path.
+    Source: ngx_create_paths (src/core/ngx_file.c), which creates only the last directory of a path.
     """
     old = {after.full_path(line.value) for line in _cache_lines(before)}
     return [
@@ -129,7 +129,7 @@ def _of_caches(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
 
 
 def _of_workers(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """A warning about fewer workers with reuseport.
+    """A warning if there are fewer workers than before and listeners with reuseport.
 
     Source: ngx_close_listening_sockets, ngx_clone_listening (a socket for each worker).
     """
@@ -150,7 +150,7 @@ def _of_workers(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
 def _of_main(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
     """Warnings about ``quic_bpf`` and ``pid``.
 
-    Source: ngx_quic_bpf_module_init; ngx_init_cycle, which makes the new pid file.
+    Source: ngx_quic_bpf_module_init; ngx_init_cycle, which creates the new pid file.
     """
     found = []
     bpf = [tree.main.first("quic_bpf") for tree in (before, after)]
@@ -173,7 +173,7 @@ def _of_main(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
 
 
 def _word(text: str | None) -> str:
-    """A name from the configuration, quoted where it could be taken for words of the message."""
+    """A name from the configuration, quoted if it could be taken for a part of the message."""
     shown = text or ""
     return shown if _BARE.fullmatch(shown) else f'"{shown.replace(chr(34), chr(39))}"'
 

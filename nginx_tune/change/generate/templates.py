@@ -20,7 +20,7 @@ def find_templates() -> Path:
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
-    """Jinja with ``finalize`` quoting every value; an unknown name is an error."""
+    """The Jinja environment: ``finalize`` quotes every value, and an unknown name is an error."""
     jinja = Environment(  # noqa: S701  # not HTML: finalize quotes for nginx
         loader=FileSystemLoader(find_templates(), encoding="utf-8"),
         finalize=finalize,

@@ -1,10 +1,10 @@
 """Text of an nginx.conf: quoted values, settings as lines, the header of the file.
 
 Every value goes through ``quote``. nginx's tokenizer ends a bare word at white space, ``;`` and
-``{`` and recognizes quotes only at the start of a word; inside double quotes a backslash escapes
-``"`` and itself. Nothing escapes ``$``, which most directives interpolate, quoted or not. So an
-external value must not contain one; only the tool's own words do, from a fixed list. Words of a
-site that nginx would misread are refused as well.
+``{``. It recognizes quotes only at the start of a word. Inside double quotes, a backslash escapes
+``"`` and itself. Nothing escapes ``$``, which most directives interpolate, quoted or not. So a
+value from outside must not contain ``$``; only words from a fixed list of this program do. Words of
+a site that nginx would misread are refused as well.
 
 Source: ngx_conf_read_token() in src/core/ngx_conf_file.c; ngx_http_compile_complex_value().
 """
@@ -33,7 +33,7 @@ from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 
 MOST_BYTES = 1024
-"""Longest value; a word must fit into the 4096-byte buffer through which nginx reads its file."""
+"""Longest value in bytes: a word must fit into the 4096-byte buffer that nginx reads through."""
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=~^*!?&|<>()\[\]-]+", re.ASCII)
 _OWN_VARIABLES = re.compile(
     r"(?:\$(?:request_uri|uri|disk|host|scheme|pid|connection|http_authorization|http_upgrade"
@@ -59,7 +59,7 @@ _IS_SPELLED = ContextVar("is_spelled", default=False)
 
 @contextmanager
 def spelled_out() -> Iterator[None]:
-    """Spell every value without any syntax inside this context, for comparison."""
+    """Within this context, write every value without nginx's syntax, for comparison."""
     token = _IS_SPELLED.set(True)
     try:
         yield
@@ -70,8 +70,7 @@ def spelled_out() -> Iterator[None]:
 def quote(value: str, *, own_words: bool = False) -> Written:
     """The value as one word of nginx's configuration language.
 
-    ``own_words`` lets the tool's own variables through, such as ``threads=pool_$disk``.
-
+    ``own_words`` permits this program's own variables, such as ``threads=pool_$disk``.
     Errors: UsageError for ``$``, control characters, invalid UTF-8 and more than 1024 bytes.
     """
     if own_words and _OWN_VARIABLES.fullmatch(value):
@@ -93,13 +92,13 @@ def quote(value: str, *, own_words: bool = False) -> Written:
 
 
 def comment(text: str) -> Written:
-    """The text of a comment: one line, without control characters."""
+    """The text of a comment, on one line and without control characters."""
     flat = " ".join(text.encode(errors="replace").decode().split())
     return Written("".join(c if c.isprintable() else "?" for c in flat))
 
 
 def finalize(value: object) -> object:
-    """Quote a value that a template prints; Jinja calls it for each."""
+    """Quote a value that a template prints; Jinja calls this for each value."""
     if isinstance(value, Written):
         return value
     return quote(str(value))
@@ -122,11 +121,11 @@ _KEY_ARGUMENT = {
 them."""
 
 _MOST_ALIGNED = 60
-"""Longest line with its comment on the right; a longer one has it above."""
+"""Longest line with its comment on the right; above a longer line, the comment is first."""
 
 
 def key_of(setting: Setting) -> tuple[str, str]:
-    """The key of a setting; a later one with the same key in a block replaces an earlier one."""
+    """The key of a setting. In a block, a setting replaces an earlier one with the same key."""
     place = _KEY_ARGUMENT.get(setting.directive)
     if place is None or place >= len(setting.args):
         return setting.directive, ""
@@ -135,7 +134,7 @@ def key_of(setting: Setting) -> tuple[str, str]:
 
 
 def merge(settings: Iterable[Setting], forced: Iterable[Setting]) -> list[Setting]:
-    """The settings with ``forced`` ones in place of those that they replace.
+    """The settings, with each ``forced`` one in place of those that it replaces.
 
     A forced setting without a block replaces the same directive in every block of its context.
     """
@@ -157,7 +156,7 @@ def merge(settings: Iterable[Setting], forced: Iterable[Setting]) -> list[Settin
 def within(
     settings: Sequence[Setting], context: DirectiveContext, block: str = ""
 ) -> list[Setting]:
-    """The settings of one block: its own, and the general ones that it does not replace."""
+    """The settings of one block: its own, and the general ones that they do not replace."""
     own = [s for s in settings if s.context == context and s.block == block and block]
     taken = {key_of(s) for s in own}
     general = [
@@ -167,9 +166,9 @@ def within(
 
 
 def written(settings: Sequence[Setting], indent: int) -> Written:
-    """The settings as lines, each with its reason, comments aligned.
+    """The settings as lines with their reasons, in aligned comments.
 
-    Shape: no final newline; empty for no settings.
+    Shape: no final newline; empty if there are no settings.
     """
     margin = " " * indent
     statements = [margin + statement(s) for s in settings]
@@ -201,23 +200,23 @@ def words(found: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class FileProvenance:
-    """The inputs of one generated file."""
+    """The inputs of a generated file."""
 
     kind: Kind
     facts: Facts
     workload: Workload | None = None
-    """None when the kind's profile was assumed."""
+    """None if the profile of the kind was assumed."""
     site: Site = field(default_factory=Site)
     """The site as read, without the command line's roots and cache directories."""
     roots: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
     features: Sequence[str] = ()
     described: Sequence[str] = ()
-    """The words of a command line that describes the host; empty where facts were read."""
+    """The words of a command line that describes the host; empty if facts were read."""
 
 
 def header(provenance: FileProvenance | None) -> Written:
-    """Comment lines with the command and inputs; they depend on the inputs alone."""
+    """Comment lines with the command and its inputs; they depend on nothing else."""
     if provenance is None:
         return Written(f"# Made by nginx-tune {__version__}.")
     made = f"nginx.conf for the kind {provenance.kind}, made by nginx-tune {__version__}."
@@ -301,7 +300,7 @@ _SERVER_OPTION = re.compile(
     re.ASCII,
 )
 MOST_CHAINED = 10
-"""Most roots to search in turn: ten internal redirects of a request (NGX_HTTP_MAX_URI_CHANGES in
+"""Most roots to search in turn: a request has ten internal redirects (NGX_HTTP_MAX_URI_CHANGES in
 ngx_http_named_location)."""
 MOST = 256
 """Most entries in one list of a site."""
