@@ -95,8 +95,8 @@ class _Lasting:
     def check(self, now: Generations) -> None:
         """Compare the watched workers with those that live now.
 
-        Errors: ReloadError that names a worker that has ended. It comes at the second check only: at
-                the first, its replacement may not be recognisable as a worker yet.
+        Errors: ReloadError that names a worker that has ended. It comes at the second check only, since
+                its replacement may not be recognisable as a worker at the first.
         """
         gone = self._workers - now.serving
         fresh = now.serving - self._known
@@ -184,7 +184,8 @@ class Canary:
     def ask(self, master: Process, *, by: float) -> None:
         """Send one request; ``by`` is its deadline by the monotonic clock.
 
-        Errors: ReloadError for a late answer, a second bad one in a row, or slower ones than before.
+        Errors: ReloadError for a late answer, a second bad one in a row, or slower ones than
+                before.
         """
         left = min(ANSWER_SECONDS, max(0.0, by - time.monotonic()))
         answer = in_network_of(master.pid, partial(_ask, self.url, left))

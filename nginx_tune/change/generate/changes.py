@@ -164,7 +164,7 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
     if wanted.directive == "proxy_set_header" and alike and alike[0].file == directive.file:
         return add_after(alike[0], line)
     edit = changed(add_to(directive, line), claim=None)
-    if reason and edit.text.startswith(("\n", "\r")):  # else the comment would swallow the next words
+    if reason and edit.text.startswith(("\n", "\r")):  # else it would comment out the next words
         return changed(edit, text=edit.text + reason)
     return edit
 
@@ -198,7 +198,7 @@ def _with_option(listen: Directive, option: str) -> Edit:
 
 
 def _before(block: Directive, line: str) -> Edit:
-    """Insert a line before a block that starts its line, otherwise insert words before the block."""
+    """Insert a line before a block that starts its line, or words before another block."""
     text = block.source.text
     start = text.rfind("\n", 0, block.start) + 1
     lead = text[start : block.start]

@@ -64,7 +64,7 @@ class Beside(NamedTuple):
     resolves: bool = False
     """True if server names are resolved again while nginx runs."""
     php: str = ""
-    """The address of PHP-FPM, which serves URLs without a file by ``/index.php``; empty if unused."""
+    """The address of PHP-FPM, whose ``/index.php`` serves URLs without a file; empty if unused."""
 
 
 NOTHING: Final = Beside()
@@ -241,7 +241,7 @@ _BODY_SHARE: Final = 0.2
 
 
 def _upload_signs(workload: Workload) -> str:
-    """Signs of uploads: methods with bodies, or long requests for small responses; empty if none."""
+    """Signs of uploads: methods with bodies, or long requests for small responses; else empty."""
     methods = workload.traffic.methods if workload.traffic else {}
     share = sum(methods.get(method, 0.0) for method in _BODIES)
     if share >= _BODY_SHARE:
@@ -303,7 +303,7 @@ _PROMPT: Final = "32m"
 
 
 def _streams(site: Site, workload: Workload) -> list[str]:
-    """The locations of event streams, from the site and from a log, as in the decision ``streaming``."""
+    """The locations of event streams, from the site and a log, as in the decision ``streaming``."""
     learnt = workload.traffic.locations if workload.traffic else []
     seen = [stream.location for stream in learnt if stream.location.startswith("/")]
     return list(dict.fromkeys([*site.streams, *filter(is_stream_path, seen)]))

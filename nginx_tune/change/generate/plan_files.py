@@ -66,11 +66,11 @@ class TracedFile:
         )
 
     def change(self, spans: Mapping[ByteSpan, Sequence[Hunk]]) -> None:
-        """Replace spans of the current file, which must not touch; each span comes with its reasons.
+        """Replace spans of the current file, which must not touch; each comes with its reasons.
 
         A reason needs no place and texts yet: ``hunks`` fills them in.
         """
-        for span in reversed(sorted(spans, key=lambda one: one[:2])):  # noqa: C413  # reverses equal ones too
+        for span in reversed(sorted(spans, key=lambda one: one[:2])):  # noqa: C413  # equal ones too
             self._put(span, spans[span])
 
     def _put(self, span: ByteSpan, reasons: Sequence[Hunk]) -> None:
@@ -159,7 +159,7 @@ def planned_file(parsed: ParsedFile, traced: TracedFile) -> PlannedFile:
 def _whole_directives(
     old: bytes, changed: Sequence[_Piece], parsed: ParsedFile
 ) -> Iterator[_Piece]:
-    """The pieces, but several inside one directive are merged into a piece of the whole directive."""
+    """The pieces, with those inside one directive merged into a piece of the whole directive."""
     spans = sorted(
         (parsed.source.byte_offset(start), parsed.source.byte_offset(end))
         for start, end in _statements(parsed.block)

@@ -1,8 +1,8 @@
 """Alternatives to the decisions, each with one switch changed; pure.
 
 They are the candidates of a search: thread pools off, shared or one per disk, more and fewer
-threads, another chunk, other buffers, the open file cache, workers and cache options. Decisions
-that are only proposed come first, then those near a break-even, then the certain ones.
+threads, another chunk, other buffers, the open file cache, workers and cache options. First come
+the decisions that are only proposed, then those near a break-even, then the certain ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _THREADS_FACTOR = 4
 _MOST_THREADS, _FEWEST_THREADS = 256, 4
 _WHY = "a candidate of a search"
 _DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
-"""Assumed log ratio to the break-even of a decision without a nearer one."""
+"""Log ratio to the break-even that is assumed for a decision without a nearer one."""
 _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
     ("cache-misses",),
     ("cache-updates",),
@@ -42,15 +42,15 @@ _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
 
 
 class Alternative(NamedTuple):
-    """A set of decisions with one switch changed."""
+    """The decisions with one switch changed."""
 
     name: str
     ids: tuple[DecisionId, ...]
-    """The decisions that differ."""
+    """The ids of the decisions that differ."""
     reason: str
-    """The fact that would flip the decision."""
+    """What would flip the decision."""
     doubt: float
-    """Log ratio from the fact to its break-even; smaller means more doubtful."""
+    """Log ratio of a fact to its break-even; a smaller one means more doubt."""
     change: Callable[[Decisions], Decisions]
 
 
@@ -61,7 +61,7 @@ class _Turned(NamedTuple):
 
 
 def alternatives(decided: Decisions) -> list[Alternative]:
-    """All alternatives, the most doubtful first; several may write the same lines."""
+    """All alternatives, most doubtful first; several may write the same lines."""
     by_id: dict[DecisionId, Decision] = {decision.id: decision for decision in decided.decisions}
     found = [
         Alternative(
@@ -133,7 +133,7 @@ def _pools(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _threads(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """The same pools with four times and a quarter of the threads, within the limits."""
+    """The same pools with four times and with a quarter of the threads, within the limits."""
     mode = _mode(by_id)
     if mode == "off":
         return
@@ -193,7 +193,7 @@ def _buffers(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _open_files(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """The open file cache on or off; never on where files change while they are served."""
+    """The open file cache switched on or off; never on if files change while they are served."""
     cache = by_id["open-file-cache"]
     if cache.settings:
         yield "open-files-off", cache.id, {cache.id: _Turned("disable", [])}
@@ -235,7 +235,7 @@ def _caches(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _number(settings: Sequence[Setting], directive: str) -> int | None:
-    """The number of a directive, also where it is written as a word; None without one."""
+    """The number that a directive has, even if it is written as a word; None without the directive."""
     words = (
         word
         for setting in settings

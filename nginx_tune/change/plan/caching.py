@@ -1,15 +1,15 @@
 """Locations of a configuration that may get a cache, and changes to existing caches.
 
-A cache distinguishes requests by server and URL. Where a response visibly depends on the client or
-on anything else, it must not be shared; a cached response of ``auth_request`` would admit the next
-client. Such a location gets no cache, nor do the blocks around it, from which it would inherit one.
+A cache distinguishes requests by server and URL. A response that visibly depends on the client or
+on anything else must not be shared; a cached response of ``auth_request`` would admit the next
+client. Such a location gets no cache. The blocks around it get none either, since the location
+would inherit it.
 
 An existing cache keeps its zone name, its levels and its ``inactive`` time: another name or other
 levels would lose every file. Its zone may grow, but never shrink.
 
 Source: ngx_http_upstream_cache() in ngx_http_upstream.c; ngx_http_auth_request_module.c, whose
-        subrequest has the client's own ``$request_uri``, as those of SSI and of ``error_page``
-        have.
+        subrequest has the client's own ``$request_uri``. So do those of SSI and ``error_page``.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _OF_THE_REQUEST = frozenset({
     "remote_addr", "realip_remote_addr", "remote_port", "proxy_protocol_addr", "http_upgrade",
     "proxy_add_x_forwarded_for", "request_id", "msec", "time_local", "time_iso8601", "connection",
 })  # fmt: skip
-"""Variables of a request that are sent to servers for their logs."""
+"""Variables that differ between requests and are sent to servers only for their logs."""
 _SENT_ALONG = frozenset({
     "user-agent", "referer", "accept", "accept-encoding", "accept-language", "origin",
     "authorization", "x-request-id",
 })  # fmt: skip
-"""Headers that nginx passes on anyway, so that setting one to its own value changes nothing."""
+"""Headers that nginx passes on anyway: setting one to the client's value changes nothing."""
 _FORBIDS = frozenset({"cache-control", "set-cookie", "vary"})
-"""Headers by which a server forbids caching or names variants."""
+"""Headers with which a server forbids caching or names variants."""
 _HARMLESS = frozenset({"return", "access_log", "limit_rate", "expires", "add_header", "set"})
 """Directives in an ``if`` that do not change the upstream of a request."""
 _AS_WHOM = ("proxy_bind", "proxy_ssl_certificate", "proxy_ssl_name")
@@ -69,7 +69,7 @@ _CAPTURE = re.compile(r"\(\?P?<(\w+)>")
 
 
 class SharedAnswers:
-    """The locations of a configuration whose responses are the same for all clients."""
+    """The locations of a configuration that give all clients the same response."""
 
     def __init__(self, tree: ConfTree) -> None:
         self._variables = Variables(tree)
@@ -85,12 +85,12 @@ class SharedAnswers:
         ]
 
     def hindrance(self, scope: Scope) -> Directive | None:
-        """The line that rules out a cache for a location or one inside it; None without one."""
+        """The line that rules out a cache for a location or for one inside it; None if there is none."""
         return self._hindered.get(scope.own)
 
     @cached_property
     def _hindered(self) -> dict[Directive, Directive]:
-        """The locations that get no cache and the blocks around them, each with the line."""
+        """The locations that get no cache and the blocks around them, each with the line at fault."""
         found: dict[Directive, Directive] = {}
         for scope in self._passing:
             line = self._own(scope)
@@ -113,7 +113,7 @@ class SharedAnswers:
         )
 
     def _by_conditions(self, scope: Scope) -> Directive | None:
-        """The ``if`` or ``rewrite`` that leads one URL to several locations."""
+        """The ``if``, ``rewrite`` or ``try_files`` that leads one URL to several places."""
         for level in scope.chain:
             if level.name == "if" and not self._is_in_key(level.args, scope):
                 return level
@@ -130,7 +130,7 @@ class SharedAnswers:
         return None
 
     def _told_apart(self, scope: Scope) -> Directive | None:
-        """The line that makes the upstream or its request depend on more than the key."""
+        """The line that makes the upstream, or the request to it, depend on more than the cache key."""
         for name in ("proxy_pass", *_AS_WHOM):
             line = scope.effective(name) if name != "proxy_pass" else scope.sets(name)
             if line is not None and not self._is_in_key(line.args[:1], scope):
@@ -144,7 +144,7 @@ class SharedAnswers:
         return None
 
     def _tells_nothing(self, line: Directive, scope: Scope) -> bool:
-        """True if a request header says no more than the key, or only serves for logs."""
+        """True if a request header depends only on the cache key, or serves only for logs."""
         name = line.value.lower()
         if name.startswith(("if-", "range")):
             return False  # the cached response would be partial or empty
@@ -177,14 +177,14 @@ class SharedAnswers:
 def _by_name(scope: Scope) -> Directive | None:
     """The line of a named or internal location, which keeps the URL of the original request.
 
-    Source: ngx_http_named_location(), by error_page, try_files, X-Accel-Redirect and scripts.
+    Source: ngx_http_named_location(), called by error_page, try_files, X-Accel-Redirect and scripts.
     """
     is_named = any(level.args[-1:] and level.args[-1].startswith("@") for level in scope.chain)
     return scope.own if is_named else scope.sets("internal")
 
 
 def _captures(scope: Scope) -> set[str]:
-    """Names of captures in the regular expressions of server names and locations."""
+    """Names of the captures in regular expressions of server names and locations."""
     texts = [arg for level in scope.chain if level.name == "location" for arg in level.args]
     names = scope.server.block.all("server_name") if scope.server.block else ()
     texts += [arg for line in names for arg in line.args]
@@ -202,7 +202,7 @@ def _leads_elsewhere(condition: Directive) -> bool:
 
 
 def _asked_beside(tree: ConfTree, every: Sequence[Scope]) -> Iterator[tuple[Directive, Directive]]:
-    """The locations of subrequests (``auth_request``, ``mirror``), each with the line."""
+    """The locations of subrequests (``auth_request``, ``mirror``), each with the line that names it."""
     matcher = LocationMatcher(tree)
     for scope in every:
         for line in [*scope.effective_all("auth_request"), *scope.effective_all("mirror")]:
@@ -217,7 +217,7 @@ _UNSAID = frozenset({(USUAL_PORT, USUAL_PORT)})
 
 
 def _servers_alike(tree: ConfTree) -> set[Directive]:
-    """Servers with the same name and port on different addresses, which the key lacks."""
+    """Servers with the same name and port on different addresses, which the key does not contain."""
     ports = _ports(tree)
     names = {
         server: {(_first_name(server), port) for port in ports.get(server, _UNSAID)}
@@ -228,13 +228,13 @@ def _servers_alike(tree: ConfTree) -> set[Directive]:
 
 
 def _first_name(server: Directive) -> str:
-    """``$server_name``, the first name. Source: ngx_http_core_server_name()."""
+    """The value of ``$server_name``: the first name. Source: ngx_http_core_server_name()."""
     line = server.block.first("server_name") if server.block else None
     return "" if line is None else line.value.lower()
 
 
 def _ports(tree: ConfTree) -> dict[Directive, set[tuple[int, int]]]:
-    """``$server_port`` of each server's listeners, as ranges; 0 for a unix socket."""
+    """The values of ``$server_port`` for each server's listeners, as ranges; 0 for a Unix socket."""
     found: dict[Directive, set[tuple[int, int]]] = {}
     for listener in listeners(tree):
         for server in listener.servers:
@@ -246,20 +246,20 @@ _WHO_ASKS = re.compile(
     r"auth_(?!basic_user_file|request_set|jwt_key_\w+)\w+|ssl_verify_client|js_access|testcookie"
     r"|\w*_by_lua\w*|more_(?:set|clear)_input_headers"
 )
-"""Directives that make responses depend on the client, also of third-party modules and scripts."""
+"""Directives, some of third-party modules and scripts, that make responses depend on the client."""
 _PUT_TOGETHER = ("ssi", "slice")
-"""Directives for pages from several requests with one ``$request_uri`` or key."""
+"""Directives that build a page from several requests with one ``$request_uri`` or key."""
 _NO = ("proxy_method", "proxy_set_body", "add_before_body", "add_after_body", "proxy_store")
 """Directives that change the request or response, or already store it."""
 _ON_THE_WAY = ("proxy_buffering", "proxy_pass_request_body")
-"""Directives whose ``off`` means that responses pass through."""
+"""Directives whose ``off`` means that responses are only passed through."""
 _NOT_KEPT = re.compile(r"private|no-store|no-cache", re.IGNORECASE)
 _SIGNED = re.compile(r"amazonaws\.com|storage\.googleapis\.com|\bminio\b", re.IGNORECASE)
-"""Servers with signed requests, whose method and headers a cache would change."""
+"""Servers that expect signed requests; a cache would change their method and headers."""
 
 
 def line_that_says_no(scope: Scope) -> Directive | None:
-    """A directive in effect that rules a cache out.
+    """A directive in effect that rules out a cache.
 
     That includes cache directives of a location without a cache, such as ``proxy_cache off``.
     """
@@ -280,7 +280,7 @@ def line_that_says_no(scope: Scope) -> Directive | None:
 
 
 def _forbids_caching(scope: Scope) -> Directive | None:
-    """The line that tells clients not to cache a response."""
+    """The line that tells clients not to cache a response; None if there is none."""
     for line in scope.effective_all("add_header"):
         if line.value.lower() == "cache-control" and _NOT_KEPT.search(" ".join(line.args[1:])):
             return line
@@ -291,7 +291,7 @@ def _forbids_caching(scope: Scope) -> Directive | None:
 
 
 def signed(scope: Scope) -> Directive | None:
-    """The line that shows signed requests (S3, a container registry); None without one.
+    """The line that shows signed requests (S3, a container registry); None if there is none.
 
     A cache turns HEAD into GET and removes ``Range``, which breaks the signature. Source:
     ngx_http_upstream_cache(), ngx_http_proxy_cache_headers.
@@ -307,35 +307,35 @@ def signed(scope: Scope) -> Directive | None:
 
 _OWN = ("levels", "inactive")
 _BY_HAND = ("loader_files", "manager_files")
-"""Parameters of the loader and manager, which stay as the operator set them."""
+"""Parameters of the cache loader and manager; they stay as the operator set them."""
 _MEBIBYTE = 1 << 20
 
 
 def file_bytes(decision: Decision) -> Evidence | None:
-    """The mean file size of a cache decision; None for other decisions."""
+    """The mean file size in a cache decision; None for other decisions."""
     return next((item for item in decision.evidence if item.fact == FILE_BYTES_FACT), None)
 
 
 _OF_SIZE = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, BY_KEYS, "the disk has room")
 _BOUNDS = frozenset({"max_size", "min_free", "inactive"})
-"""Parameters by which entries are removed."""
+"""Parameters that make nginx remove entries."""
 
 
 class OwnCache(NamedTuple):
-    """A setting as a change of an existing ``proxy_cache_path``."""
+    """A setting as a change to an existing ``proxy_cache_path``."""
 
     setting: Setting
     enlarged: str = ""
-    """The reason for a larger zone, with its new size."""
+    """Why the zone is enlarged, with its new size; empty if it is not."""
     beyond: str = ""
-    """A risk, where no zone that fits into memory has enough keys."""
+    """A risk: no zone that fits into memory has enough keys; otherwise empty."""
 
 
 def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCache:
-    """The setting as a change of ``line``.
+    """The setting as a change to ``line``.
 
-    An assumed object size neither enlarges the zone nor sets a limit. Nor does a limit follow from
-    fewer keys than the line has, since the cache may already hold more.
+    An assumed object size neither enlarges the zone nor sets a limit. If the line has room for more
+    keys than decided, no limit is set either, since the cache may already hold more.
     """
     own = {arg.partition("=")[0]: arg.partition("=")[2] for arg in line.args[1:]}
     decided = {arg.partition("=")[0]: arg.partition("=")[2] for arg in s.args[1:]}
@@ -347,12 +347,12 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCac
     by_keys = is_assumed or _zone_bytes(own) > _zone_bytes(decided)
     guesses = (UNKNOWN_DISK, NOT_SCANNED, MAY_HOLD_MORE, *([BY_KEYS] if by_keys else []))
     if any(map(s.reason.startswith, guesses)):
-        # The existing cache may be larger: an assumption must not delete the rest.
+        # The existing cache may be larger: an assumption must not delete what exceeds it.
         kept = {k: v for k, v in kept.items() if k not in _BOUNDS}
         kept |= {k: v for k, v in own.items() if k in _BOUNDS}
         s = replace(s, reason=_without_size(s.reason))
     if UNSEEN_ROOM in s.reason and "use_temp_path" not in own:
-        # On a full disk a response would be truncated, which is now sent whole and not cached.
+        # On a full disk, a response that is now sent whole and not cached would be truncated.
         kept.pop("use_temp_path", None)
         s = replace(s, reason=_without_size(s.reason, UNSEEN_ROOM))
     enlarged = beyond = ""
@@ -386,7 +386,7 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCac
 
 
 def _without_size(reason: str, *beginnings: str) -> str:
-    """The parts of a reason, separated by ``; ``, that do not concern the size."""
+    """A reason without those of its parts (separated by ``; ``) that concern the size."""
     left_out = beginnings or _OF_SIZE
     return "; ".join(part for part in reason.split("; ") if not part.startswith(left_out))
 

@@ -53,7 +53,7 @@ _OF_A_CACHE = ("cache-key", "cache-misses", "cache-updates")
 def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
     """The decisions as changes to the configuration ``tree``.
 
-    Shape: settings that are missing or differ; a decision without any has verdict ``keep``.
+    Shape: only settings that are missing or differ; a decision without any has verdict ``keep``.
     """
     streams = (s.block for d in decisions.decisions if d.id == "streaming" for s in d.settings)
     current = CurrentTree(
@@ -81,7 +81,7 @@ def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
 
 
 def _without_idle_reason(held: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision without ``blocked_by`` where it would not have changed anything."""
+    """The decision without ``blocked_by`` if it would not have changed anything anyway."""
     if not held.blocked_by:
         return held
     is_idle = not held.settings and not _would_change(wanted, current)
@@ -92,7 +92,7 @@ def _would_change(wanted: Decision, current: CurrentTree) -> bool:
     if _is_of_no_http(current.tree) and _asks_http(wanted):
         return False
     if wanted.id in _OF_A_CACHE and wanted.settings and not current.caches:
-        return bool(current.passing)  # its settings only go where nothing rules a cache out
+        return bool(current.passing)  # its settings go only where nothing rules out a cache
     if asks_pools(wanted):
         return any(asked_pool(scope.effective("aio")) is None for scope in current.answering)
     again = _compared(wanted, current)
@@ -100,10 +100,11 @@ def _would_change(wanted: Decision, current: CurrentTree) -> bool:
 
 
 def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision, without changes to what the operator chose.
+    """The decision without changes to what the operator chose.
 
-    These are logs without a buffer, workers bound to CPUs, compression, event streams that already
-    pass through, and upstreams that must not share connections. No QUIC listener is added.
+    The operator's choices are logs without a buffer, workers bound to CPUs, compression, event
+    streams that already pass through, and upstreams that must not share connections. No QUIC listener
+    is added.
     """
     tree = current.tree
     if decision.settings and _is_of_no_http(tree) and _asks_http(decision):
@@ -132,7 +133,7 @@ def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _is_of_no_http(tree: ConfTree) -> bool:
-    """True if a complete configuration has stream or mail, but no http."""
+    """True if a complete configuration has stream or mail, but not http."""
     has_other = any(map(tree.main.all, ("stream", "mail")))
     return has_other and tree.is_whole and not tree.main.all("http")
 
@@ -197,7 +198,7 @@ def _compared(decision: Decision, current: CurrentTree) -> Decision:
 def _standing(
     wanted: Setting, decision: Decision, current: CurrentTree
 ) -> tuple[bool, Directive | None]:
-    """True for a setting that stands in all its places, and otherwise a line that differs."""
+    """Whether a setting is already in all its places, and a line that differs if there is one."""
     if wanted.directive == "listen":
         return not listen_options(wanted, current.tree).lines, None
     found = current.lines(wanted, own_blocks(decision, wanted.directive))
@@ -216,7 +217,7 @@ def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
     left = [
         one
         for one in meant.settings
-        # No listen to change may also mean that none is of this kind.
+        # If no listen needs a change, there may simply be none of this kind.
         if one.directive == "listen" or not _standing(one, meant, current)[0]
     ]
     if left or not meant.settings or decision.verdict != "not_enough_evidence":
@@ -227,7 +228,7 @@ def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _by_own_module(wanted: Setting, tree: ConfTree) -> Setting:
-    """A cache setting with the prefix of the module that caches here, if only one does."""
+    """A cache setting with the prefix of the module that caches here, if there is only one."""
     modules = [one for one in MODULES if f"{one}_cache" in tree.names]
     if len(modules) != 1 or not wanted.directive.startswith("proxy_cache"):
         return wanted
@@ -235,7 +236,7 @@ def _by_own_module(wanted: Setting, tree: ConfTree) -> Setting:
 
 
 def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:
-    """The addresses without the new option, each with the reason."""
+    """The addresses that do not get the new option, each with the reason."""
     found = [
         address
         for wanted in decision.settings
@@ -248,9 +249,9 @@ def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:
 
 
 def _bound_workers(decision: Decision, tree: ConfTree) -> str:
-    """The ``worker_cpu_affinity`` line; empty without one, and for other decisions.
+    """The ``worker_cpu_affinity`` line for a decision on the number of workers; otherwise empty.
 
-    More workers than masks would all get the last mask. Source: ngx_get_cpu_affinity().
+    Workers beyond the number of masks would all get the last mask. Source: ngx_get_cpu_affinity().
     """
     if not any(s.directive == "worker_processes" for s in decision.settings):
         return ""
@@ -259,7 +260,7 @@ def _bound_workers(decision: Decision, tree: ConfTree) -> str:
 
 
 def _left_alone(decision: Decision, current: CurrentTree) -> list[str]:
-    """Notes on locations that keep their own way of connecting to upstreams."""
+    """Notes on locations that keep their own kind of connection to upstreams."""
     if not any(s.directive in KEPT for s in decision.settings):
         return []
     lines = (current.kept.line_of_its_own(scope) for scope in current.answering)
@@ -267,7 +268,7 @@ def _left_alone(decision: Decision, current: CurrentTree) -> list[str]:
 
 
 def _larger(decision: Decision, current: CurrentTree) -> str:
-    """Existing numbers larger than decided, which stay, as the end of a clause."""
+    """The end of a clause: existing numbers that are larger than decided, which stay."""
     found = {
         str(line): None
         for wanted in decision.settings
@@ -279,7 +280,7 @@ def _larger(decision: Decision, current: CurrentTree) -> str:
 
 
 def _filtered(decision: Decision, current: CurrentTree) -> list[str]:
-    """Notes on body filters, under which no aio threads is written.
+    """Notes on locations that get no aio threads because of a body filter.
 
     Traced with sub_filter (docs/behaviour.md): each piece of text between two replacements is a
     separate ``sendfile()``, and so a separate task.
@@ -299,7 +300,7 @@ def _filtered(decision: Decision, current: CurrentTree) -> list[str]:
 
 
 def _direction(line: Directive, wanted: Setting) -> DecisionVerdict | None:
-    """The direction in which a number changes; None for other arguments."""
+    """Whether a number is raised or lowered; None if the arguments are not numbers or are equal."""
     have = parse_bytes(line.value) if len(line.args) == 1 else None
     want = parse_bytes(wanted.args[0]) if len(wanted.args) == 1 else None
     if have is None or want is None or have == want:
@@ -343,13 +344,13 @@ def _threads(decision: Decision, current: CurrentTree) -> list[tuple[Directive, 
     return [
         (line, [setting("thread-pools", "location", "aio", "off", reason=why)])
         for line in lines.values()
-        # directio always reads the disk, even if all data would fit in memory.
+        # directio always reads from the disk, even if all data would fit in memory.
         if asked_pool(line) is not None and id(line) not in direct
     ]
 
 
 def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
-    """Undone ``accept`` lines, under the same conditions as the rules of the audit."""
+    """Lines of ``events`` to undo, under the same conditions as in the rules of the audit."""
     if decision.verdict == "not_applicable":
         return []
     why = "one worker would take most connections"
@@ -366,7 +367,7 @@ def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive
 
 
 def _own_queues(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
-    """Listeners with reuseport; an option of ``listen`` is only named, since no line undoes it."""
+    """Listeners with reuseport. The option of ``listen`` is only named, since no line can undo it."""
     if decision.verdict != "disable":
         return []
     lines = [listener.reuseport for listener in listeners(current.tree) if not listener.is_quic]

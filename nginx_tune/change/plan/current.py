@@ -1,4 +1,4 @@
-"""The current configuration that decisions are compared with: lines and their places."""
+"""The current configuration, with which decisions are compared: lines and their places."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from nginx_tune.decide.sendfile import SMALLEST_CHUNK_BYTES
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
-"""Directives whose larger current values stay; the operator may know of a peak."""
+"""Directives whose current values stay if larger: the operator may know of a peak."""
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
 """Directives with several conditions, each of which is sufficient."""
 _UNSAID = {
@@ -36,23 +36,23 @@ _UNSAID = {
     "worker_processes": "1",
     "sendfile": "off",
 }
-"""Defaults of directives."""
+"""The defaults of directives."""
 LITTLE_TO_CALL = 0.9
-"""Share of the smallest decided chunk from which a larger chunk would only save calls."""
+"""A chunk of at least this share of the smallest decided one stays: more would only save calls."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )
-"""Cache directives whose current values always stay; a custom key may separate variants."""
+"""Cache directives whose current values always stay: a custom key may separate responses."""
 KEPT = ("proxy_http_version", "proxy_set_header")
-"""Directives of a location that upstream keepalive needs."""
+"""Directives that upstream keepalive needs in a location."""
 
 
 _OF_FILES = frozenset(
     {"aio", "directio", "open_file_cache", "output_buffers", "sendfile", "sendfile_max_chunk"}
 )
-"""Directives without effect where no file is sent."""
+"""Directives that have no effect unless files are sent."""
 _ONCE = frozenset({"aio", "aio_write"})
-"""Directives that are written once in an outer block for many locations."""
+"""Directives that are written once, in an outer block, for many locations."""
 _NAMED = frozenset({"split_clients", "access_log", *(f"{module}_cache_path" for module in MODULES)})
 
 _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
@@ -60,7 +60,7 @@ _BUFFERS = re.compile(r"buffer=|gzip(?:=|$)")
 
 
 class CurrentTree:
-    """The lines of a configuration that apply where files are sent or requests proxied."""
+    """The lines of a configuration that apply where files are sent or requests are proxied."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class CurrentTree:
         """``streams`` are the locations of declared event streams.
 
         ``closes_by_default``: nginx closes connections to upstreams (before 1.29.7).
-        ``lacks_ports``: there are too few local ports for that.
+        ``lacks_ports``: there are too few local ports for a connection per request.
         """
         self.tree = tree
         self._closes_by_default, self._lacks_ports = closes_by_default, lacks_ports
@@ -84,9 +84,9 @@ class CurrentTree:
         self.answering: list[Scope] = [*self._serving.values(), *passing] or scopes(tree)
 
     def lines(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Directive | None]:
-        """The line in effect in each place of the setting; None for nginx's default.
+        """The line in effect in each place of the setting; None if nginx's default is in effect.
 
-        ``apart`` are locations with a separate setting.
+        ``apart`` are the locations that have a setting of their own.
         """
         if wanted.context in ("main", "events"):
             return [self._outside_http(wanted)]
@@ -103,15 +103,15 @@ class CurrentTree:
         return list({id(line): line for line in lines}.values()) or [None]
 
     def _is_for_later(self, wanted: Setting) -> bool:
-        """True for an http setting in a configuration without servers yet."""
+        """True for an http setting if the configuration has no servers yet."""
         return wanted.context == "http" and not self.answering
 
     def _logs(self, wanted: Setting) -> Sequence[Directive]:
-        """The lines of a log at all levels that give it a buffer, else all its lines in http.
+        """The lines, at all levels, that give a log a buffer; if none does, all its lines in http.
 
         A file has one buffer, whichever line gives it; nginx refuses another size ("already defined
-        with conflicting parameters"). Lines of ``stream`` count if they have a buffer. Source:
-        ngx_http_log_set_log(), ngx_stream_log_set_log(), which share ``ngx_open_file_t``
+        with conflicting parameters"). Lines in ``stream`` count if they give a buffer. Source:
+        ngx_http_log_set_log() and ngx_stream_log_set_log(), which share ``ngx_open_file_t``
         (ngx_conf_open_file).
         """
         own = self._of_log(wanted, http_directives(self.tree))
@@ -125,7 +125,7 @@ class CurrentTree:
         return [log for log in logs if self.tree.opened_name(log.value) == name]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
-        """The places of the setting: differing lines, else the blocks that lack one."""
+        """The places of the setting: lines that differ, otherwise the blocks without such a line."""
         outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
         if outside or is_named(wanted):
             blocks = self.blocks(wanted)
@@ -148,11 +148,11 @@ class CurrentTree:
         return list(found.values())
 
     def further_out(self, wanted: Setting, apart: Sequence[str] = ()) -> dict[int, Directive]:
-        """The block around several scopes in which one line serves all, by the id of their own.
+        """The outer block in which one line serves several scopes, by the id of each scope's own block.
 
-        That is a server, or http for several servers. Every scope in it must want the line, unless
-        it has its own or gets one (``apart``). The exception is a few locations with a body filter,
-        which get ``aio off``.
+        The outer block is a server, or http for several servers. Every scope in it must want the line,
+        unless the scope has its own or gets one (``apart``). As an exception, a few locations with a
+        body filter may not want it: they get ``aio off``.
         """
         if wanted.directive not in _ONCE or wanted.block or self.tree.is_part:
             return {}
@@ -186,7 +186,7 @@ class CurrentTree:
         return found
 
     def blocks(self, wanted: Setting) -> list[Directive]:
-        """The blocks for a setting outside of servers."""
+        """The blocks that hold a setting outside servers."""
         if wanted.context == "upstream":
             return [u.directive for u in self._chosen(wanted)]
         if wanted.context == "main":
@@ -194,10 +194,10 @@ class CurrentTree:
         return self.tree.main.all("http" if wanted.context == "http" else "events")
 
     def _chosen(self, wanted: Setting) -> list[UpstreamBlock]:
-        """The upstreams of a setting."""
+        """The upstreams to which a setting applies."""
         chosen = [u for u in self.kept.groups if not wanted.block or u.name == wanted.block.lower()]
         if wanted.directive == "keepalive_timeout":
-            # Only with a new keepalive: an existing one keeps its own timeout.
+            # Only together with a new keepalive: an existing one keeps its own timeout.
             own = ("keepalive", wanted.directive)
             chosen = [u for u in chosen if not any(map(u.block.first, own))]
         elif wanted.directive != "keepalive":
@@ -214,7 +214,7 @@ class CurrentTree:
         return found[-1] if found else None
 
     def concerned(self, wanted: Setting, apart: Sequence[str]) -> list[Scope]:
-        """The scopes of a setting."""
+        """The scopes to which a setting applies."""
         answering = [scope for scope in self.answering if self._concerns(scope, wanted)]
         if wanted.block:
             return [scope for scope in answering if wanted.block in scope.own.args]
@@ -247,7 +247,7 @@ class CurrentTree:
         return not is_of_cache or self._is_cached(scope, wanted)
 
     def _turns(self, scope: Scope, wanted: Setting) -> bool:
-        """True if ``sendfile`` on or off matters in a scope: files are sent there, or cached."""
+        """True if ``sendfile`` on or off matters in a scope, because it sends files or may cache them."""
         if id(scope.own) not in self._serving:
             return False
         is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
@@ -259,17 +259,17 @@ class CurrentTree:
             if wanted.directive == "aio_write":
                 return asked_pool(scope.effective("aio")) is not None
             if wanted.block and wanted.args == ["off"] and scope.sets("aio") is not None:
-                return False  # a location of the same name that has its own aio
+                return False  # a location of the same name with its own aio
             return not asks_threads(wanted)
         if wanted.directive == "aio_write":
             return True
         if wanted.args == ["threads"] and self._pools_apart:
             return asked_pool(scope.effective("aio")) in (None, DEFAULT)
-        # "off" for a block is for a location of the same name with a filter.
+        # "off" for a block is meant for a location of the same name with a body filter.
         return not (wanted.block and wanted.args == ["off"])
 
     def _is_cached(self, scope: Scope, wanted: Setting) -> bool:
-        """True if a location has a cache, or gets one."""
+        """True if a location has a cache or gets one."""
         if self.caches:
             return _caches(scope, "proxy")
         if wanted.block:
@@ -286,13 +286,13 @@ class CurrentTree:
 
     @cached_property
     def _pools_apart(self) -> bool:
-        """True if several pools are in use, which a single one would make wait for each other."""
+        """True if several pools are in use: with a single pool, their tasks would wait for each other."""
         names = {name for _, name in aio_lines(self.tree)}
         return len(names) > 1 or any("$" in name for name in names)
 
     @cached_property
     def _secure(self) -> set[Directive]:
-        """The servers with only TLS listeners, except those with ``listen … http2``."""
+        """Servers that have only TLS listeners, unless a ``listen`` with http2 covers them."""
         found = [listener for listener in listeners(self.tree) if not listener.is_quic]
         lacking = {
             server for listener in found if not listener.is_http2 for server in listener.servers
@@ -301,7 +301,7 @@ class CurrentTree:
 
     @cached_property
     def _encrypting(self) -> set[Directive]:
-        """The servers with only TLS listeners."""
+        """The servers that have only TLS listeners."""
         return tls_servers(listeners(self.tree))
 
     @cached_property
@@ -315,7 +315,7 @@ class CurrentTree:
 
     @cached_property
     def shared(self) -> SharedAnswers:
-        """The locations whose responses are the same for all clients."""
+        """The locations that give all clients the same response."""
         return SharedAnswers(self.tree)
 
     @cached_property
@@ -329,12 +329,12 @@ class CurrentTree:
 
     @cached_property
     def may_cache(self) -> bool:
-        """True if any of them has the same response for all clients."""
+        """True if any location with ``proxy_pass`` gives all clients the same response."""
         return any(self.shared.hindrance(scope) is None for scope in self.passing)
 
 
 def _caches(scope: Scope, module: str) -> bool:
-    """True if a scope caches; a ``proxy_cache`` in an outer block counts for each inside."""
+    """True if a scope has a cache; a ``proxy_cache`` in an outer block counts for each scope inside."""
     if scope.value(f"{module}_cache", "off") == "off":
         return False
     block = scope.own.block
@@ -350,7 +350,7 @@ def _passes(scope: Scope) -> bool:
 
 
 def is_named(wanted: Setting) -> bool:
-    """True if the directive is written in http, once for each name."""
+    """True if the directive is written in http once for each name."""
     return wanted.directive in _NAMED
 
 
@@ -360,7 +360,7 @@ def _same_name(line: Directive, wanted: Setting) -> bool:
 
 
 def copies_by_choice(scope: Scope) -> Directive | None:
-    """A location's own ``sendfile off``, presumably for a reason; None without one."""
+    """A location's own ``sendfile off``, presumably set for a reason; None if there is none."""
     line = scope.effective("sendfile")
     if line is None or line.value.lower() != "off":
         return None
@@ -376,7 +376,7 @@ def asks_threads(wanted: Setting) -> bool:
 
 
 def effective(scope: Scope, wanted: Setting) -> Directive | None:
-    """The line of a scope that a setting would replace."""
+    """The line in a scope that a setting would replace."""
     if wanted.directive in ("proxy_set_header", "ssl_conf_command"):
         lines = scope.effective_all(wanted.directive)
         return next((line for line in lines if list(line.args[:1]) == wanted.args[:1]), None)
@@ -387,9 +387,9 @@ def effective(scope: Scope, wanted: Setting) -> Directive | None:
 
 
 def own_blocks(decision: Decision, directive: str) -> list[str]:
-    """The blocks with a separate setting of a decision.
+    """The blocks for which a decision has a separate setting.
 
-    ``off`` does not count: it is for locations with a filter, and another server may have a
+    ``off`` does not count: it is for locations with a body filter, and another server may have a
     location of the same name without one.
     """
     own = [s for s in decision.settings if s.block and s.directive == directive]

@@ -1,12 +1,12 @@
 """Upstreams that may have keepalive, and locations that stay without it.
 
-Any request may use an idle connection, so all requests to the upstream must be made as the same
-client. An idle connection also occupies a process of a server that has one for each (PHP-FPM).
-Upstreams whose servers a third-party module selects stay unchanged.
+Any request may use an idle connection, so all requests to an upstream must be made as the same
+client. If a server has one process for each connection (PHP-FPM), an idle one also occupies a
+process. Upstreams whose servers a third-party module selects stay unchanged.
 
-Keepalive needs HTTP/1.1 and no ``Connection: close``, which has side effects: servers such as nginx
+Keepalive needs HTTP/1.1 and no ``Connection: close``. That has side effects: servers such as nginx
 compress for HTTP/1.1 only (``gzip_http_version 1.1``, ngx_http_gzip_ok), and a server may close an
-idle connection as a request arrives. So some locations stay unchanged.
+idle connection just as a request arrives. So some locations stay unchanged.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _KEPT_BY_DEFAULT = (1, 29, 7)
 
 
 def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive | None:
-    """The line that keeps a location without keepalive; None without one.
+    """The line that keeps a location without keepalive; None if there is none.
 
     ``upgrade`` is for WebSockets; an origin may need ``close`` or HTTP/1.0; unbuffered bodies
-    cannot be sent again. ``closes_by_default``: nginx closes connections (before 1.29.7); later
-    versions already keep them, so that a plan changes nothing.
+    cannot be sent again. With ``closes_by_default``, nginx closes connections (before 1.29.7). Later
+    versions already keep them, so a plan would change nothing.
     """
     version = scope.effective("proxy_http_version")
     if version is not None and version.value != "1.1":
@@ -80,7 +80,7 @@ def leaves(scope: Scope) -> bool:
 
 
 def is_inherited(line: Directive) -> bool:
-    """True if a location with such a line would inherit the settings of its outer one."""
+    """True if a location with such a line would inherit the settings of the block around it."""
     return line.name not in _OWN_WAY
 
 
@@ -97,7 +97,7 @@ def how_it_stays(line: Directive) -> str:
 
 
 def why_none_is_kept(line: Directive) -> str:
-    """The reason why such a line rules out keepalive."""
+    """Why such a line rules out keepalive."""
     if line.name == UNBUFFERED:
         return f"{line_of(line)}: {_NO_SECOND_TRY}"
     if line.name in _OWN_WAY:
@@ -116,20 +116,20 @@ def why_none_is_kept(line: Directive) -> str:
 
 
 def closes_by_default(decisions: Decisions) -> bool:
-    """True if the version of nginx closes connections to upstreams by default."""
+    """True if this version of nginx closes connections to upstreams by default."""
     found = [decision for decision in decisions.decisions if decision.id == "upstream-keepalive"]
     version = version_in(found[0].evidence) if found else None
     return version is None or version < _KEPT_BY_DEFAULT
 
 
 def lacks_ports(decisions: Decisions) -> bool:
-    """True if a new connection for each request uses up this host's local ports."""
+    """True if a new connection for each request would use up this host's local ports."""
     found = (decision for decision in decisions.decisions if decision.id == "upstream-keepalive")
     return any(evidence.fact == PORTS_FACT for decision in found for evidence in decision.evidence)
 
 
 def version_in(evidence: list[Evidence]) -> tuple[int, ...] | None:
-    """The version of nginx in the evidence; None where it is not known."""
+    """The version of nginx in the evidence; None if not known."""
     value = next((str(item.value) for item in evidence if item.fact == "nginx.version"), "")
     numbers = value.split(".")
     return tuple(map(int, numbers)) if all(map(str.isdecimal, numbers)) else None
@@ -142,7 +142,7 @@ _CONCURRENCY = "workload.concurrency"
 _ANY_SCHEME = re.compile(r"\$(?:scheme|\{scheme\})://")
 _SCHEME = re.compile(r"[a-z]+://", re.IGNORECASE)
 _PATH = re.compile(r"\{?(?:request_uri|(?:document_)?uri)\b")
-"""The variables that begin with a slash."""
+"""Variables whose values begin with a slash."""
 
 
 class KeptConnections:
@@ -159,16 +159,16 @@ class KeptConnections:
         self._variables = Variables(tree)
         self._closes_by_default = closes_by_default
         self._pinned: dict[int, Directive] = {}
-        """The line that keeps a location unchanged, by the id of its block."""
+        """The line that keeps a location unchanged, by the id of the location's directive."""
         self.groups = upstreams(tree)
         self.is_one_worker = tree.is_whole and workers_in(tree, None) == 1
         names = {group.name for group in self.groups}
         self._users: dict[str, list[Pass]] = {name: [] for name in names}
-        """The locations known to use an upstream, by its name."""
+        """The locations known to use an upstream, by the upstream's name."""
         self._open: dict[tuple[object, ...], Pass] = {}
-        """Locations whose variable may select any upstream, one for each kind of request."""
+        """Locations in which a variable may select any upstream, one for each kind of request."""
         self._known: dict[Directive, frozenset[str]] = {}
-        """The upstreams that a line is known to use."""
+        """The upstreams that a line certainly uses."""
         self._perhaps: dict[Directive, set[str]] = {}
         """The upstreams that a line may use through a variable."""
         asked: set[str] = set()
@@ -194,10 +194,10 @@ class KeptConnections:
 
     @cached_property
     def refused(self) -> dict[str, str]:
-        """The upstreams without keepalive, each with the reason."""
+        """The upstreams that get no keepalive, each with the reason."""
         found = {group.name: why for group in self.groups if (why := self._refusal(group))}
         astray = {group.name: self._all_led_astray(group, found) for group in self.groups}
-        # One pass suffices: a line that may use an upstream added here also uses a refused one.
+        # One pass is enough: a line that may use an upstream added here also uses a refused one.
         return found | {name: why for name, why in astray.items() if why and name not in found}
 
     @cached_property
@@ -208,7 +208,7 @@ class KeptConnections:
         )
 
     def is_asked_by(self, scope: Scope) -> bool:
-        """True if a location uses only such upstreams, apart from servers without one.
+        """True if the upstreams that a location uses may all have keepalive; servers without one are ignored.
 
         A location that may also use another upstream would activate an unused ``keepalive`` there.
         """
@@ -218,7 +218,7 @@ class KeptConnections:
         return self._led_to(line) <= self.allowed
 
     def partial_use(self) -> list[str]:
-        """Notes on upstreams for which only some locations can use keepalive."""
+        """Notes on upstreams whose keepalive only some locations can use."""
         found = []
         for name in sorted(self.allowed):
             users = [user for user in self._users[name] if not self._never_leaves(user)]
@@ -242,7 +242,7 @@ class KeptConnections:
                 self._pinned.setdefault(id(around), line)
 
     def line_of_its_own(self, scope: Scope) -> Directive | None:
-        """The line that keeps a location unchanged: its own, or one inside it."""
+        """The line that keeps a location unchanged: its own line or one inside it."""
         return self._pinned.get(id(scope.own))
 
     def _refusal(self, group: UpstreamBlock) -> str:
@@ -278,7 +278,7 @@ class KeptConnections:
         return ""
 
     def _all_led_astray(self, group: UpstreamBlock, refused: Collection[str]) -> str:
-        """The reason to change no location that uses an upstream; empty where one can change."""
+        """Why no location that uses an upstream can be changed; empty if one can be changed."""
         users = self._users[group.name]
         if group.keepalive is not None or not users:
             return ""
@@ -295,7 +295,7 @@ class KeptConnections:
         return self._known.get(line, frozenset()) | self._perhaps.get(line, set())
 
     def _never_leaves(self, one: Pass) -> str:
-        """The reason why requests from a location always close their connection; else empty."""
+        """Why requests from a location always close their connection; empty if they may not."""
         line = self.line_of_its_own(one.scope) if one.module == "proxy" else None
         if line is None:
             return ""
@@ -306,7 +306,7 @@ class KeptConnections:
         return why_none_is_kept(line)
 
     def _is_not_repeated(self, users: list[Pass]) -> Directive | None:
-        """A line without retries where ``keepalive`` alone would make connections idle.
+        """A line that prevents retries in a location where ``keepalive`` alone leaves connections idle.
 
         gRPC always leaves them open (ngx_http_grpc_create_request).
         """
@@ -318,7 +318,7 @@ class KeptConnections:
 
 
 def max_conns(group: UpstreamBlock) -> Directive | None:
-    """The first server of an upstream with ``max_conns``."""
+    """The first server of an upstream that has ``max_conns``; None if there is none."""
     bounds = ((server, arg) for server in group.servers for arg in server.args[1:])
     return next(
         (line for line, arg in bounds if re.fullmatch("max_conns=0*[1-9][0-9]*", arg)), None
@@ -326,7 +326,7 @@ def max_conns(group: UpstreamBlock) -> Directive | None:
 
 
 def _how_it_differs(line: Directive) -> str:
-    """A clause on a line that makes some requests to the upstream different."""
+    """A clause that tells how requests under a line differ from other requests to the upstream."""
     if is_of_protocol(line):
         return f"{line_of(line)} uses another protocol than other requests"
     if is_of_trust(line):
@@ -337,7 +337,7 @@ def _how_it_differs(line: Directive) -> str:
 def _foreign(group: UpstreamBlock) -> Directive | None:
     """A line of an upstream from a third-party module, which may select the servers.
 
-    Such modules (check, sticky) know servers as parsed, not as in a zone.
+    Such modules (check, sticky) know the servers from the configuration, not from a zone.
     """
     return next((line for line in group.block if not _is_own(line.name)), None)
 
@@ -347,7 +347,7 @@ def _is_own(name: str) -> bool:
 
 
 def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
-    """The reason for an upstream without a zone; empty where it may have one.
+    """Why an upstream gets no zone; empty if it may have one.
 
     A single server never counts as failed (ngx_http_upstream_get_round_robin_peer).
     """
@@ -364,10 +364,10 @@ def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
 
 
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
-    """The decision for the upstreams that may have keepalive, with the reason for each other.
+    """The decision for the upstreams that may have keepalive, with the reason for every other one.
 
-    An existing number only changes where the peak is known and all requests go to one upstream,
-    since idle connections live for 60 s by default and each may occupy a thread of the server.
+    An existing number changes only if the peak is known and all requests go to one upstream: idle
+    connections live for 60 s by default, and each may occupy a thread of the server.
     """
     if not kept.groups:
         return decision
@@ -403,7 +403,7 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
 
 
 def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
-    """The setting, satisfied by an existing keepalive; a zone gets the reason for no keepalive."""
+    """The setting, also satisfied by an existing keepalive; a zone tells why there is no keepalive."""
     why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
     if why is not None:
         return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")
@@ -413,14 +413,14 @@ def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> S
 
 
 def _own(kept: KeptConnections) -> list[Directive]:
-    """The existing ``keepalive`` lines of upstreams that may have it."""
+    """The existing ``keepalive`` lines of upstreams that may have keepalive."""
     return [
         group.keepalive for group in kept.groups if group.keepalive and group.name in kept.allowed
     ]
 
 
 def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
-    """Notes on existing numbers below the peak of all upstreams together."""
+    """Notes on existing numbers that are below the peak of all upstreams together."""
     wanted = [setting.args[0] for setting in decision.settings if setting.directive == "keepalive"]
     if not (wanted and kept.shares_the_load and _is_known(decision)):
         return []
@@ -432,14 +432,14 @@ def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
 
 
 def _is_known(decision: Decision) -> bool:
-    """True if the peak of concurrent requests is not assumed."""
+    """True if the peak of concurrent requests is known, not assumed."""
     return any(
         item.fact == _CONCURRENCY and item.provenance != "assumed" for item in decision.evidence
     )
 
 
 def _scopes(tree: ConfTree) -> list[Scope]:
-    """All scopes of a tree, with ``limit_except`` blocks, which may proxy too."""
+    """All scopes of a tree, including ``limit_except`` blocks, which may proxy too."""
     found = scopes(tree)
     limited = [
         Scope(tree, "location", (*scope.chain, line))
@@ -450,7 +450,7 @@ def _scopes(tree: ConfTree) -> list[Scope]:
 
 
 def _kind(one: Pass) -> tuple[object, ...]:
-    """The key of locations whose requests are alike to an upstream: protocol and identity."""
+    """What distinguishes kinds of requests to an upstream: protocol and client identity."""
     lines = [(name, line.args if line else None) for name, line in identity_lines(one)]
     is_variable = any("$" in arg for _, args in lines for arg in args or ())
     version = one.effective("http_version")
@@ -459,7 +459,7 @@ def _kind(one: Pass) -> tuple[object, ...]:
 
 
 def _host_is_open(one: Pass) -> bool:
-    """True if a variable is in the server's name, not only after it."""
+    """True if a variable is part of the server's name and not only after it."""
     before, _, after = _server_part(one).partition("$")
     before = _SCHEME.sub("", before, count=1)
     is_path = before != "" and _PATH.match(after) is not None
@@ -471,5 +471,5 @@ def _server_part(one: Pass) -> str:
 
 
 def _perhaps_tls(one: Pass) -> Pass:
-    """The location, counted as TLS if a variable contains its scheme."""
+    """The location, counted as TLS if its scheme may come from a variable."""
     return one._replace(is_tls=True) if one.place.value.startswith("$") else one
