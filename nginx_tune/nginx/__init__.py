@@ -1,1 +1,1 @@
-"""The nginx program: the binary and a running instance."""
+"""The nginx program: its binary and its running instances."""

@@ -125,7 +125,7 @@ def resolver(
 
 
 def with_resolving(site: Site, settings: Sequence[Setting]) -> tuple[Site, list[Setting]]:
-    """The site with ``resolve`` on each named server, and zones for the upstreams of such servers."""
+    """The site with ``resolve`` on each named server, and zones for the upstreams concerned."""
     groups, zones = [], []
     for group in site.upstreams:
         servers = [f"{server} resolve" if _host_of(server) else server for server in group.servers]

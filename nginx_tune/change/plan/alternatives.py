@@ -235,7 +235,7 @@ def _caches(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _number(settings: Sequence[Setting], directive: str) -> int | None:
-    """The number that a directive has, even if it is written as a word; None without the directive."""
+    """The number given to a directive, even where it is spelled as a word; None without one."""
     words = (
         word
         for setting in settings

@@ -85,12 +85,12 @@ class SharedAnswers:
         ]
 
     def hindrance(self, scope: Scope) -> Directive | None:
-        """The line that rules out a cache for a location or for one inside it; None if there is none."""
+        """The line that rules out a cache for a location or one inside it; None if there is none."""
         return self._hindered.get(scope.own)
 
     @cached_property
     def _hindered(self) -> dict[Directive, Directive]:
-        """The locations that get no cache and the blocks around them, each with the line at fault."""
+        """Locations that get no cache and the blocks around them, each with the line at fault."""
         found: dict[Directive, Directive] = {}
         for scope in self._passing:
             line = self._own(scope)
@@ -130,7 +130,7 @@ class SharedAnswers:
         return None
 
     def _told_apart(self, scope: Scope) -> Directive | None:
-        """The line that makes the upstream, or the request to it, depend on more than the cache key."""
+        """The line that makes the upstream or its request depend on more than the cache key."""
         for name in ("proxy_pass", *_AS_WHOM):
             line = scope.effective(name) if name != "proxy_pass" else scope.sets(name)
             if line is not None and not self._is_in_key(line.args[:1], scope):
@@ -177,7 +177,7 @@ class SharedAnswers:
 def _by_name(scope: Scope) -> Directive | None:
     """The line of a named or internal location, which keeps the URL of the original request.
 
-    Source: ngx_http_named_location(), called by error_page, try_files, X-Accel-Redirect and scripts.
+    Source: ngx_http_named_location(), from error_page, try_files, X-Accel-Redirect and scripts.
     """
     is_named = any(level.args[-1:] and level.args[-1].startswith("@") for level in scope.chain)
     return scope.own if is_named else scope.sets("internal")
@@ -202,7 +202,7 @@ def _leads_elsewhere(condition: Directive) -> bool:
 
 
 def _asked_beside(tree: ConfTree, every: Sequence[Scope]) -> Iterator[tuple[Directive, Directive]]:
-    """The locations of subrequests (``auth_request``, ``mirror``), each with the line that names it."""
+    """The locations of subrequests (``auth_request``, ``mirror``), each with the line for it."""
     matcher = LocationMatcher(tree)
     for scope in every:
         for line in [*scope.effective_all("auth_request"), *scope.effective_all("mirror")]:
@@ -217,7 +217,7 @@ _UNSAID = frozenset({(USUAL_PORT, USUAL_PORT)})
 
 
 def _servers_alike(tree: ConfTree) -> set[Directive]:
-    """Servers with the same name and port on different addresses, which the key does not contain."""
+    """Servers with the same name and port on different addresses: the key lacks addresses."""
     ports = _ports(tree)
     names = {
         server: {(_first_name(server), port) for port in ports.get(server, _UNSAID)}
@@ -234,7 +234,7 @@ def _first_name(server: Directive) -> str:
 
 
 def _ports(tree: ConfTree) -> dict[Directive, set[tuple[int, int]]]:
-    """The values of ``$server_port`` for each server's listeners, as ranges; 0 for a Unix socket."""
+    """The values of ``$server_port`` for each server, as ranges; 0 for a Unix socket."""
     found: dict[Directive, set[tuple[int, int]]] = {}
     for listener in listeners(tree):
         for server in listener.servers:

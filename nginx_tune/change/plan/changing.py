@@ -103,8 +103,8 @@ def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
     """The decision without changes to what the operator chose.
 
     The operator's choices are logs without a buffer, workers bound to CPUs, compression, event
-    streams that already pass through, and upstreams that must not share connections. No QUIC listener
-    is added.
+    streams that already pass through, and upstreams that must not share connections. No QUIC
+    listener is added.
     """
     tree = current.tree
     if decision.settings and _is_of_no_http(tree) and _asks_http(decision):
@@ -367,7 +367,7 @@ def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive
 
 
 def _own_queues(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
-    """Listeners with reuseport. The option of ``listen`` is only named, since no line can undo it."""
+    """Listeners with reuseport. The ``listen`` option is only named: no line can undo it."""
     if decision.verdict != "disable":
         return []
     lines = [listener.reuseport for listener in listeners(current.tree) if not listener.is_quic]

@@ -125,7 +125,7 @@ class CurrentTree:
         return [log for log in logs if self.tree.opened_name(log.value) == name]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
-        """The places of the setting: lines that differ, otherwise the blocks without such a line."""
+        """The places of the setting: lines that differ, or else the blocks without a line."""
         outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
         if outside or is_named(wanted):
             blocks = self.blocks(wanted)
@@ -148,11 +148,11 @@ class CurrentTree:
         return list(found.values())
 
     def further_out(self, wanted: Setting, apart: Sequence[str] = ()) -> dict[int, Directive]:
-        """The outer block in which one line serves several scopes, by the id of each scope's own block.
+        """The outer block in which one line serves several scopes, by the id of each scope.
 
-        The outer block is a server, or http for several servers. Every scope in it must want the line,
-        unless the scope has its own or gets one (``apart``). As an exception, a few locations with a
-        body filter may not want it: they get ``aio off``.
+        The outer block is a server, or http for several servers. Every scope in it must want the
+        line, unless the scope has its own or gets one (``apart``). As an exception, a few locations
+        with a body filter may not want it: they get ``aio off``.
         """
         if wanted.directive not in _ONCE or wanted.block or self.tree.is_part:
             return {}
@@ -247,7 +247,7 @@ class CurrentTree:
         return not is_of_cache or self._is_cached(scope, wanted)
 
     def _turns(self, scope: Scope, wanted: Setting) -> bool:
-        """True if ``sendfile`` on or off matters in a scope, because it sends files or may cache them."""
+        """True if ``sendfile`` on or off matters in a scope: files are sent there, or cached."""
         if id(scope.own) not in self._serving:
             return False
         is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
@@ -286,7 +286,7 @@ class CurrentTree:
 
     @cached_property
     def _pools_apart(self) -> bool:
-        """True if several pools are in use: with a single pool, their tasks would wait for each other."""
+        """True if several pools are in use: in a single one their tasks would wait for each other."""
         names = {name for _, name in aio_lines(self.tree)}
         return len(names) > 1 or any("$" in name for name in names)
 
@@ -334,7 +334,7 @@ class CurrentTree:
 
 
 def _caches(scope: Scope, module: str) -> bool:
-    """True if a scope has a cache; a ``proxy_cache`` in an outer block counts for each scope inside."""
+    """True if a scope has a cache; ``proxy_cache`` in an outer block counts for each one inside."""
     if scope.value(f"{module}_cache", "off") == "off":
         return False
     block = scope.own.block

@@ -58,8 +58,8 @@ def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive
     """The line that keeps a location without keepalive; None if there is none.
 
     ``upgrade`` is for WebSockets; an origin may need ``close`` or HTTP/1.0; unbuffered bodies
-    cannot be sent again. With ``closes_by_default``, nginx closes connections (before 1.29.7). Later
-    versions already keep them, so a plan would change nothing.
+    cannot be sent again. With ``closes_by_default``, nginx closes connections (before 1.29.7).
+    Later versions already keep them, so a plan would change nothing.
     """
     version = scope.effective("proxy_http_version")
     if version is not None and version.value != "1.1":
@@ -208,7 +208,7 @@ class KeptConnections:
         )
 
     def is_asked_by(self, scope: Scope) -> bool:
-        """True if the upstreams that a location uses may all have keepalive; servers without one are ignored.
+        """True if a location uses known upstreams, and only such as may have keepalive.
 
         A location that may also use another upstream would activate an unused ``keepalive`` there.
         """
@@ -306,7 +306,7 @@ class KeptConnections:
         return why_none_is_kept(line)
 
     def _is_not_repeated(self, users: list[Pass]) -> Directive | None:
-        """A line that prevents retries in a location where ``keepalive`` alone leaves connections idle.
+        """A line that forbids retries where ``keepalive`` alone leaves connections idle.
 
         gRPC always leaves them open (ngx_http_grpc_create_request).
         """
@@ -403,7 +403,7 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
 
 
 def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
-    """The setting, also satisfied by an existing keepalive; a zone tells why there is no keepalive."""
+    """The setting, also satisfied by an existing keepalive; a zone says why none is kept."""
     why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
     if why is not None:
         return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")

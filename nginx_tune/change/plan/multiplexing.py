@@ -1,17 +1,17 @@
 """HTTP/2 and HTTP/3 in an existing configuration, and the lines that keep HTTP/2 off.
 
-All requests of a page come concurrently over one connection. Lines that count connections, read the
-protocol version, run Lua or route connections by name were made for HTTP/1.1, as were connection
-headers and unbuffered request bodies.
+All requests of a page come concurrently over one connection. Some lines were made for HTTP/1.1:
+those that count connections, read the protocol version, run Lua or route connections by name,
+connection headers, and unbuffered request bodies.
 
 A response of HTTP/2 or HTTP/3 with a connection header is malformed, and clients abort the stream
 (RFC 9113, 8.2.2; RFC 9114, 4.2). nginx sends such headers if configured
-(ngx_http_v2_header_filter, ngx_http_v2_create_trailers_frame); with 1.22.1 curl ends each with
-PROTOCOL_ERROR.
+(ngx_http_v2_header_filter, ngx_http_v2_create_trailers_frame); with nginx 1.22.1, curl ends each
+such stream with PROTOCOL_ERROR.
 
 HTTP/2 must not reject headers that HTTP/1.1 accepts, such as a session or token of more than 4 KiB.
-The written limits are those of the most generous server, since a browser reuses a connection for
-other names of its certificate.
+The limits that are written are those of the server that allows most, since a browser reuses a
+connection for other names of its certificate.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from nginx_tune.documents.units import nginx_size
 _OF_ALL = frozenset(
     ("host", "hostname", "http_host", "scheme", "server_addr", "server_name", "server_port")
 )
-"""Variables that are the same for all clients of a server."""
+"""Variables whose values are the same for all clients of a server."""
 _FAULTS: dict[Http2Fault, str] = {
     "only": "allows only ciphers over TLS 1.2 that HTTP/2 forbids",
     "first": "prefers a cipher that HTTP/2 forbids",
@@ -63,12 +63,12 @@ _FAULTS: dict[Http2Fault, str] = {
 _LUA = re.compile(r"(?:server_rewrite|rewrite|access|content)_by_lua(?:_block|_file)?")
 _SNI = re.compile(r"\$\{?ssl_preread_server_name\b")
 _CHOOSES = ("return", "rewrite")
-"""Directives whose text may depend on the version."""
+"""Directives whose text may depend on the protocol version."""
 OF_A_CONNECTION = "sends a connection header of HTTP/1.1, on which clients abort the response"
 
 
 def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
-    """The reason against HTTP/2, empty if it may be written, and its risks."""
+    """The reason not to write HTTP/2 (empty if it may be written), and the risks of HTTP/2."""
     found = listeners(tree)
     new = newly_multiplexed(tree)
     for limit in _limits(new, tree):
@@ -104,8 +104,8 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
 def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
     """The connection limits that the requests of a page would reach.
 
-    The key may be a cookie, an address from a header, or a ``map`` of one. A limit shared by all
-    clients is too low whatever its number, since each client makes more concurrent requests.
+    The key may be a cookie, an address from a header, or a ``map`` of one. A limit that all clients
+    share is too low at any number, since each client makes more concurrent requests.
     """
     keys = zone_keys(tree, "limit_conn_zone")
     for _, line, most in counted_limits(found):
@@ -116,7 +116,7 @@ def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
 
 
 def _bursts(found: list[Scope], tree: ConfTree) -> Iterator[str]:
-    """Notes on request limits with a burst smaller than a page may need."""
+    """Notes on request limits whose burst is smaller than a page may need."""
     keys = zone_keys(tree, "limit_req_zone")
     lines: dict[Directive, None] = {}
     for scope in found:
@@ -136,10 +136,10 @@ def _bursts(found: list[Scope], tree: ConfTree) -> Iterator[str]:
 
 
 def _lua(found: list[Scope]) -> Directive | None:
-    """A line of Lua in a phase that may make subrequests.
+    """A Lua line in a phase that may make subrequests.
 
     Source: ngx_http_lua_subrequest.c, ngx_http_lua_ngx_location_capture_multi ("http2 requests
-    not supported yet", the client gets 500); so does ngx.req.raw_header.
+    not supported yet", the client gets 500); ngx.req.raw_header fails likewise.
     """
     blocks = dict.fromkeys(block for scope in found for block in scope.chain)
     lines = (line for block in blocks for line in block.block or Block([]))
@@ -147,7 +147,7 @@ def _lua(found: list[Scope]) -> Directive | None:
 
 
 def _asks_version(found: list[Scope], tree: ConfTree) -> Directive | None:
-    """A line that behaves differently for HTTP/2, by itself or through a ``map``."""
+    """A line that acts differently for HTTP/2, by itself or through a ``map``."""
     variables = ProtocolVariables(tree)
     zones = zone_keys(tree, "limit_conn_zone") | zone_keys(tree, "limit_req_zone")
     for scope in found:
@@ -166,7 +166,7 @@ def _asks_version(found: list[Scope], tree: ConfTree) -> Directive | None:
 
 
 def _run_in(scope: Scope) -> Iterator[Directive]:
-    """The lines of a scope that run for a request, including an ``if`` of a server."""
+    """The lines of a scope that run for a request, including those in an ``if`` of a server."""
     for line in scope.own.block or ():
         yield line
         if scope.kind == "server" and line.name == "if":
@@ -174,7 +174,7 @@ def _run_in(scope: Scope) -> Iterator[Directive]:
 
 
 def _chosen_by_name(tree: ConfTree, behind: list[ListenAddress]) -> Directive | None:
-    """The line of ``stream`` that routes TLS connections by name to one of the listeners."""
+    """The line in ``stream`` that routes TLS connections by name to one of the listeners."""
     lines = [line for part in tree.main.all("stream") for line in (part.block or Block([])).walk()]
     by_name = next((line for line in lines if any(map(_SNI.search, line.args))), None)
     if by_name is None:
@@ -214,10 +214,10 @@ def _ciphers(new: list[Scope]) -> tuple[str, list[str]]:
 
 
 def _upgrades(new: list[Scope], decision: Decision) -> Iterator[str]:
-    """A note on a location that may pass an origin's ``Upgrade`` header to clients.
+    """A note on a location that may pass the ``Upgrade`` header of an origin to clients.
 
-    With 1.22.1 and 1.30.6 the HTTP/2 response has the origin's header, and curl ends the stream
-    with PROTOCOL_ERROR. Source: RFC 9113, 8.2.2.
+    With nginx 1.22.1 and 1.30.6 the HTTP/2 response has the origin's header, and curl ends the
+    stream with PROTOCOL_ERROR. Source: RFC 9113, 8.2.2.
     """
     if not decision.settings:
         return
@@ -240,8 +240,8 @@ _BY_HAND = "add a quic listener yourself, to the server that should have it"
 def with_own_quic(decision: Decision, tree: ConfTree) -> Decision:
     """The decision for the existing ``quic`` listeners of a tree.
 
-    The operator chooses the server for a listener and the place of the header: one in http is
-    undone by any ``add_header`` further in (ngx_http_headers_config).
+    The operator chooses the server that gets a listener, and the place of the header: in http, any
+    ``add_header`` in an inner block would undo it (ngx_http_headers_config).
     """
     if not decision.settings:
         return decision
@@ -288,12 +288,12 @@ _FORBIDDEN = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"}
 )
 _PASSED = frozenset({"proxy-connection", "te", "upgrade"})
-"""Fields of an upstream's response that nginx passes on; it never passes on the others, even with
+"""Header fields of an upstream that nginx passes on; it never passes on the others, even with
 ``proxy_pass_header``. Source: ngx_http_upstream_headers_in, whose copy handler for them is
 ngx_http_upstream_ignore_header_line."""
 _MODULES = ("proxy", "fastcgi", "uwsgi", "scgi", "grpc")
 _MEANT_TO_BE_ASKED = frozenset(f"$http_{name.replace('-', '_')}" for name in _FORBIDDEN)
-"""Request headers that HTTP/2 clients must not send, so that these variables are empty."""
+"""Variables of request headers that HTTP/2 clients must not send; so they are empty."""
 
 
 def connection_header(found: Iterable[Scope]) -> Directive | None:
@@ -317,7 +317,7 @@ def _lines(scope: Scope) -> Iterator[Directive]:
 
 
 def _is_sent(name: str, value: str) -> bool:
-    """True for a forbidden header; empty values are not sent, and ``TE: trailers`` is allowed.
+    """True if a forbidden header is sent: it is not if empty, and ``TE: trailers`` is allowed.
 
     Source: ngx_http_add_header().
     """
@@ -328,7 +328,7 @@ def _is_sent(name: str, value: str) -> bool:
 
 
 def _added(scope: Scope, name: str) -> list[Directive]:
-    """The lines of the innermost level with any, or of all levels if merged (1.29.3)."""
+    """The lines of the innermost level that has any, or of all levels if merged (1.29.3)."""
     if scope.value(f"{name}_inherit") == "merge":
         return _of_all_levels(scope, name)
     return scope.effective_all(name)
@@ -340,9 +340,9 @@ def _of_all_levels(scope: Scope, name: str) -> list[Directive]:
 
 
 def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -> str:
-    """The reason why HTTP/2 would reject headers that HTTP/1.1 accepts; empty without one.
+    """Why HTTP/2 would reject headers that HTTP/1.1 accepts; empty if it would not.
 
-    nginx's defaults do not count: ``with_sizes`` raises them.
+    nginx's default limits do not count, since ``with_sizes`` raises them.
     """
     for scope in _servers(new):
         buffers = header_buffers(scope)
@@ -367,7 +367,7 @@ def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -
 
 
 def with_sizes(decision: Decision, new: Sequence[Scope]) -> Decision:
-    """The decision with the header limits for servers without their own."""
+    """The decision with header limits only for servers that set none themselves."""
     settings = []
     for setting in decision.settings:
         if setting.directive not in (FIELD_SIZE, HEADER_SIZE):

@@ -1,12 +1,12 @@
-"""Decisions with the names and listen lines of an existing configuration.
+"""Decisions adapted to the names and listen lines of an existing configuration.
 
-Decisions name upstreams, zones, formats and directories of a generated file. In an existing
-configuration they must use its names, without what it lacks and without a cache inside another,
-whose loader would delete it (ngx_http_file_cache_manage_file()). Each setting lists the lines that
-it needs. Event streams that already pass through need nothing.
+Decisions name upstreams, zones, formats and directories of a generated file. For an existing
+configuration they must use its names and leave out what it does not have. A cache inside another is
+left out too, since the other's loader would delete it (ngx_http_file_cache_manage_file()). Each
+setting lists the lines that it needs. Event streams that already pass through need nothing.
 
-An option of ``listen`` goes on a single line per socket, however that is spelled: only one of its
-lines may have socket options ("duplicate listen options", ngx_http_add_addresses), so further
+An option of ``listen`` goes on one line per socket, however the socket is spelled. Only one line of
+a socket may have socket options ("duplicate listen options", ngx_http_add_addresses), so further
 options go on the same line.
 """
 
@@ -41,7 +41,7 @@ from nginx_tune.documents.decisions import Decision, Setting
 
 _OWN_FORMATS = ("combined", "main")
 _CHOICE = "$disk"
-"""Variable of a generated split over caches."""
+"""The variable with which a generated file spreads keys over caches."""
 _CHOSEN = (
     "the configuration selects among its caches itself: pools per disk must follow that selection"
 )
@@ -54,13 +54,13 @@ _ONE_POOL = (
 def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     """The decision with the site's own names, without settings for things that it lacks.
 
-    ``caches``: the site caches already, by any module, or proxies nothing that could be cached; it
-    then selects its caches itself.
+    ``caches``: any module of the site already caches, or the site proxies nothing that could be
+    cached. The site then selects its caches itself.
     """
     if caches and not _splits(tree):
         decision = _without_choice(decision, tree)
     settings, risks = list(decision.settings), list(decision.risks)
-    if decision.id == "cache-key":  # compression stays; the key has the client's encodings
+    if decision.id == "cache-key":  # compression stays, since the key contains the client's encodings
         settings = [setting for setting in settings if setting.directive != "proxy_set_header"]
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []
@@ -90,7 +90,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
 
 
 def with_needs(decisions: Sequence[Decision], tree: ConfTree) -> list[Decision]:
-    """The decisions, each setting with the lines that it needs, existing or to add."""
+    """The decisions; each setting lists the lines that it needs, existing or to be added."""
     every = [s for d in decisions for s in d.settings]
     return [
         replace(d, settings=[replace(s, needs=list(_needs(s, every, tree))) for s in d.settings])
@@ -99,7 +99,7 @@ def with_needs(decisions: Sequence[Decision], tree: ConfTree) -> list[Decision]:
 
 
 def _without_choice(decision: Decision, tree: ConfTree) -> Decision:
-    """The decision with one pool, for a site that selects among its caches itself."""
+    """The decision with a single pool, for a site that selects among its caches itself."""
     settings, risks = list(decision.settings), list(decision.risks)
     if any(s.directive == "thread_pool" for s in settings):
         risks += [_CHOSEN] if caches_in(tree) else []
@@ -119,7 +119,7 @@ def _is_choice(s: Setting) -> bool:
 
 
 def _splits(tree: ConfTree) -> bool:
-    """True if the configuration spreads keys over caches as a generated one does."""
+    """True if the configuration spreads keys over caches as a generated file does."""
     return any(
         line.name == "split_clients" and line.args[1:2] == (_CHOICE,)
         for line in http_directives(tree)
@@ -127,7 +127,7 @@ def _splits(tree: ConfTree) -> bool:
 
 
 def _keyed(s: Setting, tree: ConfTree) -> Setting:
-    """The setting with a key for a cache among other locations; a split keeps its own."""
+    """The setting with a key that fits a cache among other locations; a split keeps its own key."""
     if s.directive == "proxy_cache_key":
         return replace(s, args=[KEY_AMONG_OTHERS])
     if s.directive == "split_clients":
@@ -144,7 +144,7 @@ def _one_pool(s: Setting) -> Setting:
 
 
 def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
-    """The setting in the site's names; None where its upstream is missing or has a zone."""
+    """The setting in the site's names; None if its upstream is missing or already has a zone."""
     if s.context == "upstream":
         return s if _has_use(s, tree) else None
     if s.directive == "access_log" and s.args[0] != "off":
@@ -155,7 +155,7 @@ def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
 
 
 def _with_free_zones(settings: Sequence[Setting], tree: ConfTree) -> list[Setting]:
-    """The settings, with a new name for a zone whose name is taken."""
+    """The settings, with another name for each zone whose name is already in use."""
     names = {s.args[0] for s in settings if s.directive == "zone"}
     taken = zone_names(tree) if names else set()
     found: list[Setting] = []
@@ -179,7 +179,7 @@ def _has_use(s: Setting, tree: ConfTree) -> bool:
 
 
 def _format(s: Setting, tree: ConfTree) -> str:
-    """The site's format for this log, else another format that it has."""
+    """The format that the site uses for this log, otherwise another format that it has."""
     formats = log_formats(tree)
     used = [
         arg
@@ -193,14 +193,14 @@ def _format(s: Setting, tree: ConfTree) -> str:
 
 
 def _is_new(s: Setting, tree: ConfTree) -> bool:
-    """True for a cache in a directory without one."""
+    """True for a cache in a directory that has no cache yet."""
     return s.directive == "proxy_cache_path" and s.args[0] not in caches_in(tree)
 
 
 def _why_no_cache(s: Setting, tree: ConfTree, *, is_chosen: bool) -> str:
-    """The reason to leave a new cache out; empty for existing caches and other settings.
+    """Why a new cache is left out; empty for existing caches and other settings.
 
-    Its loader deletes the files in its directory, so no cache is made that nothing would use.
+    A cache loader deletes other files in its directory, so no cache is made without a use.
     """
     if not _is_new(s, tree):
         return ""
@@ -214,7 +214,7 @@ def _why_no_cache(s: Setting, tree: ConfTree, *, is_chosen: bool) -> str:
 
 
 def _around(s: Setting, tree: ConfTree) -> str:
-    """The site's cache inside or around a new directory; empty without one."""
+    """The site's cache that is inside or around a new directory; empty if there is none."""
     wanted = posixpath.normpath(s.args[0])
     return next(
         (
@@ -273,13 +273,13 @@ def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]
 
 
 def needed_line(s: Setting) -> str:
-    """A setting as the ``needs`` of another."""
+    """A setting as text for the ``needs`` of another one."""
     words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
     return f"{words} ({f'{s.context} {s.block}'.strip()})"
 
 
 def caches_in(tree: ConfTree) -> dict[str, Directive]:
-    """The full path of each cache directory, with its line."""
+    """The full path of each cache directory, with the line that sets it."""
     return {
         path: line
         for http in http_blocks(tree)
@@ -298,7 +298,7 @@ def streams_in(tree: ConfTree) -> list[str]:
 def with_own_streams(decision: Decision, tree: ConfTree) -> Decision:
     """The decision without locations whose events already pass through.
 
-    Upstreams send chunked responses over HTTP/1.1, which buffering does not delay; gzip does.
+    Upstreams send chunked responses over HTTP/1.1. Buffering does not delay these, but gzip does.
     """
     fine = {
         location
@@ -343,16 +343,16 @@ class ListenOptions(NamedTuple):
     """The ``listen`` lines that get an option, and the addresses that do not."""
 
     lines: list[Directive]
-    """Lines that get the option or a new value; none for an address that has it already."""
+    """Lines that get the option or a new value; none for an address that already has it."""
     left: list[str]
     """Addresses that stay unchanged, each with the reason."""
 
 
 def listen_options(wanted: Setting, tree: ConfTree) -> ListenOptions:
-    """The lines that a setting of ``listen`` changes; HTTP/2 only goes on TLS listeners.
+    """The lines that a setting of ``listen`` changes; HTTP/2 goes on TLS listeners only.
 
-    A socket option does not go on addresses that share the socket of a wildcard, nor where a host
-    name may be the same socket.
+    An address gets no socket option if it shares the socket of a wildcard, or if a host name may
+    be the same socket.
     """
     is_quic = is_of_quic(wanted)
     every = [listener for listener in listeners(tree) if listener.is_quic == is_quic]
@@ -376,7 +376,7 @@ def listen_options(wanted: Setting, tree: ConfTree) -> ListenOptions:
 
 
 def _why_left(one: ListenAddress, elsewhere: Sequence[tuple[SocketName, Directive]]) -> str:
-    """The reason to write no option for an address; empty where it may be written."""
+    """Why an address gets no option; empty if it may get one."""
     if one.maybe is not None:
         return (
             f"{line_of(one.maybe)} may be the same socket, whose options nginx accepts once; host "
@@ -400,7 +400,7 @@ def _of_stream_and_mail(tree: ConfTree, *, is_quic: bool) -> list[tuple[SocketNa
 
 
 class _Lines:
-    """Choice of lines for an option that some addresses lack and no other may get."""
+    """Choice of lines for an option that some addresses lack, without giving it to any other."""
 
     def __init__(self, every: Sequence[ListenAddress], *, is_of_socket: bool) -> None:
         self._is_of_socket = is_of_socket
@@ -412,7 +412,7 @@ class _Lines:
         self.having: list[ListenAddress] = []
 
     def chosen(self, left: list[str]) -> tuple[list[Directive], list[str]]:
-        """The chosen lines, and ``left`` with the addresses for which no line is possible."""
+        """The chosen lines; ``left``, with the addresses added for which no line is possible."""
         may = {id(listener) for listener in (*self.lacking, *self.having)}
         found: dict[Directive, None] = {}
         for listener in self.lacking:
@@ -444,12 +444,12 @@ class _Lines:
 
 
 def is_of_quic(wanted: Setting) -> bool:
-    """True for an option of QUIC listeners, which have their own."""
+    """True for an option of a QUIC listener; TCP listeners have options of their own."""
     return wanted.directive == "listen" and wanted.args[:1] == ["quic"]
 
 
 def has_option(listen: Directive, option: str) -> bool:
-    """True if a ``listen`` has an option, or a larger number of it."""
+    """True if a ``listen`` has an option, or has it with a larger number."""
     name, _, value = option.partition("=")
     for arg in listen.args[1:]:
         own_name, _, own = arg.partition("=")
@@ -461,5 +461,5 @@ def has_option(listen: Directive, option: str) -> bool:
 
 
 def line_of(line: Directive) -> str:
-    """A line with its file, number and text."""
+    """A line as text, with its file and line number."""
     return f"{line.file}:{line.line} {line}"

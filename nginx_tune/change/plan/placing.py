@@ -1,10 +1,10 @@
-"""Places of settings in a configuration, and decisions that it blocks.
+"""Places of settings in a configuration, and decisions that the configuration blocks.
 
 A line in an outer block is changed only if everything inside wants the change; otherwise the
-setting goes into the inner block. A line that many locations want is written once in the block
+setting goes into the inner block. A line that many locations want is written once, in the block
 around them (``CurrentTree.further_out``).
 
-A decision that would break something in the configuration is blocked, with the reason.
+A decision that would break something in the configuration is blocked, and the reason is given.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 
 _ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command", *PREDICATES)
-"""Directives whose lines in an inner block replace all of the outer block."""
+"""Directives of which a line in an inner block replaces all those of the outer block."""
 HowPlaced = Literal["change", "into", "before", "option"]
 
 
@@ -51,12 +51,12 @@ class SettingPlace(NamedTuple):
 
     directive: Directive
     how: HowPlaced
-    """Change the arguments of ``directive``, add a line into it or before it (main), or set one of
+    """Change the arguments of ``directive``, add a line in it or before it (main), or set one of
     its arguments (``listen``)."""
 
 
 class UnplacedError(Exception):
-    """A setting without a safe place."""
+    """A setting for which there is no safe place."""
 
     def __init__(self, reason: str, directive: Directive | None = None) -> None:
         super().__init__(reason)
@@ -67,7 +67,7 @@ class UnplacedError(Exception):
 def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> list[SettingPlace]:
     """Every place where a setting is not yet satisfied.
 
-    Errors: UnplacedError where there is none, or where its file is included several times.
+    Errors: UnplacedError if there is none, or if a file concerned is included several times.
     """
     found = list(_places(current, wanted, apart))
     if not found:
@@ -89,7 +89,7 @@ def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> 
 
 
 def include_edges(main: Block) -> Counter[str]:
-    """The number of times that each file is included, directly or indirectly."""
+    """How often each file is included, directly or indirectly."""
     found: Counter[str] = Counter()
 
     def walk(block: Block) -> None:
@@ -150,7 +150,7 @@ def _http_places(
     seen: set[int] = set()
     needs_line = False
     concerned = current.concerned(wanted, apart)
-    if not current.answering:  # no server yet: for those to come
+    if not current.answering:  # no server yet: write it for later ones
         for http in current.tree.main.all("http"):
             line = None if http.block is None else http.block.first(wanted.directive)
             if not holds(line, wanted):
@@ -202,7 +202,7 @@ def _of_scope(
 
 
 def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:
-    """The outer block with lines of the same name that an inner line would replace; else None.
+    """The outer block with lines that an inner line of the same name would replace; else None.
 
     Source: ngx_http_proxy_merge_loc_conf() (headers_source), ngx_conf_merge_ptr_value().
     """
@@ -213,13 +213,13 @@ def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:
 
 
 REUSEPORT_IN_ANY_ORDER = (1, 15, 2)
-"""First version that accepts reuseport before ``worker_processes``."""
+"""First version in which ``worker_processes`` may come after reuseport."""
 FD_SETSIZE = 1024
-"""Limit of select() in glibc and nginx."""
+"""The limit of select() in glibc and nginx."""
 
 
 def with_blockers(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision, or the reason why the configuration blocks it."""
+    """The decision; if the configuration blocks it, with the reason instead of settings."""
     own = _OWN.get(decision.id)
     return own(decision, current) if own and decision.settings else decision
 
@@ -249,7 +249,7 @@ def _workers(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _limits(decision: Decision, current: CurrentTree) -> Decision:
-    """``file-limits``, blocked where no worker would apply it."""
+    """``file-limits``, blocked if there is no worker to apply it."""
     line = single_process(current.tree)
     if line is None:
         return decision
@@ -258,7 +258,7 @@ def _limits(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _connections(decision: Decision, current: CurrentTree) -> Decision:
-    """``connections``, blocked above the limit of ``select()``, with which nginx does not start.
+    """``connections``, blocked above the limit of ``select()``, beyond which nginx does not start.
 
     Source: ngx_select_init_conf(), FD_SETSIZE.
     """
@@ -272,7 +272,7 @@ def _connections(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
-    """``sendfile``, without locations that keep their own ``sendfile off``.
+    """``sendfile``, except for locations that have their own ``sendfile off``.
 
     An outer ``sendfile off`` stays too, unless the file systems are known not to need it: shared
     folders of virtual machines and FUSE may otherwise return stale or truncated files.
@@ -297,7 +297,7 @@ def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _why_copied(decision: Decision, current: CurrentTree) -> str:
-    """The reason why the files may need ``sendfile off``; empty where they do not."""
+    """Why the files may need ``sendfile off``; empty if they do not."""
     known = [str(item.value) for item in decision.evidence if item.fact == FILESYSTEM]
     found = http_directives(current.tree)
     open_ = next(
@@ -318,7 +318,7 @@ def _why_copied(decision: Decision, current: CurrentTree) -> str:
 
 
 def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
-    """``reuseport``, blocked before 1.15.2 where ``worker_processes`` comes after http.
+    """``reuseport``, blocked before 1.15.2 if ``worker_processes`` comes after http.
 
     Source: nginx change log, 1.15.2; rule ls-reuseport-old-bugs.
     """
@@ -337,7 +337,7 @@ def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _pools(decision: Decision, current: CurrentTree) -> Decision:
-    """``thread-pools`` with ``aio off`` for locations with a body filter."""
+    """``thread-pools``, with ``aio off`` for locations that have a body filter."""
     if not any(asks_threads(setting) for setting in decision.settings):
         return decision
     filtered = [(s, line) for s in current.answering if (line := body_filter(s)) is not None]
@@ -364,7 +364,7 @@ def _pools(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _aio_write(decision: Decision, current: CurrentTree) -> Decision:
-    """``aio-write``, blocked with HTTP/2 in versions that can hang (io-aio-buggy-version)."""
+    """``aio-write``, blocked in versions that can hang with HTTP/2 (io-aio-buggy-version)."""
     version = version_in(decision.evidence)
     tree = current.tree
     servers = multiplexed_servers(scopes(tree), listeners(tree))
@@ -376,10 +376,10 @@ def _aio_write(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _cache(decision: Decision, current: CurrentTree) -> Decision:
-    """Decisions on caches; existing caches keep their key and options.
+    """Decisions on caches, blocked if caches exist: these keep their key and options.
 
-    Another key would make nginx fetch everything again, and might no longer distinguish responses
-    by a cookie, a language or a selected server.
+    With another key, nginx would fetch everything again, and responses that differ by a cookie, a
+    language or a selected server might no longer be distinguished.
     """
     if current.caches:
         return _blocked(decision, "existing caches keep their settings")
@@ -396,13 +396,13 @@ def _cache(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _logs(decision: Decision, current: CurrentTree) -> Decision:
-    """``access-log``, without logs whose line cannot be changed."""
+    """``access-log``, without the logs whose lines cannot be changed."""
     edges = include_edges(current.tree.main)
     left: list[Setting] = []
     risks: list[str] = []
     for wanted in decision.settings:
         if not wanted.args[2:]:
-            continue  # it stays as it is
+            continue  # the log stays unchanged
         lines = [line for line in current.lines(wanted) if line and not holds(line, wanted)]
         shared = next((line for line in lines if edges[line.file] > 1), None)
         if shared is None:

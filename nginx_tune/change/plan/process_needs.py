@@ -1,8 +1,8 @@
 """Descriptors, thread pools and workers of a configuration once decisions are applied.
 
 Each worker starts the threads of every declared ``thread_pool``, used or not. Each worker has its
-own limit counters, UDP sessions and Lua state, so more workers have side effects, and some things
-only work with a single worker.
+own limit counters, UDP sessions and Lua state. So more workers have side effects, and some things
+work only with a single worker.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 
 
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
-    """A function that fits ``file-limits`` to the configuration, so that no worker loses any.
+    """A function that fits ``file-limits`` to the configuration, so that no worker lacks descriptors.
 
     Larger ``worker_connections`` and an existing ``open_file_cache`` stay and need descriptors,
-    since ``worker_rlimit_nofile`` replaces the limit. An existing line stays if it is enough;
-    without one nothing is written where the limit that nginx starts with is not known. Where no
+    since ``worker_rlimit_nofile`` replaces the limit. An existing line stays if it is enough. If
+    there is no line and the limit that nginx starts with is not known, nothing is written. If no
     request has an open file, a connection needs one descriptor. Source: ngx_worker_process_init().
     """
     every = [setting for decision in decisions.decisions for setting in decision.settings]
@@ -97,19 +97,19 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
 
 
 def _known(decision: Decision) -> dict[str, float]:
-    """The numbers in a decision's evidence."""
+    """The numbers in the evidence of a decision, by fact."""
     return {
         item.fact: item.value for item in decision.evidence if isinstance(item.value, int | float)
     }
 
 
 def _is_below(limit: Directive, ceiling: float | None) -> bool:
-    """True if a line gives workers fewer descriptors than the limit allows."""
+    """True if a line gives workers fewer descriptors than the ceiling."""
     return ceiling is not None and limit.value.isdigit() and int(limit.value) < ceiling
 
 
 def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
-    """The decision where an existing line allows too few descriptors."""
+    """The decision, which raises an existing line that allows too few descriptors."""
     needed = int(_known(decision).get(DESCRIPTORS_NEEDED, 0)) + extra
     if not limit.value.isdigit() or suffices(int(limit.value), needed):
         return decision
@@ -119,12 +119,12 @@ def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decisio
 
 
 def _needed(one: Setting, decision: Decision) -> int:
-    """Descriptors of a worker for the decided connections."""
+    """How many descriptors a worker needs for the decided connections."""
     return int(_known(decision).get(DESCRIPTORS_NEEDED, int(one.args[0])))
 
 
 def _fitted(one: Setting, needed: int, what: str, each: int) -> Setting:
-    """The limit with room for existing settings."""
+    """The limit, raised so that existing settings have room."""
     reason = f"{what}, with {plural(each, 'descriptor')} per connection"
     return replace(one, args=[str(limit_for(needed))], reason=reason)
 
@@ -141,13 +141,13 @@ def _decides_open_files(decision: Decision) -> bool:
 
 
 def open_files_in(tree: ConfTree) -> int:
-    """Entries of all open file caches of a worker, each with a descriptor."""
+    """Number of entries in all open file caches of a worker; each has a descriptor."""
     return sum(open_file_caches(tree).values())
 
 
 _NO_PLACE = "the configuration has no location for it"
 _VARIABLE = re.compile(r"\\\$(?:\w+|\\\{\w+\\\})")
-"""A variable in text from ``re.escape``."""
+"""A variable in the output of ``re.escape``."""
 
 
 def asks_pools(decision: Decision) -> bool:
@@ -156,7 +156,7 @@ def asks_pools(decision: Decision) -> bool:
 
 
 def asked_pools(current: CurrentTree, decisions: Iterable[Decision]) -> set[str]:
-    """The pools used where files are sent, by existing lines and by decisions."""
+    """The pools that existing lines and decisions use where files are sent."""
     found = {asked_pool(scope.effective("aio")) for scope in current.answering}
     found |= {
         setting.args[0].partition("=")[2] or DEFAULT
@@ -190,7 +190,7 @@ def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
 
 
 def with_unread_reason(decision: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision, with the reason where threads would read no file although ``wanted`` does."""
+    """The decision; if ``wanted`` has threads read files but this does not, with the reason."""
     if decision.blocked_by or asks_pools(decision) or not asks_pools(wanted):
         return decision
     if any(asked_pool(scope.effective("aio")) is not None for scope in current.answering):
@@ -223,7 +223,7 @@ _ONE = ("0", "1")
 
 
 def with_more_workers(decisions: Sequence[Decision], current: CurrentTree) -> list[Decision]:
-    """The decisions, with the risks of more workers added to ``workers``."""
+    """The decisions, with the risks of more workers added to the decision ``workers``."""
     zoned = {
         setting.block.lower()
         for decision in decisions
@@ -247,7 +247,7 @@ def _is_changed(decision: Decision, current: CurrentTree) -> bool:
 
 
 def _bounds(current: CurrentTree, zoned: set[str]) -> Iterator[str]:
-    """Notes on connection limits that count per worker for want of a zone."""
+    """Notes on connection limits that count per worker because there is no zone."""
     for group in current.kept.groups:
         bound = max_conns(group)
         if bound is None or group.name in zoned or group.block.first("zone") is not None:
@@ -259,9 +259,9 @@ def _bounds(current: CurrentTree, zoned: set[str]) -> Iterator[str]:
 
 
 def workers_blocked_by(decision: Decision, current: CurrentTree) -> str:
-    """The reason against more workers; empty without one.
+    """The reason not to run more workers; empty if there is none.
 
-    A configuration with several workers already, or ``auto``, is only blocked by live streams.
+    If the configuration has several workers already, or ``auto``, only live streams block it.
     """
     tree = current.tree
     found = why_one_worker(tree)

@@ -1,11 +1,11 @@
 """Decisions for an existing configuration, repeated until they fit what will not change.
 
-A decision may be blocked or left out. The others are then made again for the value that stays, such
-as a single worker that Lua needs instead of one per CPU, or reads in the event loop where threads
-can read no location. A decision that is left out once stays out, so the process ends.
+A decision may be blocked or left out. Then the others are made again for the value that stays: a
+single worker that Lua needs instead of one per CPU, or reads in the event loop if threads can read
+no location. A decision that is left out once stays out, so the process ends.
 
 Some decisions are useless or harmful without another. A cache without its key has one page for all
-hosts. An unused pool wastes memory, and nginx does not start with a location whose pool is missing.
+hosts. An unused pool wastes memory, and nginx does not start if the pool of a location is missing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def decide_configured(tree: ConfTree, facts: Facts, given: Workload | None = Non
 def deciding(
     tree: ConfTree, facts: Facts, given: Workload | None = None
 ) -> Callable[[Pinned], Decisions]:
-    """A function from pinned values to the decisions for a configuration."""
+    """A function that takes pinned values and makes the decisions for a configuration."""
     found = kind_in(tree)
     assumed: Kind = "static" if found is None else found.kind
     kind = given.kind if given is not None and given.kind_provenance != "assumed" else assumed
@@ -65,7 +65,7 @@ def deciding(
 
 
 def roots_in(tree: ConfTree) -> list[str]:
-    """The distinct roots and aliases of served files, in order."""
+    """The distinct roots and aliases of served files, in file order."""
     return list(
         dict.fromkeys(served.root for served in served_paths(tree) if served.via != "cache")
     )
@@ -74,7 +74,7 @@ def roots_in(tree: ConfTree) -> list[str]:
 def site_in(tree: ConfTree, site: Site) -> Site:
     """The site, completed from its configuration.
 
-    Errors: UsageError for a new cache where nginx would delete served or kept files.
+    Errors: UsageError for a new cache in a place where nginx would delete served or kept files.
     """
     _check_new_caches(site, tree)
     secure = [
@@ -135,9 +135,9 @@ def _bounds(line: Directive) -> CacheBounds:
 
 
 def _access_log(tree: ConfTree) -> str | None:
-    """The first log file of http or a server, else another destination.
+    """The first log file of http or a server, otherwise another destination.
 
-    Shape: ``off`` where nothing is logged; None where the build's default applies.
+    Shape: ``off`` if nothing is logged; None if the build's default applies.
     """
     found = [line.value for line in _written_to(tree)]
     files = [path for path in found if path != "off" and "$" not in path and path[:7] != "syslog:"]
@@ -148,7 +148,7 @@ def _access_log(tree: ConfTree) -> str | None:
 
 
 def _written_to(tree: ConfTree) -> list[Directive]:
-    """The lines of access logs in use, those of http first."""
+    """The lines of the access logs in use, with those of http first."""
     every = scopes(tree)
     inherited = {line for scope in every for line in scope.effective_all("access_log")}
     of_http = [
@@ -161,7 +161,7 @@ def _written_to(tree: ConfTree) -> list[Directive]:
 
 
 def _access_logs(tree: ConfTree) -> Iterator[str]:
-    """The distinct access logs of all levels, each in its first spelling."""
+    """The distinct access logs of all levels, each as it is first spelled."""
     seen: set[str] = set()
     for line in _written_to(tree):
         if line.value not in ("", "off"):
@@ -187,11 +187,11 @@ class KindFound(NamedTuple):
 
     kind: Kind
     reason: str
-    """A clause with the line that shows the kind, and other kinds of the configuration."""
+    """A clause that names the line that shows the kind, and other kinds of the configuration."""
 
 
 def kind_in(tree: ConfTree) -> KindFound | None:
-    """The kind of site that a configuration serves; None where it serves and proxies nothing."""
+    """The kind of site that a configuration serves; None if it serves and proxies nothing."""
     seen: dict[Kind, list[tuple[Scope, Directive]]] = {}
     for kind, scope, line in _answers(tree):
         seen.setdefault(kind, []).append((scope, line))
@@ -228,7 +228,7 @@ def _answers(tree: ConfTree) -> Iterator[tuple[Kind, Scope, Directive]]:
 
 
 def _passed_streams(tree: ConfTree) -> Iterator[Directive]:
-    """The ``proxy_pass`` lines of stream, each of which takes two connections per client too.
+    """The ``proxy_pass`` lines in stream; each also takes two connections per client.
 
     Source: ngx_stream_proxy_module.
     """
@@ -254,18 +254,18 @@ class FittedDecisions(NamedTuple):
     decided: Decisions
     """The decisions for the host and the site."""
     held: Decisions
-    """The same as changes of the configuration."""
+    """The same decisions as changes to the configuration."""
     stays: Pinned
 
 
 class Solver:
-    """Decisions for one configuration on one host, with changing pinned values."""
+    """A solver for one configuration on one host: the pinned values change from step to step."""
 
     def __init__(self, decide: DecidePinned, tree: ConfTree, facts: Facts) -> None:
         self._decide, self._tree, self._facts = decide, tree, plausible_facts(facts)
 
     def begin(self, decided: Decisions) -> FittedDecisions:
-        """The decisions, all of which will be applied where they have a place."""
+        """The first decisions: each is to be applied if it has a place."""
         settled = FittedDecisions(decided, as_changes(decided, self._tree), ALL_AS_DECIDED)
         every = {decision.id for decision in decided.decisions}
         while again := self.without(settled, _with_settings(settled.held.decisions), every):
@@ -275,9 +275,9 @@ class Solver:
     def without(
         self, settled: FittedDecisions, written: Collection[str], chosen: Collection[str]
     ) -> FittedDecisions | None:
-        """The decisions, made again for the case that only ``written`` are applied.
+        """The decisions, made again for the case that only those in ``written`` are applied.
 
-        None where the ``chosen`` ones fit that already.
+        None if the ``chosen`` decisions already fit that case.
         """
         stays = self._pinned(settled, written)
         others = [
@@ -292,7 +292,7 @@ class Solver:
         return FittedDecisions(decided, replace(decided, decisions=held), stays)
 
     def _pinned(self, settled: FittedDecisions, written: Collection[str]) -> Pinned:
-        """The values that stay if only ``written`` are applied, including those pinned before."""
+        """The values that stay if only ``written`` is applied, including those already pinned."""
         known, tree = settled.stays, self._tree
         by_id = {decision.id: decision for decision in settled.decided.decisions}
         held = {decision.id: decision for decision in settled.held.decisions}
@@ -322,7 +322,7 @@ class Solver:
         )
 
     def _workers(self, left: Sequence[Decision]) -> int | None:
-        """The number of workers that stays, if it differs from the decided one; else None."""
+        """The current number of workers if it differs from the decided one, otherwise None."""
         cpu = self._facts.cpu
         automatic = cpu.auto_workers if cpu.auto_workers is not None else cpu.online
         by_default = automatic if self._facts.nginx.product == "tengine" else 1
@@ -331,14 +331,14 @@ class Solver:
         return None if found == wanted else found
 
     def _descriptors(self) -> int | None:
-        """The current descriptor limit of a worker; None where it is not known."""
+        """The current descriptor limit of a worker; None if not known."""
         if (limit := descriptors_in(self._tree)) is not None:
             return limit
         limits = self._facts.limits
         return None if limits.nofile_of == "reader" else limits.nofile_soft
 
     def _why_no_pools(self, held: dict[DecisionId, Decision], done: Sequence[Decision]) -> str:
-        """The reason why threads read no files; empty where they do or will."""
+        """Why threads read no files; empty if they do or will."""
         if asked_pools(CurrentTree(self._tree), done):
             return ""
         asking = [held[name] for name in READ_BY_THREADS]
@@ -350,7 +350,7 @@ class Solver:
         return f"{one.id}, which is left out{why}"
 
     def _open_files(self, left: Sequence[Decision]) -> int | None:
-        """The current entries of open file caches, if they differ from the decided ones."""
+        """The current size of open file caches if it differs from the decided one, in entries."""
         wanted = next(
             (
                 decision
@@ -378,11 +378,11 @@ def _with_settings(decisions: Sequence[Decision]) -> set[str]:
 def _as_left(
     before: Decision, again: Decision, stays: Pinned, written: Collection[str]
 ) -> Decision:
-    """A decision that was made again; one that is left out keeps its earlier text."""
+    """A decision that was made again; if it is left out, its earlier text stays."""
     if before.id in left_by(stays) and before.id not in written:
         return replace(before, settings=[])
     is_bound = stays.descriptors is not None and before.id in ("connections", "open-file-cache")
-    if is_bound and again.verdict == "disable" != before.verdict:  # only the pinned limit does
+    if is_bound and again.verdict == "disable" != before.verdict:  # only because of the pinned limit
         again = replace(before, settings=[])
     if is_bound and before.settings and not again.settings:
         return replace(again, blocked_by=f"a worker has {stays.descriptors} descriptors")
@@ -398,7 +398,7 @@ def _differ(name: str, *both: Pinned) -> bool:
 
 
 def left_by(stays: Pinned) -> Iterator[DecisionId]:
-    """The decisions that are left out because of pinned values."""
+    """The ids of decisions that are left out because of pinned values."""
     if stays.workers is not None:
         yield "workers"
     if stays.connections is not None:
@@ -424,7 +424,7 @@ def _number(decisions: Sequence[Decision], directive: str) -> int | None:
 
 
 def _less(own: int | None, wanted: int | None) -> int | None:
-    """The current number, where it is smaller than the decided one; else None."""
+    """The current number if it is smaller than the decided one, otherwise None."""
     return own if own is not None and wanted is not None and own < wanted else None
 
 
@@ -434,9 +434,9 @@ READ_BY_THREADS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
 
 class _Bond(NamedTuple):
     needs: tuple[DecisionId, ...]
-    """The decisions that it depends on, if they write anything."""
+    """The decisions to depend on, if they write anything."""
     directive: str = ""
-    """Limits the dependency to a decision that writes this directive."""
+    """The dependency applies only if the decision writes this directive; empty: always."""
 
 
 GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
@@ -452,11 +452,11 @@ GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
     "ktls": (_Bond(READ_BY_THREADS),),
 }
 BRINGS: dict[DecisionId, tuple[DecisionId, ...]] = {"connections": ("file-limits",)}
-"""Decisions to apply together with one that is selected alone."""
+"""Decisions that are applied along with a decision that is selected alone."""
 BY_THREADS = frozenset(
     name for name, bonds in GOES_WITH.items() for bond in bonds if bond.needs == READ_BY_THREADS
 )
-"""Decisions that are useless where threads read no files."""
+"""Decisions that are useless unless threads read files."""
 _READS: frozenset[DecisionId] = frozenset(
     {*READ_BY_THREADS, *BY_THREADS, "directio", "sendfile-max-chunk", "open-file-cache"}
 )
@@ -475,7 +475,7 @@ RESTS_ON: dict[str, frozenset[DecisionId]] = {
 
 
 def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
-    """The decisions with settings that this one, if it has settings, depends on."""
+    """The decisions with settings that a decision depends on, if it has settings itself."""
     written = {setting.directive for setting in decision.settings}
     for bond in GOES_WITH.get(decision.id, ()):
         if written and (not bond.directive or bond.directive in written):
@@ -490,7 +490,7 @@ def _brought(decision: Decision, others: Sequence[Decision]) -> Iterator[Decisio
 
 
 def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> set[str]:
-    """The selected ids, with those that they depend on, directly or indirectly."""
+    """The selected ids and all that they depend on, directly or indirectly."""
     found = set(wanted)
     while more := {
         need.id
@@ -504,7 +504,7 @@ def with_companions(decisions: Sequence[Decision], wanted: Collection[str]) -> s
 
 
 def left_alone(decisions: Sequence[Decision], kept: Collection[str]) -> dict[str, str]:
-    """The ids in ``kept`` that depend on one that is not, each with that one."""
+    """The ids in ``kept`` that depend on a decision not kept, each with the id of that decision."""
     left: dict[str, str] = {}
     while more := [
         (decision.id, need.id)
