@@ -1,4 +1,4 @@
-"""The nginx program: the choice of one, its build, and the differences of two builds."""
+"""The nginx program: which one is chosen, its build, and the differences between two builds."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from nginx_tune.nginx.processes import (
 
 FoundBy = Literal["named", "running", "installed"]
 _READING = (True, None, False)
-"""The preference of masters: those that read the given configuration first."""
+"""The order of preference of masters: first those that read the given configuration."""
 
 
 class Eligibility(NamedTuple):
-    """A running master, with the reasons for and against choosing it and running its program."""
+    """A running master, and whether it may be chosen and its program run."""
 
     master: Master
     user: str | None
-    """Its user id; null for several, or an unreadable one."""
+    """Its user id; None if it has several or they cannot be read."""
     refused: str
-    """The reason why only ``--pid`` chooses it; empty without one."""
+    """Why only ``--pid`` may choose it; empty if nothing prevents the choice."""
     may_run: bool
-    """True when its program is visible here and only root can write it."""
+    """True if its program is visible here and only root can write it."""
     reads: bool | None = None
-    """True when its command line names the given configuration; null when it names none."""
+    """True if its command line names the given configuration; None if it names none."""
 
 
 class Choice(NamedTuple):
     """The chosen nginx."""
 
     source: FoundBy | None
-    """How it was found; null without one."""
+    """How it was found; None if no nginx was found."""
     program: str | Missing
-    """The program to run: a path, or ``/proc/PID/exe`` for a master's own file."""
+    """The program to run: a path, or ``/proc/PID/exe`` for the file that a master runs."""
     binary: str | Missing
     """The path of the program."""
     master: Master | None
@@ -76,12 +76,12 @@ def choose_nginx(
     conf_path: str | None = None,
     to_run: bool = False,
 ) -> Choice:
-    """The named program, else the running one, else the installed one.
+    """The named program, otherwise the running one, otherwise the installed one.
 
-    The master is the one with ``pid``, whoever owns it. Without a pid it is the first allowed one:
-    those that run the named program first, then those whose command line names ``conf_path``, those
-    in a container last. ``to_run`` allows only programs that may be run.
-    Errors: UsageError for a pid that is no nginx master.
+    The master is the one with ``pid``, whoever owns it. Without a pid it is the first allowed one
+    in this order: those that run the named program, those whose command line names ``conf_path``,
+    and last those in a container. ``to_run`` allows only programs that may be run.
+    Errors: UsageError for a pid that is not an nginx master.
     """
     standings = [
         _eligibility(host, master)._replace(reads=_reads(host, master, conf_path))
@@ -139,7 +139,7 @@ def _eligibility(host: Host, master: Master) -> Eligibility:
         return Eligibility(
             master, user, f"it runs as user {user}, who is neither root nor the caller", False
         )
-    if not is_here:  # a program in a container is read, never run
+    if not is_here:  # a program in a container is only read, never run
         return Eligibility(master, user, "", False)
     why = attempt(host.distrust, f"/proc/{master.pid}/exe")
     reason = why.reason if isinstance(why, Missing) else why
@@ -147,7 +147,7 @@ def _eligibility(host: Host, master: Master) -> Eligibility:
 
 
 def _user(host: Host, process: str) -> str | None:
-    """The user of a process, if its real, effective, saved and file system's ids are the same."""
+    """The user of a process, if its real, effective, saved and file-system user ids are the same."""
     status = attempt(host.read_text, f"/proc/{process}/status")
     words = [] if isinstance(status, Missing) else parse_status(status).get("Uid", "").split()
     return words[0] if len(set(words)) == 1 else None
@@ -192,7 +192,7 @@ def _reads(host: Host, master: Master, conf_path: str | None) -> bool | None:
 def _running(
     standings: Sequence[Eligibility], chosen: Eligibility | None, *, is_program: bool
 ) -> list[NginxCandidate]:
-    """The masters; ``is_program``: the chosen one's program is the chosen nginx."""
+    """The masters as candidates. ``is_program``: the chosen master's program is the chosen nginx."""
     return [
         NginxCandidate(
             binary="" if isinstance(candidate.master.binary, Missing) else candidate.master.binary,
@@ -216,7 +216,7 @@ def _why(candidate: Eligibility, *, is_chosen: bool) -> str:
 
 
 def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:
-    """The installed programs without the one that the chosen master runs."""
+    """The installed programs, except the one that the chosen master runs."""
     found: list[NginxCandidate] = []
     known = set() if chosen is None else {chosen.master.binary, _real(host, chosen.master.binary)}
     for name in NAMES:
@@ -243,7 +243,7 @@ def _real(host: Host, path: str | Missing) -> str:
 
 
 def _choice_sentence(candidates: Sequence[NginxCandidate]) -> str:
-    """The chosen program and the reason; empty without one."""
+    """The chosen program and why it was chosen; empty if none was."""
     chosen = next((found for found in candidates if found.chosen), None)
     if chosen is None:
         return ""
@@ -254,8 +254,8 @@ def _choice_sentence(candidates: Sequence[NginxCandidate]) -> str:
 def runnable_program(nginx: Nginx) -> str:
     """The program of the chosen nginx.
 
-    Errors: MissingToolError without one, UndecidedError when it may only be read, each with the
-            reason why another one was not chosen.
+    Errors: MissingToolError if there is none, UndecidedError if it may only be read; each says
+            why another program was not chosen.
     """
     if nginx.binary is not None and nginx.may_run:
         return nginx.binary
@@ -272,13 +272,13 @@ def runnable_program(nginx: Nginx) -> str:
 
 
 _ENVIRONMENT = re.compile(r"(\benv\s+\w+)=[^;]*")
-"""Settings of variables, whose values may be secrets."""
+"""Settings of environment variables, whose values may be secrets."""
 
 
 def read_build(host: Host, binary: str) -> VersionOutput:
-    """The answer of ``BINARY -V``.
+    """The build that ``BINARY -V`` reports.
 
-    Errors: UsageError for a missing program or one that is no nginx, since the caller named it.
+    Errors: UsageError for a missing program or one that is not nginx, since the caller named it.
     """
     try:
         answer = host.run([binary, "-V"])
@@ -298,14 +298,11 @@ def read_nginx(
     conf_path: str | None = None,
     to_run: bool = False,
 ) -> tuple[Nginx, Gaps]:
-    """The nginx program and its running master, by ``choose_nginx``, and all ``candidates``.
+    """The nginx program and its running master, as chosen by ``choose_nginx``, and all candidates.
 
-    ``conf_path`` is the full path of the configuration that a command is about. ``to_run`` excludes
-    an nginx in a container, for a caller that starts it.
-
-    ``to_run`` is for a caller who starts it: one in a container is then not meant.
-
-    Errors: UsageError for a named binary that is no nginx and for a pid that is no master.
+    ``conf_path`` is the full path of the configuration that a command is about. ``to_run`` is for
+    a caller that starts the program: it excludes an nginx in a container.
+    Errors: UsageError for a named binary that is not nginx, or a pid that is not a master.
     """
     gaps: Gaps = {}
     masters = find_host_masters(host, pid=pid)
@@ -367,9 +364,9 @@ def _why_none_runs(choice: Choice) -> str:
 
 
 def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | Missing]:
-    """The C library and its version, of the running nginx or else of the host.
+    """The C library of the running nginx, or else of the host, and its version.
 
-    Only the host's has a known version; one in a container has none.
+    The version is known only for the host's library, not for one in a container.
     """
     answer = attempt(host.run, ["ldd", "--version"])
     own = answer if isinstance(answer, Missing) else parse_libc(answer.stdout + answer.stderr)
@@ -402,7 +399,7 @@ def _build_of(host: Host, choice: Choice) -> VersionOutput | Missing:
 def _with_paths(
     running: Running, master: Master, build: VersionOutput | Missing, gaps: Gaps
 ) -> Running:
-    """The running nginx with its configuration and prefix, from its command line or as built."""
+    """The running nginx with its configuration and prefix, from its command line or its build."""
     options = parse_start_options(master.arguments)
     prefix = options.prefix or (None if isinstance(build, Missing) else build.prefix)
     conf_path = options.conf_path or (None if isinstance(build, Missing) else build.conf_path)
@@ -418,11 +415,11 @@ def _with_paths(
 
 
 _PATHS = ("-path=", "--prefix=", "--user=", "--group=", "--build=")
-"""Options for paths and names, which no request notices."""
+"""Options for paths and names, which have no effect on requests."""
 
 
 class LinkedBuild(NamedTuple):
-    """A build with the libraries that its program links to; null where they are unreadable."""
+    """A build and the libraries that its program links to; None if they cannot be read."""
 
     nginx: Nginx
     libraries: list[str] | None
@@ -439,7 +436,7 @@ def build_title(nginx: Nginx) -> str:
 
 
 def read_linked(host: Host, nginx: Nginx) -> LinkedBuild:
-    """A build and its libraries, which show another allocator, say. Source: DT_NEEDED."""
+    """A build and its libraries, which show, for example, another allocator. Source: DT_NEEDED."""
     if nginx.binary is None:
         return LinkedBuild(nginx, None)
     try:
@@ -451,7 +448,7 @@ def read_linked(host: Host, nginx: Nginx) -> LinkedBuild:
 
 
 def build_differences(baseline: LinkedBuild, candidate: LinkedBuild) -> list[str]:
-    """A line for each difference, the programs first; none when both are one file."""
+    """A line for each difference, the programs first; none if both builds are the same file."""
     before, after = baseline.nginx, candidate.nginx
     if before.binary == after.binary:
         return []
@@ -481,7 +478,7 @@ def _sets(what: str, before: Iterable[str], after: Iterable[str]) -> Iterator[st
 
 
 def find_series(series: str) -> Path | None:
-    """The program of a series such as ``1.18`` in the matrix; None when it is not unpacked."""
+    """The program of a series such as ``1.18`` in the matrix; None if it is not unpacked."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     program = Path(base) / "nginx-tune" / "matrix" / series / "nginx"
     return program if os.access(program, os.X_OK, effective_ids=True) else None

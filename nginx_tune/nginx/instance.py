@@ -1,4 +1,4 @@
-"""A scratch nginx: its start in the foreground and in its cgroups, its processes, its end."""
+"""A scratch nginx: its start in the foreground and in cgroups, its processes, its end."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from nginx_tune.sandbox.launch import Entrance, Prepared
 _FOREGROUND = "daemon off;"
 _SOON_SECONDS = 0.5
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-"""The exit status from the kernel, and from the first process of a sandbox."""
+"""The exit status after SIGKILL: from the kernel, and from the first process of a sandbox."""
 _LOOK_SECONDS = 0.002
-"""The interval of polling; nginx starts in some 10 ms."""
+"""The polling interval; nginx starts in about 10 ms."""
 _IDLE_LOOKS = 5
 _MOST_SAID = 1 << 20
-"""Characters of standard error that are read; a module can write without limit."""
+"""How many characters of standard error are read: a module can write without limit."""
 _MASTER = "nginx: master process"
 _FOREMOST = -20
 """The lowest nice value."""
 
 
 class RunningNginx:
-    """A running master with its workers."""
+    """A running master and its workers."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class RunningNginx:
 
     @property
     def pid(self) -> int:
-        """The master's process id; in a sandbox it is a child of the first process."""
+        """The master's process id; in a sandbox, the master is a child of the first process."""
         if self._first:
             children = _children(self._first)
             if self._master not in children:
@@ -67,30 +67,30 @@ class RunningNginx:
             return file.read(_MOST_SAID)
 
     def refused_calls(self) -> list[str]:
-        """The system calls that the sandbox has refused, each once."""
+        """The system calls that the sandbox has refused, each listed once."""
         if self._entrance is not None:
             self._refused |= dict.fromkeys(self._entrance.refusals())
         return list(self._refused)
 
     def workers(self) -> list[int]:
-        """The process ids of the workers, without those that shut down."""
+        """The process ids of the workers, except those that are shutting down."""
         return [pid for pid in _children(self.pid) if _is_worker(pid)]
 
     def processes(self) -> list[int]:
-        """All processes of the server, with a sandbox's first one."""
+        """All processes of the server, including the first one of a sandbox."""
         found = [self._first or self._process.pid]
         for pid in found:
             found += [child for child in _children(pid) if child not in found]
         return found
 
     def masters(self) -> dict[int, dict[int, str]]:
-        """The masters with the titles of their children; two during an upgrade of the program."""
+        """The masters, each with the titles of its children; two during a binary upgrade."""
         all_of_it = self.processes()
         families = {pid: {child: _title(child) for child in _children(pid)} for pid in all_of_it}
         found = {
             pid: family
             for pid, family in families.items()
-            # A dynamic loader on the command line hides a master's own title.
+            # If a dynamic loader is on the command line, a master does not show its title.
             if _MASTER in _title(pid) or any(_is_worker(child) for child in family)
         }
         if not found and self.pid in families:
@@ -112,12 +112,12 @@ class RunningNginx:
         return self._process.poll() is not None
 
     def check(self) -> None:
-        """Raise the reason when nginx has ended."""
+        """Raise the reason if nginx has ended."""
         if self.has_ended():
             raise _start_error(self.stderr(), self._process.returncode, self.refused_calls())
 
     def stop(self, *, patience_seconds: float = 5.0) -> None:
-        """End nginx by a fast shutdown (SIGTERM), or by force after ``patience_seconds``."""
+        """End nginx by a fast shutdown (SIGTERM), or by SIGKILL after ``patience_seconds``."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -153,7 +153,7 @@ def start_bare(
 ) -> BareInstance:
     """Start a server other than nginx and wait until it accepts and has all its workers.
 
-    Errors: UndecidedError with its last message when it ends or does not come up.
+    Errors: UndecidedError with its last message if it ends or does not come up.
     """
     process = _spawn(list(argv), stderr_path, (), cpus, ahead=ahead, sandbox=None).process
     instance = BareInstance(process, stderr_path)
@@ -183,15 +183,15 @@ def start_instance(
 ) -> RunningNginx:
     """Start nginx and wait until it accepts connections.
 
-    It enters the cgroups of ``join_files`` (``cgroup.procs``) before it runs; ``cpus`` is its
-    affinity. ``ahead`` gives it priority where allowed, since other processes' work would show in
-    latencies. ``sandbox`` is None for none. Without ``stays`` nginx goes to the background, as its
-    configuration says, which needs a sandbox to end it.
-    Errors: ConfigurationError with nginx's message when it rejects the configuration,
-            UndecidedError when the port is taken or it does not come up.
+    Before nginx runs, it enters the cgroups of ``join_files`` (``cgroup.procs``). ``cpus`` is its
+    affinity. ``ahead`` gives it priority if allowed: otherwise the work of other processes would
+    show in latencies. ``sandbox`` is None to use none. Without ``stays``, nginx goes to the
+    background if its configuration says so; only a sandbox can end it then.
+    Errors: ConfigurationError with nginx's message if it rejects the configuration;
+            UndecidedError if the port is in use or nginx does not come up.
     """
     for foreground in (["-g", _FOREGROUND], []) if stays else ([],):
-        # The second attempt is for a configuration with a daemon directive of its own.
+        # The second attempt is for a configuration that has a daemon directive itself.
         argv = [binary, "-c", str(conf_path), *(["-p", prefix] if prefix else []), *foreground]
         started = _spawn(argv, stderr_path, join_files, cpus, ahead=ahead, sandbox=sandbox)
         process = started.process
@@ -221,7 +221,7 @@ def start_instance(
 class _Started(NamedTuple):
     process: subprocess.Popen[bytes]
     first: int
-    """The sandbox's first process; 0 without a sandbox."""
+    """The first process of the sandbox; 0 without a sandbox."""
     entrance: Entrance | None
 
 
@@ -269,9 +269,9 @@ def _spawn(
 
 
 def _go_ahead() -> None:
-    """Give this process priority, in its session's group (sched(7), autogroup) and overall.
+    """Give this process priority, within its session's group (sched(7), autogroup) and overall.
 
-    The order among nginx's threads stays.
+    The order among nginx's threads does not change.
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(_FOREMOST))
@@ -300,9 +300,9 @@ def _wait_ready(instance: RunningNginx, address: SocketPlace, patience_seconds: 
 
 
 def _is_binding(instance: RunningNginx) -> bool:
-    """True while nginx retries to bind another address, which is in use.
+    """True while nginx retries to bind another address that is in use.
 
-    It tries five times and then ends.
+    nginx tries five times and then ends.
     Source: ngx_open_listening_sockets.
     """
     return " bind() to " in instance.stderr() and not _title(instance.pid).startswith(
@@ -311,9 +311,9 @@ def _is_binding(instance: RunningNginx) -> bool:
 
 
 def _check_stays(instance: RunningNginx) -> None:
-    """Raise when nginx goes to the background, which it does soon after it listens.
+    """Raise if nginx goes to the background, which it does soon after it listens.
 
-    A master with its title stays; without a master process only time can tell.
+    Once a master has its title, it stays; without a master process, only time can tell.
     Source: ngx_daemon, called by main() after ngx_init_cycle.
     """
     deadline = time.monotonic() + _SOON_SECONDS
@@ -327,8 +327,8 @@ def _check_stays(instance: RunningNginx) -> None:
 def _wait_workers(instance: RunningNginx, deadline: float) -> None:
     """Wait for the workers, since the kernel accepts connections before they run.
 
-    nginx listens before it has a master's title. A process that sleeps without one for several
-    samples has no master process (``master_process off``) and no workers.
+    nginx listens before a master gets its title. A process that sleeps without the title for
+    several samples has no master process (``master_process off``), and so no workers.
     """
     before: list[int] = []
     idle_looks = 0
@@ -338,8 +338,8 @@ def _wait_workers(instance: RunningNginx, deadline: float) -> None:
         waits = _waits(instance.pid)
         if title.startswith("nginx: master process") or _LOADER.search(title):
             workers = instance.workers()
-            # A master that starts workers computes, and sleeps in wait for signals afterwards. A
-            # child that has not run yet has its parent's title.
+            # A master computes while it starts workers, and afterwards sleeps until a signal. A
+            # child that has not run yet still has its parent's title.
             is_settled = waits and all(_title(child) != title for child in _children(instance.pid))
             if workers and workers == before and is_settled:
                 return
@@ -401,7 +401,7 @@ def _accepts(address: tuple[str, int]) -> bool:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    # The process may end while its threads are listed, and a thread before it is read.
+    # The process may end while its threads are listed; a thread may end before it is read.
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
             with contextlib.suppress(OSError):
@@ -410,7 +410,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _waits(pid: int) -> bool:
-    """True for a sleeping process. Source: /proc/PID/stat, proc(5)."""
+    """True if the process sleeps. Source: /proc/PID/stat, proc(5)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -427,7 +427,7 @@ def _is_worker(pid: int) -> bool:
 
 
 _LOADER = re.compile(r"/ld-(linux|musl)[^/ ]*(?= |$)")
-"""A program started by its dynamic loader keeps the loader's name in its title."""
+"""A program started by its dynamic loader has the loader's name in its title."""
 
 
 def _title(pid: int) -> str:
@@ -439,14 +439,14 @@ def _title(pid: int) -> str:
 
 
 def _wait_for_end(process: subprocess.Popen[Any], patience_seconds: float) -> None:
-    """Wait for a child's end, and collect it at once.
+    """Wait until a child ends, and collect its exit status at once.
 
     ``Popen.wait`` with a timeout sleeps up to 50 ms between its checks.
     Errors: subprocess.TimeoutExpired after ``patience_seconds``.
     """
     try:
         descriptor = os.pidfd_open(process.pid)
-    except OSError:  # before Linux 5.3, or it was collected
+    except OSError:  # before Linux 5.3, or already collected
         process.wait(timeout=patience_seconds)
         return
     try:

@@ -95,8 +95,8 @@ class _Lasting:
     def check(self, now: Generations) -> None:
         """Compare the watched workers with those that live now.
 
-        Errors: ReloadError that names a worker that has ended. It comes at the second check only: at
-                the first, its replacement may not yet be recognisable as a worker.
+        Errors: ReloadError that names a worker that has ended. It comes at the second check: at the
+                first, its replacement may not yet be recognisable as a worker.
         """
         gone = self._workers - now.serving
         fresh = now.serving - self._known

@@ -85,7 +85,7 @@ class SharedAnswers:
         ]
 
     def hindrance(self, scope: Scope) -> Directive | None:
-        """The line that rules out a cache for a location or one inside it; None if there is none."""
+        """The line that rules out a cache for a location or one inside it; None without one."""
         return self._hindered.get(scope.own)
 
     @cached_property

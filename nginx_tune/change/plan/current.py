@@ -286,7 +286,7 @@ class CurrentTree:
 
     @cached_property
     def _pools_apart(self) -> bool:
-        """True if several pools are in use: in a single one their tasks would wait for each other."""
+        """True if several pools are in use: in one pool, their tasks would wait for each other."""
         names = {name for _, name in aio_lines(self.tree)}
         return len(names) > 1 or any("$" in name for name in names)
 

@@ -60,7 +60,7 @@ def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
     if caches and not _splits(tree):
         decision = _without_choice(decision, tree)
     settings, risks = list(decision.settings), list(decision.risks)
-    if decision.id == "cache-key":  # compression stays, since the key contains the client's encodings
+    if decision.id == "cache-key":  # compression stays; the key contains the client's encodings
         settings = [setting for setting in settings if setting.directive != "proxy_set_header"]
     settings = _with_free_zones([_keyed(s, tree) for s in settings], tree)
     left: list[Setting] = []

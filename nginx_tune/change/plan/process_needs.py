@@ -39,7 +39,7 @@ _OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 
 
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
-    """A function that fits ``file-limits`` to the configuration, so that no worker lacks descriptors.
+    """A function that fits ``file-limits`` to the configuration, so that workers have enough.
 
     Larger ``worker_connections`` and an existing ``open_file_cache`` stay and need descriptors,
     since ``worker_rlimit_nofile`` replaces the limit. An existing line stays if it is enough. If

@@ -382,7 +382,7 @@ def _as_left(
     if before.id in left_by(stays) and before.id not in written:
         return replace(before, settings=[])
     is_bound = stays.descriptors is not None and before.id in ("connections", "open-file-cache")
-    if is_bound and again.verdict == "disable" != before.verdict:  # only because of the pinned limit
+    if is_bound and again.verdict == "disable" != before.verdict:  # because of the pinned limit
         again = replace(before, settings=[])
     if is_bound and before.settings and not again.settings:
         return replace(again, blocked_by=f"a worker has {stays.descriptors} descriptors")

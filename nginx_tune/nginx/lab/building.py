@@ -1,6 +1,7 @@
 """The lab inside its sandbox: disks, clients behind a link, an origin, a certificate.
 
-Disks come from the cache or are new; they are attached, mounted, and switched during the lab.
+Disk images come from the cache or are new. Disks are attached and mounted, and their models are
+switched on and off during the lab.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ T = TypeVar("T")
 
 
 class LabDisks:
-    """A lab's disks inside its sandbox, with which they end.
+    """The disks of a lab inside its sandbox; they end with the sandbox.
 
     Call ``prepare`` before the enclosure makes the host's mounts read-only, since images move from
-    the lab's directory into the cache, and ``open`` afterwards.
+    the lab's directory into the cache. Call ``open`` afterwards.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class LabDisks:
         self._mounted: list[_Mounted] = []
 
     def prepare(self) -> None:
-        """Get every image, a kept or a new one."""
+        """Get the image of every disk, from the cache or newly made."""
         for disk in self._lab.disks:
             contents = contents_of(self._lab, disk)
             size = sum(contents.files.values()) >> 20
@@ -60,7 +61,7 @@ class LabDisks:
             self._images[disk.name] = obtain_image(contents, self._directory, progress=self._say)
 
     def open(self) -> None:
-        """Attach and mount every disk; models stay off until the load."""
+        """Attach and mount every disk; models stay off until there is load."""
         for number, disk in enumerate(self._lab.disks):
             path = self._images[disk.name].path
             if disk.writable:
@@ -94,12 +95,12 @@ class LabDisks:
 
     @property
     def device_numbers(self) -> dict[str, str]:
-        """``MAJOR:MINOR`` by disk."""
+        """``MAJOR:MINOR`` of each disk, by the disk's name."""
         return {mounted.disk.name: mounted.loop.number for mounted in self._mounted}
 
     @property
     def read_errors(self) -> dict[str, int]:
-        """Failed reads of modelled disks in the last load, by disk."""
+        """Failed reads of modelled disks during the last load, by the disk's name."""
         found = {
             mounted.disk.name: mounted.modelled.failed_reads
             for mounted in self._mounted
@@ -109,7 +110,7 @@ class LabDisks:
 
     @property
     def files(self) -> dict[str, list[tuple[str, int]]]:
-        """Nginx's path and the bytes of every file, by disk."""
+        """For each disk, the path that nginx sees and the size in bytes of every file."""
         return {
             mounted.disk.name: [
                 (f"{mounted.disk.mount.rstrip('/')}/{name}", size)
@@ -120,7 +121,7 @@ class LabDisks:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Each disk's place for the lab's own process, by nginx's path."""
+        """Where the lab's own process sees each disk, by the path that nginx sees."""
         covers = self._enclosure.covers
         return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
@@ -134,13 +135,13 @@ class LabDisks:
 
     @property
     def has_cold_names(self) -> bool:
-        """True when runs start without names and inodes in memory."""
+        """True if runs start without names and inodes in memory."""
         return self._lab.cold_names
 
     def make_names_cold(self) -> None:
-        """Remount the disks if the lab asks for cold names and inodes.
+        """Remount the disks if the lab wants cold names and inodes.
 
-        Errors: UndecidedError when a file system stays in memory, mounted elsewhere too.
+        Errors: UndecidedError if a file system stays in memory because it is mounted elsewhere too.
         """
         if not self._lab.cold_names:
             return
@@ -150,14 +151,14 @@ class LabDisks:
             self._mount(mounted)
 
     def look_names_up(self) -> None:
-        """Load the name and inode of every file into memory, without their data."""
+        """Load the name and inode of every file into memory, but not its data."""
         for mounted in self._mounted:
             for name in mounted.files:
                 (self._enclosure.covers.path(mounted.name) / name).lstat()
 
     @contextlib.contextmanager
     def under_load(self) -> Iterator[None]:
-        """A context in which modelled disks answer by their models, with errors."""
+        """A context in which modelled disks answer as their models say, including errors."""
         with contextlib.ExitStack() as stack:
             for mounted in self._mounted:
                 if mounted.modelled is not None:
@@ -167,7 +168,7 @@ class LabDisks:
 
 
 class _Mounted(NamedTuple):
-    """A disk in use."""
+    """A mounted disk."""
 
     disk: LabDisk
     files: Mapping[str, int]
@@ -176,12 +177,12 @@ class _Mounted(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name among the covers."""
+        """The name of the disk among the covers."""
         return f"disk-{self.disk.name}"
 
 
 def contents_of(lab: Lab, disk: LabDisk) -> Contents:
-    """The contents of a disk's image; pure."""
+    """What a disk's image contains; pure."""
     found: dict[str, int] = {}
     for item in lab.data:
         if item.disk != disk.name:
@@ -198,7 +199,7 @@ def _name(item: LabData, number: int) -> str:
 
 
 def find_missing() -> str:
-    """The reason why disks cannot be modelled here; empty when they can."""
+    """Why disks cannot be modelled here; empty if they can."""
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
@@ -207,10 +208,10 @@ def find_missing() -> str:
 
 
 class ModelledFile:
-    """An image as a file with delayed reads; the model is off at first.
+    """An image as a file with delayed reads; at first the model is off.
 
-    The server ends with the process that made it. The mount stays in this mount namespace until
-    ``close``.
+    The server ends with the process that started it. The mount stays in this mount namespace until
+    the server ends.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class ModelledFile:
         )
         self.path = point
         self.failed_reads = 0
-        """Failed reads in the last time with the model on, known once it is off."""
+        """Failed reads while the model was last on, known once it is off."""
         self._process = start_text_program(
             own_module("nginx_tune.nginx.lab.disk_server", msgspec.json.encode(request).decode()),
             is_checked=True,
@@ -233,7 +234,7 @@ class ModelledFile:
         self._expect("off")
 
     def switch(self, *, on: bool) -> None:
-        """Answer by the model, or at once."""
+        """Answer reads as the model says, or at once."""
         word = "on" if on else "off"
         if self._process.stdin is not None:
             try:
@@ -265,7 +266,7 @@ class ModelledFile:
 
 
 class Topology:
-    """A lab's surroundings inside its sandbox, with which they end."""
+    """The surroundings of a lab inside its sandbox; they end with the sandbox."""
 
     def __init__(self, lab: Lab, directory: Path) -> None:
         self._clients = ClientSide(lab.link) if lab.topology == "link" else None
@@ -284,7 +285,7 @@ class Topology:
         )
 
     def from_clients(self, call: Callable[[], T]) -> T:
-        """Make a call in the clients' network."""
+        """Make a call in the network of the clients."""
         return call() if self._clients is None else self._clients.run(call)
 
     def _start_origin(self, lab: Lab) -> str:

@@ -1,9 +1,10 @@
-"""Cgroups around the scratch nginx, v1 or v2 by controller: limits, and the processes killed.
+"""Cgroups around the scratch nginx, v1 or v2 for each controller: limits, and killed processes.
 
-A hybrid host has controllers on both versions, so each is looked up by itself. On v1 the group is
-below our own, so that our limit cannot exceed an administrator's. On v2 a group with processes
-cannot give controllers to children (cgroup-v2.rst, "No Internal Process Constraint"), so the group
-is in a scope that systemd delegates, or, without systemd, below the root, which is exempt.
+A hybrid host has some controllers on v1 and some on v2, so each is looked up separately. On v1 the
+group is below our own, so that our limit cannot exceed an administrator's. On v2 a group with
+processes cannot give controllers to children (cgroup-v2.rst, "No Internal Process Constraint"). So
+the group is in a scope that systemd delegates. Without systemd it is below the root, which is
+exempt.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from nginx_tune.errors import MissingPermissionError, UndecidedError
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PREFIX = "nginx-tune-"
 PATIENCE_SECONDS = 3.0
-"""The time for ending processes to leave a group."""
+"""How long to wait until ending processes have left a group."""
 _WALL_SHARE = 0.75
-"""The share of the machine's memory for all of nginx without a lab's limit."""
+"""The share of the machine's memory that nginx may use if a lab sets no limit."""
 _PAGE = 4096
 _CPU_PERIOD = 100_000
-"""Microseconds; the kernel's default."""
+"""In microseconds; the kernel's default."""
 _LEAST_QUOTA = 1000
-"""Microseconds of a period, the kernel's minimum."""
+"""In microseconds per period; the kernel's minimum."""
 
 
 def sandbox_bytes() -> int:
-    """Bytes of memory for all processes of a sandbox, with the page cache."""
+    """Memory for all processes of a sandbox in bytes, including the page cache."""
     pages = os.sysconf("SC_PHYS_PAGES") * (os.sysconf("SC_PAGE_SIZE") // _PAGE)
     return int(pages * _WALL_SHARE) * _PAGE
 
 
 class Controller(NamedTuple):
-    """The place of a controller's group."""
+    """Where a controller's group goes."""
 
     name: str
     version: int
@@ -45,7 +46,7 @@ class Controller(NamedTuple):
 
 
 def find_controller(name: str, root: Path, own_groups: str) -> Controller | None:
-    """The place for a new group of a controller; None when the host lacks it.
+    """The place for a new group of a controller; None if the host lacks the controller.
 
     ``own_groups`` is the text of ``/proc/self/cgroup``. ``blkio`` is the v1 name of ``io``.
     """
@@ -63,7 +64,7 @@ def find_controller(name: str, root: Path, own_groups: str) -> Controller | None
 
 
 def why_no_controller(name: str) -> str:
-    """The reason why a controller is not available; empty when it is."""
+    """Why a controller is not available; empty if it is."""
     own_groups = Path("/proc/self/cgroup").read_text()
     if find_controller(name, CGROUP_ROOT, own_groups) is None:
         return f"the {name} cgroup controller is not on this host"
@@ -71,12 +72,12 @@ def why_no_controller(name: str) -> str:
 
 
 class LabCgroups:
-    """A lab's cgroups.
+    """The cgroups of a lab.
 
-    ``before_making`` gets each directory first, and ``before_enabling`` each controller that is
-    given to the root's children (``NAME FILE``), so that they are cleaned up even when the maker
-    dies at once. ``delegate`` returns, for the root of a v2 tree, the directory to arrange; None
-    for the root itself.
+    ``before_making`` gets each directory before it is made. ``before_enabling`` gets each
+    controller before it is given to the root's children (``NAME FILE``). So both can be cleaned up
+    even if the maker dies at once. For the root of a v2 tree, ``delegate`` returns the directory to
+    arrange; without ``delegate`` it is the root itself.
     """
 
     def __init__(
@@ -101,21 +102,21 @@ class LabCgroups:
 
     @property
     def directories(self) -> list[Path]:
-        """The group's directories, one for each hierarchy in use."""
+        """The directories of the group, one for each hierarchy in use."""
         places = {c.parent / self._name: None for c in self._controllers.values()}
         return list(places)
 
     def directory(self, controller: str) -> Path | None:
-        """The directory of a controller in use."""
+        """The directory of a controller, if it is in use."""
         found = self._controllers.get(controller)
         return found.parent / self._name if found else None
 
     def use(self, name: str) -> Controller:
-        """Make the group in a controller's hierarchy.
+        """Make the group in the hierarchy of a controller.
 
-        Errors: UndecidedError when the host lacks it, MissingPermissionError when it is not
-        writable.
-        Side effects: makes a directory under the cgroup file system.
+        Errors: UndecidedError if the host lacks the controller, MissingPermissionError if its
+                directory is not writable.
+        Side effects: makes a directory in the cgroup file system.
         """
         if name in self._controllers:
             return self._controllers[name]
@@ -143,7 +144,7 @@ class LabCgroups:
         return controller
 
     def _arrangeable(self, controller: Controller) -> Path:
-        """The place of the group on a v2 tree."""
+        """The directory for the group on a v2 tree."""
         root = controller.parent
         if self._delegate is None:
             return root
@@ -164,7 +165,7 @@ class LabCgroups:
             control.write_text(f"+{controller.name}")
 
     def limit_memory(self, limit_bytes: int) -> None:
-        """Limit all memory of the group, with the page cache."""
+        """Limit all memory of the group, including the page cache."""
         controller = self.use("memory")
         directory = controller.parent / self._name
         if controller.version == 1:
@@ -175,7 +176,7 @@ class LabCgroups:
             (directory / "memory.swap.max").write_text("0")
 
     def limit_cpu(self, cpus: float) -> None:
-        """Limit the group's CPU time to that of so many CPUs.
+        """Limit the group's CPU time to that of ``cpus`` CPUs.
 
         Source: CFS bandwidth control; v1 ``cpu.cfs_quota_us``, v2 ``cpu.max``.
         """
@@ -215,8 +216,8 @@ class LabCgroups:
     def join_files(self) -> list[Path]:
         """Files to which a single-threaded process writes ``0`` to enter the group.
 
-        On v1 those for threads: a thread moves itself at once, while moving a process blocks every
-        fork of the machine for some RCU grace periods, about 20 ms.
+        On v1 they are the files for threads: a thread moves itself at once, while moving a process
+        blocks every fork of the machine for some RCU grace periods, about 20 ms.
         Source: kernel/cgroup/cgroup.c, cgroup_procs_write_start (Linux 5.7).
         """
         found: dict[Path, None] = {}
@@ -226,7 +227,7 @@ class LabCgroups:
         return list(found)
 
     def remove(self, *, patience_seconds: float = PATIENCE_SECONDS) -> list[Path]:
-        """Remove the directories; those that stay."""
+        """Remove the directories, and return those that remain."""
         return [
             directory
             for directory in self.directories
@@ -241,18 +242,18 @@ def _limit_of(directory: Path) -> str:
 
 
 def disable_controller(enabled: str) -> None:
-    """Disable a controller that ``before_enabling`` got, unless others use it by now."""
+    """Disable a controller that was given to ``before_enabling``, unless others use it by now."""
     name, _, control = enabled.partition(" ")
     with contextlib.suppress(OSError):
         Path(control).write_text(f"-{name}")
 
 
 def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS) -> bool:
-    """Remove a cgroup once its processes are gone; returns False when it stays.
+    """Remove a cgroup once its processes are gone; False if it could not be removed.
 
-    Its page cache is freed first (v1 ``memory.force_empty``); otherwise the group lives on as a
-    dying one. Without a lab the pages belong to the operator's files and must stay in the cache,
-    so the group lives on with them.
+    Its page cache is freed first (v1 ``memory.force_empty``), since otherwise the kernel keeps the
+    removed group. Without a lab the pages belong to the operator's files and must stay in the
+    cache, so the kernel keeps the group with them.
     """
     deadline = time.monotonic() + patience_seconds
     keeps_pages = _limit_of(directory) == str(sandbox_bytes())
@@ -271,19 +272,19 @@ def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS)
 
 
 _COUNTS = ("memory.events", "memory.oom_control")
-"""v2 and v1, both with a line ``oom_kill N`` (v1 from Linux 4.13)."""
+"""The files of v2 and v1; each has a line ``oom_kill N`` (v1 since Linux 4.13)."""
 _LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
 class MemoryKills(NamedTuple):
-    """The processes that the kernel killed in a group and, on v2, below it."""
+    """How many processes the kernel killed in a group and, on v2, below it."""
 
     processes: int
     limit_bytes: int | None
 
 
 def count_memory_kills(join_files: Iterable[str | Path]) -> MemoryKills:
-    """The kills so far in the groups of these ``cgroup.procs``; 0 for unreadable ones."""
+    """The kills so far in the groups of these ``cgroup.procs`` files; unreadable ones count as 0."""
     count, limit = 0, None
     for file in join_files:
         directory = Path(file).parent

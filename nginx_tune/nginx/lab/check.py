@@ -1,4 +1,4 @@
-"""The check of a lab's document before anything runs; pure."""
+"""The check of a lab's specification before anything runs; pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MOST_CHANNELS = 1024
 _MOST_SECONDS = 60.0
 _LEAST_MEMORY_BYTES = 16 << 20
 _LEAST_DIRTY_BYTES = 1 << 20
-"""With less than some hundred pages the kernel admits one writer at a time."""
+"""With less than a few hundred pages, the kernel admits only one writer at a time."""
 DiskClassName = Literal["hdd", "ssd", "nvme", "memory"]
 
 
 def is_below(path: str, directory: str) -> bool:
-    """True for a directory itself and for paths in it."""
+    """True for the directory itself and for paths in it."""
     return PurePosixPath(directory) in (PurePosixPath(path), *PurePosixPath(path).parents)
 
 

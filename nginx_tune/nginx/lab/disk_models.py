@@ -1,23 +1,22 @@
 """The models of emulated disks: single reads, the figures at every depth, the kinds; pure.
 
-A ``DiskModel`` is one queue in front of ``channels`` c. With reads of s bytes, a bus of B bytes a
-second, a mean time t = read_seconds + tail_ratio × tail_seconds and the share a of time without
-stalls, a = every / (every + stall):
+A ``DiskModel`` is one queue in front of c = ``channels``. With reads of s bytes, a bus of B bytes
+per second, the mean time t = read_seconds + tail_ratio × tail_seconds and the share of time without
+stalls a = every / (every + stall):
 
-- one read by itself takes S = (t + s/B) / a: the depth-1 latency;
-- d readers that each have one read under way get X(d) = min(d / S, X): no read waits for a
-  channel before all are busy, whatever the spread of the times;
+- a single read takes S = (t + s/B) / a: the latency at depth 1;
+- d readers, each with one read in flight, get X(d) = min(d / S, X) reads per second: no read waits
+  for a channel until all are busy, whatever the spread of the times;
 - X = a × min(c / (t + s/B), B / s): the plateau;
-- K = X × S: the knee, the depth where the two lines meet; c unless the bus binds;
+- K = X × S: the knee, the depth where the two lines meet; it is c unless the bus is the limit;
 - each of d readers waits d / X(d) for a read (Little's law).
 
-Reads that arrive by themselves, λ a second (open loop), wait on average about
-C(c, λS) × S / (c - λS) × (1 + v²) / 2 for a channel: Erlang's C and the correction by the
-squared coefficient of variation v² of the time on a channel (Allen and Cunneen); exact for M/M/c
-and M/G/1, too high by up to half for many channels at half load behind a long tail. Stalls come on
-top.
+If reads arrive independently, at a rate of λ per second (open loop), they wait for a channel for
+about C(c, λS) × S / (c - λS) × (1 + v²) / 2 on average. This is Erlang's C, corrected by the squared
+coefficient of variation v² of the time on a channel (Allen and Cunneen). It is exact for M/M/c and
+M/G/1, and too high by up to half for many channels at half load with a long tail. Stalls add to it.
 
-A disk of a class has a model, or limits that give it a plateau and no knee; ``settle_kinds`` says
+A disk of a class has a model, or limits that give it a plateau but no knee; ``settle_kinds`` says
 which of the two a host allows.
 """
 
@@ -39,24 +38,24 @@ from nginx_tune.errors import UndecidedError
 _DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 SMALL_READ_BYTES = 4096
 _REGION_BYTES = 128 << 10
-"""The unit of bad regions: the kernel's usual read-ahead."""
+"""The size of a bad region: the kernel's usual read-ahead."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
 _PROBED_READS = 10_000
-"""Reads of a probe at each depth, of which it reports the longest."""
+"""How many reads a probe makes at each depth; it reports the longest."""
 
 
 class ReadAnswer(NamedTuple):
-    """The time of a read's answer, and its success."""
+    """When a read is answered, and whether it failed."""
 
     at_seconds: float
     failed: bool
 
 
 class ServiceProcess:
-    """The disk itself, which gives each arriving read the time of its answer.
+    """The simulated disk, which says when each arriving read is answered.
 
-    ``draw`` returns the next number from [0, 1), ``salt`` selects the bad regions; both determine
-    the answers.
+    ``draw`` returns the next number in [0, 1), and ``salt`` selects the bad regions. Together they
+    determine all answers.
     """
 
     def __init__(self, model: DiskModel, draw: Callable[[], float], *, salt: int = 0) -> None:
@@ -71,7 +70,7 @@ class ServiceProcess:
         self._started = False
 
     def serve(self, now: float, offset: int, length: int) -> ReadAnswer:
-        """The answer to a read that arrives now; times must not decrease."""
+        """The answer to a read that arrives at ``now``, which must not decrease between calls."""
         model = self._model
         if not self._started:
             self._started = True
@@ -102,7 +101,7 @@ class ServiceProcess:
         return seconds
 
     def _past_stalls(self, start: float, end: float) -> float:
-        """The end of a read, delayed by stalls; starts must not decrease."""
+        """The end of a read, delayed by stalls; ``start`` must not decrease between calls."""
         while start >= self._stall_until and self._stall_until > self._stall_from:
             self._next_stall(self._stall_until)
         if end > self._stall_from:
@@ -121,7 +120,7 @@ class ServiceProcess:
 
 
 def predict_service_seconds(model: DiskModel, read_bytes: int) -> float:
-    """The mean time of a read without waiting, the depth-1 latency."""
+    """The mean time of a read that does not wait: the latency at depth 1."""
     return _channel_seconds(model, read_bytes) / _moving_ratio(model)
 
 
@@ -139,22 +138,22 @@ def predict_knee(model: DiskModel, read_bytes: int) -> float:
 
 
 def predict_reads_per_second(model: DiskModel, read_bytes: int, depth: int) -> float:
-    """The rate of ``depth`` readers with one read in flight each."""
+    """The rate of ``depth`` readers that each have one read in flight."""
     return min(
         depth / predict_service_seconds(model, read_bytes), predict_plateau(model, read_bytes)
     )
 
 
 def predict_latency_seconds(model: DiskModel, read_bytes: int, depth: int) -> float:
-    """The mean latency of a read of ``depth`` readers."""
+    """The mean latency of a read with ``depth`` readers."""
     return depth / predict_reads_per_second(model, read_bytes, depth)
 
 
 def predict_quantile_seconds(model: DiskModel, read_bytes: int, quantile: float) -> float:
     """A quantile of the latency at depth 1, without stalls.
 
-    The even spread is below, the exponential tail above: exact with one of the two, and close with
-    both while few reads are in the tail.
+    The even spread lies below the exponential tail. The result is exact if the model has only one
+    of the two, and close with both while few reads are in the tail.
     """
     transfer = _transfer_seconds(model, read_bytes)
     if quantile > 1 - model.tail_ratio and model.tail_seconds > 0:
@@ -165,7 +164,7 @@ def predict_quantile_seconds(model: DiskModel, read_bytes: int, quantile: float)
 
 
 def predict_wait_seconds(model: DiskModel, read_bytes: int, reads_per_second: float) -> float:
-    """The mean wait for a channel of random arrivals; infinite above the plateau."""
+    """The mean wait for a channel if reads arrive at random; infinite above the plateau."""
     if reads_per_second >= predict_plateau(model, read_bytes):
         return math.inf
     service = predict_service_seconds(model, read_bytes)
@@ -249,7 +248,7 @@ def _moving_ratio(model: DiskModel) -> float:
 
 
 def _erlang_c(channels: int, load: float) -> float:
-    """The probability that all channels are busy (M/M/c), by Erlang B's recursion."""
+    """The probability that all channels are busy (M/M/c), from the recursion of Erlang's B."""
     blocked = 1.0
     for busy in range(1, channels + 1):
         blocked = load * blocked / (busy + load * blocked)
@@ -264,15 +263,15 @@ LIMITS: dict[str, tuple[int | None, int | None]] = {
     "nvme": (1_500 * MIB, 80_000),
     "memory": (None, None),
 }
-"""Bytes and reads a second. The hdd row is the sources' four-disk array (A2) seen by one worker
-on the development machine; the others are plateaus typical of their class."""
+"""Bytes and reads per second. The hdd row is the sources' four-disk array (A2) as one worker saw it
+on the development machine; the others are typical plateaus of their class."""
 
 MODELS: dict[str, DiskModel] = {
-    # 7200 revolutions a minute: half a turn is 4.2 ms, a mean seek as much again.
+    # 7200 revolutions per minute: half a turn takes 4.2 ms, and a mean seek as long again.
     "hdd": DiskModel(
         read_seconds=0.008, spread_ratio=0.5, bytes_per_second=160e6, sequential_seconds=0.0
     ),
-    # SATA with its bus and few enough channels for a process to serve; a housekeeping pause of
+    # SATA: its bus, and few enough channels for one process to serve; a housekeeping pause of
     # some milliseconds in one read of a thousand.
     "ssd": DiskModel(
         read_seconds=0.0002,
@@ -282,28 +281,28 @@ MODELS: dict[str, DiskModel] = {
         tail_seconds=0.004,
     ),
 }
-"""NVMe drives have no model, since they answer faster than the path to a model's server."""
+"""NVMe drives have no model: they answer faster than the server of a model could."""
 
 CLASSES = tuple(LIMITS)
 
 
 MOST_READS_PER_SECOND = 25_000
-"""Reads a second of a modelled disk at most; beyond, its single-process server is the limit."""
+"""The most reads per second of a modelled disk: above, its single-process server is the limit."""
 
 
 class Settled(NamedTuple):
-    """A possible lab, with a note on each disk that differs from the wanted one."""
+    """A lab that is possible here, with a note on each disk that differs from the wanted one."""
 
     lab: Lab
     notes: list[str]
 
 
 def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> Settled:
-    """The lab with disks that are possible here, with a note on each that differs.
+    """The lab with disks that are possible here, and a note on each disk that differs.
 
-    ``no_models`` and ``no_limits`` are the reasons why a kind is impossible; empty when it is
+    ``no_models`` and ``no_limits`` say why a kind is impossible; each is empty if its kind is
     possible.
-    Errors: UndecidedError for a disk without a possible kind.
+    Errors: UndecidedError for a disk of which no kind is possible.
     """
     notes: list[str] = []
     disks = [_settle(disk, no_models, no_limits, notes) for disk in lab.disks]
@@ -311,7 +310,7 @@ def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> Settled:
 
 
 def model_of(disk: LabDisk) -> DiskModel | None:
-    """The model of a disk: its own, or its class's."""
+    """The model of a disk: its own, otherwise that of its class; None if there is none."""
     return disk.model or MODELS.get(disk.class_name)
 
 
@@ -321,7 +320,7 @@ def is_limited(disk: LabDisk) -> bool:
 
 
 def describe_disk(disk: LabDisk) -> str:
-    """A description of the disk's answers."""
+    """A text on how fast the disk answers."""
     model = model_of(disk) if disk.kind == "modelled" else None
     if model is not None:
         plateau = predict_plateau(model, SMALL_READ_BYTES)
