@@ -147,7 +147,7 @@ def _eligibility(host: Host, master: Master) -> Eligibility:
 
 
 def _user(host: Host, process: str) -> str | None:
-    """The user of a process, if its real, effective, saved and file-system user ids are the same."""
+    """The user of a process, if its real, effective, saved and file-system ids are the same."""
     status = attempt(host.read_text, f"/proc/{process}/status")
     words = [] if isinstance(status, Missing) else parse_status(status).get("Uid", "").split()
     return words[0] if len(set(words)) == 1 else None
@@ -192,7 +192,7 @@ def _reads(host: Host, master: Master, conf_path: str | None) -> bool | None:
 def _running(
     standings: Sequence[Eligibility], chosen: Eligibility | None, *, is_program: bool
 ) -> list[NginxCandidate]:
-    """The masters as candidates. ``is_program``: the chosen master's program is the chosen nginx."""
+    """The masters as candidates; ``is_program``: the chosen master runs the chosen nginx."""
     return [
         NginxCandidate(
             binary="" if isinstance(candidate.master.binary, Missing) else candidate.master.binary,

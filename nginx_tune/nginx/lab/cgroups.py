@@ -284,7 +284,7 @@ class MemoryKills(NamedTuple):
 
 
 def count_memory_kills(join_files: Iterable[str | Path]) -> MemoryKills:
-    """The kills so far in the groups of these ``cgroup.procs`` files; unreadable ones count as 0."""
+    """The kills so far in the groups of these ``cgroup.procs`` files; 0 if unreadable."""
     count, limit = 0, None
     for file in join_files:
         directory = Path(file).parent

@@ -12,7 +12,7 @@ stalls a = every / (every + stall):
 - each of d readers waits d / X(d) for a read (Little's law).
 
 If reads arrive independently, at a rate of λ per second (open loop), they wait for a channel for
-about C(c, λS) × S / (c - λS) × (1 + v²) / 2 on average. This is Erlang's C, corrected by the squared
+about C(c, λS) × S / (c - λS) × (1 + v²) / 2 on average: Erlang's C, corrected by the squared
 coefficient of variation v² of the time on a channel (Allen and Cunneen). It is exact for M/M/c and
 M/G/1, and too high by up to half for many channels at half load with a long tail. Stalls add to it.
 

@@ -1,13 +1,14 @@
 """The process behind a modelled disk: a file system of one file with modelled delays.
 
 The file is the disk's image, mounted over an ordinary file by /dev/fuse; a loop device with direct
-I/O on it is the disk. One thread serves all requests: the answer to a read or a write enters a heap
-with the time of the model, so the model's channels alone limit concurrency. The process has
-real-time priority, since late answers would make a slower disk.
+I/O on it is the disk. One thread serves all requests. It puts the answer to a read or a write into
+a heap, with the time that the model gives, so only the model's channels limit concurrency. The
+process has real-time priority, since late answers would make a slower disk.
 
-Standard input takes ``on`` and ``off`` (answer by the model, or at once); the answer is the same
-word and the failed reads since the last ``on``. Its end, or an unmount, ends the process, and the
-kernel fails pending requests, so nothing waits for a dead server.
+Standard input takes ``on`` and ``off`` (answer as the model says, or at once). The reply is the
+same word and the number of failed reads since the last ``on``. If the input ends or the file is
+unmounted, the process ends. The kernel then fails pending requests, so nothing waits for a dead
+server.
 
 The messages are the part of the FUSE protocol that a file system of one file needs
 (include/uapi/linux/fuse.h).
@@ -43,26 +44,26 @@ _MS_PRIVATE_ALL = 1 << 18 | 1 << 14
 _MNT_DETACH = 2
 _PRIORITY = 2
 _PATH_SECONDS = 60e-6
-"""The kernel's time from the reader to us and back (a read answered at once takes 40 to 90 µs):
-answers are sent so much earlier, by at most half of their delay."""
+"""The kernel's part of a read, from the reader to us and back (in all, 40 to 90 µs without delay):
+answers are sent earlier by this time, but by at most half of their delay."""
 LARGEST_IO_BYTES = 1 << 20
 BUFFER_BYTES = LARGEST_IO_BYTES + 4096
-"""The size of a request at most: the payload of a write and its headers."""
+"""The largest size of a request: the payload of a write and its headers."""
 FORGET, GETATTR, SETATTR, OPEN, READ, WRITE = 2, 3, 4, 14, 15, 16
 STATFS, RELEASE, FSYNC, FLUSH, INIT, INTERRUPT, DESTROY, BATCH_FORGET = (
     17, 18, 20, 25, 26, 36, 38, 42,
 )  # fmt: skip
 UNANSWERED = frozenset({FORGET, BATCH_FORGET, INTERRUPT})
 NOT_SUPPORTED = errno.ENOSYS
-"""The error after which the kernel stops sending an operation."""
+"""The error after which the kernel no longer sends an operation."""
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The argument of the process, as JSON."""
+    """The argument of the process, in JSON."""
 
     image: str
     point: str
-    """An existing file to mount over."""
+    """An existing file, over which the image is mounted."""
     model: DiskModel
     seed: int
     writable: bool
@@ -83,7 +84,7 @@ class DiskServer:
 
     def __init__(self, request: ServerRequest) -> None:
         self._request = request
-        self._random = random.Random(request.seed)  # noqa: S311  # the same disk from a seed
+        self._random = random.Random(request.seed)  # noqa: S311  # a seed always gives the same disk
         self._process: ServiceProcess | None = None
         self._due: list[tuple[float, int, _Answer]] = []
         self._served = 0
@@ -109,7 +110,7 @@ class DiskServer:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), self._request.point)
         _leave_mounts(libc)
-        # Reclaiming memory for this process must not wait for the disk that it serves.
+        # When the kernel reclaims memory for this process, it must not wait for the served disk.
         libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
         libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
         with contextlib.suppress(OSError):  # forbidden in some containers
@@ -130,7 +131,7 @@ class DiskServer:
                 return
 
     def _obey(self) -> bool:
-        """Follow an order; returns False at the end of the input."""
+        """Follow an order from standard input; False at the end of the input."""
         order = os.read(0, 64).decode().strip()
         if not order:
             return False
@@ -144,7 +145,7 @@ class DiskServer:
         return True
 
     def _take_requests(self) -> bool:
-        """Take all waiting requests; returns False once the file is unmounted."""
+        """Take all waiting requests; False once the file is unmounted."""
         while True:
             try:
                 os.readv(self._device, [self._buffer])
@@ -182,12 +183,12 @@ class DiskServer:
         offset, length = parse_transfer(self._buffer)
         length = max(0, min(length, self._size - offset))
         if self._process is not None:
-            # The image's own disk works while the modelled one makes its reader wait.
+            # The disk that holds the image reads while the modelled one makes its reader wait.
             os.posix_fadvise(self._image, offset, length, os.POSIX_FADV_WILLNEED)
         self._serve(_Answer(unique, offset, length))
 
     def _take_write(self, unique: int) -> None:
-        """Take the bytes at once, since the buffer is reused; only the answer is delayed."""
+        """Write the bytes at once, since the buffer is reused; only the answer is delayed."""
         offset, length = parse_transfer(self._buffer)
         if not self._request.writable or offset + length > self._size:
             self._reply(unique, error=errno.EROFS)
@@ -196,7 +197,7 @@ class DiskServer:
         self._serve(_Answer(unique, offset, length, is_read=False))
 
     def _serve(self, answer: _Answer) -> None:
-        """Answer after the model's delay, or at once; bad regions fail reads alone."""
+        """Answer after the delay of the model, or at once; bad regions fail only reads."""
         if self._process is None:
             self._answer(answer)
             return
@@ -220,16 +221,16 @@ class DiskServer:
         try:
             os.writev(self._device, [header] if error else [header, payload])
         except OSError as failure:
-            # The requester was killed meanwhile, or the file was unmounted.
+            # Meanwhile the requester was killed or the file was unmounted.
             if failure.errno not in {errno.ENOENT, errno.ENODEV}:
                 raise
 
 
 def _leave_mounts(libc: ctypes.CDLL) -> None:
-    """Leave the lab's mounts for a mount namespace of our own without any.
+    """Leave the lab's mounts for a mount namespace of our own that has none.
 
-    The last process of a mount namespace unmounts its mounts as it ends, before /dev/fuse is
-    closed. This process would then wait for its own answers for ever, and the loop device with it.
+    When the last process of a mount namespace ends, its mounts are unmounted before /dev/fuse is
+    closed. This process would then wait for its own answers for ever, and so would the loop device.
     Source: do_exit (kernel/exit.c): exit_task_namespaces, then exit_task_work.
     """
     for done in (
@@ -248,15 +249,15 @@ _INIT = struct.Struct("<IIII")
 _INIT_REPLY = struct.Struct("<IIIIHHIIHHI28x")
 _TRANSFER = struct.Struct("<QQI")
 _TRANSFER_BYTES = 40
-"""The size of fuse_read_in and fuse_write_in; the payload of a write follows."""
+"""The size of fuse_read_in and fuse_write_in; in a write, the payload comes next."""
 _ATTRIBUTES = struct.Struct("<QIIQQQQQQIIIIIIIIII")
 _STATFS = struct.Struct("<QQQQQIIII24x")
 _MAJOR, _MINOR = 7, 31
 _ASYNC_READ, _BIG_WRITES, _ASYNC_DIO, _MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 << 22
 _WANTED = _ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES
-"""Reads of the loop device are asynchronous direct I/O, with many in flight."""
+"""For the loop device, whose reads are asynchronous direct I/O with many in flight."""
 _BACKGROUND = 1024
-"""Such reads that the kernel sends before it waits (12 by default)."""
+"""How many such reads the kernel sends before it waits (12 by default)."""
 _VALID_SECONDS = 3600
 _ROOT = 1
 _KEEP_CACHE = 2
@@ -266,21 +267,21 @@ PAYLOAD = BODY + _TRANSFER_BYTES
 
 
 class FuseRequest(NamedTuple):
-    """The header of a request; its body begins at ``BODY`` of the same buffer."""
+    """The header of a request; its body begins at ``BODY`` in the same buffer."""
 
     operation: int
     unique: int
 
 
 class Transfer(NamedTuple):
-    """The range of a READ or WRITE in bytes."""
+    """The range of a READ or WRITE, in bytes."""
 
     offset: int
     length: int
 
 
 def parse_request(buffer: bytearray) -> FuseRequest:
-    """The header of a message from /dev/fuse."""
+    """The header of a request from /dev/fuse."""
     _, operation, unique, *_ = _REQUEST.unpack_from(buffer)
     return FuseRequest(operation, unique)
 
@@ -297,7 +298,7 @@ def render_reply(unique: int, payload_bytes: int = 0, *, error: int = 0) -> byte
 
 
 def render_init(buffer: bytearray) -> bytes:
-    """The payload of INIT that accepts the kernel's protocol and features."""
+    """The payload that answers INIT and accepts the kernel's protocol and features."""
     _, _, read_ahead, flags = _INIT.unpack_from(buffer, BODY)
     pages = LARGEST_IO_BYTES // _PAGE_BYTES
     return _INIT_REPLY.pack(
@@ -307,9 +308,9 @@ def render_init(buffer: bytearray) -> bytes:
 
 
 def render_attributes(size_bytes: int, *, writable: bool) -> bytes:
-    """The payload with the attributes of the file."""
+    """The payload of a reply with the attributes of the file."""
     mode = stat.S_IFREG | (0o600 if writable else 0o400)
-    times = (0,) * 6  # access, modification and change; their nanoseconds
+    times = (0,) * 6  # of access, modification and change: seconds, then nanoseconds
     return _ATTRIBUTES.pack(
         _VALID_SECONDS, 0, 0, _ROOT, size_bytes, size_bytes // 512, *times[:3], *times[3:],
         mode, 1, 0, 0, 0, _PAGE_BYTES, 0,

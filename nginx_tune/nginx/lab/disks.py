@@ -1,12 +1,12 @@
-"""Emulated disks on the system: loop devices, dirty limits, images kept from run to run.
+"""Emulated disks on the system: loop devices, limits of dirty data, images that later runs reuse.
 
 A loop device frees itself, however its user ends.
 
 An image is filled with files once and then shared read-only. Its name is a hash of its contents
-(the names, sizes and seed of its files, and the version of this layout), so a run with the same
-data finds it. A run holds a shared lock on its image by a descriptor that ends with it, and only
-unlocked images are removed. An image is made in the run's own directory, which is cleaned up in any
-case, and moved to the cache when complete.
+(the names, sizes and seed of its files, and the version of this layout), so a later run with the
+same data finds it. A run holds a shared lock on its image through a descriptor, which closes when
+the run ends; only unlocked images are removed. An image is made in the run's own directory, which
+is cleaned up in any case, and moved to the cache once it is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PACKAGES = {
     "cp": "coreutils",
 }
 _PATIENCE_SECONDS = 10.0
-"""The time for loop devices to become free."""
+"""How long to wait until loop devices are free."""
 
 
 def run_tool(*argv: str) -> str:
@@ -75,7 +75,7 @@ def release_loops(directory: Path) -> None:
     """Wait until no loop device uses an image in a directory, and detach those that still do.
 
     The kernel frees a device some time after its last mount is gone. Images are identified by
-    inode, since the path of a loop device is from a namespace that has ended.
+    inode, since the path that a loop device reports is from a namespace that has ended.
     """
     images = {(st.st_dev, st.st_ino) for st in map(_status, directory.glob("*.img")) if st}
     deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -90,7 +90,7 @@ def release_loops(directory: Path) -> None:
 
 
 def _status(file: Path) -> os.stat_result | None:
-    """The file's status; None for a file that was removed."""
+    """The status of a file; None if the file was removed."""
     try:
         return file.lstat()
     except OSError:
@@ -106,14 +106,14 @@ def _loops() -> list[tuple[str, tuple[int, int]]]:
     found = []
     for device in devices:
         major, _, minor = str(device.get("back-maj:min") or "").partition(":")
-        if device.get("back-ino") and major and minor:  # a device being freed has none
+        if device.get("back-ino") and major and minor:  # a device that is being freed has no image
             number = os.makedev(int(major), int(minor))
             found.append((str(device["name"]), (number, int(device["back-ino"]))))
     return found
 
 
 def evict(directory: Path) -> None:
-    """Drop a directory's files from the page cache, for files of ours only (posix_fadvise)."""
+    """Drop the files in a directory of ours from the page cache (posix_fadvise)."""
     for _, file in open_files(directory):
         os.fsync(file)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -143,12 +143,13 @@ class Loop:
         return f"{os.major(number)}:{os.minor(number)}"
 
     def wait_unmounted(self, *, patience_seconds: float = _UNMOUNT_SECONDS) -> None:
-        """Wait until its file system is mounted in no mount namespace.
+        """Wait until its file system is not mounted in any mount namespace.
 
-        A namespace that was made while it was mounted has a mount of its own, which keeps the file
-        system in memory. A tracer's is one: bpftrace ends a second after its last answer.
+        A namespace made while the file system was mounted has its own mount of it, which keeps the
+        file system in memory. A tracer has such a namespace: bpftrace ends a second after its last
+        answer.
         Errors: UndecidedError after ``patience_seconds``. Source: a mounted file system has its
-                device for itself (bd_may_claim(), block/bdev.c).
+                device exclusively (bd_may_claim(), block/bdev.c).
         """
         deadline = time.monotonic() + patience_seconds
         while _is_mounted(self.device):
@@ -161,7 +162,7 @@ class Loop:
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
-        """Close the descriptor; the device lasts as long as it is mounted."""
+        """Close the descriptor; the device exists as long as it is mounted."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -234,10 +235,10 @@ BDI = Path("/sys/class/bdi")
 
 
 def limit_dirty(device: str, most_bytes: int, *, root: Path = BDI) -> None:
-    """Limit the unwritten data of ``MAJOR:MINOR``; writers beyond it wait.
+    """Limit the unwritten data of a device (``MAJOR:MINOR``); above the limit, writers wait.
 
-    The kernel stores the limit as a share of the machine's in millionths, rounded down.
-    Errors: UndecidedError where the kernel has no such limit.
+    The kernel stores the limit in millionths of the machine's own limit, rounded down.
+    Errors: UndecidedError if the kernel has no such limit.
     """
     directory = root / device
     try:
@@ -251,36 +252,36 @@ def limit_dirty(device: str, most_bytes: int, *, root: Path = BDI) -> None:
 
 
 def lift_dirty_limit(device: str, *, root: Path = BDI) -> None:
-    """Remove the limit, if the device still exists."""
+    """Remove the limit of a device, if the device still exists."""
     with contextlib.suppress(OSError):
         (root / device / "strict_limit").write_text("0")
         (root / device / "max_ratio").write_text("100")
 
 
 CACHE_BYTES = 8 << 30
-"""Bytes of all images; the least recently used are removed first."""
+"""The most bytes that all images may take; the least recently used ones are removed first."""
 _LAYOUT = 1
 _LAYOUT_WITH_ROOM = 2
 _ROOM_BYTES_PER_INODE = 16 << 10
-"""mke2fs's own ratio, since a cache makes a directory or two for each of its first files."""
+"""The default of mke2fs: a cache makes a directory or two for each of its first files."""
 _OVERHEAD_BYTES = 24 << 20
 _SPARE_BYTES = 256 << 20
-"""Bytes that must stay free on the file system."""
+"""How many bytes must stay free on the file system."""
 _BLOCK_BYTES = 4096
 _GROUP_BYTES = 8 << 20
-"""A block group of ext4 with blocks of 1 KiB; larger groups are fewer."""
+"""A block group of ext4 with blocks of 1 KiB; with larger blocks there are fewer groups."""
 _PIECE_BYTES = 4 << 20
 
 
 class Image(NamedTuple):
-    """An image in use, which nobody removes while the descriptor is open."""
+    """An image in use; it is not removed while the descriptor is open."""
 
     path: Path
     descriptor: int
 
 
 class Cached(NamedTuple):
-    """A kept image."""
+    """An image in the cache."""
 
     path: Path
     bytes: int
@@ -290,13 +291,13 @@ class Cached(NamedTuple):
 
 
 def cache_directory() -> Path:
-    """The directory of kept images, ``nginx-tune/lab`` in the user's cache directory."""
+    """The directory of cached images: ``nginx-tune/lab`` in the user's cache directory."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118  # a home that is not known stays "~"
     return Path(base) / "nginx-tune" / "lab"
 
 
 def list_images(directory: Path | None = None) -> list[Cached]:
-    """The kept images, the last used one at the end."""
+    """The images in the cache, the last used one at the end."""
     found = []
     for path in sorted((directory or cache_directory()).glob("*.img")):
         with contextlib.suppress(OSError):
@@ -308,7 +309,7 @@ def list_images(directory: Path | None = None) -> list[Cached]:
 
 
 def remove_image(path: Path) -> bool:
-    """Remove a kept image unless a run uses it; returns True when it is removed."""
+    """Remove an image from the cache unless a run uses it; True if it was removed."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -320,17 +321,17 @@ def remove_image(path: Path) -> bool:
 
 
 class Contents(NamedTuple):
-    """The contents of an image."""
+    """What an image contains."""
 
     files: Mapping[str, int]
-    """Bytes by name, relative to the root of the image."""
+    """Size in bytes by name, relative to the root of the image."""
     seed: int
     room_bytes: int = 0
-    """Free space beside the files."""
+    """Free space in bytes, in addition to the files."""
 
     @property
     def key(self) -> str:
-        """The image's name, a hash of its contents."""
+        """The name of the image: a hash of its contents."""
         layout = _LAYOUT_WITH_ROOM if self.room_bytes else _LAYOUT
         text = json.dumps([layout, self.seed, self.room_bytes, sorted(self.files.items())])
         return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:24]
@@ -342,18 +343,18 @@ class Contents(NamedTuple):
 
     @property
     def inodes(self) -> int:
-        """The inodes for mke2fs, which rounds those of a block group down to sixteen."""
+        """How many inodes to ask of mke2fs, which rounds them down to sixteen per block group."""
         groups = 1 + self.image_bytes // _GROUP_BYTES
         return len(self.files) + self.directories + self._room_inodes + 64 + 16 * groups
 
     @property
     def _room_inodes(self) -> int:
-        """Inodes for files in the free space."""
+        """How many inodes files in the free space may need."""
         return self.room_bytes // _ROOM_BYTES_PER_INODE
 
     @property
     def image_bytes(self) -> int:
-        """The size of the image: whole blocks of data and ext4's overhead."""
+        """The size of the image in bytes: whole blocks of data and the overhead of ext4."""
         data = sum(-(-size // _BLOCK_BYTES) * _BLOCK_BYTES for size in self.files.values())
         data += self.room_bytes + self.directories * _BLOCK_BYTES
         inodes = (len(self.files) + self.directories + self._room_inodes) * 512
@@ -361,19 +362,19 @@ class Contents(NamedTuple):
 
 
 def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Image:
-    """An ext4 image with files of random bytes, a kept one or a new one that is then kept.
+    """An ext4 image with files of random bytes: from the cache, or new and then cached.
 
     ``scratch`` is the run's own directory.
-    Errors: UndecidedError without enough room.
+    Errors: UndecidedError if there is not enough room.
     Side effects: may mount below ``scratch`` for a while, remove old images and make one.
     """
     directory = cache_directory()
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         is_kept = not why_not_own(directory)
-    except OSError:  # no home that can be written
+    except OSError:  # no writable home directory
         is_kept = False
-    if not is_kept:  # this run's image is its own
+    if not is_kept:  # this run uses an image of its own
         return _hold(_make(contents, scratch, progress))
     path = directory / f"{contents.key}.img"
     with _making(path):
@@ -385,7 +386,7 @@ def obtain_image(contents: Contents, scratch: Path, *, progress: Progress) -> Im
 
 
 def copy_image(image: Image, path: Path) -> Path:
-    """A private writable copy, which shares blocks where the file system can."""
+    """Make a private writable copy, which shares blocks if the file system can."""
     _check_room(path.parent, os.fstat(image.descriptor).st_size)
     run_tool("cp", "--reflink=auto", "--sparse=never", str(image.path), str(path))
     path.chmod(0o600)
@@ -393,7 +394,7 @@ def copy_image(image: Image, path: Path) -> Path:
 
 
 def make_room(wanted_bytes: int, directory: Path) -> None:
-    """Remove the least recently used images until a new one fits."""
+    """Remove the least recently used images until there is room for a new one."""
     images = list_images(directory)
     total = sum(image.bytes for image in images) + wanted_bytes
     for image in images:
@@ -414,14 +415,14 @@ def _check_room(directory: Path, size: int) -> None:
 
 
 def make_file_system(contents: Contents, image: Path) -> None:
-    """Make an empty ext4 for ``contents`` in a file of its size."""
+    """Make an empty ext4 for ``contents`` in a file that already has the right size."""
     options = ["-m", "0", "-N", str(contents.inodes)]
     options += ["-O", "^has_journal", "-E", "nodiscard,lazy_itable_init=0"]
     run_tool("mkfs.ext4", "-F", "-q", *options, str(image))
 
 
 def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
-    """Make an image; its blocks are allocated, so that reads reach the device."""
+    """Make an image. Its blocks are allocated, so that reads reach the device."""
     size = contents.image_bytes
     _check_room(scratch, size)
     image = scratch / f"{contents.key}.img"
@@ -434,7 +435,7 @@ def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
     with Loop(str(image)) as loop:
         run_tool("mount", "-o", "noatime", loop.device, str(mount))
     try:
-        _fill(mount, files, random.Random(contents.seed), progress)  # noqa: S311  # the same data again
+        _fill(mount, files, random.Random(contents.seed), progress)  # noqa: S311  # the same data each time
     finally:
         run_tool("umount", str(mount))
         mount.rmdir()
@@ -460,7 +461,7 @@ def _fill(mount: Path, files: Mapping[str, int], source: random.Random, progress
 
 @contextlib.contextmanager
 def _making(path: Path) -> Iterator[None]:
-    """A lock for the maker of an image; the others find it made."""
+    """Lock an image while it is made; others then find it complete."""
     lock = path.with_suffix(".lock")
     with _locked(lock):
         try:
@@ -471,9 +472,9 @@ def _making(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """The exclusive lock of the file that has this name once it is locked.
+    """Hold the exclusive lock of the file that has this name once it is locked.
 
-    The previous holder may have removed the file meanwhile, and others then lock a new one.
+    The previous holder may have removed the file in the meantime; others then lock a new one.
     """
     while True:
         with path.open("w") as file:
@@ -499,7 +500,7 @@ def _keep(made: Path, path: Path) -> Image:
             shutil.copyfile(made, part)
             part.chmod(0o400)
             part.rename(path)
-        except OSError:  # no room there, so the run uses its own
+        except OSError:  # no room in the cache, so the run uses its own
             part.unlink(missing_ok=True)
             return _hold(made)
         made.unlink()

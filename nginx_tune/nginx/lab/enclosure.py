@@ -1,8 +1,9 @@
-"""The enclosure: the one sandbox of a lab, in which each of its nginx starts.
+"""The enclosure: the one sandbox of a lab, in which all of its nginx processes start.
 
-It collects the paths that nginx is to find in other places than the host's, or to write. They exist
-in the root of each sandbox alone, where no path of the lab leads, and a change plans the sandbox
-anew. The lab itself sees the host's mounts read-only, and has a place in memory (``STATE``).
+It collects the paths that nginx must find elsewhere than on the host, or must write. They exist
+only in the root of each sandbox, to which no path of the lab leads. After a change of these paths,
+the sandbox is planned anew. The lab itself sees the host's mounts read-only, and has a place in
+memory (``STATE``).
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from nginx_tune.sandbox.root import flags_of
 
 
 class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """The needs of a configuration on its host."""
+    """What a configuration needs on its host."""
 
     shown: list[str] = []
     """Files and directories to read."""
     written: list[str] = []
-    """Directories that nginx creates or writes in at its start, sorted."""
+    """Directories that nginx creates or writes to when it starts, sorted."""
     files: list[str] = []
     """Files to write, sorted."""
     uses_unix_sockets: bool = False
     uses_file_aio: bool = False
-    """True when a build uses file AIO."""
+    """True if a build uses file AIO."""
     transparent: bool = False
-    """True for a configuration that sends from other addresses than the host's."""
+    """True if the configuration sends from addresses other than the host's."""
     threads: int = 0
-    """Pool threads of a worker."""
+    """Number of pool threads in a worker."""
     workers: int = 0
-    """Workers by number in the configuration; there may always be one for each CPU."""
+    """Number of workers in the configuration; one for each CPU is always possible."""
 
 
 class Enclosure:
@@ -60,9 +61,9 @@ class Enclosure:
         self._state = ""
         self._made = 0
         self._names: dict[str, str] = {}
-        """Real paths of writable places, by nginx's names."""
+        """The real paths of writable places, by the paths that nginx uses."""
         self._written: dict[str, str] = {}
-        """Names of covers by their real paths."""
+        """The names of covers, by their real paths."""
         self._copied: set[str] = set()
         self._disks: dict[str, str] = {}
         self._laid: dict[str, str] = {}
@@ -73,7 +74,7 @@ class Enclosure:
 
     @property
     def view(self) -> HostNeeds:
-        """The needs of the configuration."""
+        """What the configuration needs."""
         return self._view
 
     @property
@@ -100,17 +101,17 @@ class Enclosure:
         self._covers = Covers(place)
 
     def look(self, view: HostNeeds) -> None:
-        """Set the needs of a configuration."""
+        """Set what the configuration needs."""
         self._view = view
         self._planned.clear()
 
     def show(self, *paths: str) -> None:
-        """Show these paths of the host too."""
+        """Show these paths of the host as well."""
         self._shown += paths
         self._planned.clear()
 
     def unshow(self, path: str) -> None:
-        """Show a path no longer, since it will be written."""
+        """Stop showing a path, since it will be written."""
         self._shown = [shown for shown in self._shown if shown != path]
         self._planned.clear()
 
@@ -120,19 +121,19 @@ class Enclosure:
         self._planned.clear()
 
     def weaken(self, sandbox: Iterable[SandboxPart]) -> None:
-        """Do without these parts where they are impossible."""
+        """Do without these parts of the sandbox if they are impossible."""
         self._weaker = list(sandbox)
         self._planned.clear()
 
     def lay(self, path: str, ours: str | Path) -> None:
         """Show a file or socket of ours at a path, in place of the host's."""
-        # By its own path, since a mount of another namespace cannot be bound by a descriptor.
+        # By its path: a mount of another namespace cannot be bound through a descriptor.
         own = is_inside(str(ours), str(STATE))
         self._laid[path] = f"{self._state}{str(ours)[len(str(STATE)) :]}" if own else str(ours)
         self._planned.clear()
 
     def lay_disk(self, path: str, name: str, *, writable: bool) -> None:
-        """Show a disk, by its name among the covers, at a path."""
+        """Show a disk at a path; ``name`` is its name among the covers."""
         if writable:
             self._written[settle(path).path] = name
         else:
@@ -142,8 +143,8 @@ class Enclosure:
     def cover(self, directory: str, inner: Iterable[str] = ()) -> None:
         """Put an empty writable directory at a path, which the host may lack.
 
-        The host's directories among ``inner`` exist in it, empty, since nginx creates no directory
-        for a log.
+        The directories in ``inner`` that the host has exist in it, empty: nginx does not create the
+        directory of a log.
         """
         real = settle(directory).path
         self._names[directory] = real
@@ -155,7 +156,7 @@ class Enclosure:
                 self.covers.make_directory(name, os.path.realpath(path)[len(real) :])
 
     def cover_all(self, directories: Collection[str], inner: Collection[str]) -> None:
-        """``cover`` several directories, which may be one through links."""
+        """``cover`` several directories, some of which may be the same through links."""
         names = {settle(directory).path: directory for directory in directories}
         for real, directory in names.items():
             self.cover(directory, inner)
@@ -171,12 +172,12 @@ class Enclosure:
             self.covers.make_directory(*holder)
 
     def copy(self, directory: str, written: Iterable[str] = ()) -> bool:
-        """Make a directory writable with the host's contents in sight.
+        """Make a directory writable, with its contents on the host visible.
 
-        For an ordinary user the ``written`` files in it are new, empty ones: an overlay copies up
-        no file whose owner or group has no number in the user namespace (EOVERFLOW, ovl_copy_up()
-        in fs/overlayfs/copy_up.c), and 65534 may be his own number or none. Returns False for a
-        directory that is a copy already, and for the root.
+        For an ordinary user, the ``written`` files in it are new and empty: an overlay cannot copy up
+        a file whose owner or group is not mapped in the user namespace (EOVERFLOW, ovl_copy_up() in
+        fs/overlayfs/copy_up.c), and 65534 may be the user's own number or an unmapped one. Returns
+        False for the root, and for a directory that is already a copy.
         """
         real = settle(directory)
         self._names[directory] = real.path
@@ -193,9 +194,9 @@ class Enclosure:
         return True
 
     def copy_whole(self, directory: str, written: Iterable[str] = ()) -> None:
-        """``copy`` a directory whose contents must all stay in sight.
+        """``copy`` a directory whose contents must all stay visible.
 
-        Errors: UndecidedError for other file systems mounted in it, which a copy lacks.
+        Errors: UndecidedError if other file systems are mounted in it: a copy lacks them.
         """
         real = settle(directory).path
         inside = next(
@@ -218,7 +219,7 @@ class Enclosure:
         self._planned.clear()
 
     def make_room(self, sockets: Iterable[str]) -> None:
-        """Remove sockets at these paths, of the host's nginx or a killed one, from nginx's sight.
+        """Hide sockets at these paths from nginx, left by the host's nginx or by a killed one.
 
         The host keeps them: they are removed from a copy of their directory.
         """
@@ -235,24 +236,24 @@ class Enclosure:
                 self.covers.remove_socket(self._written[real], name)
 
     def open_written(self, path: str | Path) -> BinaryIO:
-        """Open a file that nginx wrote, or one of the lab's own, for reading.
+        """Open a file for reading that nginx wrote, or that belongs to the lab.
 
         Errors: OSError; ELOOP for a link that nginx could have made, ENODEV for a device such as
-                /dev/null, EINVAL for anything else but a file, ENOENT where nothing was written.
+                /dev/null, EINVAL for anything else that is not a file, ENOENT if nothing was written.
         """
         if is_inside(str(path), str(STATE)):
             return Path(path).open("rb")
         directory, name = os.path.split(os.path.normpath(path))
         holder = self._holder(settle(directory).path)
         if holder is None:
-            # The place is read-only, so its contents are the host's, a device perhaps.
+            # The place is read-only, so what is there is from the host, perhaps a device.
             if stat.S_ISCHR(os.stat(path).st_mode):  # noqa: PTH116
                 raise OSError(errno.ENODEV, "a device keeps nothing", str(path))
             return Path(path).open("rb")
         return os.fdopen(self.covers.open(holder[0], f"{holder[1]}/{name}"), "rb")
 
     def written_bytes(self, path: str | Path) -> int:
-        """Bytes in a file of nginx; 0 when it is missing or no readable file."""
+        """Size in bytes of a file that nginx wrote; 0 if it is missing or not a readable file."""
         try:
             with self.open_written(path) as file:
                 return os.fstat(file.fileno()).st_size
@@ -260,7 +261,7 @@ class Enclosure:
             return 0
 
     def _holder(self, real: str) -> tuple[str, str] | None:
-        """The cover of a directory, and the directory's place in it."""
+        """The cover that holds a directory, and the directory's path in that cover."""
         around = [path for path in self._written if is_inside(real, path)]
         if not around:
             return None
@@ -270,7 +271,7 @@ class Enclosure:
     def prepare(self, programs: Sequence[str]) -> Prepared:
         """The sandbox for these programs.
 
-        Errors: UndecidedError for a part that this host lacks.
+        Errors: UndecidedError for a part of the sandbox that this host lacks.
         """
         key = "\0".join(programs)
         if key not in self._planned:
@@ -282,7 +283,7 @@ class Enclosure:
         named = [path for program in programs for path in program_paths(program)]
         view = self._view
         sources = {path: self.covers.source(name) for path, name in self._written.items()}
-        # Under nginx's names too, since the links on the way are visible.
+        # Also under the paths that nginx uses, since the links on the way are visible.
         sources |= {name: sources[real] for name, real in self._names.items() if real in sources}
         return Confinement(
             shown=[*system_paths(), *named, *view.shown, *self._shown],
@@ -301,7 +302,7 @@ class Enclosure:
 
 
 def _files_in(directory: str, paths: Iterable[str]) -> list[str]:
-    """The names of the regular files, without links, among paths directly in a directory."""
+    """The names of the regular files directly in a directory, among the given paths; no links."""
     found = set()
     for path in map(Path, paths):
         try:
@@ -314,7 +315,7 @@ def _files_in(directory: str, paths: Iterable[str]) -> list[str]:
 
 
 def _is_socket(path: str) -> bool:
-    """True for a socket itself, not for a link to one."""
+    """True for a socket itself, but not for a link to one."""
     try:
         return stat.S_ISSOCK(os.lstat(path).st_mode)
     except OSError:
@@ -326,7 +327,7 @@ _SOFTWARE = (
     "/usr/local/lib", "/usr/local/lib64", "/usr/share", "/usr/local/share", "/nix/store",
     "/gnu/store",
 )  # fmt: skip
-"""Installed software, the same on every host: libraries and their plug-ins (name services, TLS
+"""Installed software, in the same places on every host: libraries and their plug-ins (name services, TLS
 providers, converters), time zones, Perl and Lua."""
 _SETTINGS = (
     "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "resolv.conf", "gai.conf",
@@ -335,25 +336,25 @@ _SETTINGS = (
     "crypto-policies", "pki/tls", "pki/ca-trust", "ca-certificates", "ssl/certs",
     "ssl/openssl.cnf", "ssl/cert.pem", "perl", "lua", "fonts", "os-release",
 )  # fmt: skip
-"""Files of /etc without passwords and keys."""
+"""Those files of /etc that contain no passwords or keys."""
 _LINKS = ("/var/run", "/var/lock", "/bin", "/sbin")
-"""Links to other places; directories of these names are not shown."""
+"""Shown only if they are links to other places, not if they are directories."""
 _MOST_INTERPRETER = 256
 
 
 def system_paths() -> list[str]:
-    """The paths shown to every nginx, which may be missing on a host."""
+    """The paths that every nginx sees; some may be missing on a host."""
     links = [path for path in _LINKS if os.path.islink(path)]  # noqa: PTH114
     return [*_SOFTWARE, *(f"/etc/{name}" for name in _SETTINGS), *links]
 
 
 def program_paths(program: str) -> list[str]:
-    """The paths that a program needs beside the system's; a script's directory and shell too."""
+    """The paths that a program needs besides the system's; for a script, its directory and shell."""
     path = Path(program)
     found = [program]
     interpreter = _interpreter(path)
     if interpreter is not None:
-        # A script runs programs in its directory (the unpacked versions of the matrix do).
+        # A script may run programs in its directory, as the unpacked versions of the matrix do.
         found += [str(path.parent), interpreter]
     return found
 
@@ -375,18 +376,18 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
 _STATE_DESCRIPTOR = 40
 STATE = Path(f"/proc/1/fd/{_STATE_DESCRIPTOR}")
-"""The place where the lab's own processes write, which no path of the host leads to.
+"""Where the lab's own processes write; no path of the host leads there.
 
-The process inside is the first of its PID namespace. The name is short, as the path of a
+The process inside is the first one of its PID namespace. The name is short, as the path of a
 socket must be (unix(7)).
 """
 OURS = STATE / "shown"
-"""The part that nginx sees, read-only, at ``SEEN``."""
+"""The part that nginx sees read-only at ``SEEN``."""
 SEEN = "/run/nginx-tune"
 
 
 def raise_loopback() -> None:
-    """Bring ``lo`` up, the only link in the sandbox."""
+    """Bring up ``lo``, the only link in the sandbox."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))[1]
@@ -394,7 +395,7 @@ def raise_loopback() -> None:
 
 
 def _make_state(directory: Path) -> str:
-    """Make the place of the lab's processes in its directory; its path."""
+    """Make the place where the lab's processes write, and return its path."""
     state = directory / "state"
     state.mkdir(0o700)
     data = f"mode=0700,size={ResourceLimits().cover_bytes}"
@@ -407,20 +408,21 @@ def _make_state(directory: Path) -> str:
 
 
 def own_file(path: str) -> Path:
-    """The path of a file of ours by nginx's path."""
+    """The path of a file of ours, from the path at which nginx sees it."""
     return OURS / Path(path).relative_to(SEEN)
 
 
 def _set_apart(directory: Path) -> None:
     """Give a directory a mount of its own, which stays writable.
 
-    A file open for writing there (a loop device's image) would otherwise keep the root writable.
+    Otherwise a file open for writing there (the image of a loop device) would keep the root
+    writable.
     """
     calls.mount(str(directory), str(directory), flags=calls.MS_BIND)
 
 
 def _seal_all(*, keep: Path) -> None:
-    """Make all mounted file systems of the host read-only here, except a directory of ours."""
+    """Make all mounted file systems of the host read-only here, except the directory ``keep``."""
     for mount in read_mounts():
         point = mount.mount_point
         is_ours = point == str(keep) or point.startswith("/proc/")

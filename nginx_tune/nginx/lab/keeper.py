@@ -1,13 +1,13 @@
-"""The keeper, a process that cleans up after a lab however it ends, and the rest of dead labs.
+"""The keeper, a process that cleans up after a lab however it ends, and the removal of dead labs.
 
 The keeper starts before anything that outlives a process, in a session of its own, so that Ctrl-C
-does not reach it. It reads its tasks from a pipe that only the command holds. When the pipe closes
-(a normal end, an error, or kill -9 of the command) it kills the lab's first process, whose
-namespaces take all other processes and mounts along, detaches loop devices, and removes the cgroups
-and the directory.
+does not reach it. It reads its tasks from a pipe that only the command holds. The pipe closes at a
+normal end, an error, or kill -9 of the command. The keeper then kills the lab's first process, with
+whose namespaces all other processes and mounts end. It detaches loop devices, and removes the
+cgroups and the directory.
 
 Only a killed keeper leaves something behind. The next run finds it by the mark in the lab's
-directory, or by the directory's name, and cleans it.
+directory, or by the directory's name, and cleans it up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nginx_tune.nginx.lab.disks import lift_dirty_limit, release_loops
 
 
 class Keeper:
-    """The command's end of the pipe."""
+    """The command's side of the pipe to the keeper."""
 
     def __init__(self) -> None:
         self._records: list[dict[str, Any]] = []
@@ -52,7 +52,7 @@ class Keeper:
         return self._process.pid
 
     def note(self, kind: str, value: str | int) -> None:
-        """Give the keeper something to clean.
+        """Give the keeper something to clean up.
 
         Kinds: ``process``, ``cgroup``, ``controller`` (a cgroup controller that was enabled),
         ``dirty-limit`` (of a device, ``MAJOR:MINOR``) and ``directory``.
@@ -73,10 +73,10 @@ class Keeper:
             ) from None
 
     def finish(self, *, patience_seconds: float = 20.0) -> None:
-        """Close the pipe and wait until all is clean.
+        """Close the pipe and wait until everything is cleaned up.
 
-        The work of a killed keeper is done here; one that needs longer than ``patience_seconds``
-        continues by itself.
+        If the keeper was killed, its work is done here. If it needs longer than ``patience_seconds``,
+        it continues by itself.
         """
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -90,19 +90,19 @@ class Keeper:
 
 
 def _spare(pid: int) -> None:
-    """Have the kernel end other processes first when memory is short (root alone may).
+    """Make the kernel end other processes first when memory is short (only root may).
 
-    Not -1000, which exempts it: alone in a cgroup that is too small it would hang
-    (Documentation/filesystems/proc.rst, oom_score_adj).
+    The value is not -1000, which exempts a process entirely: alone in a cgroup that is too small,
+    it would hang (Documentation/filesystems/proc.rst, oom_score_adj).
     """
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text("-999")
 
 
 def clean(records: list[dict[str, Any]]) -> None:
-    """Clean up by the records: processes, then loop devices, cgroups and directories.
+    """Clean up what the records list: processes, then loop devices, cgroups and directories.
 
-    Limits of devices come first, while the devices are certainly the lab's.
+    Limits of devices come first, while the devices certainly still belong to the lab.
     """
     kinds = ("dirty-limit", "process", "cgroup", "controller", "directory")
     by_kind: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
@@ -122,7 +122,7 @@ def clean(records: list[dict[str, Any]]) -> None:
 
 
 def start_time(pid: int) -> str | None:
-    """The start time of a process in clock ticks since boot, which with the pid identifies it."""
+    """The start time of a process in clock ticks since boot; it identifies the process with its pid."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="surrogateescape")
     except OSError:
@@ -131,21 +131,21 @@ def start_time(pid: int) -> str | None:
 
 
 def new_mark() -> str:
-    """The mark of this process's children: its user, id and start, and a random number.
+    """A mark for this process's children: its user, id and start, and a random number.
 
-    Anyone can forge one; the probe has the kernel confirm it (``probes/src/own_processes.rs``).
+    Anyone can forge a mark; the probe has the kernel confirm it (``probes/src/own_processes.rs``).
     """
     pid = os.getpid()
     return f"{os.geteuid()}-{pid}-{start_time(pid) or 0}-{secrets.token_hex(4)}"
 
 
 def is_running(pid: int, started: str | None) -> bool:
-    """True while this very process exists; a pid alone may be reused."""
+    """True while the process with this pid and start time exists; a pid alone may be reused."""
     return started is not None and start_time(pid) == started
 
 
 def kill(pid: int, started: str | None) -> None:
-    """Kill this very process (SIGKILL), if it still exists."""
+    """Kill the process with this pid and start time (SIGKILL), if it still exists."""
     if is_running(pid, started):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -154,16 +154,17 @@ def kill(pid: int, started: str | None) -> None:
 _MARK = "mark.json"
 _PLACES = ("/var/tmp", "/tmp")  # noqa: S108  # only directories with our own mark are touched
 _NAME = re.compile(r"nginx-tune-lab-([0-9]+)-([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?")
-"""The name of a lab's directory: the command's pid, its start time, a random number, and the
-process namespace of the pid."""
+"""The name of a lab's directory: the command's pid and start time, a random number, and the PID
+namespace of the command."""
 
 
 def make_directory(base: str, mark: str, *, before_making: Callable[[str], None]) -> Path:
-    """Make a lab's directory with its mark, after a call of ``before_making`` with its path.
+    """Make a lab's directory with its mark; first call ``before_making`` with its path.
 
-    Its name identifies the owner too: on a full disk a directory can often still be made, but no
-    file in it.
-    Errors: UndecidedError with the path when it cannot be made or marked; nothing is left then.
+    The name identifies the owner too: on a full disk a directory can often still be made, but not
+    a file in it.
+    Errors: UndecidedError with the path if the directory cannot be made or marked; nothing is left
+            behind then.
     """
     owner = f"{os.getpid()}-{start_time(os.getpid()) or 0}-{secrets.token_hex(4)}"
     inside = re.sub("[^0-9]", "", _process_namespace())
@@ -190,7 +191,7 @@ def _hint(error: OSError) -> str:
 
 
 def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> None:
-    """Write the owner of a directory: the command's pid with its start time, and its cgroups."""
+    """Write a directory's owner into it: the command's pid and start time, and its cgroups."""
     path = directory / _MARK
     record: dict[str, Any] = (
         json.loads(path.read_text())
@@ -200,14 +201,14 @@ def write_mark(directory: Path, mark: str, *, cgroup: Path | None = None) -> Non
     record.setdefault("processes", _process_namespace())
     if cgroup is not None:
         record["cgroups"].append(str(cgroup))
-    # Replaced whole: the disk may be full, or the command killed meanwhile.
+    # Replaced as a whole: the disk may be full, or the command may be killed meanwhile.
     new = path.with_suffix(".new")
     new.write_text(json.dumps(record))
     new.replace(path)
 
 
 class Leftover(NamedTuple):
-    """A lab's directory, and the state of its command."""
+    """The directory of a lab, and whether its command still runs."""
 
     directory: Path
     mark: str
@@ -217,7 +218,7 @@ class Leftover(NamedTuple):
 
 
 def find_labs() -> list[Leftover]:
-    """This user's labs, running or dead, by directory."""
+    """This user's labs, running or dead."""
     places = {Path(p) for p in (*_PLACES, os.environ.get("TMPDIR", "/var/tmp"))}  # noqa: S108
     found = []
     own = _process_namespace()
@@ -225,7 +226,7 @@ def find_labs() -> list[Leftover]:
         try:
             record = _read_mark(directory)
             pid = int(record["pid"])
-            # A process in another PID namespace is invisible here: its lab is left alone.
+            # A process in another PID namespace cannot be seen here, so its lab is left alone.
             elsewhere = record.get("processes", own) != own
             running = elsewhere or is_running(pid, str(record["started"]))
             groups = [str(group) for group in record["cgroups"]]
@@ -236,7 +237,7 @@ def find_labs() -> list[Leftover]:
 
 
 def _process_namespace() -> str:
-    """The kernel's name of this PID namespace; empty where unknown."""
+    """The kernel's name of this PID namespace; empty if not known."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -244,11 +245,12 @@ def _process_namespace() -> str:
 
 
 def _read_mark(directory: Path) -> dict[str, Any]:
-    """The record in a directory of this user, else the record from its name.
+    """The record in a directory of this user, otherwise the record from its name.
 
-    The directory is opened without following a link and is this user's, so in a sticky directory
-    nobody else can move or replace it.
-    Errors: OSError for anything but a directory of this user alone; ValueError without a record.
+    The directory is opened without following a link and belongs to this user, so in a sticky
+    directory nobody else can move or replace it.
+    Errors: OSError for anything but a directory that only this user may write; ValueError without
+            a record.
     """
     number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -277,7 +279,7 @@ def _record_of(directory: Path, number: int) -> dict[str, Any]:
 
 
 def clean_dead(labs: list[Leftover]) -> list[Path]:
-    """Clean up after dead labs; the directories that were removed."""
+    """Clean up after dead labs, and return the directories that were removed."""
     gone = []
     for left in labs:
         if left.running:
@@ -290,12 +292,12 @@ def clean_dead(labs: list[Leftover]) -> list[Path]:
 
 
 def sweep() -> list[Path]:
-    """Clean up after this user's dead runs; the directories that were removed."""
+    """Clean up after this user's dead runs, and return the directories that were removed."""
     return clean_dead(find_labs())
 
 
 def _is_ours(group: str) -> bool:
-    """True when a path, read from a file, is a lab's cgroup."""
+    """True if a path that was read from a file is the cgroup of a lab."""
     path = Path(group)
     return path.name.startswith(PREFIX) and CGROUP_ROOT in path.parents and ".." not in path.parts
 

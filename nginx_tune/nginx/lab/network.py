@@ -1,16 +1,16 @@
 """The networks of a lab: clients behind a limited link, and the world beyond the sandbox.
 
-A network namespace belongs to a thread, so a call in another one runs in a thread that enters it,
-and processes that it starts are born there. A namespace has no name that could be left behind: it
-lives as long as the descriptor that holds it.
+A network namespace belongs to a thread. So a call in another namespace runs in a thread that enters
+it, and processes that it starts are born there. A namespace has no name that could be left behind:
+it lives as long as the descriptor that holds it.
 
-Beyond the sandbox every address exists, with nothing but stubs: the namespace at the far end of a
-link that routes all addresses but the host's own. So requests to others keep their address,
-whatever nginx itself listens on, and still lead nowhere.
+Beyond the sandbox every address exists, but only stubs answer. It is the namespace at the far end
+of a link, to which all addresses except the host's own are routed. So requests to others keep their
+address, whatever nginx itself listens on, and still never leave the host.
 
-TCP has the target's settings in each namespace, else a stock kernel's, never this machine's. A new
-namespace inherits the host's congestion control, and under BBR, which paces, a limited link and
-many connections behave unlike under CUBIC or Reno.
+TCP has the target's settings in each namespace, or else those of a stock kernel, never this
+machine's. A new namespace inherits the host's congestion control. Under BBR, which paces, a limited
+link and many connections behave differently from CUBIC or Reno.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SERVER_ADDRESS, CLIENT_ADDRESS = "198.18.0.1", "198.18.0.2"
 _SERVER_END, _CLIENT_END = "lab-server", "lab-clients"
 _CLONE_NEWNET = 0x40000000
 _LEAST_BURST_BYTES = 256 << 10
-"""Segments of up to 64 KiB must fit into the bucket."""
+"""The least size of the bucket: segments of up to 64 KiB must fit into it."""
 _TURN_SECONDS = 0.004
-"""The bucket holds the bytes of this time: the kernel's clock tick."""
+"""The bucket holds the bytes of this time: a tick of the kernel's clock."""
 _MOST_WAIT = "50ms"
 
 
@@ -55,7 +55,7 @@ class Namespace:
         self._refusal = (f"no network namespace for {what_for}", hint)
         self._descriptor = _in_new_thread(self._make)
         self.name = f"/proc/{os.getpid()}/fd/{self._descriptor}"
-        """The name for ``ip``."""
+        """The name to give to ``ip``."""
 
     def run(self, call: Callable[[], T]) -> T:
         """Make a call in the namespace."""
@@ -85,7 +85,7 @@ def _in_new_thread(call: Callable[[], T]) -> T:
 
 
 class ClientSide:
-    """The clients' end of a link to this namespace."""
+    """The clients' end of a link that leads to this namespace."""
 
     def __init__(self, link: LabLink) -> None:
         self._namespace = Namespace("clients", hint='leave topology = "link" out')
@@ -99,7 +99,7 @@ class ClientSide:
         self.run(lambda: _limit(_CLIENT_END, link))
 
     def run(self, call: Callable[[], T]) -> T:
-        """Make a call in the clients' namespace."""
+        """Make a call in the namespace of the clients."""
         return self._namespace.run(call)
 
 
@@ -109,7 +109,7 @@ def _raise_end(name: str, address: str) -> None:
 
 
 def _limit(name: str, link: LabLink) -> None:
-    """Limit and delay the traffic that leaves an end.
+    """Limit and delay the traffic that leaves one end of a link.
 
     Source: tc-tbf(8): the burst must hold the bytes of one tick of the clock.
     """
@@ -161,7 +161,7 @@ class Outside:
             self.run(_take_every_address_6)
 
     def take(self, address: str) -> None:
-        """Add an address out there, for answers that must come from it."""
+        """Add an address out there, for answers that must come from that address."""
         if ":" in address:
             words = ["ip", "-6", "address", "add", f"{address}/128", "dev", "lo", "nodad"]
         else:
@@ -174,7 +174,7 @@ class Outside:
 
 
 def open_outside() -> tuple[Outside | None, str]:
-    """The network beyond the sandbox; None and the reason when it is impossible."""
+    """The network beyond the sandbox; None and the reason if it is impossible."""
     try:
         return Outside(), ""
     except NginxTuneError as error:
@@ -183,7 +183,7 @@ def open_outside() -> tuple[Outside | None, str]:
 
 def _take_every_address() -> None:
     _raise_end(_FAR_END, _FAR)
-    # In the main table, where the links' own networks come first and answers find their way.
+    # In the main table: there the networks of the links come first, so answers find their way.
     run_tool("ip", "route", "add", "local", "default", "dev", "lo", "table", "main")
 
 
@@ -193,7 +193,7 @@ def _take_every_address_6() -> None:
 
 
 def _raise_end_6(name: str, address: str) -> None:
-    # Without duplicate address detection, which takes a second or two.
+    # Without duplicate address detection, which would take a second or two.
     run_tool("ip", "-6", "address", "add", f"{address}/126", "dev", name, "nodad")
 
 
@@ -203,27 +203,27 @@ _STOCK = {
     _RECEIVE: "4096 131072 6291456",
     _SEND: "4096 16384 4194304",
 }
-"""The kernel's defaults with at least 4 GiB of memory.
+"""The kernel's defaults on a machine with at least 4 GiB of memory.
 
 Source: Documentation/networking/ip-sysctl.rst; net/ipv4/tcp.c, tcp_init().
 """
 _ALWAYS_ALLOWED = "reno"
-"""The control that every namespace may choose (net/ipv4/tcp_cong.c, tcp_reno)."""
+"""The congestion control that every namespace may choose (net/ipv4/tcp_cong.c, tcp_reno)."""
 _KNOWN = "net.ipv4.tcp_available_congestion_control"
 
 
 def set_tcp(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Set TCP in this thread's network namespace; the resulting settings by sysctl.
+    """Set TCP in this thread's network namespace, and return the resulting settings by sysctl.
 
-    A control that is not loaded, or that namespaces may not choose
-    (``tcp_allowed_congestion_control``), is replaced by CUBIC, and that by Reno.
+    If a congestion control is not loaded, or namespaces may not choose it
+    (``tcp_allowed_congestion_control``), CUBIC replaces it, and otherwise Reno.
     """
     values = {**_STOCK, **wanted}
     controls = (values.pop(_CONTROL), _STOCK[_CONTROL], _ALWAYS_ALLOWED)
     for name, value in values.items():
         with contextlib.suppress(OSError):
             _sysctl_file(name).write_text(value)
-    # Writing the name of a missing one would have the kernel load a module.
+    # Writing the name of one that is not loaded would make the kernel load a module.
     loaded = _read_sysctl(_KNOWN).split()
     for control in controls:
         if control in loaded:
@@ -236,13 +236,13 @@ def set_tcp(wanted: Mapping[str, str]) -> dict[str, str]:
 def read_tcp() -> dict[str, str]:
     """The TCP settings of this thread's network namespace.
 
-    Before Linux 4.15 they are the host's, without files in a namespace: none then.
+    Empty before Linux 4.15: they are the host's, and a namespace has no files for them.
     """
     return {name: value for name in TCP_SETTINGS if (value := " ".join(_read_sysctl(name).split()))}
 
 
 def differing(held: Mapping[str, str], target: Mapping[str, str], where: str) -> list[str]:
-    """Notes on the settings that differ from the target's; ``where`` names the target."""
+    """Notes on settings that differ from the target's; ``where`` names the target."""
     return [
         f"{name} is {held[name]} in the lab and {value} on {where}"
         for name, value in target.items()
@@ -266,9 +266,9 @@ _LOOPBACK_INDEX = 1
 
 
 def take_addresses(addresses: Iterable[str]) -> None:
-    """Add addresses to ``lo``, as the host's links have them outside.
+    """Add to ``lo`` the addresses that the host's links have outside.
 
-    An address that the kernel refuses is left out, and nginx reports it when it binds it.
+    An address that the kernel refuses is left out; nginx reports it when it binds to it.
     Source: netdevice(7); in6_ifreq of linux/ipv6.h.
     """
     for number, text in enumerate(addresses, start=1):
@@ -282,7 +282,7 @@ def take_addresses(addresses: Iterable[str]) -> None:
 
 def _take_ipv4(alias: str, packed: bytes) -> None:
     """Add an alias of ``lo`` with this address."""
-    # struct ifreq: the name, then a sockaddr_in; its family is in the host's byte order.
+    # struct ifreq: the name, then a sockaddr_in, whose family is in the host's byte order.
     place = struct.pack("=H2x4s8x", socket.AF_INET, packed)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request = struct.pack("16s16s8x", alias.encode(), place)
@@ -298,16 +298,16 @@ _DAYS = 2
 
 
 class Certificate(NamedTuple):
-    """Files of a certificate in PEM."""
+    """The PEM files of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 def make_certificate(directory: Path, *, names: list[str]) -> Certificate:
-    """A certificate on P-256, the most common curve, for names and IP addresses.
+    """Make a certificate on P-256, the most common curve, for names and IP addresses.
 
-    The openssl program makes it, which hosts of nginx have, so that no package is needed.
+    The openssl program makes it: hosts with nginx have that, so no package is needed.
     Errors: MissingToolError without it.
     """
     made = Certificate(directory / "certificate.pem", directory / "certificate.key")

@@ -1,8 +1,8 @@
 """Messages into the sandbox and back: requests to the process inside, and its answers.
 
-An operation has a name, a request and an answer, each a line of JSON on the wire. Requests are
-encoded by ``json``, since names of files may contain bytes that are no UTF-8; answers by
-``msgspec`` where possible, which encodes NaN as null.
+An operation has a name, a request and an answer; request and answer are each a line of JSON.
+Requests are encoded by ``json``, since names of files may contain bytes that are not UTF-8. Answers
+are encoded by ``msgspec`` if possible, which encodes NaN as null.
 
 The module also has the parts of a lab that both sides use: the place of its site and its stubs.
 """
@@ -23,7 +23,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Operation(Generic[Q, A]):
-    """A kind of request with its answer."""
+    """A kind of request and its answer."""
 
     name: str
     request: type[Q]
@@ -31,16 +31,16 @@ class Operation(Generic[Q, A]):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first request, after which the process finishes the sandbox from inside."""
+    """The first request, after which the process inside completes the sandbox."""
 
     mark: str
     directory: str
     weaker: list[SandboxPart]
-    """Parts of the sandbox that the user gives up where they are impossible."""
+    """Parts of the sandbox that the user gives up if they are impossible."""
 
 
 class OperationIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """The process that answers."""
+    """Which process answers."""
 
     mark: str
     uid: int
@@ -50,18 +50,18 @@ HELLO = Operation("hello", Hello, OperationIdentity)
 
 
 def request_line(operation: Operation[Q, A], request: Q) -> str:
-    """The line of a request."""
+    """A request as a line of JSON."""
     return json.dumps({"operation": operation.name, "request": msgspec.to_builtins(request)}) + "\n"
 
 
 def read_request(line: str) -> tuple[str, Any]:
-    """The name of the operation and its request, still to be converted."""
+    """The name of the operation, and its request, which is still to be converted."""
     found = json.loads(line)
     return found["operation"], found["request"]
 
 
 def answer_line(answer: object) -> str:
-    """The line of an answer."""
+    """An answer as a line of JSON."""
     try:
         return f'{{"answer":{msgspec.json.encode(answer).decode()}}}\n'
     except UnicodeEncodeError:
@@ -75,31 +75,31 @@ UpstreamProtocol = Literal[
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """The lab's topology that a site in it must know."""
+    """What a site must know of the topology of its lab."""
 
     address: str = LOOPBACK
     """The address at which clients reach nginx."""
     origin: str | None = None
     """``address:port`` of the origin."""
     objects: dict[str, int] = {}
-    """The origin's objects: bytes by path."""
+    """The origin's objects: size in bytes by path."""
     certificate: str | None = None
     certificate_key: str | None = None
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that a configuration sends requests to."""
+    """A server to which a configuration sends requests."""
 
     protocol: UpstreamProtocol
     name: str
-    """Its name as text."""
+    """How the configuration names it."""
     address: str = ""
-    """Its address on this host; empty for another host's."""
+    """Its address on this host; empty if it is on another host."""
     port: int = 0
     path: str = ""
-    """The path of a unix socket."""
+    """The path of its Unix socket."""
     answers_from: str = ""
-    """The address of another host's datagram server, from which the answer must come."""
+    """The address of a datagram server on another host: the answer must come from it."""
 
     @property
     def is_here(self) -> bool:
@@ -108,10 +108,10 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stubs(msgspec.Struct, frozen=True, kw_only=True):
-    """The stubs of servers, and the servers without one."""
+    """The servers that have stubs, and those that have none."""
 
     answering: list[Outgoing] = []
     silent: dict[str, str] = {}
-    """The reason why a server has no stub, by name."""
+    """Why a server has no stub, by the server's name."""
     sockets: dict[str, str] = {}
-    """The real path of a unix socket, by nginx's path."""
+    """The real path of a Unix socket, by the path that nginx uses."""

@@ -1,8 +1,9 @@
 """The slow origin behind nginx: an HTTP/1.1 server with a delay, a rate and a limit.
 
-Its objects are generated from their names, the same bytes in every run, without a disk. It answers
-GET and HEAD, keeps connections, and serves a limited number of requests at once while others wait,
-as behind a real application. Objects have ETags, and conditional requests get a 304.
+Its objects are generated from their names without a disk, with the same bytes in every run. It
+answers GET and HEAD and keeps connections open. It serves a limited number of requests at once
+while others wait, as a real application does. Objects have ETags, and conditional requests get a
+304.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: cl
 
 
 class OriginRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The argument of the process, as JSON."""
+    """The argument of the process, in JSON."""
 
     address: str
     origin: LabOrigin
@@ -42,12 +43,12 @@ class OriginRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def origin_objects(origin: LabOrigin) -> dict[str, int]:
-    """The bytes of every object by path; pure."""
+    """The size in bytes of every object, by path; pure."""
     return {f"/f{index:05d}.bin": origin.file_bytes for index in range(origin.files)}
 
 
 class Origin:
-    """The server; the process prints its port once it listens."""
+    """The server. The process prints its port once it listens."""
 
     def __init__(self, request: OriginRequest) -> None:
         self._origin = request.origin
@@ -57,7 +58,7 @@ class Origin:
         self._block = block + block[:_PIECE_BYTES]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection, request by request."""
+        """Serve the requests of a connection one by one."""
         with contextlib.suppress(
             ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError
         ):
@@ -66,7 +67,7 @@ class Origin:
         writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer a request; returns True when another may follow."""
+        """Answer a request; True if another may follow."""
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _IDLE_SECONDS)
         except asyncio.LimitOverrunError:
@@ -81,7 +82,7 @@ class Origin:
             await asyncio.sleep(self._origin.delay_seconds)
             if size is None:
                 writer.write(_NOT_FOUND)
-            elif _tag(words[1]) in head:  # only If-None-Match contains one
+            elif _tag(words[1]) in head:  # only If-None-Match contains a tag
                 writer.write(_NOT_MODIFIED % (_CACHE_CONTROL, _tag(words[1])))
             else:
                 await self._send(words, size, writer)
@@ -108,7 +109,7 @@ class Origin:
 
 
 def _tag(path: str) -> bytes:
-    """The ETag of a path's object, which does not change."""
+    """The ETag of the object at a path; it never changes."""
     return b'"%08x"' % zlib.crc32(path.encode("latin-1"))
 
 

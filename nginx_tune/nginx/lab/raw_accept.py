@@ -1,9 +1,9 @@
 """A bare server in nginx's place: processes that accept from a listening socket.
 
-It shows how the kernel spreads connections: processes blocked in ``accept()`` are woken in turn,
-while with epoll the first waiter in the list gets the connections again and again. Each process
-answers one short request a connection and logs its process id and the connection's number, as
-nginx's log of connections does.
+It shows how the kernel spreads connections. Processes blocked in ``accept()`` are woken in turn;
+with epoll, the first waiter in the list gets the connections again and again. Each process answers
+one short request per connection. It logs its process id and the connection's time, as nginx's log
+of connections does.
 
     python -m nginx_tune.nginx.lab.raw_accept --how epoll --port 8080 --workers 4 --log FILE
 """
@@ -73,7 +73,7 @@ def _serve_blocking(listener: socket.socket, log: int) -> NoReturn:
 
 
 def _serve_epoll(listener: socket.socket, log: int) -> NoReturn:
-    """Wait in epoll: the place in the listener's queue stays the same."""
+    """Wait in epoll: each process keeps its place in the queue of the listener."""
     listener.setblocking(False)
     poller = select.epoll()
     poller.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)
