@@ -1,8 +1,8 @@
-"""The guard of every command against results that overwrite their sources.
+"""Protection of every command's sources from being overwritten by its results.
 
-A report in the place of an included file would be read at the next reload of nginx, and so would a
-new file whose name matches an include's pattern. Names are compared by the file behind them, so
-neither symbolic nor hard links get around the guard.
+A report that replaces an included file would be read at the next reload of nginx. So would a new
+file whose name matches the pattern of an include. Names are compared by the file behind them, so
+neither symbolic nor hard links get around the check.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HINT = "name another file for the result"
 def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
     """Refuse results that would overwrite a file that the command reads.
 
-    Errors: UsageError naming the file.
+    Errors: UsageError that names the file.
     """
     written = [file for file in files if Path(file).is_file()]
     if not written:
@@ -37,8 +37,8 @@ def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
 def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[str]) -> None:
     """Refuse results that are files of a configuration, or would become its files.
 
-    ``read`` are its files, ``asked`` the names and patterns of its includes.
-    Errors: UsageError naming the file.
+    ``read`` are its files; ``asked`` are the names and patterns of its includes.
+    Errors: UsageError that names the file.
     """
     refuse_overwriting(files, read)
     written = [file for file in files if not _is_special(file)]
@@ -54,7 +54,7 @@ def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[st
 
 
 def is_same(name: str, other: str) -> bool:
-    """True for two names of one file, through links too; missing ones are compared by real path."""
+    """True if two names lead to one file, even through links; if one is missing, compare real paths."""
     try:
         return Path(name).samefile(other)
     except (OSError, ValueError):
@@ -62,16 +62,16 @@ def is_same(name: str, other: str) -> bool:
 
 
 def _is_special(file: str) -> bool:
-    """True for a device or a pipe (``/dev/stdout``), which no result replaces."""
+    """True for a device or a pipe (``/dev/stdout``): no result replaces it."""
     return Path(file).exists() and not Path(file).is_file()
 
 
 def is_asked(file: str, name: str) -> bool:
-    """True when an include would read a file, by its written name or the one behind it."""
+    """True if an include would read a file, under its written name or the name behind links."""
     if not is_pattern(name):
         return is_same(file, name)
     directory, last = posixpath.split(name)
-    places = {os.path.abspath(file), _real(file)}  # noqa: PTH100  # a link's own name may match
+    places = {os.path.abspath(file), _real(file)}  # noqa: PTH100  # the name of a link may match
     near = [place for place in places if matches_name(last, posixpath.basename(place))]
     if not near:
         return False
@@ -92,5 +92,5 @@ def _names(directory: str) -> list[str]:
 def _real(file: str) -> str:
     try:
         return os.path.realpath(file)
-    except ValueError:  # a NUL byte: no file's name
+    except ValueError:  # a NUL byte, which no file name has
         return file

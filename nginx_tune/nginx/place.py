@@ -1,8 +1,8 @@
-"""The place of a scratch nginx: an address and port, or a unix socket in nginx's file system.
+"""The place of a scratch nginx: an address and port, or a Unix socket in the file system it sees.
 
-A socket in the sandbox has another path outside of it. nginx, or code that it loads, can replace
-the socket by anything, so no path that leads out of its root is followed, and the kernel confirms
-the listener before a byte is sent.
+A socket in the sandbox has another path outside. nginx, or code that it loads, can replace the
+socket with anything. So no path that leads out of nginx's root is followed, and the kernel confirms
+who listens before a byte is sent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nginx_tune.host.lab_mark import lineage
 from nginx_tune.host.live import LiveHost
 
 SocketPlace = tuple[str, int] | str
-"""An address and port, or the path of a unix socket."""
+"""An address and port, or the path of a Unix socket."""
 
 _MOST_LINKS = 40
-"""The kernel's limit (path_resolution(7))."""
+"""The kernel's limit on links in a path (path_resolution(7))."""
 _DOOR_SECONDS = 1.0
 _CREDENTIALS = struct.Struct("iII")
-"""``struct ucred``: process, user and group (unix(7), SO_PEERCRED)."""
+"""``struct ucred``: process, user and group ids (unix(7), SO_PEERCRED)."""
 
 
 def place_text(place: SocketPlace) -> str:
@@ -32,7 +32,7 @@ def place_text(place: SocketPlace) -> str:
 
 
 def connect(place: SocketPlace, *, pid: int, timeout_seconds: float) -> socket.socket:
-    """A connection to a process; to a unix socket only if it, or a process beside it, listens.
+    """A connection to a process; through a Unix socket, only if it or one in its sandbox listens.
 
     Errors: OSError.
     """
@@ -46,10 +46,10 @@ def connect(place: SocketPlace, *, pid: int, timeout_seconds: float) -> socket.s
 
 
 class Door:
-    """A path of nginx's unix socket for this process and its children.
+    """A path to nginx's Unix socket, for this process and its children.
 
-    The path names a descriptor of this process for the socket itself, so a link that nginx puts in
-    its place misleads nobody. Connections are refused while nginx does not listen.
+    The path names a descriptor of this process for the socket itself. So a link that nginx puts in
+    the socket's place misleads nobody. Connections are refused while nginx does not listen.
     """
 
     def __init__(self, seen: str, pid: int) -> None:
@@ -60,7 +60,7 @@ class Door:
         self.look(pid)
 
     def look(self, pid: int) -> None:
-        """Lead to the socket that the process has there now."""
+        """Lead to the socket that the process now has at its path."""
         try:
             number = _open_socket(self._seen, pid)
         except OSError:
@@ -69,7 +69,7 @@ class Door:
         try:
             status = os.fstat(number)
             found = (status.st_dev, status.st_ino)
-            # An open socket keeps its numbers, so no other has them.
+            # While a socket is open, no other has its device and inode numbers.
             if found != self._socket:
                 _connect(number, pid, _DOOR_SECONDS).close()
                 os.dup2(number, self._number, inheritable=False)
@@ -80,7 +80,7 @@ class Door:
             os.close(number)
 
     def _shut(self) -> None:
-        """Refuse connections from now on, by a file that is no socket (connect(2))."""
+        """Refuse connections from now on: the path leads to a file that is not a socket (connect(2))."""
         if self._socket is not None:
             nothing = os.memfd_create("door")
             os.dup2(nothing, self._number, inheritable=False)
@@ -95,8 +95,8 @@ class Door:
 def _open_socket(path: str, pid: int) -> int:
     """A descriptor of the socket that a process has at a path.
 
-    Links to directories are followed by hand inside the process's root, so neither an absolute link
-    nor one of /proc leads out.
+    Links to directories are resolved here, inside the root of the process, so neither an absolute
+    link nor one of /proc leads out.
     Errors: OSError, with ENOTSOCK for a link in the socket's place.
     """
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -131,14 +131,14 @@ def _open_socket(path: str, pid: int) -> int:
 
 
 def _names(path: str) -> list[str]:
-    """The names on a path, the last first."""
+    """The names on a path, last one first."""
     return [name for name in reversed(path.split("/")) if name not in {"", "."}]
 
 
 def _connect(number: int, pid: int, timeout_seconds: float) -> socket.socket:
-    """A connection to an open socket, on which a process or one beside it must listen.
+    """A connection to an open socket, if a process or one in its sandbox listens on it.
 
-    Errors: OSError, PermissionError for a socket of another process.
+    Errors: OSError; PermissionError if another process listens.
     """
     client = socket.socket(socket.AF_UNIX)
     try:
@@ -158,17 +158,17 @@ def _check_listener(client: socket.socket, pid: int) -> None:
 
 
 def _is_beside(listener: int, pid: int) -> bool:
-    """True for a listener in a process's sandbox, or in its family without one.
+    """True if the listener is in a process's sandbox; outside a sandbox, if it is in its family.
 
-    The kernel reports 0 for a process that is invisible here: one of the host, from inside.
+    The kernel reports 0 for a process that cannot be seen here, such as one of the host from inside.
     """
     if listener <= 0:
         return False
     try:
         theirs = _process_namespace(listener)
     except (FileNotFoundError, ProcessLookupError):
-        # nginx listens before it goes to the background, and that process ends. To the first
-        # process of the sandbox's namespace, any visible process belonged to the lab.
+        # nginx listens before it goes to the background, and the listening process ends. For the first
+        # process of the sandbox's namespace, every visible process belonged to the lab.
         return os.getpid() == 1
     except OSError:
         return False

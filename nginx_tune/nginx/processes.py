@@ -32,17 +32,17 @@ class Master(NamedTuple):
     arguments: list[str]
     workers: list[int]
     leaving: list[int]
-    """Workers of an earlier generation, which are shutting down."""
+    """Workers of an earlier generation that are shutting down."""
 
 
 _SAME_START_SECONDS = 2.0
-"""Processes that start within this time belong to one start or reload."""
+"""Workers that start within this time belong to the same start or reload."""
 
 
 def find_masters(host: Host) -> list[Master]:
     """All visible nginx masters by ascending pid; processes without a title come last.
 
-    Workers that shut down, cache managers and cache loaders are no workers.
+    Workers that are shutting down, cache managers and cache loaders do not count as workers.
     """
     pids = attempt(host.processes, *COMMS)
     if isinstance(pids, Missing):
@@ -69,10 +69,10 @@ def find_masters(host: Host) -> list[Master]:
 
 
 def find_orphans(host: Host) -> list[int]:
-    """Workers whose master has ended, as after ``kill -9``; they go on serving.
+    """Workers that still serve after their master has ended, as after ``kill -9``.
 
-    Source: src/os/unix/ngx_process_cycle.c, ngx_channel_handler: a closed channel to the master
-            ends no worker.
+    Source: src/os/unix/ngx_process_cycle.c, ngx_channel_handler: a worker does not end when its
+            channel to the master is closed.
     """
     pids = attempt(host.processes, *COMMS)
     found = []
@@ -86,7 +86,7 @@ def find_orphans(host: Host) -> list[int]:
 
 
 def find_host_masters(host: Host, *, pid: int | None = None) -> list[Master]:
-    """The masters without the scratch servers of our labs, except the one with ``pid``."""
+    """The masters, except scratch servers of our labs; the one with ``pid`` is always included."""
     return [m for m in find_masters(host) if m.pid == pid or not host.is_in_lab(m.pid)]
 
 
@@ -137,7 +137,7 @@ def read_running(host: Host, master: Master, masters: list[Master]) -> tuple[Run
 
 
 def read_instance(host: Host, master: Master) -> tuple[Instance, Gaps]:
-    """A summary of a master."""
+    """A short summary of a master."""
     gaps: Gaps = {}
     same = same_mounts(host, master.pid)
     conf_path = parse_start_options(master.arguments).conf_path
@@ -158,7 +158,7 @@ def read_instance(host: Host, master: Master) -> tuple[Instance, Gaps]:
 
 
 def read_mapped_files(host: Host, pid: int) -> list[str] | Missing:
-    """The libraries and modules of a process; needs the right to trace it."""
+    """The libraries and modules of a process; reading them needs the right to trace it."""
     return read_parsed(host, f"/proc/{pid}/maps", parse_mapped_files)
 
 
@@ -180,7 +180,7 @@ def _read_age(host: Host, pid: int, now: float | Missing) -> float | Missing:
 def _count_generations(
     host: Host, master: Master, ages: list[float], now: float | Missing
 ) -> int | Missing:
-    """The number of groups of workers by start time; a replaced worker makes one more."""
+    """The number of groups of workers by start time; a replaced worker counts as one more group."""
     leaving = [_read_age(host, pid, now) for pid in master.leaving]
     found = sorted([*ages, *(age for age in leaving if not isinstance(age, Missing))])
     if not found:
@@ -217,11 +217,11 @@ def _binary(host: Host, pid: int) -> str | Missing:
 
 
 def same_mounts(host: Host, pid: int) -> bool | Missing:
-    """True for a process that sees the same files as this one, in no container or chroot.
+    """True if a process sees the same files as this one: it is in no other container or chroot.
 
-    A mount namespace of its own (``unshare -m``) with the same mounts shows the same files. /proc
-    shows a process's root as a path from ours, and only ``/`` is the same root. Older captures have
-    no such link.
+    A separate mount namespace (``unshare -m``) with the same mounts shows the same files. /proc
+    shows the root of a process as a path from our root, so equal links mean the same root. Older
+    captures lack this link.
     Source: proc_pid_root(5), proc_pid_mountinfo(5).
     """
     same = _same_namespace(host, pid, "mnt")
@@ -235,7 +235,7 @@ def same_mounts(host: Host, pid: int) -> bool | Missing:
 
 
 def _same_tree(host: Host, pid: int) -> bool:
-    """True when the other mount namespace has the same mounts of the same directories."""
+    """True if the other mount namespace has the same mounts of the same directories."""
     theirs, ours = (attempt(host.read_text, f"/proc/{who}/mountinfo") for who in (pid, "self"))
     if isinstance(theirs, Missing) or isinstance(ours, Missing):
         return False
@@ -243,9 +243,9 @@ def _same_tree(host: Host, pid: int) -> bool:
 
 
 def _mounts(text: str) -> list[tuple[list[str], list[str]]]:
-    """Device, root and mount point of each mount and of its parent, which orders stacked ones.
+    """Device, root and mount point of each mount and of its parent, which orders stacked mounts.
 
-    Mount ids and order differ between namespaces.
+    Mount ids and the order of lines differ between namespaces, so they are not compared.
     """
     lines = [line.split(" ", 5) for line in text.splitlines()]
     places = {words[0]: words[2:5] for words in lines}

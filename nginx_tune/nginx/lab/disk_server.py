@@ -3,7 +3,7 @@
 The file is the disk's image, mounted over an ordinary file by /dev/fuse; a loop device with direct
 I/O on it is the disk. One thread serves all requests. It puts the answer to a read or a write into
 a heap, with the time that the model gives, so only the model's channels limit concurrency. The
-process has real-time priority, since late answers would make a slower disk.
+process has real-time priority, since late answers would make the disk slower.
 
 Standard input takes ``on`` and ``off`` (answer as the model says, or at once). The reply is the
 same word and the number of failed reads since the last ``on``. If the input ends or the file is
@@ -84,7 +84,7 @@ class DiskServer:
 
     def __init__(self, request: ServerRequest) -> None:
         self._request = request
-        self._random = random.Random(request.seed)  # noqa: S311  # a seed always gives the same disk
+        self._random = random.Random(request.seed)  # noqa: S311  # a seed gives one disk
         self._process: ServiceProcess | None = None
         self._due: list[tuple[float, int, _Answer]] = []
         self._served = 0

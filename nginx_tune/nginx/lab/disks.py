@@ -435,7 +435,7 @@ def _make(contents: Contents, scratch: Path, progress: Progress) -> Path:
     with Loop(str(image)) as loop:
         run_tool("mount", "-o", "noatime", loop.device, str(mount))
     try:
-        _fill(mount, files, random.Random(contents.seed), progress)  # noqa: S311  # the same data each time
+        _fill(mount, files, random.Random(contents.seed), progress)  # noqa: S311  # the same data again
     finally:
         run_tool("umount", str(mount))
         mount.rmdir()

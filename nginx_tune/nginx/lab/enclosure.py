@@ -174,9 +174,9 @@ class Enclosure:
     def copy(self, directory: str, written: Iterable[str] = ()) -> bool:
         """Make a directory writable, with its contents on the host visible.
 
-        For an ordinary user, the ``written`` files in it are new and empty: an overlay cannot copy up
-        a file whose owner or group is not mapped in the user namespace (EOVERFLOW, ovl_copy_up() in
-        fs/overlayfs/copy_up.c), and 65534 may be the user's own number or an unmapped one. Returns
+        For an ordinary user, the ``written`` files in it are new and empty: an overlay cannot copy
+        up a file whose owner or group is not mapped in the user namespace (EOVERFLOW, ovl_copy_up()
+        in fs/overlayfs/copy_up.c), and 65534 may be the user's own number or an unmapped one. Returns
         False for the root, and for a directory that is already a copy.
         """
         real = settle(directory)
@@ -239,7 +239,7 @@ class Enclosure:
         """Open a file for reading that nginx wrote, or that belongs to the lab.
 
         Errors: OSError; ELOOP for a link that nginx could have made, ENODEV for a device such as
-                /dev/null, EINVAL for anything else that is not a file, ENOENT if nothing was written.
+                /dev/null, EINVAL for anything else that is no file, ENOENT if nothing was written.
         """
         if is_inside(str(path), str(STATE)):
             return Path(path).open("rb")
@@ -327,7 +327,7 @@ _SOFTWARE = (
     "/usr/local/lib", "/usr/local/lib64", "/usr/share", "/usr/local/share", "/nix/store",
     "/gnu/store",
 )  # fmt: skip
-"""Installed software, in the same places on every host: libraries and their plug-ins (name services, TLS
+"""Installed software, alike on every host: libraries and their plug-ins (name services, TLS
 providers, converters), time zones, Perl and Lua."""
 _SETTINGS = (
     "passwd", "group", "nsswitch.conf", "hosts", "host.conf", "resolv.conf", "gai.conf",
@@ -349,7 +349,7 @@ def system_paths() -> list[str]:
 
 
 def program_paths(program: str) -> list[str]:
-    """The paths that a program needs besides the system's; for a script, its directory and shell."""
+    """The paths that a program needs besides the system's: of a script, its directory and shell."""
     path = Path(program)
     found = [program]
     interpreter = _interpreter(path)

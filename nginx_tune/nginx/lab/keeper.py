@@ -75,8 +75,8 @@ class Keeper:
     def finish(self, *, patience_seconds: float = 20.0) -> None:
         """Close the pipe and wait until everything is cleaned up.
 
-        If the keeper was killed, its work is done here. If it needs longer than ``patience_seconds``,
-        it continues by itself.
+        If the keeper was killed, its work is done here. A keeper that needs longer than
+        ``patience_seconds`` continues by itself.
         """
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
@@ -122,7 +122,7 @@ def clean(records: list[dict[str, Any]]) -> None:
 
 
 def start_time(pid: int) -> str | None:
-    """The start time of a process in clock ticks since boot; it identifies the process with its pid."""
+    """The start of a process in clock ticks since boot; with the pid, it identifies the process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="surrogateescape")
     except OSError:

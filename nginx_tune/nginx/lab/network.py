@@ -146,7 +146,10 @@ class Outside:
     """The network beyond the sandbox, reached from this namespace."""
 
     def __init__(self) -> None:
-        """Errors: UndecidedError where the kernel or this user cannot make it."""
+        """Create the network.
+
+        Errors: UndecidedError if the kernel or this user cannot create it.
+        """
         self._namespace = Namespace("what lies outside")
         run_tool(
             "ip", "link", "add", _NEAR_END, "type", "veth",

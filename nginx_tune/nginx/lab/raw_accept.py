@@ -2,8 +2,8 @@
 
 It shows how the kernel spreads connections. Processes blocked in ``accept()`` are woken in turn;
 with epoll, the first waiter in the list gets the connections again and again. Each process answers
-one short request per connection. It logs its process id and the connection's time, as nginx's log
-of connections does.
+one short request per connection. It logs its process id and a number for the connection (the
+time), in the form of nginx's log of connections.
 
     python -m nginx_tune.nginx.lab.raw_accept --how epoll --port 8080 --workers 4 --log FILE
 """

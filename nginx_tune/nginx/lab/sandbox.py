@@ -1,14 +1,14 @@
 """The sandbox: mount, PID, network and IPC namespaces that end with their first process.
 
-``unshare --kill-child`` ends the first process inside with ``unshare``, which itself asks for
-SIGKILL at its parent's death. So kill -9 of the command leaves no process, mount or loop device;
-the keeper cleans up cgroups and files.
+``unshare --kill-child`` ends the first process inside when ``unshare`` ends; ``unshare`` itself
+gets SIGKILL when its parent dies. So kill -9 of the command leaves no process, mount or loop
+device; the keeper cleans up cgroups and files.
 
-For an ordinary user the sandbox is in a user namespace with the user's own id: nginx then changes
-no user, and there are no cgroups and no loop devices.
+For an ordinary user the sandbox is in a user namespace with the user's own id. nginx then does not
+change its user, and there are no cgroups and no loop devices.
 
 Under systemd the cgroups are in a delegated scope, the part of the cgroup v2 tree that a lab may
-arrange. They limit what root's nginx may use in all (``bound``).
+arrange. They limit what root's nginx may use in total (``bound``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LAST_WORDS_SECONDS = 1.0
-"""The time to wait for the end of a process after its last answer."""
+"""How long to wait until a process ends after its last answer."""
 _ERRORS: dict[int, type[NginxTuneError]] = {
     ExitStatus.USAGE: UsageError,
     ExitStatus.CONFIGURATION: ConfigurationError,
@@ -67,12 +67,12 @@ def give_up(parts: Iterable[SandboxPart]) -> None:
 
 
 def given_up() -> list[SandboxPart]:
-    """The parts of the sandbox that the user gave up where they are impossible."""
+    """The parts of the sandbox that the user gave up, in case they are impossible."""
     return list(_given_up)
 
 
 def unshare_command(*, root: bool) -> list[str]:
-    """The command that makes the sandbox around the command after it."""
+    """The start of a command line: it runs the rest of the line in a new sandbox."""
     command = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork"]
     command += ["--kill-child=SIGKILL", "--mount-proc"]
     if not root:
@@ -81,9 +81,9 @@ def unshare_command(*, root: bool) -> list[str]:
 
 
 class Sandbox:
-    """A process inside the sandbox that answers requests, one JSON line each.
+    """A process inside the sandbox that answers requests, each as a line of JSON.
 
-    A context manager: leaving it ends all processes inside and cleans up.
+    A context manager: on exit, all processes inside end and everything is cleaned up.
     """
 
     def __init__(self, module: str, *, progress: Callable[[str], None] | None = None) -> None:
@@ -119,7 +119,7 @@ class Sandbox:
     def _start(self) -> None:
         command = [*unshare_command(root=self.root), *own_module(self._module)]
         environment = {ENVIRONMENT_MARK: new_mark()}
-        # Processes have other ids inside; the kernel's events have those of this /proc.
+        # Inside, processes have other ids; the kernel's events have the ids of this /proc.
         outer = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
         if is_initial_namespace():
             environment[OUTER_PROC_VARIABLE] = str(outer)
@@ -150,12 +150,12 @@ class Sandbox:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            start_new_session=True,  # Ctrl-C is for the command alone; it then ends this
+            start_new_session=True,  # Ctrl-C reaches only the command, which ends this
             preexec_fn=die_with_parent,  # one prctl; no threads are running
         )
 
     def group(self) -> LabCgroups:
-        """The lab's cgroups, none created yet; the keeper removes those that are."""
+        """The cgroups of the lab, not created yet; the keeper removes those that are created."""
         return LabCgroups(
             self.mark,
             before_making=self._note_cgroup,
@@ -168,7 +168,7 @@ class Sandbox:
         return self._scope.directory
 
     def limit_dirty(self, device: str, most_bytes: int) -> None:
-        """Limit the unwritten data of a device of the lab, until the sandbox ends."""
+        """Limit the unwritten data of a device of the lab until the sandbox ends."""
         self._note("dirty-limit", device)
         limit_dirty(device, most_bytes)
 
@@ -177,12 +177,12 @@ class Sandbox:
             self._keeper.note(kind, value)
 
     def _note_cgroup(self, directory: Path) -> None:
-        """Note a cgroup for the keeper and in the mark."""
+        """Record a cgroup for the keeper and in the mark."""
         self._note("cgroup", str(directory))
         write_mark(self.directory, self.mark, cgroup=directory)
 
     def ask(self, operation: Operation[Q, A], request: Q) -> A:
-        """The answer of the process inside; its errors are raised here."""
+        """The answer of the process inside; errors of that process are raised here."""
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise UndecidedError("the lab is not running")
@@ -232,7 +232,7 @@ class Sandbox:
 
 
 def _base_directory() -> str:
-    """The directory for disk images: TMPDIR, else /var/tmp (on a disk, unlike many a /tmp)."""
+    """The directory for disk images: TMPDIR, otherwise /var/tmp (on a disk, unlike many a /tmp)."""
     return os.environ.get("TMPDIR") or "/var/tmp"  # noqa: S108  # mkdir follows no link
 
 
@@ -240,22 +240,22 @@ _NEEDED = (
     "sys_admin", "chown", "dac_override", "kill", "net_admin", "net_bind_service", "setgid",
     "setpcap", "setuid", "sys_chroot",
 )  # fmt: skip
-"""Root's capabilities that the sandbox and its network use or leave to nginx.
+"""The capabilities of root that the sandbox and its network use or leave to nginx.
 Source: capability.h."""
 
 
 class NamespaceRefusal(NamedTuple):
-    """The reason of a refusal, and the remedy."""
+    """Why making namespaces is refused, and the remedy."""
 
     message: str
     hint: str
 
 
 def refuse_without_rights(status: str) -> None:
-    """Check root's capabilities, by its /proc/PID/status.
+    """Check the capabilities of root, from its /proc/PID/status.
 
-    Without CAP_SETPCAP nginx would keep the rest of root's rights within its reach.
-    Errors: MissingPermissionError that names the missing ones.
+    Without CAP_SETPCAP the rest of root's rights could not be kept out of nginx's reach.
+    Errors: MissingPermissionError that names the missing capabilities.
     """
     held = parse_capabilities(parse_status(status).get("CapEff", ""))
     missing = [] if isinstance(held, Missing) else [name for name in _NEEDED if name not in held]
@@ -271,7 +271,7 @@ def refuse_without_rights(status: str) -> None:
 
 
 def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
-    """The explanation of an error of unshare(1); None for other errors."""
+    """What an error of unshare(1) means; None for other errors."""
     last = error.strip().rpartition("unshare: ")[2]
     if "unshare: " not in error:
         return None
@@ -298,13 +298,13 @@ def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
 
 
 _RUNS_SYSTEMD = Path("/run/systemd/system")
-"""Exists under systemd: sd_booted(3)."""
+"""This directory exists if systemd runs: sd_booted(3)."""
 _HOLDER = "holder"
 _PATIENCE_SECONDS = 10.0
 
 
 def has_systemd() -> bool:
-    """True when systemd runs this machine and ``systemd-run`` is there."""
+    """True if systemd runs this machine and ``systemd-run`` is installed."""
     if not _RUNS_SYSTEMD.is_dir():
         return False
     try:
@@ -315,10 +315,10 @@ def has_systemd() -> bool:
 
 
 class DelegatedScope:
-    """A delegated scope, held by a process until ``close``.
+    """A delegated scope, which a process holds until ``close``.
 
-    ``note_process`` gets the id of that process, for whoever cleans up.
-    Errors: UndecidedError with systemd's message, MissingPermissionError when the directory is not
+    ``note_process`` gets the id of that process, so that it can be cleaned up.
+    Errors: UndecidedError with systemd's message, MissingPermissionError if the directory is not
             writable.
     """
 
@@ -354,7 +354,7 @@ class DelegatedScope:
 
 
 def _await_scope(holder: subprocess.Popen[str], unit: str, unified: Path) -> Path:
-    """The scope's directory, after systemd has moved the process there."""
+    """Wait until systemd has moved the process into the scope, and return the scope's directory."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if holder.poll() is not None:
@@ -370,9 +370,9 @@ def _await_scope(holder: subprocess.Popen[str], unit: str, unified: Path) -> Pat
 
 
 def bound(group: LabCgroups, sandbox: Sandbox, *, is_brief: bool = False) -> list[SandboxPart]:
-    """Limit root's nginx; the impossible parts that are done without.
+    """Limit root's nginx, and return the parts of the sandbox that are left out.
 
-    ``is_brief`` is for runs of less than a minute, which may do without any.
+    ``is_brief`` is for runs of less than a minute, which may leave out any of these parts.
     Errors: UndecidedError for an impossible part that the user did not give up.
     """
     if not sandbox.root:

@@ -1,6 +1,6 @@
-"""The lab of ``--lab SPEC``: a class of host, a TOML file of a lab document, or facts.
+"""The lab that ``--lab SPEC`` names: a class of host, a TOML file, or facts.
 
-The lab of facts is a scale model of their host, with less memory and data and the same disks.
+A lab from facts is a scale model of their host, with less memory and data but the same disks.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from nginx_tune.nginx.lab.check import DiskClassName, check_lab, is_below
 from nginx_tune.nginx.lab.disk_models import CLASSES, LIMITS, MIB, MODELS
 
 _USUAL_DATA_BYTES = 1 << 30
-"""The data of a lab by default, written within seconds."""
+"""The default amount of data in a lab; it is written within seconds."""
 _LEAST_MEMORY_BYTES = 64 << 20
-"""nginx, its buffers and the kernel's own memory take some tens of MiB."""
+"""nginx, its buffers and the kernel's own memory take a few tens of MiB."""
 _USUAL_FILE_BYTES = 4 << 20
 _MOST_FILES = 20_000
 
 
 class Shape(NamedTuple):
-    """The site of a lab: its served directory and the sizes of its files."""
+    """What a lab must know of its site: the served directory and the sizes of its files."""
 
     root: str
     sizes: Sequence[int] = ()
     replayed: Mapping[str, int] = {}
-    """Bytes of the files below the root that recorded requests ask for; empty for any files."""
+    """Size in bytes of each file below the root that is in recorded requests; empty if any file will do."""
     share: float = 1.0
-    """The share of the recorded objects that is kept, and of memory with it."""
+    """The share of the recorded objects that is kept, and likewise of memory."""
 
 
 class PlannedLab(NamedTuple):
-    """A lab, and notes about it."""
+    """A lab and notes about it."""
 
     lab: Lab
     notes: Sequence[str] = ()
 
 
 LabPlan = Callable[[Shape], PlannedLab]
-"""A function from the served site to its lab."""
+"""A function that takes the served site and plans its lab."""
 
 
 def plan_of_class(name: str) -> LabPlan:
-    """The scale model of a class of host: one disk, and memory for a fifth of the data.
+    """A plan for the scale model of a class of host: one disk, and memory for a fifth of the data.
 
-    The class ``memory`` has memory for all of it.
+    For the class ``memory``, there is memory for all data.
     """
     return lambda shape: PlannedLab(_complete(_class_lab(name), shape, fifth=name != "memory"))
 
 
 def plan_of_tables(tables: Mapping[str, Any], source: str) -> LabPlan:
-    """The lab of a TOML file. Errors: UsageError that names the file and the field."""
+    """A plan for the lab of a TOML file. Errors: UsageError that names the file and the field."""
     return plan_of_lab(decode_tables(Lab, tables, source), source)
 
 
 def plan_of_lab(lab: Lab, source: str) -> LabPlan:
-    """The lab of a document. Errors: UsageError that names the file and the field."""
+    """A plan for the lab of a document. Errors: UsageError that names the file and the field."""
     check_lab(lab, f"{source}: ")
     if sum(not disk.mount for disk in lab.disks) > 1:
         raise UsageError(f"{source}: disks: only one mount can be left out")
@@ -76,9 +76,9 @@ def plan_of_lab(lab: Lab, source: str) -> LabPlan:
 
 
 def plan_of_facts(facts: Facts, scale: float | None) -> LabPlan:
-    """A scale model of the host of the facts.
+    """A plan for a scale model of the host that the facts describe.
 
-    Errors (of the plan): UndecidedError for facts that are not sufficient.
+    Errors (of the plan): UndecidedError if the facts are not sufficient.
     """
     if scale is not None and not 0 < scale <= 1:
         raise UsageError("--scale: not above 0 and at most 1")
@@ -105,7 +105,7 @@ def _class_lab(name: str) -> Lab:
 
 
 def _complete(lab: Lab, shape: Shape, *, fifth: bool) -> Lab:
-    """The lab with the mounts and data that its document leaves to the site."""
+    """The lab, with the mounts and data that its document leaves open taken from the site."""
     disks = [msgspec.structs.replace(disk, mount=disk.mount or shape.root) for disk in lab.disks]
     lab = _with_replayed(msgspec.structs.replace(lab, disks=disks), shape)
     filled = {item.disk for item in lab.data}
@@ -118,7 +118,7 @@ def _complete(lab: Lab, shape: Shape, *, fifth: bool) -> Lab:
 
 
 def _with_replayed(lab: Lab, shape: Shape) -> Lab:
-    """The lab with the recorded files, on the disk of the root."""
+    """The lab with the recorded files on the disk that holds the root."""
     holders = [disk for disk in lab.disks if is_below(shape.root, disk.mount)]
     if not shape.replayed or not holders:
         return lab
@@ -132,7 +132,7 @@ def _with_replayed(lab: Lab, shape: Shape) -> Lab:
 
 
 def _data(disk: str, shape: Shape) -> LabData:
-    """About a GiB of files of the mean size of the served ones."""
+    """About a GiB of files that have the mean size of the served files."""
     mean = sum(shape.sizes) // len(shape.sizes) if shape.sizes else _USUAL_FILE_BYTES
     size = min(max(mean, 1024), 64 * MIB)
     return LabData(
@@ -142,11 +142,11 @@ def _data(disk: str, shape: Shape) -> LabData:
 
 _MOST_SCALED_FILES = 50_000
 _TAIL_FACTOR = 2.0
-"""A p99 above so many medians is a tail, and below a spread."""
+"""A p99 of more than this many medians is a tail; one of fewer is a spread."""
 
 
 class _Group(NamedTuple):
-    """The source of a disk: a dataset, and its leaf disks."""
+    """What a disk is made from: a dataset and its leaf disks."""
 
     path: str
     dataset: Dataset
@@ -157,7 +157,7 @@ class _Group(NamedTuple):
 def scale_lab(facts: Facts, *, root: str, scale: float | None) -> PlannedLab:
     """The scale model for a site that serves ``root``.
 
-    ``scale`` is the share of data and memory to keep; None for about a GiB of data.
+    ``scale`` is the share of data and memory that is kept; None for about a GiB of data.
     Errors: UndecidedError for facts without memory or datasets.
     """
     notes: list[str] = []
@@ -195,9 +195,9 @@ def scale_lab(facts: Facts, *, root: str, scale: float | None) -> PlannedLab:
 def model_of_curve(curve: Curve, class_name: DiskClassName) -> DiskModel:
     """The model with the depth-1 latency, plateau and tail of a measured curve.
 
-    The bandwidth is that of sequential reads, or of two read sizes if greater. The time at depth 1
-    is what the transfer leaves. The channels are the plateau times the depth-1 latency, where the
-    knee was.
+    The bandwidth is that of sequential reads, or of either read size if that is greater. The read
+    time is what remains of the depth-1 latency without transfer and tail. The number of channels is
+    the plateau times the depth-1 latency: the depth at which the knee was.
     """
     sweep = curve.small_reads or curve
     alone = _first(sweep)
@@ -231,7 +231,7 @@ def _first(sweep: Sweep) -> CurvePoint:
 
 
 def _fit_tail(point: CurvePoint) -> tuple[float, float, float]:
-    """Share and mean of the exponential tail, and the spread below it, from three quantiles."""
+    """The share and mean of the exponential tail, and the spread below it, from three quantiles."""
     p50, p99, p999 = point.p50_seconds, point.p99_seconds, point.p999_seconds
     if p50 is None or p99 is None or p50 <= 0:
         return 0.0, 0.0, 0.0
@@ -239,7 +239,7 @@ def _fit_tail(point: CurvePoint) -> tuple[float, float, float]:
         spread = min(1.0, max(0.0, p99 / p50 - 1))
         if p999 is None or p999 <= _TAIL_FACTOR * p50:
             return 0.0, 0.0, spread
-        # Too rare for p99: twice in a thousand, with its median at p999.
+        # A tail too rare for p99: two reads in a thousand, with the tail's median at p999.
         return 0.002, (p999 - p50) / math.log(2), spread
     if p999 is None or p999 <= p99:
         return 0.02, (p99 - p50) / math.log(2), 0.0
@@ -292,7 +292,7 @@ def _lab_disk(name: str, group: _Group, notes: list[str]) -> LabDisk:
 
 
 def _side_by_side(models: Sequence[DiskModel]) -> DiskModel:
-    """Several disks with the same files: channels and buses add up."""
+    """One model for several disks with the same files: channels and buses add up."""
     slowest = max(models, key=lambda model: model.read_seconds)
     return DiskModel(
         read_seconds=sum(model.read_seconds for model in models) / len(models),
@@ -313,7 +313,7 @@ def _class_name(disks: Sequence[Disk]) -> DiskClassName:
 
 
 def _lab_data(disk: str, dataset: Dataset, scale: float) -> list[LabData]:
-    """Files of the dataset's sizes, fewer of each, and at least one."""
+    """Files of the dataset's sizes: fewer of each size, but at least one."""
     buckets = dataset.sizes.buckets if dataset.sizes is not None else []
     shapes = [(bucket.files, bucket.bytes) for bucket in buckets if bucket.files and bucket.bytes]
     shapes = shapes or [(dataset.files or 1, dataset.bytes or 1)]

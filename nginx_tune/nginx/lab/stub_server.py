@@ -1,8 +1,8 @@
-"""Stubs of other servers than HTTP's: FastCGI, SCGI, uwsgi, a resolver, a log, an echo.
+"""Stubs of servers other than HTTP servers: FastCGI, SCGI, uwsgi, a resolver, a log, an echo.
 
 The echo serves connections that were upgraded to another protocol, such as WebSocket, whose frames
-it parses. One process serves all. Every request of an application gets the same answer at once, 200
-with a body of ``BODY_BYTES``; every name resolves to one address; log messages are discarded.
+it parses. One process serves all. Every request to an application gets the same answer at once: 200
+with a body of ``BODY_BYTES``. Every name resolves to one address. Log messages are discarded.
 Source: the FastCGI, SCGI and uwsgi specifications; RFC 1035; RFC 6455.
 """
 
@@ -23,7 +23,7 @@ import msgspec
 
 BODY_BYTES = 2048
 RESOLVED = "192.0.2.1"
-"""The address of every name, from a range without hosts (RFC 5737)."""
+"""The address to which every name resolves, from a range without hosts (RFC 5737)."""
 _BODY = b"x" * BODY_BYTES
 _CGI = b"Status: 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
 _HTTP = b"HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n"
@@ -31,7 +31,7 @@ _FCGI_END, _FCGI_STDIN, _FCGI_STDOUT = 3, 5, 6
 _FCGI_HEADER = struct.Struct("!BBHHBx")
 _UWSGI_HEADER = struct.Struct("<BHB")
 _ENDLESS = 1 << 24
-"""The bound on the head of a request."""
+"""The most bytes of an unfinished request."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,14 +39,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     protocol: Literal["fastcgi", "scgi", "uwsgi", "dns", "syslog", "echo"]
     address: str = ""
-    """An IP address; empty for all."""
+    """An IP address; empty for all addresses."""
     port: int = 0
     path: str = ""
-    """The path of a unix socket."""
+    """The path of a Unix socket."""
 
 
 class _Application(asyncio.Protocol, abc.ABC):
-    """A connection with requests; ``seen`` has the bytes that are not consumed yet."""
+    """A connection with requests; ``seen`` has the bytes that are not yet consumed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept a client."""
@@ -68,7 +68,7 @@ class _Application(asyncio.Protocol, abc.ABC):
 
 
 class FastCgi(_Application):
-    """Answers at the end of a request's input; may keep the connection."""
+    """Answers at the end of a request's input; keeps the connection if asked to."""
 
     keeps = False
 
@@ -97,10 +97,10 @@ class FastCgi(_Application):
 
 
 class Scgi(_Application):
-    """Answers after the netstring of the headers."""
+    """Answers once the netstring of the headers is complete."""
 
     def answer_seen(self) -> None:
-        """Answer a complete request."""
+        """Answer a request once it is complete."""
         length, colon, rest = self.seen.partition(b":")
         if colon and length.isdigit() and len(rest) > int(length):
             self.transport.write(_CGI % BODY_BYTES + _BODY)
@@ -108,10 +108,10 @@ class Scgi(_Application):
 
 
 class Uwsgi(_Application):
-    """Answers after the variables, in HTTP."""
+    """Answers in HTTP once the variables are complete."""
 
     def answer_seen(self) -> None:
-        """Answer a complete request."""
+        """Answer a request once it is complete."""
         head = _UWSGI_HEADER.size
         if len(self.seen) < head:
             return
@@ -122,7 +122,7 @@ class Uwsgi(_Application):
 
 
 class Echo(_Application):
-    """Accepts an upgrade and sends the bytes back, with WebSocket frames as a server's."""
+    """Accepts an upgrade and sends the bytes back; WebSocket frames come back as a server's frames."""
 
     is_upgraded = False
     frames: FrameReader | None = None
@@ -138,7 +138,7 @@ class Echo(_Application):
         data, self.seen = self.seen, b""
         if not data:
             return
-        if self.frames is None and data[0] & _FINAL:  # text without frames lacks that bit
+        if self.frames is None and data[0] & _FINAL:  # ASCII text without frames lacks that bit
             self.frames = FrameReader()
         if self.frames is None:
             self.transport.write(data)
@@ -165,7 +165,7 @@ _MOST_PAYLOAD_BYTES = 4 << 20
 
 
 class Frame(NamedTuple):
-    """A client's frame."""
+    """A frame from a client."""
 
     opcode: int
     payload: bytes
@@ -173,25 +173,25 @@ class Frame(NamedTuple):
 
 
 def switching(head: bytes) -> bytes:
-    """The answer to a client's opening handshake."""
+    """The answer to the opening handshake of a client."""
     return _SWITCHES % accept_key(head)
 
 
 def accept_key(head: bytes) -> bytes:
-    """The ``Sec-WebSocket-Accept`` of a request."""
+    """The value of ``Sec-WebSocket-Accept`` for a request."""
     pairs = (line.partition(b":") for line in head.split(b"\r\n"))
     key = next((v.strip() for n, _, v in pairs if n.lower() == b"sec-websocket-key"), b"")
     return base64.b64encode(hashlib.sha1(key + _KEY_ENDS_IN, usedforsecurity=False).digest())
 
 
 class FrameReader:
-    """A parser of a client's frames."""
+    """A parser for a client's frames."""
 
     def __init__(self) -> None:
         self._seen = b""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are complete. Errors: ValueError for bytes that no client may send."""
+        """The frames that are now complete. Errors: ValueError for bytes that no client may send."""
         self._seen += data
         while (whole := self._next()) is not None:
             yield whole
@@ -219,7 +219,7 @@ class FrameReader:
 
 
 def server_frame(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes:
-    """A server's frame, which has no mask."""
+    """A frame from a server, which has no mask."""
     first = opcode | (_FINAL if is_final else 0)
     length = len(payload)
     if length < _TWO_BYTES:
@@ -230,7 +230,7 @@ def server_frame(opcode: int, payload: bytes, *, is_final: bool = True) -> bytes
 
 
 def echo_of(frame: Frame) -> bytes:
-    """The echo's answer: the same data, a pong to a ping, a close to a close."""
+    """The echo of a frame: the same data, a pong to a ping, a close to a close."""
     if frame.opcode == PING:
         return server_frame(PONG, frame.payload)
     if frame.opcode == PONG:
@@ -247,11 +247,11 @@ def _unmasked(payload: bytes, key: bytes) -> bytes:
 
 
 class Resolver(asyncio.DatagramProtocol):
-    """A resolver of every name, to IPv4 alone, so that nginx has one address to ask."""
+    """A resolver of every name, to an IPv4 address only, so that nginx has one address to connect to."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        # asyncio's own is no instance of what it is documented to be.
+        # The transport of asyncio is not an instance of its documented class.
         self.transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
@@ -262,7 +262,7 @@ class Resolver(asyncio.DatagramProtocol):
 
 
 def resolve(query: bytes) -> bytes:
-    """The answer to a query of one name; empty for other messages."""
+    """The answer to a query for one name; empty for other messages."""
     end = query.find(b"\0", 12) + 1
     if len(query) < 17 or not end or len(query) < end + 4:  # noqa: PLR2004  # a head and a name
         return b""

@@ -1,8 +1,8 @@
 """Stubs of the servers that a configuration uses: upstreams, resolvers, system logs.
 
-The stub of HTTP servers is a bare nginx of the same build, so that it is never the bottleneck; the
-others are ``stub_server``. Both answer every request at once with 200 and a body of ``BODY_BYTES``.
-They end with the sandbox.
+The stub of HTTP servers is a bare nginx of the same build, so that it is never the bottleneck.
+Other stubs are in ``stub_server``. Both answer every request at once with 200 and a body of
+``BODY_BYTES``. They end with the sandbox.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def start_stubs(
     *,
     echoes: bool = False,
 ) -> Stubs:
-    """Start the stubs of servers; with ``echoes`` those of HTTP take upgraded connections."""
+    """Start the stubs of servers; with ``echoes``, those of HTTP servers take upgraded connections."""
     echo = _start_echo(directory, cpus) if echoes and wanted else ""
     silent: dict[str, str] = {}
     sockets = {
@@ -49,7 +49,7 @@ def start_stubs(
     }
     here = [s for s in wanted if s.is_here and (":" not in s.address or _has_ipv6())]
     there = [s for s in wanted if not s.is_here]
-    # Not at the path itself, which may be a socket of the host.
+    # Not at the original path, where there may be a socket of the host.
     ours = [msgspec.structs.replace(s, path=sockets.get(s.path, "")) for s in here]
     started = _start(ours, binary, directory / "here", cpus, silent, echo=echo) if here else []
     answering = [s for s, own in zip(here, ours, strict=True) if own in started]
@@ -78,7 +78,7 @@ def _start(
     *,
     echo: str,
 ) -> list[Outgoing]:
-    """Start the stubs in this network; the servers whose stub answers."""
+    """Start the stubs in this network, and return the servers whose stubs answer."""
     directory.mkdir(parents=True)
     places: dict[_Place, Outgoing] = {}
     for server in wanted:
@@ -108,13 +108,13 @@ _Place = tuple[str, int, str, bool]
 
 
 def _place(server: Outgoing) -> _Place:
-    """The place of a stub; datagrams have ports of their own."""
+    """Where a stub listens; datagrams have ports of their own."""
     is_datagram = not server.path and server.protocol in {"dns", "syslog"}
     return (server.address or server.answers_from, server.port, server.path, is_datagram)
 
 
 def _start_echo(directory: Path, cpus: Sequence[int]) -> str:
-    """Start the echo for upgraded connections; the path of its socket."""
+    """Start the echo for upgraded connections, and return the path of its socket."""
     directory.mkdir(parents=True, exist_ok=True)
     path = str(directory / "echo")
     _run_stubs([Endpoint(protocol="echo", path=path)], cpus)
@@ -167,7 +167,7 @@ def _start_web(
 
 
 def _temporary_paths(binary: str, directory: Path) -> str:
-    """Directives for nginx's temporary directories in ours, since the host's are read-only."""
+    """Directives that put nginx's temporary directories into ours: the host's are read-only."""
     flags = run_program([binary, "-V"], is_checked=True).stderr.decode(errors="replace")
     modules = [
         name
@@ -178,7 +178,7 @@ def _temporary_paths(binary: str, directory: Path) -> str:
 
 
 def _upgraded(echo: str) -> str:
-    """The directives of a server that pass upgraded connections to the echo."""
+    """The directives in a server block that pass upgraded connections to the echo."""
     return (
         "if ($http_upgrade) { rewrite ^ /.upgraded last; }\n"
         f"location = /.upgraded {{ internal; proxy_pass http://unix:{echo}; proxy_read_timeout 1h;"
@@ -201,7 +201,7 @@ def _places(server: Outgoing) -> Iterable[str]:
 
 
 def _has_ipv6() -> bool:
-    """True when this thread's network has an IPv6 address."""
+    """True if this thread's network has an IPv6 address."""
     with contextlib.suppress(OSError):
         return bool(Path("/proc/thread-self/net/if_inet6").read_text())
     return False
@@ -248,7 +248,7 @@ def _run_stubs(endpoints: Sequence[Endpoint], cpus: Sequence[int]) -> None:
 
 
 def _settle(process: subprocess.Popen[bytes] | subprocess.Popen[str], cpus: Sequence[int]) -> None:
-    """Move the process to the clients' CPUs, away from nginx's."""
+    """Move the process to the CPUs of the clients, away from nginx's."""
     if cpus:
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(process.pid, cpus)

@@ -1,1 +1,1 @@
-"""One generation of workers after another: who serves, who leaves, and who answers."""
+"""Worker generations: which one serves, which is leaving, and which answers."""

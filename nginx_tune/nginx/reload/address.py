@@ -1,4 +1,4 @@
-"""The addresses where an nginx listens, its sockets, and conflicting ones of others; pure.
+"""The addresses that an nginx listens on, its sockets, and conflicting sockets of others; pure.
 
 Source: ngx_init_cycle (a socket of the same address is taken over), ngx_open_listening_sockets
         (SO_REUSEADDR always, SO_REUSEPORT with ``reuseport``, IPV6_V6ONLY unless
@@ -27,13 +27,13 @@ from nginx_tune.host.parse_network import IPAddress, canonical
 
 _UNSAID_PORTS = (80, 8000)
 _MOST_PORTS = 1024
-"""The longest range of ports that is expanded."""
-_ONE_OF_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where to ask
+"""The longest port range that is expanded, in ports."""
+_ONE_OF_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # where to connect
 Speaks = Literal["http", "http2", "tls", "unknown"]
 
 
 class Address(NamedTuple):
-    """A ``listen`` of the configuration."""
+    """An address that the configuration listens on."""
 
     host: str
     """``*`` for all addresses."""
@@ -43,16 +43,16 @@ class Address(NamedTuple):
     speaks: Speaks
 
     def is_at(self, address: str, port: int) -> bool:
-        """True for the listener at an address."""
+        """True if this is the listener at the given address and port."""
         return self.port == port and _number(self.host) == ipaddress.ip_address(address)
 
     def is_named_at(self, port: int) -> bool:
-        """True for the listener of a port at a named host."""
+        """True if this listener has the given port, at a host given by name."""
         return not self.path and self.port == port and _number(self.host) is None
 
 
 def _number(host: str) -> IPAddress | None:
-    """The address of a ``listen``; None for a name."""
+    """The address of a ``listen`` as a number; None for a name."""
     try:
         return ipaddress.ip_address("0.0.0.0" if host == "*" else host.strip("[]"))  # noqa: S104
     except ValueError:
@@ -60,15 +60,15 @@ def _number(host: str) -> IPAddress | None:
 
 
 def where_to_ask(address: str) -> str:
-    """The address to connect to for a listening socket: loopback for a wildcard."""
+    """The address at which to reach a listening socket: loopback for a wildcard."""
     return _ONE_OF_ALL.get(address, address)
 
 
 def spoken_at(address: str, port: int, found: Sequence[Address]) -> Speaks:
-    """The protocol of a listening socket, by the ``listen`` that takes its connections.
+    """The protocol of a listening socket, from the ``listen`` that takes its connections.
 
-    At a wildcard socket a ``listen`` of a single address takes precedence over that of all
-    addresses: ``listen 127.0.0.1:80 http2`` beside ``listen 80``. A name's address is unknown.
+    At a wildcard socket, a ``listen`` with a single address takes precedence over one with all
+    addresses: ``listen 127.0.0.1:80 http2`` over ``listen 80``. The address of a name is not known.
     Source: ngx_http_init_connection() (by the local address, the wildcard last).
     """
     asked = where_to_ask(address)
@@ -81,7 +81,7 @@ def spoken_at(address: str, port: int, found: Sequence[Address]) -> Speaks:
 
 
 def lost_addresses(before: Sequence[Address], after: Sequence[Address]) -> list[str]:
-    """The places that nginx gives up, as text; a wildcard listener covers each address."""
+    """The addresses that nginx gives up, as text; a wildcard listener covers every address."""
     there = set(map(_socket, after))
     lost: dict[SocketName, None] = {}
     for place in map(_socket, before):
@@ -118,12 +118,12 @@ class AcceptingSocket(NamedTuple):
 def unheard(held: Iterable[AcceptingSocket], tree: ConfTree) -> list[str]:
     """The sockets of a running nginx that a configuration would close, as text.
 
-    Every ``listen`` counts, of http, stream, mail and other modules. A named host stands for any
-    address of its port. Socket files are ignored.
-    Source: ngx_init_cycle closes the listening sockets that the new cycle has not.
+    Every ``listen`` counts, in http, stream, mail and other modules. A named host may be any
+    address, so it counts for its port at every address. Socket files are ignored.
+    Source: ngx_init_cycle closes the listening sockets that the new cycle lacks.
     """
     lines = [line for line in tree.main.walk() if line.name == "listen" and line.args]
-    # A server without ``listen`` has port 80, or 8000 if not root. Source: ngx_http_core_server.
+    # A server without ``listen`` has port 80, or 8000 without root. Source: ngx_http_core_server.
     unsaid = any(not (server.block and server.block.all("listen")) for _, server in servers(tree))
     return [
         sock.name
@@ -147,9 +147,9 @@ def _hears(line: Directive, socket: AcceptingSocket) -> bool:
 
 
 def addresses_of(found: Iterable[ListenAddress]) -> list[Address]:
-    """The addresses of listeners, without those of unknown ports.
+    """The addresses of listeners, except those with unknown ports.
 
-    A range of ports is an address for each; a range that is too long is left out.
+    A port range gives one address per port; a range that is too long is left out.
     """
     return [address for listener in found for address in _addresses(listener)]
 
@@ -164,7 +164,7 @@ def _addresses(listener: ListenAddress) -> Iterator[Address]:
 
 
 def _speaks(listener: ListenAddress) -> Speaks:
-    """The protocol to ask there: before 1.25.1 ``http2`` without TLS allows no other.
+    """The protocol to speak there: before 1.25.1, ``http2`` without TLS allows no other.
 
     Source: ngx_http_init_connection(), by version.
     """
@@ -184,13 +184,13 @@ class Binding(NamedTuple):
 
     kind: Literal["tcp", "udp"]
     address: str
-    """A numeric address."""
+    """The numeric address."""
     port: int
     reuses_port: bool = False
     takes_both: bool = False
     """True for an IPv6 wildcard that also takes IPv4."""
     line: Directive | None = None
-    """The ``listen``; null for a server without one."""
+    """The ``listen`` line; None for a server without one."""
 
     @property
     def name(self) -> str:
@@ -200,17 +200,17 @@ class Binding(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """The key by which a reload recognises the socket."""
+        """What identifies the socket at a reload."""
         return (self.kind, self.address, self.port)
 
     @property
     def is_wildcard(self) -> bool:
-        """True for a socket of all addresses."""
+        """True for a socket that listens on all addresses."""
         return ipaddress.ip_address(self.address).is_unspecified
 
 
 def bindings_of(tree: ConfTree) -> list[Binding]:
-    """The sockets of http, stream and mail, each place once, without socket files."""
+    """The sockets of http, stream and mail, each listed once; socket files are left out."""
     found: dict[tuple[str, str, int], Binding] = {}
     for top in (
         *http_blocks(tree),
@@ -246,7 +246,7 @@ def _bindings_in(top: Directive, tree: ConfTree) -> Iterator[Binding]:
             if any(map(is_socket_option, line.args[1:]))
         }
         for name, line in zip(names, own, strict=True):
-            # An address under a wildcard has no socket of its own.
+            # An address that a wildcard covers has no socket of its own.
             if name in forced or not wildcards.cover(name):
                 yield from _bindings(kind, name, line)  # type: ignore[arg-type]
 
@@ -271,7 +271,7 @@ def _bindings(kind: Literal["tcp", "udp"], name: SocketName, line: Directive) ->
 
 
 def socket_files_of(tree: ConfTree) -> dict[str, Directive]:
-    """The socket files that nginx binds, by full path."""
+    """The socket files that nginx binds, by full path, with their lines."""
     found: dict[str, Directive] = {}
     for line in tree.main.walk():
         if line.name == "listen" and line.value[:5].lower() == "unix:":
@@ -282,7 +282,7 @@ def socket_files_of(tree: ConfTree) -> dict[str, Directive]:
 
 
 def in_the_way(binding: Binding, taken: Iterable[BoundSocket]) -> list[BoundSocket]:
-    """The sockets of an overlapping place, which only options of both could let share it."""
+    """The sockets that overlap with a binding: only options of both could let them share it."""
     return [other for other in taken if _overlaps(binding, other)]
 
 
@@ -304,9 +304,9 @@ def _takes_ipv4(address: IPAddress, *, is_both: bool) -> bool:
 
 
 def may_share(binding: Binding, other: BoundSocket, holder: Holder | None, user_id: int) -> bool:
-    """True unless both certainly conflict."""
+    """False if the two certainly conflict."""
     if binding.reuses_port and other.user_id == user_id:
         return holder is None or holder.reuses_port is not False
-    if binding.kind == "tcp":  # SO_REUSEADDR does not help beside a listening socket
+    if binding.kind == "tcp":  # SO_REUSEADDR does not help if another socket listens
         return False
     return holder is None or holder.reuses_address is not False
