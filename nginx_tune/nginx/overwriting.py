@@ -54,7 +54,7 @@ def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[st
 
 
 def is_same(name: str, other: str) -> bool:
-    """True if two names lead to one file, even through links; if one is missing, compare real paths."""
+    """True if two names lead to one file, even through links; a missing one is compared by path."""
     try:
         return Path(name).samefile(other)
     except (OSError, ValueError):

@@ -80,7 +80,7 @@ class Door:
             os.close(number)
 
     def _shut(self) -> None:
-        """Refuse connections from now on: the path leads to a file that is not a socket (connect(2))."""
+        """Refuse connections from now on: the path leads to a file that is no socket (connect(2))."""
         if self._socket is not None:
             nothing = os.memfd_create("door")
             os.dup2(nothing, self._number, inheritable=False)
@@ -160,15 +160,15 @@ def _check_listener(client: socket.socket, pid: int) -> None:
 def _is_beside(listener: int, pid: int) -> bool:
     """True if the listener is in a process's sandbox; outside a sandbox, if it is in its family.
 
-    The kernel reports 0 for a process that cannot be seen here, such as one of the host from inside.
+    The kernel reports 0 for a process that cannot be seen here: one of the host, from inside.
     """
     if listener <= 0:
         return False
     try:
         theirs = _process_namespace(listener)
     except (FileNotFoundError, ProcessLookupError):
-        # nginx listens before it goes to the background, and the listening process ends. For the first
-        # process of the sandbox's namespace, every visible process belonged to the lab.
+        # nginx listens before it goes to the background, and the listening process ends. For the
+        # first process of the sandbox's namespace, every visible process belonged to the lab.
         return os.getpid() == 1
     except OSError:
         return False

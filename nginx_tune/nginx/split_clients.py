@@ -1,4 +1,4 @@
-"""The part of a ``split_clients`` table that a key falls into; pure.
+"""Which part of a ``split_clients`` table a key falls into; pure.
 
 Source: ngx_http_split_clients_module.c, ngx_murmurhash.c (MurmurHash2 by Austin Appleby, seed 0).
 """
@@ -13,7 +13,7 @@ _HUNDREDTHS = 10_000
 
 
 def murmur_hash2(data: bytes) -> int:
-    """Nginx's hash of a key, 32 bits."""
+    """The 32-bit hash that nginx makes of a key."""
     value = len(data) & _ALL
     whole = len(data) & ~3
     for start in range(0, whole, 4):
@@ -28,7 +28,7 @@ def murmur_hash2(data: bytes) -> int:
 
 
 def part_of(key: bytes, shares: Sequence[int]) -> int:
-    """The index of the part; ``shares`` in hundredths of a percent, what is left over is ``*``."""
+    """The index of the key's part; ``shares`` are hundredths of a percent, and the rest is ``*``."""
     value = murmur_hash2(key)
     total = 0
     for index, share in enumerate(shares):
@@ -39,5 +39,5 @@ def part_of(key: bytes, shares: Sequence[int]) -> int:
 
 
 def even_part(key: bytes, count: int) -> int:
-    """The part of a key among so many that are alike, as ``decide.cache_layout`` writes them."""
+    """The part of a key among ``count`` equal ones, as ``decide.cache_layout`` writes them."""
     return part_of(key, [int(1000 / count) * 10] * (count - 1))

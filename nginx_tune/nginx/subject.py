@@ -1,6 +1,6 @@
 """The configuration that a command is about: its main file, the files around it, and its nginx.
 
-A configuration away from its host, such as a checkout, is read through maps of names. Code and
+A configuration that is not on its host, such as a checkout, is read through maps of names. Code and
 special files that a configuration names are checked before an nginx starts with it.
 """
 
@@ -38,33 +38,33 @@ from nginx_tune.host.paths import absolute_path, climbed
 from nginx_tune.host.programs import is_vouched_for, why_not_run
 
 MOST_BYTES = 256 << 20
-"""Bytes of a configuration file at most; maps and lists of addresses make some very large."""
+"""The most bytes of a configuration file; maps and lists of addresses make some very large."""
 _NAME_ONE = "name a configuration file"
 
 
 class Subject(NamedTuple):
-    """A configuration file."""
+    """The configuration file that a command is about."""
 
     path: str
     prefix: str | None
-    """The directory of relative paths; null when unknown."""
+    """The directory that relative paths start from; None if not known."""
     is_hosts: bool
-    """True when this host's nginx runs or would start with it."""
+    """True if this host's nginx runs with it or would start with it."""
     maps: tuple[tuple[str, str], ...] | None = None
-    """The places of absolute names in a tree that is away from its host; null for a tree of this
+    """Where absolute names lead in a tree that is not on its host; None for a tree of this
     host."""
     given: str = ""
-    """Directives that nginx's command line (``-g``) puts before it."""
+    """Directives from nginx's command line (``-g``), which come before the file."""
     is_here: bool = False
-    """True for a file of a tree that an nginx of this host reads."""
+    """True if the file is in a tree that an nginx of this host reads."""
 
 
 class NoNginxError(UsageError):
-    """The error when no configuration is named and this host has no nginx."""
+    """A lack of anything to read: no configuration is named, and this host has no nginx."""
 
 
 class ConfigurationFiles(NamedTuple):
-    """A reader of configuration files on a host, up to 256 MiB each."""
+    """A reader of configuration files on a host, of up to 256 MiB each."""
 
     host: Host
 
@@ -91,10 +91,10 @@ def find_subject(
     nginx_binary: str | None = None,
     pid: int | None = None,
 ) -> Subject:
-    """The named configuration, else the running master's, else the installed nginx's.
+    """The named configuration, otherwise the running master's, otherwise the installed nginx's.
 
-    Errors: UsageError when none is named and the host has none; UndecidedError when the running
-            nginx lives in a container, whose files this process does not see.
+    Errors: UsageError if none is named and the host has none; UndecidedError if the running nginx
+            is in a container, whose files this process does not see.
     """
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415  # not for a file by its text
 
@@ -110,7 +110,7 @@ def find_subject(
                 hint=f"run nginx-tune inside it, or {_NAME_ONE}",
             )
         if pid is not None and not nginx.may_run:
-            # A process can set any title, so it chooses no file that root reads.
+            # A process can set any title, so its title must not choose a file that root reads.
             reasons = (candidate.reason for candidate in nginx.candidates if candidate.pid == pid)
             raise UndecidedError(
                 f"the configuration of process {pid} is not read by its title: {next(reasons, '')}",
@@ -126,9 +126,9 @@ def find_subject(
 
 
 def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = False) -> ConfTree:
-    """The tree of a subject; names of files stay as given.
+    """The tree of a subject; file names stay as they are given.
 
-    Errors: UsageError when the main file is missing or unreadable, unless it may be absent.
+    Errors: UsageError if the main file is missing or unreadable, unless it may be absent.
     """
     tree = read_tree(
         subject.path, reader, prefix=subject.prefix, maps=subject.maps, given=subject.given
@@ -141,9 +141,9 @@ def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = Fals
 
 
 def place_of(conf: str, prefix: str | None) -> str:
-    """The path of a named file; a relative name is below the prefix, as for nginx.
+    """The path of a named file; like nginx, take a relative name as below the prefix.
 
-    A file that exists here and not there, as a shell completes it, is the one here.
+    A file that exists here but not below the prefix, as a shell completes it, is the one here.
     Source: ngx_process_options, which passes -c to ngx_conf_full_name.
     """
     if prefix is None or posixpath.isabs(conf):
@@ -153,10 +153,10 @@ def place_of(conf: str, prefix: str | None) -> str:
 
 
 def own_prefix(nginx: Nginx, *meant: str) -> str | None:
-    """The directory of relative paths without ``-p``: the running master's, else the built prefix.
+    """Where relative paths start without ``-p``: the running master's prefix, otherwise the built one.
 
-    The master's prefix applies to its own configuration: one of ``meant``, if any are given. An
-    nginx that is started for another file has no such ``-p``.
+    The master's prefix applies only to its own configuration; if ``meant`` is given, that must be
+    one of them. An nginx started for another file has no such ``-p``.
     """
     running = nginx.running
     own = running.conf_path if running else None
@@ -166,7 +166,7 @@ def own_prefix(nginx: Nginx, *meant: str) -> str | None:
 
 
 def given_to(nginx: Nginx, path: str) -> str:
-    """The ``-g`` directives of the running master, where it reads that file."""
+    """The ``-g`` directives of the running master, if it reads that file; otherwise empty."""
     running = nginx.running
     if running is None or running.conf_path is None or not running.given:
         return ""
@@ -175,7 +175,7 @@ def given_to(nginx: Nginx, path: str) -> str:
 
 
 def built_conf(nginx: Nginx) -> str:
-    """The file that the program reads without ``-c``, possibly relative to ``-p``.
+    """The file that the program reads without ``-c``, possibly relative to the prefix.
 
     Source: auto/options, NGX_CONF_PATH.
     """
@@ -189,10 +189,10 @@ def _own_path(nginx: Nginx) -> str | None:
 
 
 def is_of_host(host: Host, path: str, nginx: Nginx) -> bool:
-    """True for a file of a tree that an nginx of this host reads, so that its paths are here.
+    """True if a file is in a tree that an nginx of this host reads, so that its paths are here.
 
-    It is the configuration of a master here, or is in the directory of the installed nginx's own
-    file.
+    Such a file is the configuration of a master here, or is in the directory of the installed
+    nginx's own file.
     """
     running = (
         [(nginx.running.conf_path, nginx.running.other_mount_namespace)] if nginx.running else []
@@ -216,16 +216,16 @@ def _real(host: Host, path: str) -> str:
 
 WITH_NGINX = "it comes with nginx"
 _MOST_LINKS = 40
-"""The kernel's limit (path_resolution(7))."""
+"""The kernel's limit on links in a path (path_resolution(7))."""
 _MOST_DIRECTORIES = 300
-"""Directories to search for files that a map would find."""
+"""How many directories to search for files that a map would find."""
 _MOST_UP = 3
 _MOST_PROPOSED = 3
 _NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})
 
 
 class NotHereError(HostReadError):
-    """The error for a link to a file of the other host, with its name there in ``target``."""
+    """A link to a file of the other host; ``target`` is the file's name there."""
 
     def __init__(self, path: str, target: str) -> None:
         super().__init__(f"read {path}", "No such file: a link to a file that is not here")
@@ -233,7 +233,7 @@ class NotHereError(HostReadError):
 
 
 class FilesElsewhere(NamedTuple):
-    """A reader of files by their names here, whose absolute links lead through the maps."""
+    """A reader of files by their names here; absolute links lead through the maps."""
 
     host: Host
     maps: Maps
@@ -251,7 +251,7 @@ class FilesElsewhere(NamedTuple):
         return ConfigurationFiles(self.host).climb(path)
 
     def followed(self, path: str) -> str:
-        """The path with the links resolved below the directories of the maps."""
+        """The path, with links resolved below the directories of the maps."""
         for _ in range(_MOST_LINKS):
             bases = [here for _, here in self.maps if _is_below(path, here)]
             base = max(bases, key=len, default=path)
@@ -281,12 +281,12 @@ class FilesElsewhere(NamedTuple):
 
 
 def files_of(host: Host, maps: Maps | None) -> Reader:
-    """The reader of a tree's files; ``maps`` is null for a tree of this host."""
+    """The reader of a tree's files; ``maps`` is None for a tree of this host."""
     return ConfigurationFiles(host) if maps is None else FilesElsewhere(host, maps)
 
 
 def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
-    """The maps, with the main file's directory mapped to itself."""
+    """The maps, and a map of the main file's directory to itself."""
     directory = posixpath.dirname(path)
     full = absolute_path(directory or ".")
     own = dict.fromkeys((full, os.path.realpath(full)))
@@ -297,7 +297,7 @@ def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
 def includes_away(tree: ConfTree) -> list[str]:
     """The absolute includes of a tree that lead out of the main file's directory.
 
-    nginx's own files, which have only types and parameters, are left out.
+    Files that come with nginx are left out: they have only types and parameters.
     """
     own = posixpath.dirname(absolute_path(tree.path)).rstrip("/")
     names = (name for name in tree.absolute_includes if not name.startswith(f"{own}/"))
@@ -311,10 +311,10 @@ def _is_below(path: str, directory: str) -> bool:
 
 
 def accept_missing(findings: Findings, globs: Iterable[str]) -> Findings:
-    """The findings with the pattern that accepts each missing include.
+    """The findings, with the pattern that accepts each missing include.
 
-    nginx's own files, which have only types and parameters, are accepted unless a map would find
-    them.
+    Files that come with nginx have only types and parameters: they are accepted unless a map would
+    find them.
     """
     patterns = list(globs)
     likely = [value.partition("=")[0].rstrip("/") for value in findings.likely_maps]
@@ -336,7 +336,7 @@ def accept_missing(findings: Findings, globs: Iterable[str]) -> Findings:
 def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> list[str]:
     """The values of ``--map`` that would find most of the missing includes near the main file.
 
-    Only names are compared.
+    Only names are compared, not contents.
     """
     names = {include.path for include in missing if posixpath.isabs(include.path)}
     near = dict.fromkeys(_near(main) if names else ())
@@ -366,7 +366,7 @@ class _Listed(NamedTuple):
     names: dict[str, list[str]]
 
     def has(self, directory: str, tail: str, *, other_than: str) -> bool:
-        """True when a directory has the name or a match, other than the host's own file."""
+        """True if a directory has the name or a match for it, other than the host's own file."""
         path = posixpath.join(directory, tail)
         if absolute_path(path) == other_than:
             return False
@@ -394,7 +394,7 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _near(main: str) -> Iterator[str]:
-    """The directories around a main file: its own, those above in the checkout, all below."""
+    """The directories around a main file: its own, those above in the checkout, and all below."""
     own = posixpath.dirname(main)
     top = own or "."
     yield top
@@ -418,12 +418,12 @@ def _near(main: str) -> Iterator[str]:
 def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
     """Check that only root can write nginx and the modules that ``load_module`` names.
 
-    Whoever vouches for the program (``--trust``) vouches for its modules.
-    Errors: UndecidedError that names the first offender.
+    If the user vouches for the program (``--trust``), this covers its modules too.
+    Errors: UndecidedError that names the first file that others can write.
     """
     if is_vouched_for(binary):
         return
-    # nginx itself complains of a missing one.
+    # nginx itself reports a missing file.
     for path in (binary, *filter(_is_there, modules)):
         why = why_not_run(path)
         if why:
@@ -446,23 +446,23 @@ _KINDS = ((stat.S_ISFIFO, "a FIFO"), (stat.S_ISSOCK, "a socket"), (stat.S_ISBLK,
 
 
 def is_own_stream(path: str) -> bool:
-    """True for the path of the standard output or error of whoever opens it."""
+    """True for a path that leads to the standard output or error of the process that opens it."""
     return _STREAM.fullmatch(path) is not None
 
 
 def refuse_special_files(paths: Iterable[str]) -> None:
-    """Check that nginx opens no file that it would hang at, and no disk.
+    """Check that nginx would open no disk and no file that makes it hang.
 
     Standard streams are allowed: they are nginx's own, and images log to them.
-    Errors: ConfigurationError that names the first offender.
+    Errors: ConfigurationError that names the first such file.
     """
     for path in paths:
         if is_own_stream(path) or is_own_stream(_link(path)):
             continue
         try:
-            mode = os.stat(path).st_mode  # noqa: PTH116  # a link is what it leads to
+            mode = os.stat(path).st_mode  # noqa: PTH116  # follows links
         except (OSError, ValueError):
-            continue  # nginx itself complains of a missing one
+            continue  # nginx itself reports a missing file
         for is_kind, kind in _KINDS:
             if is_kind(mode):
                 raise ConfigurationError(
@@ -472,7 +472,7 @@ def refuse_special_files(paths: Iterable[str]) -> None:
 
 
 def _link(path: str) -> str:
-    """The target of a symbolic link; empty for another file."""
+    """The target of a symbolic link; empty if the file is not a link."""
     try:
         return os.readlink(path)  # noqa: PTH115
     except (OSError, ValueError):

@@ -176,8 +176,8 @@ class Enclosure:
 
         For an ordinary user, the ``written`` files in it are new and empty: an overlay cannot copy
         up a file whose owner or group is not mapped in the user namespace (EOVERFLOW, ovl_copy_up()
-        in fs/overlayfs/copy_up.c), and 65534 may be the user's own number or an unmapped one. Returns
-        False for the root, and for a directory that is already a copy.
+        in fs/overlayfs/copy_up.c), and 65534 may be the user's own number or an unmapped one.
+        Returns False for the root, and for a directory that is already a copy.
         """
         real = settle(directory)
         self._names[directory] = real.path

@@ -34,7 +34,7 @@ class Shape(NamedTuple):
     root: str
     sizes: Sequence[int] = ()
     replayed: Mapping[str, int] = {}
-    """Size in bytes of each file below the root that is in recorded requests; empty if any file will do."""
+    """Bytes of each file below the root that recorded requests name; empty if any file will do."""
     share: float = 1.0
     """The share of the recorded objects that is kept, and likewise of memory."""
 

@@ -122,7 +122,7 @@ class Uwsgi(_Application):
 
 
 class Echo(_Application):
-    """Accepts an upgrade and sends the bytes back; WebSocket frames come back as a server's frames."""
+    """Accepts an upgrade and sends the bytes back; WebSocket frames return as a server's."""
 
     is_upgraded = False
     frames: FrameReader | None = None
@@ -191,7 +191,7 @@ class FrameReader:
         self._seen = b""
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The frames that are now complete. Errors: ValueError for bytes that no client may send."""
+        """The frames that are now complete. Errors: ValueError for bytes no client may send."""
         self._seen += data
         while (whole := self._next()) is not None:
             yield whole
@@ -247,7 +247,7 @@ def _unmasked(payload: bytes, key: bytes) -> bytes:
 
 
 class Resolver(asyncio.DatagramProtocol):
-    """A resolver of every name, to an IPv4 address only, so that nginx has one address to connect to."""
+    """A resolver of every name, to IPv4 only, so that nginx has one address to connect to."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""

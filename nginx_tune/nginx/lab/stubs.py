@@ -40,7 +40,7 @@ def start_stubs(
     *,
     echoes: bool = False,
 ) -> Stubs:
-    """Start the stubs of servers; with ``echoes``, those of HTTP servers take upgraded connections."""
+    """Start the stubs of servers; with ``echoes``, HTTP stubs take upgraded connections."""
     echo = _start_echo(directory, cpus) if echoes and wanted else ""
     silent: dict[str, str] = {}
     sockets = {

@@ -1,8 +1,8 @@
-"""The proof that a new worker generation serves, from its processes and not from nginx's word.
+"""The proof that a new worker generation serves, from its processes and not from what nginx reports.
 
-``nginx -s reload`` succeeds although nginx refuses the configuration and the old workers stay, and
-although new workers die and nobody accepts from a socket. So workers are identified by number and
-start time, and each listener is asked until a new worker accepts.
+``nginx -s reload`` succeeds even if nginx refuses the configuration and the old workers stay. It
+also succeeds if new workers die, or if nobody accepts from a socket. So workers are identified by
+process id and start time, and each listener is tried until a new worker accepts.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from nginx_tune.nginx.reload.workers import (
 
 _POLL_SECONDS = 0.05
 _STABLE_SECONDS = 0.6
-"""A worker that dies at its start is restarted at once, so a single sample shows it alive."""
+"""A worker that dies at its start is replaced at once, so a single sample shows one alive."""
 _MOST_PLACES = 64
 _SEEING_SECONDS = 1.5
-"""The time to see every worker accept; a light load favours few of them."""
+"""How long to try to see every worker accept: under light load, few of them do."""
 _RETRIES = 4
 
 
@@ -43,7 +43,7 @@ class Readiness(NamedTuple):
 
     workers: frozenset[Process]
     seen: int
-    """Workers that were seen to accept."""
+    """Number of workers that were seen to accept."""
     places: list[AcceptingSocket]
     notes: list[str]
 
@@ -51,7 +51,7 @@ class Readiness(NamedTuple):
 def logged_faults(
     logs: Logs, master: Process, before: frozenset[Process], now: frozenset[Process]
 ) -> list[str]:
-    """The new emergencies and alerts of the master and the new workers."""
+    """New emergencies and alerts of the master and the new workers."""
     return _faults(logs.lines(), logs, master, before, now)
 
 
@@ -76,11 +76,12 @@ def await_workers(
     seconds: float,
     heeds_logs: bool = True,
 ) -> frozenset[Process]:
-    """The new workers, once they alone serve and have not changed for a while.
+    """Wait for the new workers: until only they serve and have not changed for a while.
 
     ``look`` returns the present workers. Without ``heeds_logs`` emergencies do not end the wait,
     since an earlier, refused reload may still write them.
-    Errors: ReloadError with the line that gives the reason, or that the old workers still serve.
+    Errors: ReloadError with the log line that gives the reason, or OldServeError if the old workers
+            still serve and nothing was logged.
     """
     until = time.monotonic() + seconds
     last: frozenset[Process] = frozenset()
@@ -113,7 +114,7 @@ def _late(now: Generations, before: frozenset[Process], seconds: float) -> str:
 
 
 def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list[AcceptingSocket]:
-    """The listening sockets of a master with their protocols."""
+    """The listening sockets of a master, with their protocols."""
     listening = ask_listening(host, master.pid)
     held = held_sockets(master.pid)
     found: dict[tuple[str, int], AcceptingSocket] = {}
@@ -129,7 +130,7 @@ def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list
 def ask_before(
     host: Host, master: Process, addresses: Sequence[Address]
 ) -> frozenset[AcceptingSocket]:
-    """The places that do not answer before the change, and need not answer afterwards."""
+    """The listeners that do not answer before the change, so they need not answer afterwards."""
     places = places_of(host, master, addresses)[:_MOST_PLACES]
 
     def ask() -> frozenset[AcceptingSocket]:
@@ -145,9 +146,9 @@ def see_answers(
     addresses: Sequence[Address],
     silent_before: frozenset[AcceptingSocket],
 ) -> Readiness:
-    """Check that every listener answers by a worker of the new generation.
+    """Check that a worker of the new generation answers at every listener.
 
-    Errors: ReloadError that names a listener that does not.
+    Errors: ReloadError that names a listener where none does.
     """
     places = places_of(host, master, addresses)
     notes = [f"{len(places) - _MOST_PLACES} listeners were not asked"] * (
@@ -177,7 +178,7 @@ def see_answers(
 def _until_answered(
     host: Host, place: AcceptingSocket, master: Process, workers: frozenset[Process]
 ) -> Asked:
-    """The answer of a new worker, after retries while both generations accept."""
+    """The answer of a new worker; retried, since both generations may still accept."""
     ours = {worker.pid for worker in workers}
     asked = Asked(None, "not asked", False)
     for _ in range(_RETRIES):
@@ -213,36 +214,36 @@ _ANSWER_SECONDS = 3.0
 _ACCEPT_SECONDS = 2.0
 _REQUEST = b"GET / HTTP/1.1\r\nUser-Agent: nginx-tune\r\n"
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
-"""The client preface with empty settings."""
+"""The client's connection preface with empty settings."""
 _FRAME_HEAD_BYTES = 9
 _SETTINGS = 4
 _REFUSED_NAME = "unrecognized"
-"""The alert of ssl_reject_handshake, which is an answer of the worker."""
+"""The TLS alert of ssl_reject_handshake, which counts as an answer of the worker."""
 
 
 class Asked(NamedTuple):
-    """The outcome of asking a listener."""
+    """The outcome of a request to a listener."""
 
     who: int | None
-    """The process that accepted; null when unknown."""
+    """The process that accepted; None if not known."""
     why: str
-    """The fault; empty after an answer."""
+    """What went wrong; empty if there was an answer."""
     is_answer: bool
     is_out_of_reach: bool = False
-    """True for an address that this host does not route to."""
+    """True if this host has no route to the address."""
 
 
 def _may_answer(asked: Asked) -> bool:
-    """True when a missing answer is the server's fault."""
+    """True if a missing answer is the fault of the server."""
     return not asked.is_out_of_reach
 
 
 def ask_place(
     host: Host, place: AcceptingSocket, master: Process, workers: Collection[int] | None = None
 ) -> Asked:
-    """Connect, find the process that accepts, and request an answer where possible.
+    """Connect, find the process that accepts, and request an answer if possible.
 
-    With ``workers`` only they count. Works in the caller's network namespace.
+    If ``workers`` is given, only those processes count. Works in the caller's network namespace.
     """
     try:
         with _connected(place) as connection:
@@ -283,7 +284,7 @@ def _ask_on(
     workers: Collection[int] | None,
 ) -> Asked:
     if place.speaks == "http":
-        connection.sendall(_REQUEST)  # a ``deferred`` listener accepts with the first bytes
+        connection.sendall(_REQUEST)  # a ``deferred`` listener accepts at the first bytes
     elif place.speaks == "http2":
         connection.sendall(_PREFACE)
     elif place.speaks == "tls":
@@ -327,7 +328,7 @@ def _ask_tls(
     workers: Collection[int] | None,
 ) -> Asked:
     context = ssl.create_default_context()
-    context.check_hostname = False  # the answer matters, whatever its name
+    context.check_hostname = False  # only the answer matters, not the name in the certificate
     context.verify_mode = ssl.CERT_NONE
     with context.wrap_socket(connection, do_handshake_on_connect=False) as wrapped:
         wrapped.do_handshake()
@@ -343,7 +344,7 @@ def _ask_tls(
 def _acceptor(
     host: Host, connection: socket.socket, master: Process, workers: Collection[int]
 ) -> int | None:
-    """The worker that holds the other end; None when none of these accepts in time."""
+    """The worker that holds the other end; None if none of these workers accepts in time."""
     server_port, client_port = connection.getpeername()[1], connection.getsockname()[1]
     until = time.monotonic() + _ACCEPT_SECONDS
     while time.monotonic() < until:
@@ -362,7 +363,7 @@ def _acceptor(
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """True when a process accepted and closed it, as a stream whose upstream refuses.
+    """True if a process accepted the connection and closed it, as stream does if its upstream refuses.
 
     A connection in the queue of a closed listener is reset instead.
     """

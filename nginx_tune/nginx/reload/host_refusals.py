@@ -1,10 +1,11 @@
-"""The reasons why nginx would refuse a configuration on this host and not in a sandbox.
+"""Reasons for nginx to refuse a configuration on this host that a sandbox does not show.
 
-A sandbox has directories, addresses and ports of its own. Only new directives are checked, since
+A sandbox has directories, addresses and ports of its own. Only new directives are checked: either
 the previous configuration works on this host, or another host is meant.
-Source: ngx_conf_open_file, ngx_init_cycle (opens logs), ngx_create_paths (creates the last
-        directory of a path alone), ngx_create_pidfile, ngx_open_listening_sockets. With ``-t`` the
-        last does not report addresses in use; a ``lock_file`` is not opened (ngx_shmtx_create).
+
+Source: ngx_conf_open_file, ngx_init_cycle (opens logs), ngx_create_paths (creates only the last
+        directory of a path), ngx_create_pidfile, ngx_open_listening_sockets (with ``-t`` it does
+        not report addresses in use); a ``lock_file`` is not opened (ngx_shmtx_create).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from nginx_tune.nginx.reload.workers import held_sockets
 
 _LOGS = ("access_log", "error_log")
 _MADE = ("_temp_path", "_cache_path")
-"""Endings of directives whose directory nginx creates."""
+"""How directives end whose directory nginx creates."""
 _NO_FILES = frozenset({"off", "stderr", "none"})
 
 
@@ -52,25 +53,25 @@ class HostRefusal(NamedTuple):
     remedy: str
 
     def answer_clause(self, name: Callable[[str], str]) -> str:
-        """The place, reason and remedy in a line; ``name`` shortens names of files."""
+        """The place, reason and remedy on one line; ``name`` shortens file names."""
         return f"{self.place(name)}{self.text}; {self.remedy}"
 
     def place(self, name: Callable[[str], str] = str) -> str:
-        """The file and line as the beginning of a message."""
+        """The file and line, as the beginning of a message."""
         return "" if self.line is None else f"{name(self.line.file)}:{self.line.line}: "
 
 
 class Looked(NamedTuple):
-    """The refusals, and notes on checks that were impossible."""
+    """The refusals, and notes on checks that were not possible."""
 
     refusals: list[HostRefusal]
     notes: list[str]
 
 
 def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Looked:
-    """The reasons against a configuration in the place of another on this host.
+    """Why nginx would refuse a configuration on this host in place of another.
 
-    ``masters`` are the processes that run either of them, whose sockets are no conflict.
+    ``masters`` are the processes that run either of them; their sockets are no conflict.
     """
     files = [*_files(before, after), *_socket_files(before, after, masters)]
     sockets = taken_here(before, after, masters)
@@ -78,7 +79,7 @@ def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> L
 
 
 def taken_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Looked:
-    """The ports of other programs, which ``nginx -t`` does not report."""
+    """Ports that other programs hold, which ``nginx -t`` does not report."""
     new = _new_bindings(before, after)
     if not new:
         return Looked([], [])
@@ -136,7 +137,7 @@ def _user_of(masters: Sequence[int]) -> int:
 
 
 def _addresses(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> list[HostRefusal]:
-    """The refusals of addresses that no interface has."""
+    """The refusals of addresses that no interface of the host has."""
     new = {binding.address: binding for binding in reversed(_new_bindings(before, after))}
     there = {binding.address for binding in bindings_of(before)}
     found = []
@@ -146,7 +147,7 @@ def _addresses(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> lis
         try:
             number = in_network(masters[0] if masters else None, partial(why_not_here, address))
         except OSError:
-            continue  # the ports' note says so
+            continue  # the note on ports tells it
         if number is not None:
             call = "socket()" if number == errno.EAFNOSUPPORT else "bind()"
             why = "this kernel has no IPv6" if number == errno.EAFNOSUPPORT else (
@@ -159,7 +160,7 @@ def _addresses(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> lis
 
 
 def _files(before: ConfTree, after: ConfTree) -> list[HostRefusal]:
-    """The refusals of logs and pid files to open, and of directories to create."""
+    """The refusals of logs and pid files that nginx opens, and of directories that it creates."""
     known = _written(before)
     return [
         HostRefusal(line, f"{line.name} {line.value}: nginx cannot {what} it ({why})", remedy)
@@ -170,7 +171,7 @@ def _files(before: ConfTree, after: ConfTree) -> list[HostRefusal]:
 
 
 def _written(tree: ConfTree) -> dict[str, tuple[Directive, str]]:
-    """The files that nginx opens and the directories that it creates at its start, by full path."""
+    """Files that nginx opens and directories that it creates when it starts, by full path."""
     found: dict[str, tuple[Directive, str]] = {}
     for line in tree.main.walk():
         makes = line.name.endswith(_MADE)
@@ -186,7 +187,7 @@ def _written(tree: ConfTree) -> dict[str, tuple[Directive, str]]:
 
 
 def _why_not(path: str, *, makes: bool) -> list[tuple[str, str]]:
-    """The reason why a path cannot be written or created, with the remedy; none if it can.
+    """Why a path cannot be written or created, with the remedy; empty if it can.
 
     A dangling link is followed, since nginx creates its target.
     """
@@ -226,7 +227,7 @@ def _socket_files(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> 
 
 
 def _listens(pid: int, path: str) -> bool:
-    """True for a process that listens at a socket file, which a reload of it takes over."""
+    """True if a process listens at a socket file: its reload keeps that socket."""
     try:
         text = Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape")
     except OSError:
@@ -253,6 +254,6 @@ def _words(number: int) -> str:
 
 
 def masters_of(instances: Iterable[tuple[int, str | None]], paths: Collection[str]) -> list[int]:
-    """The running masters, given with their main files, that read one of the paths."""
+    """The masters that read one of the paths, from pairs of pid and main file."""
     real = {os.path.realpath(path) for path in paths}
     return [pid for pid, conf in instances if conf and os.path.realpath(conf) in real]

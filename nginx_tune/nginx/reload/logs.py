@@ -1,4 +1,4 @@
-"""The error logs of an nginx, followed from a given moment."""
+"""The error logs of an nginx, read from a given moment on."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from nginx_tune.nginx.reload.workers import Process
 
 _MOST_LOG_BYTES = 4 << 20
 _MOST_BEFORE_BYTES = 32 << 20
-"""Bytes of a log and its rotated ones, unpacked, that are searched for known faults."""
+"""How many bytes of a log and its rotated logs, unpacked, are searched for known faults."""
 _ROTATED = r"[.-][0-9]+(?:\.gz)?"
-"""The ending of a rotated log. Source: logrotate(8), dateext and compress."""
+"""How the name of a rotated log ends. Source: logrotate(8), dateext and compress."""
 _MOST_ROTATED = 15
 _MOST_DOUBTFUL = 100
 
 
 Opening = Callable[[str], int]
-"""A function from a log's name to its descriptor; OSError without one."""
+"""Opens a log by its name and returns the descriptor; OSError if it cannot."""
 
 
 def _open_plainly(path: str) -> int:
@@ -35,7 +35,10 @@ def _open_plainly(path: str) -> int:
 
 
 def _own_number(pid: int) -> int:
-    """Source: proc_pid_status(5), NSpid: the innermost namespace's number is the last one."""
+    """The process id in the process's own PID namespace.
+
+    Source: proc_pid_status(5), NSpid: the innermost namespace comes last.
+    """
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
@@ -53,11 +56,11 @@ class _Log:
         self._opening = opening
         self._only_own = only_own
         self.doubtful: deque[bytes] = deque(maxlen=_MOST_DOUBTFUL)
-        """The last emergencies and alerts that were dropped."""
+        """The last emergencies and alerts that were dropped, since clients may have written them."""
         self._file = self._open()
         self._at = 0 if self._file is None else os.lseek(self._file, 0, os.SEEK_END)
-        # A message is written at once, but a file grows by pages meanwhile, so one that ends at a
-        # page's end may end within a message. Source: generic_perform_write() in mm/filemap.c.
+        # A message is written in one call, but meanwhile the file grows by pages. So a file that ends
+        # at the end of a page may end amid a message. Source: generic_perform_write() in mm/filemap.c.
         is_amid = self._at > 0 and self._at % mmap.PAGESIZE == 0
         self._clients = ClientText(self._at if is_amid else None)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino
@@ -75,9 +78,9 @@ class _Log:
         return descriptor
 
     def lines_before(self, since_unix: float) -> list[bytes]:
-        """The earlier emergencies and alerts, of rotated logs back to ``since_unix``.
+        """Earlier emergencies and alerts, also in rotated logs back to ``since_unix``.
 
-        The search is bounded, also by ``begin`` where given.
+        The search is limited in bytes, and by ``begin`` if given.
         """
         begin = max(self._begin or 0, self._end - _MOST_BEFORE_BYTES)
         data = b"" if self._first is None else os.pread(self._first, self._end - begin, begin)
@@ -88,7 +91,7 @@ class _Log:
         return found
 
     def _faults_of(self, data: bytes, at: int) -> list[bytes]:
-        """The faults in a part of a log that begins at an offset."""
+        """The emergencies and alerts in a part of a log that begins at offset ``at``."""
         clients = ClientText(at or None)
         found = []
         for line in data.split(b"\n")[:-1]:
@@ -99,7 +102,7 @@ class _Log:
         return found
 
     def new_lines(self) -> list[bytes]:
-        """The lines since the last call, including those of a file that took the log's name."""
+        """The lines since the last call, including those of a new file under the log's name."""
         found = self._rest()
         now = self._open()
         if now is None or os.fstat(now).st_ino == self._inode:
@@ -133,7 +136,7 @@ class _Log:
 
 
 def _rotated(path: str, since_unix: float, most_bytes: int) -> Iterator[bytes]:
-    """The rotated logs that were written to since ``since_unix``, the newest first."""
+    """The rotated logs that were written to after ``since_unix``, newest first."""
     directory, name = os.path.split(path)
     pattern = re.compile(re.escape(name) + _ROTATED)
     with contextlib.suppress(OSError):
@@ -154,13 +157,13 @@ def _rotated(path: str, since_unix: float, most_bytes: int) -> Iterator[bytes]:
 
 
 class Logs:
-    """The error logs of the old and the new configuration from now on.
+    """The error logs of the old and the new configuration, from now on.
 
-    An emergency of a reload after the creation of zones is in the new log, and the end of the old
-    one only has the attempt.
+    If a reload fails after zones were created, the emergency is in the new log; the old log ends
+    with the attempt.
     Source: ngx_init_cycle (the log changes before the sockets do). ``only_own`` drops lines that a
-            client may have written (``ClientText``). ``begins`` has the offset, by log, at which
-            the text about this nginx begins.
+            client may have written (``ClientText``). ``begins`` maps a log to the offset where the
+            text about this nginx begins.
     """
 
     def __init__(
@@ -179,7 +182,7 @@ class Logs:
         self._lines: list[bytes] = []
         self._numbers: dict[Process, int] = {}
         self.seen_before: dict[str, None] = {}
-        """Emergencies and alerts that recurred, and are not the change's."""
+        """Emergencies and alerts that were logged before the change too, so it did not cause them."""
 
     def lines(self) -> list[bytes]:
         """All lines so far."""
@@ -188,7 +191,7 @@ class Logs:
         return self._lines
 
     def new_faults(self, faults: Sequence[str], old: Collection[Process]) -> list[str]:
-        """The faults that the ``old`` workers had not logged before the change."""
+        """The faults that the ``old`` workers did not log before the change."""
         if not faults or not old:
             return list(faults)
         if self._before is None:
@@ -203,11 +206,11 @@ class Logs:
         return [text for text in faults if text not in again]
 
     def doubtful_lines(self) -> list[bytes]:
-        """The dropped emergencies and alerts: they may explain a fault, and prove none."""
+        """The dropped emergencies and alerts: they may explain a fault, but prove none."""
         return [line for log in self._logs for line in log.doubtful]
 
     def number_of(self, process: Process) -> int:
-        """The process's number in the logs, which is another in a PID namespace of its own.
+        """The process id in the logs, which differs if the process has its own PID namespace.
 
         Call it while the process lives.
         """

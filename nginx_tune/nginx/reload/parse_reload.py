@@ -1,4 +1,4 @@
-"""Lines of nginx's error logs about a reload, and owners of sockets in /proc/net/tcp; pure.
+"""Lines in nginx's error logs about a reload, and owners of sockets in /proc/net/tcp; pure.
 
 Source: ngx_log_error_core (``DATE TIME [LEVEL] PID#THREAD: TEXT``), ngx_process.c
 ngx_process_get_status.
@@ -17,14 +17,14 @@ _NOTABLE = re.compile(
     rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>warn|error|crit|alert|emerg)\] "
     rb"\d{1,10}#\d+: (?:\*\d+ )?(?P<text>.*?)(?:, client: .*)?$"
 )
-"""The text ends before the request's client."""
+"""``text`` ends before the client of the request."""
 _OF_REQUEST = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] \d{1,10}#\d+: \*\d+ ")
-"""A line about a connection, whose text is in part its client's."""
+"""A line about a connection; a part of its text is from the client."""
 _MOST_MESSAGE_BYTES = 4096
-"""Source: NGX_MAX_ERROR_STR (ngx_log.h): 2,048, but some distributors build it with 4,096."""
+"""NGX_MAX_ERROR_STR (ngx_log.h) is 2,048, but some distributors build nginx with 4,096."""
 _NUMBER = re.compile(r"[0-9]+")
 _VARYING = re.compile(r"(\*|#|connection |RLIMIT_[A-Z]+, )[0-9]+")
-"""Numbers of connections and sockets, and a limit that could not be raised."""
+"""Numbers of connections and sockets, and the value of a limit that could not be raised."""
 _MOST_LINES = 8
 _ENDED = re.compile(rb"\S+ process (\d{1,10}) (?:exited|\S+ )")
 _MOST_TEXT = 300
@@ -34,20 +34,21 @@ _ESTABLISHED = "01"
 class ClientText:
     """A filter for the lines of a log that no client can have written.
 
-    nginx logs a line break in a path (``%0A``) as it is, and the text behind it looks like a line
-    of its own. Such a message begins with the number of its connection, is written at once and is
-    bounded. So a line counts when it has no connection and begins more than such a message behind
-    the last one with a connection. A client that forges numbers makes more lines doubtful, never
-    fewer. Many lines of nginx itself are dropped too, so no conclusion may rest on an absent line.
+    nginx logs a line break in a path (``%0A``) as it is, and the text after it looks like a
+    separate line. Such a message begins with the number of its connection, is written in one call
+    and has a limited length. So a line counts if it names no connection and begins more than this
+    length after the last line that names one. A client that forges numbers makes more lines
+    doubtful, never fewer. Many lines of nginx itself are dropped too, so the absence of a line
+    proves nothing.
     Source: ngx_log_error_core(), ngx_http_log_error().
     """
 
     def __init__(self, amid: int | None = None) -> None:
-        """``amid``: the offset at which a message may continue whose beginning was not read."""
+        """``amid``: an offset at which a message may continue whose beginning was not read."""
         self._request_at = -_MOST_MESSAGE_BYTES if amid is None else amid
 
     def is_free(self, at: int, line: bytes) -> bool:
-        """True for a line that nginx alone has written; call it for each line in order.
+        """True if only nginx can have written the line; call this for each line in order.
 
         ``at`` is the offset of the line in its file, in bytes.
         """
@@ -58,7 +59,7 @@ class ClientText:
 
 
 def is_fault(line: bytes) -> bool:
-    """True for an emergency or an alert without a connection."""
+    """True for an emergency or an alert that names no connection."""
     match = _LINE.match(line)
     return match is not None and not _OF_REQUEST.match(line)
 
@@ -66,9 +67,9 @@ def is_fault(line: bytes) -> bool:
 def bad_lines(
     lines: Iterable[bytes], *, ours: Collection[int] | None, old: Collection[int]
 ) -> list[str]:
-    """The emergencies and alerts of processes ``ours`` (the master, its new workers); None for all.
+    """Emergencies and alerts of the processes ``ours`` (master and new workers; None: of all).
 
-    Lines about the end of ``old`` workers are left out, since the reload asks them to end.
+    Lines about the end of ``old`` workers are left out, since the reload makes them end.
     """
     found = []
     for line in lines:
@@ -86,8 +87,8 @@ def bad_lines(
 def known_faults(lines: Iterable[bytes], *, serving: Collection[int]) -> frozenset[str]:
     """The emergencies and alerts of the workers ``serving`` before a change, by kind.
 
-    A master's are about its reloads, and other workers' may be about a change that was taken back:
-    neither describes the present state. Nor does the end of a process.
+    Those of a master are about its reloads, and those of other workers may be about a change that
+    was taken back. Neither describes the present state, and nor does the end of a process.
     """
     return frozenset(
         fault_kind(text)
@@ -97,12 +98,12 @@ def known_faults(lines: Iterable[bytes], *, serving: Collection[int]) -> frozens
 
 
 def fault_kind(text: str) -> str:
-    """A line of ``bad_lines`` without the numbers that vary for the same cause."""
+    """A line of ``bad_lines`` without numbers that vary although the cause is the same."""
     return _VARYING.sub(r"\1", text.partition(", client: ")[0])
 
 
 def notable_lines(lines: Iterable[bytes]) -> list[str]:
-    """The lines from ``warn`` on, without time and process; those that differ in numbers once."""
+    """Lines of level ``warn`` or above, without time and process; one of those that differ in numbers."""
     found: dict[str, str] = {}
     for line in lines:
         match = _NOTABLE.match(line)
@@ -113,9 +114,9 @@ def notable_lines(lines: Iterable[bytes]) -> list[str]:
 
 
 def accepted_inode(tables: Iterable[str], *, server_port: int, client_port: int) -> int | None:
-    """The inode of the server's socket of a connection between two ports of this host.
+    """The inode of the server's socket, for a connection between two ports of this host.
 
-    Shape:  0 before it is accepted, None when there is none.
+    Shape:  0 before the connection is accepted, None if there is none.
     Source: net/ipv4/tcp_ipv4.c get_tcp4_sock().
     """
     local, remote = f":{server_port:04X}", f":{client_port:04X}"

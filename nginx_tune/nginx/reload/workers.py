@@ -1,4 +1,4 @@
-"""The processes of an nginx now: alive or not, their generations, and their sockets."""
+"""The current processes of an nginx: whether they live, their generations, and their sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nginx_tune.host.parse_network import parse_socket_link
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that no later one with its number equals."""
+    """A process, distinguished from later ones with the same process id."""
 
     pid: int
     start_ticks: int
@@ -24,27 +24,27 @@ _ENDED = (b"Z", b"X")
 
 
 def process_of(pid: int) -> Process | None:
-    """The process with this number; None when there is none, or only a zombie."""
+    """The process with this id; None if there is none, or only a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name in brackets may contain brackets; the start is the 22nd field.
+    # The name in brackets may itself contain brackets; the start time is the 22nd field.
     words = text.rpartition(b")")[2].split()
     return None if words[0] in _ENDED else Process(pid=pid, start_ticks=int(words[19]))
 
 
 def lives(process: Process | None) -> bool:
-    """True while this very process exists."""
+    """True while this process exists; a later one with the same process id does not count."""
     return process is not None and process_of(process.pid) == process
 
 
 class ReloadError(NginxTuneError):
-    """The error when the new configuration does not serve as written."""
+    """A new configuration that does not serve as written."""
 
 
 class OldServeError(ReloadError):
-    """The error when no new worker came and nothing was logged: perhaps nobody reloaded."""
+    """A reload that brought no new worker and no log line: perhaps it never happened."""
 
 
 class Generations(NamedTuple):
@@ -55,7 +55,7 @@ class Generations(NamedTuple):
 
 
 def held_sockets(pid: int) -> frozenset[int]:
-    """Inodes of a process's sockets; none when it has ended."""
+    """The inodes of a process's sockets; empty if the process has ended."""
     found = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208  # names, not paths
