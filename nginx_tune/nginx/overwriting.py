@@ -1,4 +1,4 @@
-"""Protection of every command's sources from being overwritten by its results.
+"""Protection of the files that a command reads from being overwritten by its results.
 
 A report that replaces an included file would be read at the next reload of nginx. So would a new
 file whose name matches the pattern of an include. Names are compared by the file behind them, so

@@ -217,7 +217,7 @@ def _binary(host: Host, pid: int) -> str | Missing:
 
 
 def same_mounts(host: Host, pid: int) -> bool | Missing:
-    """True if a process sees the same files as this one: it is in no other container or chroot.
+    """True if a process sees the same files as this one, not those of another container or chroot.
 
     A separate mount namespace (``unshare -m``) with the same mounts shows the same files. /proc
     shows the root of a process as a path from our root, so equal links mean the same root. Older

@@ -28,7 +28,7 @@ def murmur_hash2(data: bytes) -> int:
 
 
 def part_of(key: bytes, shares: Sequence[int]) -> int:
-    """The index of the key's part; ``shares`` are hundredths of a percent, and the rest is ``*``."""
+    """The index of the key's part; ``shares`` are hundredths of a percent, the rest is ``*``."""
     value = murmur_hash2(key)
     total = 0
     for index, share in enumerate(shares):

@@ -77,7 +77,7 @@ class ConfigurationFiles(NamedTuple):
         return self.host.list_dir(path)
 
     def climb(self, path: str) -> str:
-        """An absolute path without ``..``, resolved textually where the host cannot."""
+        """An absolute path without ``..``, resolved as text if the host cannot resolve it."""
         with suppress(HostReadError):
             return climbed(path, self.host.real_path)
         return posixpath.normpath(path)
@@ -153,7 +153,7 @@ def place_of(conf: str, prefix: str | None) -> str:
 
 
 def own_prefix(nginx: Nginx, *meant: str) -> str | None:
-    """Where relative paths start without ``-p``: the running master's prefix, otherwise the built one.
+    """Where relative paths start without ``-p``: the running master's prefix or else the built one.
 
     The master's prefix applies only to its own configuration; if ``meant`` is given, that must be
     one of them. An nginx started for another file has no such ``-p``.

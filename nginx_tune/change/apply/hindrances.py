@@ -201,7 +201,7 @@ def remember(
 
 
 def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
-    """Check that nginx would keep every listening socket its master has, even one in no file.
+    """Check that nginx would keep every listening socket of its master, whatever the old files say.
 
     Errors: RefusedError that names the lost addresses.
     """
@@ -373,7 +373,7 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
 
 
 def _is_free(path: str, subject: ManagedNginx) -> bool:
-    """True if nginx may write its pid file here: no file, or our own, empty or of no other process.
+    """True if a pid file here overwrites nothing: no file, or ours, empty or of no other process.
 
     ``nginx -t`` leaves an empty file where none existed. nginx would write through a link and then
     remove the link. A file with a second name (a hard link) may have other readers.

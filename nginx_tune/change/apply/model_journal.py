@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     sha256_before: str | None
     sha256_after: str
     beside: str
-    """A hidden name in the same directory: first of the new file, after the exchange of the old."""
+    """A hidden name in the same directory: of the new file, and of the old one once exchanged."""
     attributes: Attributes | None = None
     """The attributes before the change; None for a file that is created."""
 

@@ -25,7 +25,7 @@ from nginx_tune.change.apply.model_journal import Attributes, Entry, ForeignErro
 from nginx_tune.host.door import MOST_BYTES
 
 _UNFINISHED = ".part"
-"""Suffix of the hidden name while the file is written; it is removed once that is complete."""
+"""Suffix of the hidden name while the file is written: a complete file has none."""
 Original = Callable[[Entry], bytes]
 """Reads the bytes that a changed file had before, from the journal."""
 

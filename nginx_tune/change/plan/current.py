@@ -292,7 +292,7 @@ class CurrentTree:
 
     @cached_property
     def _secure(self) -> set[Directive]:
-        """Servers that have only TLS listeners, unless a ``listen`` with http2 covers them."""
+        """Servers that have only TLS listeners, unless all their ``listen`` lines have http2."""
         found = [listener for listener in listeners(self.tree) if not listener.is_quic]
         lacking = {
             server for listener in found if not listener.is_http2 for server in listener.servers

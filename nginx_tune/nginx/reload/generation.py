@@ -1,4 +1,4 @@
-"""The proof that a new worker generation serves, from its processes and not from what nginx reports.
+"""The proof that a new worker generation serves, from its processes and not from nginx's reports.
 
 ``nginx -s reload`` succeeds even if nginx refuses the configuration and the old workers stay. It
 also succeeds if new workers die, or if nobody accepts from a socket. So workers are identified by
@@ -80,8 +80,8 @@ def await_workers(
 
     ``look`` returns the present workers. Without ``heeds_logs`` emergencies do not end the wait,
     since an earlier, refused reload may still write them.
-    Errors: ReloadError with the log line that gives the reason, or OldServeError if the old workers
-            still serve and nothing was logged.
+    Errors: ReloadError with the reason; OldServeError if only old workers serve and nothing was
+            logged.
     """
     until = time.monotonic() + seconds
     last: frozenset[Process] = frozenset()
@@ -363,7 +363,7 @@ def _acceptor(
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """True if a process accepted the connection and closed it, as stream does if its upstream refuses.
+    """True if a process accepted and closed the connection, like stream when its upstream refuses.
 
     A connection in the queue of a closed listener is reset instead.
     """

@@ -56,11 +56,12 @@ class _Log:
         self._opening = opening
         self._only_own = only_own
         self.doubtful: deque[bytes] = deque(maxlen=_MOST_DOUBTFUL)
-        """The last emergencies and alerts that were dropped, since clients may have written them."""
+        """The last emergencies and alerts that were dropped: clients may have written them."""
         self._file = self._open()
         self._at = 0 if self._file is None else os.lseek(self._file, 0, os.SEEK_END)
-        # A message is written in one call, but meanwhile the file grows by pages. So a file that ends
-        # at the end of a page may end amid a message. Source: generic_perform_write() in mm/filemap.c.
+        # A message is written in one call, but the file grows by pages meanwhile. So a file that
+        # ends at a page boundary may end amid a message. Source: generic_perform_write() in
+        # mm/filemap.c.
         is_amid = self._at > 0 and self._at % mmap.PAGESIZE == 0
         self._clients = ClientText(self._at if is_amid else None)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino
@@ -182,7 +183,7 @@ class Logs:
         self._lines: list[bytes] = []
         self._numbers: dict[Process, int] = {}
         self.seen_before: dict[str, None] = {}
-        """Emergencies and alerts that were logged before the change too, so it did not cause them."""
+        """Emergencies and alerts also logged before the change, which thus did not cause them."""
 
     def lines(self) -> list[bytes]:
         """All lines so far."""

@@ -103,7 +103,10 @@ def fault_kind(text: str) -> str:
 
 
 def notable_lines(lines: Iterable[bytes]) -> list[str]:
-    """Lines of level ``warn`` or above, without time and process; one of those that differ in numbers."""
+    """Lines of level ``warn`` or above, without time and process.
+
+    Of lines that differ only in numbers, the first one is kept.
+    """
     found: dict[str, str] = {}
     for line in lines:
         match = _NOTABLE.match(line)
