@@ -313,8 +313,8 @@ def _is_binding(instance: RunningNginx) -> bool:
 def _check_stays(instance: RunningNginx) -> None:
     """Raise if nginx goes to the background, which it does soon after it listens.
 
-    Once a master has its title, it stays; without a master process, only time can tell.
-    Source: ngx_daemon, called by main() after ngx_init_cycle.
+    A master that has its title stays in the foreground; without a master process, only time can
+    tell. Source: ngx_daemon, called by main() after ngx_init_cycle.
     """
     deadline = time.monotonic() + _SOON_SECONDS
     while not _title(instance.pid).startswith("nginx: master process"):

@@ -1,4 +1,4 @@
-"""The place of a scratch nginx: an address and port, or a Unix socket in the file system it sees.
+"""The place of a scratch nginx: an address and port, or a Unix socket in nginx's file system.
 
 A socket in the sandbox has another path outside. nginx, or code that it loads, can replace the
 socket with anything. So no path that leads out of nginx's root is followed, and the kernel confirms
@@ -158,9 +158,11 @@ def _check_listener(client: socket.socket, pid: int) -> None:
 
 
 def _is_beside(listener: int, pid: int) -> bool:
-    """True if the listener is in a process's sandbox; outside a sandbox, if it is in its family.
+    """True if a listener belongs to a process.
 
-    The kernel reports 0 for a process that cannot be seen here: one of the host, from inside.
+    That is so if both are in one sandbox or, without a sandbox, if the listener is the process or
+    descends from it. The kernel reports 0 for a process that cannot be seen here: one of the host,
+    from inside.
     """
     if listener <= 0:
         return False

@@ -60,7 +60,7 @@ class Subject(NamedTuple):
 
 
 class NoNginxError(UsageError):
-    """A lack of anything to read: no configuration is named, and this host has no nginx."""
+    """No configuration is named, and this host has no nginx."""
 
 
 class ConfigurationFiles(NamedTuple):
@@ -141,9 +141,9 @@ def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = Fals
 
 
 def place_of(conf: str, prefix: str | None) -> str:
-    """The path of a named file; like nginx, take a relative name as below the prefix.
+    """The path of a named file; a relative name is below the prefix, as in nginx.
 
-    A file that exists here but not below the prefix, as a shell completes it, is the one here.
+    If a file exists here but not below the prefix, as when a shell completed the name, it is meant.
     Source: ngx_process_options, which passes -c to ngx_conf_full_name.
     """
     if prefix is None or posixpath.isabs(conf):

@@ -89,7 +89,7 @@ def examine(
     conf_path: str,
     permissions: Permissions,
 ) -> list[Examined]:
-    """Check every file of a plan, with links resolved.
+    """Check every file of a plan, and return the files with links resolved.
 
     ``reads`` maps each file of the configuration that the plan read to its SHA-256.
     Errors: RefusedError with the first reason not to change them.

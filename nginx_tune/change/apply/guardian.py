@@ -28,7 +28,7 @@ from nginx_tune.nginx.reload.workers import Process, process_of
 
 _MODULE = "nginx_tune.change.apply.guardian"
 _READY = "guardian"
-"""The name of a file beside the journal that holds the process id."""
+"""The name of the file, in the change's directory, with the id of this process."""
 _POLL_SECONDS = 0.25
 _READY_SECONDS = 20.0
 _PATIENCE_SECONDS = 30.0

@@ -7,7 +7,7 @@
   copy that keeps its times, a rename and a link all show there. ``apply`` itself changes both
   without a reload when it takes a change back or removes an old file. So it records what nginx has
   read.
-- Other users could have written what ``nginx -T`` reads or loads: it runs constructors of modules.
+- Other users could have written what ``nginx -T`` reads or loads: to load a module is to run it.
 - The change makes nginx overwrite a file or give it to another user. A reload writes nginx's
   process id into the file that ``pid`` names, and nginx removes that file when it ends. Every
   start, every reload and root's ``nginx -t`` give the directories of caches and temporary files to
@@ -183,7 +183,7 @@ def check_loaded(
 def remember(
     state: State, master: Process, workers: Collection[Process], reading: FollowedFiles
 ) -> None:
-    """Record that these workers run the files in ``reading``; without a record file times count."""
+    """Record that these workers run ``reading``; without a record, file times are used."""
     loaded = Loaded(
         master=master,
         workers=sorted(workers, key=lambda worker: worker.pid),
@@ -373,8 +373,9 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
 
 
 def _is_free(path: str, subject: ManagedNginx) -> bool:
-    """True if a pid file here overwrites nothing: no file, or ours, empty or of no other process.
+    """True if nothing is lost when nginx writes its pid file to this path.
 
+    That is so if there is no file, or one of ours that is empty or names no other living process.
     ``nginx -t`` leaves an empty file where none existed. nginx would write through a link and then
     remove the link. A file with a second name (a hard link) may have other readers.
     """

@@ -42,7 +42,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     sha256_before: str | None
     sha256_after: str
     beside: str
-    """A hidden name in the same directory: of the new file, and of the old one once exchanged."""
+    """The hidden name beside it: of the new file before the exchange, of the old one afterwards."""
     attributes: Attributes | None = None
     """The attributes before the change; None for a file that is created."""
 
@@ -58,7 +58,7 @@ class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetNginx(msgspec.Struct, frozen=True, kw_only=True):
-    """The nginx before the change: with it, a rollback needs to parse no configuration."""
+    """The nginx before the change, recorded so that a rollback parses no configuration."""
 
     conf_path: str
     master: Process | None = None

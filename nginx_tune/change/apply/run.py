@@ -98,7 +98,7 @@ class Applied(NamedTuple):
 
 
 class Onlooker(NamedTuple):
-    """Callbacks of the caller. One may refuse a change before the first file is changed."""
+    """Callbacks of the caller. Each may refuse a change before the first file is changed."""
 
     say: Callable[[str], None] = lambda _: None
     show: Callable[[Sequence[Examined]], None] = lambda _: None

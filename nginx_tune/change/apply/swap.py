@@ -149,7 +149,7 @@ def _unlike(
 
 
 def _exchange_back(directory: int, entry: Entry, ours: str | None) -> None:
-    """Undo an exchange that took out another program's file, and leave its newest file in place."""
+    """Undo an exchange that took out another program's file; the newest file stays in place."""
     name = posixpath.basename(entry.path)
     calls.exchange(directory, entry.beside, name)
     if _unlike(directory, entry.beside, ours):
@@ -192,7 +192,7 @@ def foreign(entries: Sequence[Entry]) -> dict[str, str]:
 
 
 def put_back(entries: Sequence[Entry], original: Original | None = None) -> None:
-    """Put every old file back that is not in place.
+    """Put back every old file that is not in place.
 
     ``original`` gives the bytes of an old file that is gone.
     Errors: ForeignError with the files that another program has written to; none is changed then.

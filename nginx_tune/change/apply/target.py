@@ -89,7 +89,7 @@ def find_subject(
     prefix: str | None,
     needs_master: bool,
 ) -> ManagedNginx:
-    """The running nginx that reads a configuration; if ``pid`` is given, with the master's own one.
+    """The running nginx that reads a configuration; if ``pid`` is given, with its own file.
 
     Without ``needs_master``, nginx is not reloaded; a test uses its start options if it runs.
     Errors: RefusedError if no nginx fits, or if it runs in a container, is amid a binary upgrade or
@@ -357,7 +357,7 @@ class FollowedFiles(NamedTuple):
     directories: list[str]
     """The directories in which a pattern of an include was matched."""
     places: list[str]
-    """The paths of both, and of files that do not exist."""
+    """The paths of these files and directories, and of files that do not exist."""
 
 
 class _Reader:

@@ -46,7 +46,7 @@ from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
 from nginx_tune.errors import UsageError
 
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
-"""How a need that is not met yet ends: with the context of the missing line."""
+"""The end of a text in ``needs`` if the line must still be added: the context of the line."""
 _UNNAMED_FORMAT = "combined"
 """Default format of a log: a format must precede options (ngx_http_log_set_log())."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
@@ -255,7 +255,7 @@ Files = Mapping[str, bytes]
 
 
 class Ground(NamedTuple):
-    """What fixes are checked with."""
+    """The functions that check fixes."""
 
     read: Callable[[Files], ConfTree]
     """Reads the tree with the given files replaced."""

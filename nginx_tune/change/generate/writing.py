@@ -121,7 +121,7 @@ _KEY_ARGUMENT = {
 them."""
 
 _MOST_ALIGNED = 60
-"""Longest line with its comment on the right; above a longer line, the comment is first."""
+"""Longest line that has its comment on the right; a longer line has its comment above."""
 
 
 def key_of(setting: Setting) -> tuple[str, str]:

@@ -38,7 +38,7 @@ _UNSAID = {
 }
 """The defaults of directives."""
 LITTLE_TO_CALL = 0.9
-"""A chunk of at least this share of the smallest decided one stays: more would only save calls."""
+"""From this share of the smallest decided chunk on, a larger chunk would only save calls."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )

@@ -403,7 +403,7 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
 
 
 def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
-    """The setting, also satisfied by an existing keepalive; a zone says why none is kept."""
+    """The setting; existing keepalive also satisfies it. A zone says why there is no keepalive."""
     why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
     if why is not None:
         return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")

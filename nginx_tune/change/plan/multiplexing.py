@@ -317,7 +317,7 @@ def _lines(scope: Scope) -> Iterator[Directive]:
 
 
 def _is_sent(name: str, value: str) -> bool:
-    """True if a forbidden header is sent: it is not if empty, and ``TE: trailers`` is allowed.
+    """True for a forbidden header that is sent; empty ones are not, ``TE: trailers`` is allowed.
 
     Source: ngx_http_add_header().
     """

@@ -412,7 +412,7 @@ class _Lines:
         self.having: list[ListenAddress] = []
 
     def chosen(self, left: list[str]) -> tuple[list[Directive], list[str]]:
-        """The chosen lines; ``left``, with the addresses added for which no line is possible."""
+        """The chosen lines, and ``left`` plus the addresses for which no line is possible."""
         may = {id(listener) for listener in (*self.lacking, *self.having)}
         found: dict[Directive, None] = {}
         for listener in self.lacking:

@@ -39,7 +39,7 @@ _OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 
 
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
-    """A function that fits ``file-limits`` to the configuration, so that workers have enough.
+    """A function that fits ``file-limits`` to the configuration: enough descriptors per worker.
 
     Larger ``worker_connections`` and an existing ``open_file_cache`` stay and need descriptors,
     since ``worker_rlimit_nofile`` replaces the limit. An existing line stays if it is enough. If
@@ -190,7 +190,7 @@ def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
 
 
 def with_unread_reason(decision: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision; if ``wanted`` has threads read files but this does not, with the reason."""
+    """The decision, with the reason if ``wanted`` makes threads read files but this does not."""
     if decision.blocked_by or asks_pools(decision) or not asks_pools(wanted):
         return decision
     if any(asked_pool(scope.effective("aio")) is not None for scope in current.answering):

@@ -187,7 +187,7 @@ class KindFound(NamedTuple):
 
     kind: Kind
     reason: str
-    """A clause that names the line that shows the kind, and other kinds of the configuration."""
+    """A clause with the line that shows the kind, and with other kinds in the configuration."""
 
 
 def kind_in(tree: ConfTree) -> KindFound | None:

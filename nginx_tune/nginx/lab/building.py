@@ -211,7 +211,7 @@ class ModelledFile:
     """An image as a file with delayed reads; at first the model is off.
 
     The server ends with the process that started it. The mount stays in this mount namespace until
-    the server ends.
+    ``close``.
     """
 
     def __init__(

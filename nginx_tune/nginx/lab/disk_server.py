@@ -44,7 +44,7 @@ _MS_PRIVATE_ALL = 1 << 18 | 1 << 14
 _MNT_DETACH = 2
 _PRIORITY = 2
 _PATH_SECONDS = 60e-6
-"""The kernel's part of a read, from the reader to us and back (in all, 40 to 90 µs without delay):
+"""A read that is answered at once takes 40 to 90 µs, from the reader to us and back. So delayed
 answers are sent earlier by this time, but by at most half of their delay."""
 LARGEST_IO_BYTES = 1 << 20
 BUFFER_BYTES = LARGEST_IO_BYTES + 4096
@@ -84,7 +84,7 @@ class DiskServer:
 
     def __init__(self, request: ServerRequest) -> None:
         self._request = request
-        self._random = random.Random(request.seed)  # noqa: S311  # a seed gives one disk
+        self._random = random.Random(request.seed)  # noqa: S311  # the same disk from a seed
         self._process: ServiceProcess | None = None
         self._due: list[tuple[float, int, _Answer]] = []
         self._served = 0

@@ -145,9 +145,8 @@ class Loop:
     def wait_unmounted(self, *, patience_seconds: float = _UNMOUNT_SECONDS) -> None:
         """Wait until its file system is not mounted in any mount namespace.
 
-        A namespace made while the file system was mounted has its own mount of it, which keeps the
-        file system in memory. A tracer has such a namespace: bpftrace ends a second after its last
-        answer.
+        A namespace made while the file system was mounted has its own mount, which keeps the file
+        system in memory. A tracer has such a namespace: bpftrace ends a second after its last answer.
         Errors: UndecidedError after ``patience_seconds``. Source: a mounted file system has its
                 device exclusively (bd_may_claim(), block/bdev.c).
         """

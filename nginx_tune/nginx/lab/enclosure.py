@@ -143,8 +143,8 @@ class Enclosure:
     def cover(self, directory: str, inner: Iterable[str] = ()) -> None:
         """Put an empty writable directory at a path, which the host may lack.
 
-        The directories in ``inner`` that the host has exist in it, empty: nginx does not create the
-        directory of a log.
+        Those directories in ``inner`` that exist on the host exist in it too, but empty: nginx does
+        not create the directory of a log.
         """
         real = settle(directory).path
         self._names[directory] = real
@@ -219,7 +219,7 @@ class Enclosure:
         self._planned.clear()
 
     def make_room(self, sockets: Iterable[str]) -> None:
-        """Hide sockets at these paths from nginx, left by the host's nginx or by a killed one.
+        """Hide from nginx the sockets at these paths: of the host's nginx, or of a killed one.
 
         The host keeps them: they are removed from a copy of their directory.
         """
@@ -349,7 +349,7 @@ def system_paths() -> list[str]:
 
 
 def program_paths(program: str) -> list[str]:
-    """The paths that a program needs besides the system's: of a script, its directory and shell."""
+    """Paths that a program needs besides the system's; a script needs its directory and shell."""
     path = Path(program)
     found = [program]
     interpreter = _interpreter(path)

@@ -4,8 +4,8 @@ A network namespace belongs to a thread. So a call in another namespace runs in 
 it, and processes that it starts are born there. A namespace has no name that could be left behind:
 it lives as long as the descriptor that holds it.
 
-Beyond the sandbox every address exists, but only stubs answer. It is the namespace at the far end
-of a link, to which all addresses except the host's own are routed. So requests to others keep their
+Beyond the sandbox every address exists, but only stubs answer. They are in the namespace at the far
+end of a link, to which all addresses but the host's own are routed. So requests to others keep their
 address, whatever nginx itself listens on, and still never leave the host.
 
 TCP has the target's settings in each namespace, or else those of a stock kernel, never this
@@ -164,7 +164,7 @@ class Outside:
             self.run(_take_every_address_6)
 
     def take(self, address: str) -> None:
-        """Add an address out there, for answers that must come from that address."""
+        """Add an address to the network outside, for answers that must come from that address."""
         if ":" in address:
             words = ["ip", "-6", "address", "add", f"{address}/128", "dev", "lo", "nodad"]
         else:

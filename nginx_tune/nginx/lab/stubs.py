@@ -1,7 +1,7 @@
 """Stubs of the servers that a configuration uses: upstreams, resolvers, system logs.
 
 The stub of HTTP servers is a bare nginx of the same build, so that it is never the bottleneck.
-Other stubs are in ``stub_server``. Both answer every request at once with 200 and a body of
+Other stubs are in ``stub_server``. Both kinds answer every request at once with 200 and a body of
 ``BODY_BYTES``. They end with the sandbox.
 """
 

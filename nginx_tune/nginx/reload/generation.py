@@ -34,7 +34,7 @@ _STABLE_SECONDS = 0.6
 """A worker that dies at its start is replaced at once, so a single sample shows one alive."""
 _MOST_PLACES = 64
 _SEEING_SECONDS = 1.5
-"""How long to try to see every worker accept: under light load, few of them do."""
+"""How long to try to see every worker accept: under light load, a few accept most connections."""
 _RETRIES = 4
 
 

@@ -41,7 +41,7 @@ from nginx_tune.nginx.reload.workers import held_sockets
 
 _LOGS = ("access_log", "error_log")
 _MADE = ("_temp_path", "_cache_path")
-"""How directives end whose directory nginx creates."""
+"""Endings of the names of directives whose directories nginx creates."""
 _NO_FILES = frozenset({"off", "stderr", "none"})
 
 
@@ -147,7 +147,7 @@ def _addresses(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> lis
         try:
             number = in_network(masters[0] if masters else None, partial(why_not_here, address))
         except OSError:
-            continue  # the note on ports tells it
+            continue  # the note on ports says so
         if number is not None:
             call = "socket()" if number == errno.EAFNOSUPPORT else "bind()"
             why = "this kernel has no IPv6" if number == errno.EAFNOSUPPORT else (

@@ -48,7 +48,7 @@ def _own_number(pid: int) -> int:
 
 
 class _Log:
-    """A log file: new lines are read by its name, earlier ones from the file it was at first."""
+    """A log file: new lines are read by its name, earlier ones from the file first found there."""
 
     def __init__(self, path: str, opening: Opening, *, only_own: bool, begin: int | None) -> None:
         self.path = path

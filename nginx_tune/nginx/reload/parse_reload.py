@@ -88,7 +88,7 @@ def known_faults(lines: Iterable[bytes], *, serving: Collection[int]) -> frozens
     """The emergencies and alerts of the workers ``serving`` before a change, by kind.
 
     Those of a master are about its reloads, and those of other workers may be about a change that
-    was taken back. Neither describes the present state, and nor does the end of a process.
+    was taken back. Neither describes the present state, nor does the end of a process.
     """
     return frozenset(
         fault_kind(text)
