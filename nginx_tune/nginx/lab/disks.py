@@ -146,7 +146,7 @@ class Loop:
         """Wait until its file system is not mounted in any mount namespace.
 
         A namespace made while the file system was mounted has its own mount, which keeps the file
-        system in memory. A tracer has such a namespace: bpftrace ends a second after its last answer.
+        system in memory. A tracer has one: bpftrace ends a second after its last answer.
         Errors: UndecidedError after ``patience_seconds``. Source: a mounted file system has its
                 device exclusively (bd_may_claim(), block/bdev.c).
         """

@@ -5,7 +5,7 @@ it, and processes that it starts are born there. A namespace has no name that co
 it lives as long as the descriptor that holds it.
 
 Beyond the sandbox every address exists, but only stubs answer. They are in the namespace at the far
-end of a link, to which all addresses but the host's own are routed. So requests to others keep their
+end of a link, to which all addresses but the host's are routed. So requests to others keep their
 address, whatever nginx itself listens on, and still never leave the host.
 
 TCP has the target's settings in each namespace, or else those of a stock kernel, never this
