@@ -302,6 +302,7 @@ def read_nginx(
 
     ``conf_path`` is the full path of the configuration that a command is about. ``to_run`` is for
     a caller that starts the program: it excludes an nginx in a container.
+
     Errors: UsageError for a named binary that is not nginx, or a pid that is not a master.
     """
     gaps: Gaps = {}

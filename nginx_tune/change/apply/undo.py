@@ -285,6 +285,7 @@ def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]
     Also removes files that a finished change could not remove, after a power cut or on a read-only
     disk. ``again`` retries stuck changes, since the disk may be writable by now, except those whose
     files another program wrote to.
+
     Errors: StuckError for a change that cannot be taken back.
     """
     done = []
@@ -305,6 +306,7 @@ def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]
     """Take a change back, kept or not; by default the last one.
 
     A second call changes nothing; to go further back, name the change.
+
     Shape:  the change, and what the server did (empty if the change was already taken back).
     Errors: UsageError if there is no such change; RefusedError if another process holds the lock
             or a later change must be taken back first; StuckError if it cannot be taken back.

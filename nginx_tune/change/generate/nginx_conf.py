@@ -78,6 +78,7 @@ def emit_nginx_conf(
     ``left_alone`` (settings that need evidence first) and ``of_host`` (settings of the host) become
     comments at the top. ``status_page`` adds a local stub_status. ``memory_page`` adds a page
     without file or upstream: experiments request it to see blocked event loops.
+
     Errors: UsageError for a value that cannot be written.
     """
     check_site(site)

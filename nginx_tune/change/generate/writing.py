@@ -71,6 +71,7 @@ def quote(value: str, *, own_words: bool = False) -> Written:
     """The value as one word of nginx's configuration language.
 
     ``own_words`` permits this program's own variables, such as ``threads=pool_$disk``.
+
     Errors: UsageError for ``$``, control characters, invalid UTF-8 and more than 1024 bytes.
     """
     if own_words and _OWN_VARIABLES.fullmatch(value):
