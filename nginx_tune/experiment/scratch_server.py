@@ -140,7 +140,7 @@ class ScratchServer:
 
     @property
     def goes_to_the_background(self) -> bool:
-        """True for an upgrade, which nginx makes only as a daemon. Source: ngx_signal_handler."""
+        """True for an upgrade, which needs nginx to be a daemon. Source: ngx_signal_handler."""
         return self._request.manner == "upgrade"
 
     def start(self, side: Side) -> None:

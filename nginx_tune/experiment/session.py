@@ -253,7 +253,7 @@ def _naming(variant: Variant) -> Iterator[None]:
 
 
 def split_cpus(cpus: list[int], *, separate: bool) -> tuple[list[int], list[int]]:
-    """CPUs for nginx and for the load probe; different ones if there are at least two."""
+    """CPUs for nginx and for the load probe; disjoint if ``separate`` and there are two or more."""
     if not separate or len(cpus) < 2:  # noqa: PLR2004
         return cpus, cpus
     half = len(cpus) // 2

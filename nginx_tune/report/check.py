@@ -1,4 +1,4 @@
-"""The first look at a host: facts, decisions and findings to one screen."""
+"""The first look at a host: facts, decisions and findings on one screen."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_BOUND: Mapping[str, Sequence[SwitchVerdict]] = {
 def bounded_data(facts: Facts, roots: Sequence[str]) -> ServedData | None:
     """An upper bound on the served bytes: the used bytes of the file systems of ``roots``.
 
-    Null where facts have a count, or where the size of one of these file systems is not known.
+    None if the facts have a count, or if the size of one of these file systems is not known.
     """
     if any(dataset.bytes for dataset in facts.datasets) or not roots:
         return None
@@ -69,9 +69,9 @@ def make_check(
 ) -> FirstLook:
     """The document.
 
-    ``data`` is what the decisions took for the served bytes; assumed ones are an upper bound.
-    ``held`` is the same decisions as changes of the configuration, null where there is none.
-    ``options`` name the inputs of this look, for the command that comes next.
+    ``data`` is the served data that the decisions assume; with provenance "assumed" it is an upper
+    bound. ``held`` is the same decisions as changes to the configuration; None without a
+    configuration. ``options`` name the inputs of this look, for the next command.
     """
     is_bound = data.provenance == "assumed" and data.bytes is not None
     host = _host(facts, data, is_bound=is_bound)
@@ -130,7 +130,7 @@ def _switch(name: str, decision: Decision, *, differs: bool, is_bound: bool) -> 
     if verdict in {"off", "default"}:  # a number has a default, a switch is off
         verdict = "default" if decision.id == "sendfile-max-chunk" else "off"
     if is_bound and verdict in _OF_BOUND.get(decision.id, ()):
-        verdict = "measure"  # the data may be far smaller than what its file systems hold
+        verdict = "measure"  # the served data may be far smaller than the bound
     if decision.id in _OF_READS and decision.confidence == "low" and _asks_for_disks(decision):
         verdict = "measure"
     value = next((" ".join(setting.args) for setting in decision.settings), "")
@@ -165,7 +165,7 @@ def _next(
         return f"nginx-tune audit{conf}", "see every finding, and what was not read"
     if any(finding.severity == "error" for finding in findings.findings):
         return f"nginx-tune audit{conf}", "see every finding with its fix"
-    # Reads decide most: where they are open, nothing is planned before.
+    # Read times decide most: while they are unknown, the next command is no plan.
     of_reads = [
         switch
         for switch in switches
@@ -181,7 +181,7 @@ def _next(
 
 
 def check_screen(check: FirstLook) -> Screen:
-    """The screen: what binds, host, switches, findings, the next command."""
+    """The screen: the bottleneck, host, switches, findings, and the next command."""
     if check.files_unparsed:
         return [
             [Line(_unparsed(file), "answer") for file in check.files_unparsed],

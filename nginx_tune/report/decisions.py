@@ -1,4 +1,4 @@
-"""Decisions for people: the answer on one screen, each with its reasons; a decision's page."""
+"""Decisions as text: the answer on one screen, each decision's reasons, and a decision's page."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def with_inputs(command: str, options: Sequence[str]) -> str:
 
 
 def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
-    """The decisions on a configuration, proved by a plan for it and not by a generated file."""
+    """The decisions, with next commands that prove them by a plan and not by a generated file."""
     proof = plan_command + PROVES_PLAN
     return replace(
         decisions,
@@ -97,7 +97,7 @@ def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
 
 
 def switch_word(decision: Decision, *, changes: bool) -> str:
-    """The state that a decision comes to, in a word or as its value."""
+    """The state that a decision leads to, as a word or as its value."""
     if decision.verdict == "not_enough_evidence":
         return "measure"
     if not changes:
@@ -109,7 +109,7 @@ def switch_word(decision: Decision, *, changes: bool) -> str:
 
 
 def clause(summary: str) -> str:
-    """The first clause of a summary, without the verdict that it opens with."""
+    """The first clause of a summary, without the verdict at its beginning."""
     verdict, colon, reason = summary.partition(": ")
     text = reason if colon and len(verdict) <= _LONGEST_VERDICT else summary
     first = re.split(r"[;.] | offloading would|, and ", text, maxsplit=1)[0].rstrip(".;: ")
@@ -118,7 +118,7 @@ def clause(summary: str) -> str:
 
 
 def decisions_screen(decisions: Decisions) -> Screen:
-    """A count, each decision that changes something with its reasons, then the quiet ones."""
+    """A count, each decision that changes something with its reasons, then all others."""
     open_ones, quiet = _split(decisions)
     changing = [f"{d.id} ({_words(d.verdict)})" for d in open_ones if d.settings or d.host_settings]
     answer = f"Of {len(decisions.decisions)} decisions {len(changing) or 'none'} "
@@ -140,7 +140,7 @@ def _headline(decisions: Decisions) -> list[Line]:
 
 
 def _split(decisions: Decisions) -> tuple[list[Decision], list[Decision]]:
-    """The decisions that change something or are open, and the others."""
+    """The decisions that change something or are undecided, and the others."""
     open_ones = [d for d in decisions.decisions if d.settings or d.verdict not in _QUIET]
     return open_ones, [d for d in decisions.decisions if d not in open_ones]
 
@@ -159,7 +159,7 @@ def _block(d: Decision) -> ScreenBlock:
 
 
 def _labelled(d: Decision) -> list[tuple[str, str]]:
-    """The settings, reasons and risks of a decision, each kind named once."""
+    """The settings, reasons and risks of a decision; only the first of a kind has its label."""
     parts = [
         ("write", [_setting(s) for s in d.settings]),
         ("proposed", [_setting(s) for s in d.proposed]),
@@ -219,7 +219,7 @@ _ON_THIS_HOST = (
 
 
 def decision_pages() -> dict[str, str]:
-    """The page of every decision under its id."""
+    """The page of every decision, by the decision's id."""
     return dict(_pages())
 
 
@@ -253,7 +253,7 @@ def _pages() -> Iterator[tuple[str, str]]:
 
 
 def render_sweep(name: str, steps: Sequence[SweepStep]) -> str:
-    """The table: a row a value, ``now`` and each flip marked."""
+    """The table: a row for each value, with marks at ``now`` and where the decision flips."""
     if not steps:
         return f"On this host: no known fact flips {name}.\n"
     rows = [

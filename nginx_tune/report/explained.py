@@ -28,7 +28,7 @@ P = TypeVar("P")
 
 
 def read_pages(folder: str, kind: type[P]) -> dict[str, P]:
-    """Every page of a folder of the package, by the name of its file."""
+    """Every page in a folder of the package, by file name."""
     files = sorted((resources.files("nginx_tune") / folder).iterdir(), key=lambda file: file.name)
     return {
         file.name.removesuffix(".toml"): msgspec.toml.decode(file.read_bytes(), type=kind)
@@ -43,7 +43,7 @@ def section(title: str, text: str) -> str:
 
 
 def item(text: str) -> str:
-    """One of a list."""
+    """An item of a list."""
     return _filled(text, "  - ", "    ") + "\n"
 
 
@@ -81,12 +81,12 @@ class MetricPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @cache
 def metric_pages() -> dict[str, MetricPage]:
-    """Every page by the name of its file."""
+    """Every page, by file name."""
     return read_pages("metrics", MetricPage)
 
 
 def find_metric_page(name: str) -> MetricPage | None:
-    """The page about a metric, a pattern of metrics, or the base of a statistic."""
+    """The page for a metric, a pattern of metrics, or a metric without its statistic."""
     for pattern, page in _patterns():
         if name in {pattern, pattern.removesuffix(".STATISTIC").removesuffix(".KIND")}:
             return page
@@ -205,7 +205,7 @@ def cause_pages() -> dict[str, CausePage]:
 
 
 def _messages(name: str) -> list[str]:
-    """Messages of the error log for a cause: level, source, meaning, remedy."""
+    """Lines on the error log messages of a cause: level, source, meaning, remedy."""
     return [
         f"{row.id} ({row.level}{f', {row.older}' if row.older else ''}; {row.source}; nginx "
         f"{row.since} and later): {row.tells}; to change: {row.change}"

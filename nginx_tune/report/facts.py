@@ -54,7 +54,7 @@ _HOST_HEAD = """\
 
 
 def render_host_toml(facts: Facts) -> bytes:
-    """The description of the host that gives the same decisions, as TOML."""
+    """A description of the host, as TOML, from which the same decisions follow."""
     import tomli_w  # noqa: PLC0415  # only for this format
 
     from nginx_tune.decide.described import describe  # noqa: PLC0415
@@ -65,7 +65,7 @@ def render_host_toml(facts: Facts) -> bytes:
 
 
 def _without_defaults(value: Any) -> Any:
-    """Tables as a person would write them: no nulls, nothing empty, whole numbers without a dot."""
+    """Tables as a person writes them: no nulls, no empty values, whole numbers without a point."""
     if isinstance(value, dict):
         kept = {key: _without_defaults(item) for key, item in value.items() if key != "facts"}
         found = {
@@ -80,7 +80,7 @@ def _without_defaults(value: Any) -> Any:
 
 
 def facts_screen(facts: Facts) -> Screen:
-    """The same after a sentence on nginx and this host."""
+    """A sentence on nginx and this host, then the parts of the host."""
     cpus = "?" if facts.cpu.effective is None else f"{facts.cpu.effective:g}"
     nginx = facts.nginx
     name = (
@@ -132,7 +132,7 @@ def _machine(facts: Facts) -> ScreenBlock:
 
 
 def _rows(heading: str, rows: Iterable[Sequence[str]]) -> ScreenBlock:
-    """The rows under a heading, without the columns that none of them fills."""
+    """The rows under a heading, without columns that are empty in all rows."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     filled = [number for number, column in enumerate(zip(*cells, strict=True)) if any(column)]
     kept = [[row[number] for number in filled] for row in cells]
@@ -243,7 +243,7 @@ def _limits(limits: Limits) -> str:
 def _path(path: PathStorage) -> Sequence[str]:
     stack = " → ".join(path.stack) or path.source or "?"
     leaves = "+".join(path.leaf_disks) or "not known"
-    if leaves == stack:  # a disk without anything between: named once
+    if leaves == stack:  # nothing lies between the disk and its mount
         leaves = ""
     seen = "in the mounts of nginx" if path.seen_by_nginx else ""
     reason = "; ".join(filter(None, (seen, path.reason)))
@@ -333,7 +333,7 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
 
 
 def _left_out(dataset: Dataset) -> str:
-    """The things in the tree that are not counted."""
+    """A note on links, special files and mounts in the dataset, which are not counted."""
     found = (
         (dataset.symlinks, "symbolic link"),
         (dataset.hard_links, "further name"),
@@ -345,7 +345,7 @@ def _left_out(dataset: Dataset) -> str:
 
 
 def _kept(dataset: Dataset) -> str:
-    """The room that a sparse or compressed dataset takes on its disk."""
+    """The space that a sparse or compressed dataset takes on its disk."""
     kept, size = dataset.allocated_bytes, dataset.bytes
     if kept is None or not size or kept >= _SPARSE_RATIO * size:
         return ""
@@ -361,7 +361,7 @@ _NUMBERS = range(len(_HEAD))
 
 
 def named_curves(storage: Storage) -> list[tuple[str, Curve]]:
-    """Every curve with the disk, or the disks, that it is of."""
+    """Every curve, with the name of its disk, or of the disks that share it."""
     curves = [(one_line(disk.name), disk.curve) for disk in storage.disks if disk.curve is not None]
     return curves + [
         (one_line("+".join(curve.disks)), curve.curve) for curve in storage.shared_curves

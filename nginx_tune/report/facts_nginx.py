@@ -1,4 +1,4 @@
-"""The nginx of a host on the screen: which one is meant and why, its processes and listeners."""
+"""The nginx of a host on the screen: which was chosen and why, its processes and listeners."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def nginx_lines(nginx: Nginx) -> list[str]:
 
 
 def _instances(nginx: Nginx) -> list[str]:
-    """The masters that are not the one that is meant."""
+    """The masters other than the chosen one."""
     meant = nginx.running.pid if nginx.running else None
     others = [instance for instance in nginx.instances if instance.pid != meant]
     lines = [
@@ -124,7 +124,7 @@ MOST_PROCESSES = 4
 
 
 def choice_lines(nginx: Nginx) -> list[str]:
-    """The nginx that was taken, and a line for each one that was not, with the reason."""
+    """The nginx that was chosen, and a line with the reason for each one that was not."""
     others: dict[tuple[str, str], list[int]] = {}
     for candidate in nginx.candidates:
         if not candidate.chosen:
@@ -138,9 +138,9 @@ def choice_lines(nginx: Nginx) -> list[str]:
 
 
 def is_doubtful(nginx: Nginx) -> bool:
-    """True if none was named and there were other choices.
+    """True if no nginx was named and there were several to choose from.
 
-    A master in a container does not count beside that of the host itself.
+    A master in a container does not count if the host itself has one.
     """
     chosen = next((candidate for candidate in nginx.candidates if candidate.chosen), None)
     if chosen is not None and chosen.source == "named":

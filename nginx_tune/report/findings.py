@@ -1,4 +1,4 @@
-"""``findings`` for people, as text and as Markdown: the worst first, each rule explained once.
+"""Findings as text and as Markdown: the worst first, each rule explained once.
 
 A mark below a line of a configuration shows the subject of a finding, as in compilers. Findings of
 one kind in one block are one entry with several places, as one mistake made them.
@@ -46,10 +46,10 @@ def render_findings(
     verbose: bool = False,
     sources: Sources | None = None,
 ) -> str:
-    """The findings as text; ``width`` wraps long lines, which stay whole without it.
+    """The findings as text; with ``width``, long lines are wrapped.
 
     ``verbose`` names the rules that lack facts and gives the command for each; ``sources`` are the
-    lines to show findings in.
+    lines in which findings are shown.
     """
     parts = [_unparsed(findings), _missing(findings, width)]
     for _, group in groupby(
@@ -117,7 +117,7 @@ def _named(head: str, includes: Sequence[MissingInclude], width: int | None) -> 
 
 
 def unread_hint(findings: Findings) -> str:
-    """The way to have includes read that were not, as one line."""
+    """One line on how to make nginx-tune read the includes that it could not."""
     likely = " ".join(f"--map {shlex.quote(likely_map)}" for likely_map in findings.likely_maps)
     found = likely or "--map PREFIX=DIR"
     return one_line(f"{found} reads them here; --accept-missing GLOB accepts that one is absent")
@@ -319,7 +319,7 @@ def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> 
 
 
 def _nearest(text: str, word: str, wanted: int) -> int:
-    """The occurrence of a word nearest to a place; without any, the line's first word."""
+    """Where a word occurs nearest to a position; else where the line's first word begins."""
     places = [match.start() for match in re.finditer(re.escape(word), text)] if word else []
     if not places:
         return len(text) - len(text.lstrip())

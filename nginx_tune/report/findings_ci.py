@@ -1,4 +1,4 @@
-"""``findings`` in the forms that CI systems read: annotations, code quality, test reports.
+"""Findings in the formats that CI systems read: annotations, code quality, test reports.
 
 GitHub: workflow commands, which become annotations of a change. Source: actions/toolkit,
 command.ts: ``%``, CR and LF are escaped in messages, ``:`` and ``,`` in properties too; a column
@@ -6,7 +6,7 @@ counts only where the line is also the end line.
 
 GitLab: a code quality report. Source: GitLab documentation, "Code Quality report format": a JSON
 array without byte order mark; the fingerprint is unique, the path relative; ``check_name`` is not
-shown, so that the description begins with it.
+shown, so the description begins with it.
 
 Checkstyle XML, which most CI systems and editors read. Source: checkstyle's XMLLogger:
 ``checkstyle > file(name) > error(line, column, severity, message, source)``; severities are
@@ -14,7 +14,7 @@ error, warning and info.
 
 JUnit XML: a suite per file, and one for what could not be checked. There is no standard; the shape
 is that of Jenkins' junit-10.xsd, which GitLab reads too. Errors and warnings fail; advice and
-information pass and are told in the output.
+information pass and are shown in the output.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _GITLAB_SEVERITIES: dict[Severity, str] = {
 
 
 def render_gitlab(findings: Findings) -> bytes:
-    """The findings as issues; a file that could not be parsed, and an include not read, blocks."""
+    """The findings as issues; unparsed files and unread includes are blockers."""
     issues = [
         {
             "description": f"unparsed: {one_line(file.reason)}",

@@ -36,12 +36,12 @@ _LONG_LINE = 40
 
 
 def hold_units(text: str) -> str:
-    """The text with the spaces between numbers and their units held; :func:`let_go` undoes it."""
+    """The text with fixed spaces between numbers and their units; undone by :func:`let_go`."""
     return _UNIT.sub(_HELD, text)
 
 
 def let_go(text: str, space: str = " ") -> str:
-    """The text with its held spaces as spaces again, or as another character."""
+    """The text with its fixed spaces as spaces again, or as another character."""
     return text.replace(_HELD, space)
 
 
@@ -88,7 +88,7 @@ def _folded_line(line: str, width: int) -> list[str]:
     if cells and width - cells[-1] >= LEAST_CELL:
         start = cells[-1]
         folded = fold(line[start:], width - start, hang=0)
-        # A command too long for its column goes below, where it may fit one line.
+        # A command too long for its column is put below, where it may fit on one line.
         is_whole = not any(part.endswith(" \\") for part in folded)
         if max(map(len, folded)) <= width - start and is_whole:
             return [line[:start] + folded[0], *(" " * start + part for part in folded[1:])]
@@ -138,7 +138,7 @@ def _broken(words: list[str], room: int) -> list[str]:
 
 
 def _own_words(words: list[str]) -> int:
-    """The number of words of the command: its name, options with values, names, files."""
+    """How many of the words are the command: its name, options with values, names, files."""
     count = 1 + words.index("nginx-tune") if "nginx-tune" in words else len(words)
     if count < len(words) and words[count] in _GROUPS:
         count += 1
@@ -153,7 +153,7 @@ def _own_words(words: list[str]) -> int:
 
 
 def _unfilled(lines: list[str]) -> list[str]:
-    """The lines of each paragraph joined: the next word would not have fit on the line before."""
+    """Paragraphs on one line: a line is joined if its first word did not fit on the one before."""
     joined: list[str] = []
     before = ""
     for line in lines:
@@ -224,7 +224,7 @@ def _comment(text: str, start: str, width: int, *, hang: int) -> list[str]:
 
 
 def _headed(line: str, width: int) -> list[str]:
-    """A line of a diff: comments before it are folded, the diff itself is unchanged."""
+    """A line of a diff file: folded if it is a comment, otherwise unchanged."""
     return _commented(line, width) if line.startswith("#") else [line]
 
 

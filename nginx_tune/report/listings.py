@@ -51,7 +51,7 @@ def render_list(labs: Labs) -> str:
 
 
 def render_cleaned(labs: Labs) -> str:
-    """The things that were removed, and those that could not be removed."""
+    """The labs and images that were removed, and those that could not be."""
     lines = [f"removed {_run_line(run)}" for run in labs.runs]
     lines += [f"removed {_image_line(image)}" for image in labs.images]
     lines += [f"removed tracing instance {plain(name)}" for name in labs.tracing]
@@ -84,7 +84,7 @@ _WORDS = {
 
 
 def render_history(history: History, none: str) -> str:
-    """Each change with its files, in their order; ``none`` without any change."""
+    """Each change with its files, in the order given; ``none`` if there is no change."""
     if not history.changes:
         return f"{none}\n"
     return "".join(render_change(change) for change in history.changes)

@@ -1,4 +1,4 @@
-"""``measurement`` for people: the results of each class, delays, doubts; seconds as CSV."""
+"""Measurements as text: results of each class, delays, doubts; and every second as CSV."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _sentence(name: str, item: ClassMeasurement) -> str:
 
 
 def _asked(measurement: Measurement, asked: str) -> ScreenBlock:
-    """The load and its length; its seed if there is no description."""
+    """The duration and the description of the load; without a description, its seed."""
     seed = "" if asked else f", seed {measurement.seed}"
     lines = [Line(f"{number_text(measurement.duration_seconds)} s measured{seed}")]
     for line in asked.splitlines():
@@ -114,7 +114,7 @@ def _asked(measurement: Measurement, asked: str) -> ScreenBlock:
 
 
 def unanswered_classes(measurement: Measurement) -> list[str]:
-    """The classes without one good response: nothing was measured of them."""
+    """The classes that got no good response, so nothing was measured of them."""
     return [name for name, item in measurement.classes.items() if not item.requests]
 
 
@@ -192,13 +192,13 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
             sample = sample_of(item, field)
             cells = [_quantile(sample, quantile) for quantile in QUANTILES]
             rows.append((name, label, _mean(sample), *cells, _maximum(sample)))
-            name = ""  # noqa: PLW2901  # once is enough
+            name = ""  # noqa: PLW2901  # only the first row has the name
     table = table_of(header, rows, right=range(2, len(header)))
     return [*table, *(Line(note) for note in _notes(header, rows))]
 
 
 def _notes(header: Sequence[str], rows: list[tuple[str, ...]]) -> list[str]:
-    """Reasons for missing cells; a column without any cell is not shown, and so named."""
+    """Reasons for missing cells; columns that are left out because they are empty are named."""
     cells = [cell for row in rows for cell in row]
     columns = zip(header, *rows, strict=True)
     absent = [name for name, *column in columns if {*column} == {_NOT_MEASURED}]
@@ -299,7 +299,7 @@ def _failures(name: str, item: ClassMeasurement) -> list[str]:
 
 
 def _round_trips(name: str, trips: Latency) -> list[str]:
-    """The distance to the server, in time."""
+    """The round-trip time to the server."""
     shown = [
         f"{seconds_text(value)} ({statistic})"
         for statistic, value in (("p50", trips.p50), ("p99", trips.p99))
@@ -308,7 +308,7 @@ def _round_trips(name: str, trips: Latency) -> list[str]:
 
 
 def _tls(item: ClassMeasurement) -> str:
-    """The TLS that was agreed on, the time it took, and the sessions that were no new ones."""
+    """The negotiated TLS version and cipher, the handshake time, and the resumed sessions."""
     said = [sessions_text(item.tls_sessions)] if item.tls_sessions else ["TLS"]
     if item.tls_seconds.count:
         said.append(f"handshakes took {seconds_text(item.tls_seconds.p50)} (p50)")
@@ -317,7 +317,7 @@ def _tls(item: ClassMeasurement) -> str:
 
 
 def _apart(generator: Generator) -> list[str]:
-    """The addresses that connections came from, idle ones, and the start of the run."""
+    """The source addresses, the idle connections, and how late the run began."""
     lines = []
     if generator.source_addresses > 1:
         lines.append(f"connections came from {generator.source_addresses} local addresses")
@@ -354,7 +354,7 @@ _CSV_COLUMNS = (
 
 
 def render_measurement_csv(measurement: Measurement) -> bytes:
-    """A line for each class and second of the measured time; missing samples are empty."""
+    """A line for each class and second of the measured time; a missing value is an empty field."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_CSV_COLUMNS)

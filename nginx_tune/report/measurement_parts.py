@@ -1,4 +1,4 @@
-"""The parts of a ``measurement`` as text: by worker and load host, and by the kind of a class."""
+"""Parts of a measurement as text: by worker, by load host, and for some kinds of classes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shape_of(latency: Latency) -> str:
 
 
 def streams_text(streams: Http2Streams, connections: int) -> str:
-    """Its connections and streams, and the refusals and resets of the server."""
+    """The connections and streams of a class, and the server's refusals and resets."""
     protocol = "HTTP/3" if isinstance(streams, Http3Streams) else "HTTP/2"
     said = [
         f"{protocol}, {connections:,} connections opened",
@@ -79,7 +79,7 @@ def streams_text(streams: Http2Streams, connections: int) -> str:
 
 
 def _beneath(streams: Http3Streams) -> list[str]:
-    """Handshakes and datagrams."""
+    """The handshakes and datagrams of HTTP/3."""
     said = [
         f"{streams.handshakes:,} handshakes",
         f"{streams.datagrams_sent:,} datagrams sent and {streams.datagrams_received:,} received",
@@ -100,7 +100,7 @@ def sessions_text(sessions: Sequence[TlsSessions]) -> str:
 
 
 def variants_text(by_variant: Mapping[str, Sequence[TlsSessions]]) -> str:
-    """The TLS of both variants, or of each if different; empty without TLS."""
+    """The TLS of both variants, separately if it differs; empty without TLS."""
     kinds = {tuple(sorted(map(_agreed, sessions))) for sessions in by_variant.values()}
     if len(kinds) == 1:
         agreed = sorted(
@@ -122,7 +122,7 @@ _MOST_WORKERS = 32
 
 
 def workers_block(measurement: Measurement) -> ScreenBlock:
-    """Requests, connections and latency by class and worker, and how uneven they are."""
+    """Requests, connections and latency by class and worker, and how unevenly they are spread."""
     header = ("class", "worker", "good", "share", "connections", "p50", "p99")
     rows, notes = [], []
     for name, part in measurement.classes.items():

@@ -1,4 +1,4 @@
-"""``observation`` for people: the causes, then the figures of the workers."""
+"""An observation as text: the causes, then the figures of the workers."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _loop(turns: LoopTurn | None) -> ScreenBlock:
 
 
 def _waits(turns: LoopTurn | None) -> ScreenBlock:
-    """The wait of an arrival for its loop, and its reason."""
+    """How long an arrival waits for its event loop on average, and what it waits for."""
     if turns is None or not turns.arrival_wait_seconds:
         return []
     parts = sorted(turns.arrival_wait_by.items(), key=lambda item: -item[1])
@@ -183,7 +183,7 @@ def _waits(turns: LoopTurn | None) -> ScreenBlock:
 
 
 def _waiting(waiting: Waiting | None) -> ScreenBlock:
-    """The waits for upstreams, clients and others."""
+    """What requests wait for: upstreams, clients and others."""
     if waiting is None:
         return []
     said = f"at a time: {number_text(waiting.clients_waiting)} of {number_text(waiting.clients)} "
@@ -206,7 +206,7 @@ def _waiting(waiting: Waiting | None) -> ScreenBlock:
 
 
 def _round_trips(trips: RoundTrips | None) -> ScreenBlock:
-    """The distance to clients, in time."""
+    """The round-trip times to clients."""
     if trips is None:
         return []
     quantiles = {"p50": trips.p50_seconds, "p90": trips.p90_seconds, "p99": trips.p99_seconds}
@@ -218,7 +218,7 @@ def _round_trips(trips: RoundTrips | None) -> ScreenBlock:
 
 
 def _is_bound(turns: LoopTurn, name: str) -> bool:
-    """True for a figure that a turn which was not seen whole moves."""
+    """True for a figure that is a lower bound, as a turn of the loop was seen only in part."""
     return {"longest": "max"}.get(name, name) in turns.at_least
 
 

@@ -1,4 +1,4 @@
-"""``plan`` for people: a diff and below it the reasons of its lines, or a page of Markdown.
+"""A plan as text: a diff and below it the reasons for its lines; or as a page of Markdown.
 
 The diff is a unified one that ``patch -p1`` and ``git apply`` take.
 Source: POSIX diff -u; git-diff(1) for quoted names and for a missing line end.
@@ -27,7 +27,7 @@ _MOST_FIGURES = 3
 
 
 class _Form(NamedTuple):
-    """The way text from outside is written: a name or a line of a file, and prose."""
+    """How untrusted text is written: ``code`` for names and lines of files, ``text`` for prose."""
 
     code: Callable[[str], str]
     text: Callable[[str], str]
@@ -44,10 +44,10 @@ def render_plan_diff(
     *,
     verbose: bool = False,
 ) -> bytes:
-    """The unified diff between comments that ``patch`` and ``git apply`` pass over.
+    """The unified diff, between comments that ``patch`` and ``git apply`` skip.
 
-    The answer and what speaks against a reload come first, the reasons last. ``old``: the bytes of
-    each file as it is. ``targets``: the files behind names that are links, which neither program
+    The answer and what speaks against a reload come first, the reasons last. ``old``: the current
+    bytes of each file. ``targets``: the targets of names that are links, which neither program
     follows. ``verbose``: with the evidence, and why other decisions were not written.
     """
     count = count_changes(plan)
@@ -74,7 +74,7 @@ def _comment(lines: Sequence[str]) -> bytes:
 
 
 def _reasons(plan: Plan, *, verbose: bool) -> Iterator[str]:
-    """Each reason with the places of its lines; a shared risk is with the first."""
+    """Each reason with the places of its lines; a shared risk is shown with the first reason."""
     groups: dict[tuple[str, str], list[tuple[str, Hunk]]] = {}
     for file in plan.files:
         for hunk in file.hunks:
@@ -94,7 +94,7 @@ def _reasons(plan: Plan, *, verbose: bool) -> Iterator[str]:
 
 
 def _near(path: str, conf_path: str) -> str:
-    """The path as the main file may name it."""
+    """The path, relative to the main file's directory if it is below it."""
     return path.removeprefix(f"{dirname(conf_path)}/")
 
 
@@ -106,7 +106,7 @@ def _refusals(refusals: Sequence[Refusal], *, in_full: bool) -> list[str]:
 
 
 def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
-    """The change as a review reads it."""
+    """The change as Markdown, for a review."""
     count = count_changes(plan)
     parts = [f"# Plan for {markdown_code(plan.conf_path)}\n"]
     parts += [f"{markdown_text(text)}\n" for text in (plan.headline, plan.binding) if text]
@@ -168,7 +168,7 @@ def render_generated_markdown(
 
 
 def _host_lines(part: HostPart, *, in_full: bool) -> list[str]:
-    """Its settings, and how it is written and taken back by hand."""
+    """The settings of a part for the host, and the commands that make and undo it."""
     wanted = "; ".join(host_lines(part)).replace(" -> ", " → ")
     if not in_full:
         return [f"of the host: {plain(wanted)} (-f {part.kind} prints the file, -v says how)"]
@@ -184,7 +184,7 @@ def _written(part: HostPart) -> str:
 
 
 def render_host_part(plan: Plan, kind: str) -> bytes:
-    """The content of one part's file; empty without changes of the host."""
+    """The content of the file of one part; empty without changes to the host."""
     return "".join(part.content for part in plan.host if part.kind == kind).encode()
 
 
@@ -193,7 +193,7 @@ def _finding(one: Finding, form: _Form) -> str:
 
 
 def _said(test: NginxTest | None, form: _Form) -> list[str]:
-    """The word of nginx on the changed files."""
+    """The result of ``nginx -t`` on the changed files."""
     if test is None:
         return []
     word = "accepted" if test.accepted else "REFUSED"
@@ -203,7 +203,7 @@ def _said(test: NginxTest | None, form: _Form) -> list[str]:
 
 
 def count_changes(plan: Plan) -> int:
-    """The number of lines that change; one for which there are several reasons counts once."""
+    """The number of lines that change; a line with several reasons counts once."""
     return sum(
         len({(hunk.start_byte, hunk.before, hunk.after) for hunk in file.hunks})
         for file in plan.files
@@ -217,7 +217,7 @@ def hunk_text(text: str) -> str:
 
 
 def hunks_with_risks(file: PlannedFile) -> Iterator[tuple[Hunk, list[str]]]:
-    """Each line with its risks; a risk that lines of a decision share is with the first."""
+    """Each hunk with its risks; a risk shared by hunks of a decision is given with the first."""
     told: set[tuple[str, str]] = set()
     for hunk in file.hunks:
         new = [risk for risk in hunk.risks if (hunk.decision, risk) not in told]
@@ -278,7 +278,7 @@ def _file(name: str, old: bytes, new: bytes) -> Iterator[bytes]:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Lines with their ends; only a line feed ends one, as for ``diff``."""
+    """Lines with their line ends; only a line feed ends a line, as for ``diff``."""
     lines = [line + b"\n" for line in data.split(b"\n")]
     lines[-1] = lines[-1][:-1]
     return lines if lines[-1] else lines[:-1]

@@ -1,4 +1,4 @@
-"""A run of the probe for people: the load in words, its progress, and a search for the capacity."""
+"""A run of the probe as text: the load in words, its progress, and a search for the capacity."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _connections(item: LoadClass) -> str:
 
 
 def run_step(line: Mapping[str, Any], plan: LoadPlan, head: str = "") -> Step:
-    """A second of a single run; ``head`` names the run."""
+    """The progress of a single run after a second; ``head`` names the run."""
     text = progress_text(
         line, warmup_seconds=plan.warmup_seconds, duration_seconds=plan.duration_seconds
     )
@@ -109,7 +109,7 @@ def run_step(line: Mapping[str, Any], plan: LoadPlan, head: str = "") -> Step:
 
 
 def share_step(line: Mapping[str, Any], plan: LoadPlan, variant: str) -> Step:
-    """A second of a run as a share of that run."""
+    """The progress of one run of several after a second, as a share of that run."""
     whole = _seconds(plan)
     return Step(
         f"{variant}, {line['second']} of {whole:g} s",
@@ -122,7 +122,7 @@ def share_step(line: Mapping[str, Any], plan: LoadPlan, variant: str) -> Step:
 
 
 def _seconds(plan: LoadPlan) -> float:
-    """Warm-up and measured time."""
+    """The length of a run in seconds: warm-up and measured time."""
     return plan.warmup_seconds + plan.duration_seconds
 
 
@@ -206,7 +206,7 @@ _HEAD = ("from", "below", "", "count")
 
 
 def render_histograms(histograms: Histograms) -> str:
-    """Each with its figures and buckets; the longest bar is the fullest bucket's."""
+    """Each histogram with its figures and buckets; the fullest bucket has the longest bar."""
     return "\n".join(_text(histogram) for histogram in histograms.histograms)
 
 

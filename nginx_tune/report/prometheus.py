@@ -3,7 +3,7 @@
 For node_exporter's textfile collector. What was not measured is absent, never zero.
 
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/: a HELP and a TYPE line per
-        family before its samples, which stand together; no time stamps; a final newline.
+        family before its samples, which must be together; no timestamps; a final newline.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 
 
 def render_findings_prometheus(findings: Findings) -> bytes:
-    """Counts by severity are always there, so that an alert sees them go back to 0."""
+    """The findings; counts by severity are always there, so that an alert sees a return to 0."""
     severities = Counter(finding.severity for finding in findings.findings)
     rules = Counter((finding.rule, finding.severity) for finding in findings.findings)
     return render_exposition(
@@ -152,12 +152,12 @@ def _single(name: str, text: str, value: float | None) -> MetricFamily:
 
 
 def render_observation_prometheus(observation: Observation) -> bytes:
-    """An observation's figures, all of them gauges of one window."""
+    """An observation's figures, all of them gauges over one window of time."""
     return render_exposition(observation_families(observation))
 
 
 def observation_families(observation: Observation) -> list[MetricFamily]:
-    """The families of an observation."""
+    """The metric families of an observation."""
     server = observation.server
     return [
         _single("window_seconds", "Length of the observation.", observation.duration_seconds),
@@ -372,7 +372,7 @@ def _summary(field: str, text: str, classes: dict[str, ClassMeasurement]) -> Met
 
 
 def _summary_of(field: str, text: str, measured: dict[str, LatencySample]) -> MetricFamily:
-    """Quantiles that are not measured are left out; ``_sum`` and ``_count`` have all samples."""
+    """A summary; unmeasured quantiles are left out; ``_sum`` and ``_count`` cover all samples."""
     samples: list[MetricSample] = []
     for name, sample in measured.items():
         latency: Latency = sample.latency

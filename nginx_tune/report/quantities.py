@@ -1,4 +1,4 @@
-"""Values of metrics in words and units that people use."""
+"""Metric names and values as text, in units that people use."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def ratio_text(ratio: float | None) -> str:
 
 
 def predicted_text(metric: str, value: float, unit: str = "") -> str:
-    """A predicted quantity in the form of the measured one; ``unit`` is that of the documents."""
+    """A predicted quantity, formatted as a measured one; ``unit``: the unit in the document."""
     if unit:
         return amount_text(value, unit)
     if metric.startswith("ratio("):

@@ -1,4 +1,4 @@
-"""A rehearsal for people: its outcome, one table with a column for each change, the rest."""
+"""A rehearsal as text: its outcome, a table with a column for each change, and notes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OUTCOMES = {"taken": "taken", "refused": "REFUSED", "down": "DOWN"}
 
 
 def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
-    """As a change ticket takes it."""
+    """The rehearsal as Markdown, for a change ticket."""
     head, *rest = _head(rehearsal)
     title = f"Refused on this host: {head}" if rehearsal.refused_here else head
     parts = [f"# {_escaped(title)}", "", *map(_escaped, rest), ""]
@@ -45,7 +45,7 @@ def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
 
 
 def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
-    """The losses, gates, the reloads side by side, then the circumstances."""
+    """The losses, the gates, the changes side by side, then the circumstances."""
     sentences = _sentences(rehearsal) or ["no reload finished"]
     rows = _rows(rehearsal.reloads)
     table = Table(rows, right=range(1, len(rehearsal.reloads) + 1))
@@ -91,7 +91,7 @@ def _head(rehearsal: Rehearsal) -> list[str]:
 
 
 def _sentences(rehearsal: Rehearsal) -> list[str]:
-    """The answer first: refusals of this host, lost services, the cost of each change."""
+    """Sentences: what this host would refuse, lost services, and the cost of each change."""
     unsure = [reload for reload in rehearsal.reloads if is_unsure(reload)]
     lines = [f"CANNOT TELL, the machine was too busy: {_busy(reload)}" for reload in unsure[:1]]
     lines += [f"REFUSED ON THIS HOST: {plain(text)}" for text in rehearsal.refused_here]
@@ -155,7 +155,7 @@ def _busy(one: RehearsedReload) -> str:
 
 
 def _outcome(one: RehearsedReload) -> str:
-    """The outcome as a table cell, which is never better than the sentence."""
+    """The outcome as a table cell, never more favourable than the sentence."""
     if one.outcome == "taken" and one.faults:
         return "NOT AS WRITTEN"
     if is_unsure(one):

@@ -1,4 +1,4 @@
-"""The rules by id, and the page of one from its own fields: why, examples, fix, sources, proof."""
+"""The rules by id, and a rule's page, made of its fields: why, examples, fix, sources, proof."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVERY: tuple[Rule, ...] = (*ALL, *NOTICES, CHANGED)
 
 @lru_cache(maxsize=1)
 def rules_by_id() -> dict[str, Rule]:
-    """Every rule under its id."""
+    """Every rule, by its id."""
     return {rule.id: rule for rule in EVERY}
 
 
@@ -119,7 +119,7 @@ def proof_text(rule: Rule) -> str:
 
 
 def window_text(rule: Rule) -> str:
-    """The nginx versions that a rule is about, in words."""
+    """The nginx versions to which a rule applies, in words."""
     if rule.since and rule.until:
         return f"{rule.since} up to, not including, {rule.until}"
     if rule.since:
@@ -165,7 +165,7 @@ def _example(title: str, example: Example) -> str:
 
 
 def _host(example: Example) -> str:
-    """The part of the example's host that matters, as far as it fits a line."""
+    """The facts of the example's host that matter, as many as fit on a line."""
     facts = example.facts
     if facts is None:
         return ""

@@ -1,4 +1,4 @@
-"""Stored runs for people: the list, one of them, two compared; two observations compared."""
+"""Stored runs as text: the list, one run, a comparison; and comparisons of observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nginx_tune.report.verdict import verdict_screen
 
 
 def runs_screen(runs: KeptRuns) -> Screen:
-    """A row for each run, then the skipped ones and the space of all."""
+    """A row for each run, then the skipped files and the space taken by all."""
     header = ("id", "started (UTC)", "run", "outcome", "primary metric")
     rows = [
         (
@@ -41,7 +41,7 @@ def runs_screen(runs: KeptRuns) -> Screen:
 
 
 def run_screen(run: KeptRun) -> Screen:
-    """A run as it was shown then, below a line with its date."""
+    """A run as it was shown at the time, below a line with its date."""
     summary = run.summary
     head = (
         f"run {one_line(summary.id)}: {summary.kind} {one_line(summary.name)}, "
@@ -141,7 +141,7 @@ def comparison_screen(comparison: Comparison) -> Screen:
             _ratio_with_range(metric),
             metric.outcome.replace("_", " ") + _mark(one_line(metric.reason), notes),
         )
-        # The basis of all comes first.
+        # The basis that all share comes first.
         for metric in sorted(comparison.metrics, key=lambda metric: metric.name != TRAFFIC)
     ]
     return [
@@ -152,7 +152,7 @@ def comparison_screen(comparison: Comparison) -> Screen:
 
 
 def _mark(reason: str, notes: dict[str, int]) -> str:
-    """A mark for the reason of an outcome: one note for all rows with it."""
+    """The mark of the note on an outcome's reason; rows with the same reason share a note."""
     return f" [{notes.setdefault(reason, len(notes) + 1)}]" if reason else ""
 
 
@@ -188,7 +188,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 
 def _without_ratio(metric: ComparedMetric) -> str:
-    """The text if one of the two is zero or not known."""
+    """The text in place of a ratio, if one of the two values is zero or not known."""
     if metric.before is None or metric.after is None:
         return "cannot be set against what it was"
     if metric.before == metric.after == 0:

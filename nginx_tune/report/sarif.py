@@ -1,4 +1,4 @@
-"""``findings`` as SARIF 2.1.0, with what GitHub code scanning asks for beyond the standard.
+"""``findings`` as SARIF 2.1.0, with what GitHub code scanning requires beyond the standard.
 
 Source: OASIS SARIF 2.1.0; GitHub, "SARIF support for code scanning". No times, no absolute paths
 of this machine: the same findings give the same bytes.

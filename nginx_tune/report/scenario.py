@@ -1,6 +1,6 @@
-"""Scenarios for people: their list, the page of one, the rows of the source texts, and a run.
+"""Scenarios as text: their list, a scenario's page, the rows of the source texts, and a run.
 
-A run has the source's figures and the predictions beside ours, then the verdict.
+A run shows our figures beside the source's and the predictions, then the verdict.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STAND_INS = {
 
 
 def summarise(scenarios: Iterable[Scenario]) -> Scenarios:
-    """The list of these: name, title and the rows of the sources that each reproduces."""
+    """The list of scenarios: name, title and the source rows that each reproduces."""
     return Scenarios(scenarios=[_summary(scenario) for scenario in scenarios])
 
 
@@ -57,7 +57,7 @@ def render_scenario_list(scenarios: Scenarios) -> str:
 
 
 def scenario_list_screen(scenarios: Scenarios) -> Screen:
-    """The same as a screen."""
+    """The list of scenarios as a screen."""
     return [[Table(_list(scenarios))]]
 
 
@@ -90,7 +90,7 @@ def scenario_words(scenario: Scenario) -> str:
 
 
 def scenario_parts(scenario: Scenario) -> Screen:
-    """The tables of the page, and how it is run."""
+    """The tables of the page, and the command that runs the scenario."""
     head = ("source", "claim", "expected", "source's figure")
     claims = [
         (
@@ -168,7 +168,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def expected_text(claim: Claim | ClaimResult) -> str:
-    """The expectation, with its variants if they are not the usual two."""
+    """The expectation, with its variants if they are not candidate and baseline."""
     text = one_line(claim.expression if isinstance(claim, Claim) else claim.expected)
     place = _place(claim.variant, claim.against, text)
     text = f"{place}: {text}" if place else text
@@ -271,7 +271,7 @@ def render_source_rows_markdown(rows: SourceRows) -> str:
 
 
 def _by(row: SourceRow, *, claims: bool = False) -> str:
-    """Scenarios with their claims, or their number; set-ups, commands, and gaps."""
+    """What shows a row: scenarios with claims or their number, set-ups, commands; and the gaps."""
     parts = []
     for name in row.scenarios:
         of_it = [claim.name for claim in row.claims if claim.scenario == name]
@@ -351,7 +351,7 @@ def scenario_sentence(run: ScenarioRun) -> str:
 
 
 def is_judged(run: ScenarioRun) -> bool:
-    """True if there was something to judge: not if interrupted before the first pair."""
+    """True if there was something to judge; false if interrupted before the first pair."""
     return run.verdict.stopped != "interrupted" or run.verdict.environment.pairs > 0
 
 
@@ -371,7 +371,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _predictions(run: ScenarioRun) -> Screen:
-    """The decisions before the run, each of their numbers beside source and measurement."""
+    """The predictions made before the run, each beside the source's figure and the measurement."""
     shown = [prediction for prediction in run.predictions if prediction.measured is not None]
     held = {(prediction.decision, prediction.metric) for prediction in shown}
     decided: list[ScreenPart] = []
@@ -424,7 +424,7 @@ def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
 
 
 def _causes(causes: list[VariantCause]) -> ScreenBlock:
-    """The causes in each variant's server; the document has the unknown ones."""
+    """The causes found in each variant's server; unknown ones are only in the document."""
     lines: list[Line] = []
     quiet = []
     for cause in causes:

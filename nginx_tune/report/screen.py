@@ -1,7 +1,7 @@
-"""A screen as data: blocks of lines and tables, which a writer lays out for its destination.
+"""A screen as data: blocks of lines and tables, laid out by the writer of each destination.
 
-The plain writer is here, for logs, mail and ``diff``. The writer of a terminal
-(``terminal.writer``) knows its width. The texts of a screen are safe to print (``one_line``).
+The plain writer is here, for logs, mail and ``diff``. The writer for terminals, which knows the
+width, is ``terminal.writer``. The texts of a screen are safe to print (``one_line``).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def without_details(screen: Screen) -> Screen:
 
 
 def markdown(screen: Screen) -> str:
-    """The same in Markdown: the answer in bold, a heading as one, tables as tables."""
+    """The screen in Markdown: the answer in bold, headings as headings, tables as tables."""
     return "\n".join("\n".join(map(_markdown, block)) for block in screen if block)
 
 
 def without_empty_columns(table: Table) -> Table:
-    """The table without the columns that have a name at most."""
+    """The table without the columns that have no cell below their name."""
     if not table.has_head or len(table.rows) == 1:
         return table
     columns = list(zip(*table.rows, strict=True))

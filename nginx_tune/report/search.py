@@ -1,4 +1,4 @@
-"""A search for people: the answer, the candidates by rank, the proof, and the cost."""
+"""A search as text: the answer, the candidates by rank, the proof, and the cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def candidate_text(name: str, changes: Sequence[str], reason: str) -> str:
 
 
 def search_sentence(search: Search) -> str:
-    """One sentence that can be quoted: the best configuration, and how far that is sure."""
+    """One sentence that can be quoted: the best configuration, and how certain that is."""
     metric = metric_words(search.primary_metric)
     today = _primary(search.against_today)
     against = _ratio(today)
@@ -59,7 +59,7 @@ _LEFT: dict[Outcome, str] = {
 
 
 def search_screen(search: Search) -> Screen:
-    """The sentence, the candidates, the verdict against the present configuration, the cost."""
+    """The sentence, the candidates, the verdict against the current configuration, the cost."""
     return [
         [Line(search_sentence(search), "answer")],
         _candidates(search),
@@ -82,7 +82,7 @@ _SUBJECT: dict[SearchAnswer, str] = {
 
 
 def _candidates(search: Search) -> ScreenBlock:
-    """The table; the ratios of few short runs rank, and claim nothing."""
+    """The table; ratios of a few short runs rank the candidates and prove nothing."""
     reference = "recommended" if search.reference == "recommended" else "today's"
     rows = [("candidate", f"to {reference}", "regret", "runs", "what is different")]
     rows += [_row(candidate, search) for candidate in search.candidates]
@@ -106,7 +106,7 @@ def _row(one: SearchCandidate, search: Search) -> tuple[str, str, str, str, str]
 
 
 def ratio_with_interval(one: SearchCandidate) -> str:
-    """``1.3× [1.1–1.6]``; the ratio alone of a single round."""
+    """``1.3× [1.1–1.6]``; only the ratio for a single round."""
     if one.low is None or one.high is None:
         return ratio_text(one.ratio)
     low, high = (ratio_text(end).removesuffix("×") for end in (one.low, one.high))

@@ -1,4 +1,4 @@
-"""``size`` for people: the answer, the table of memory and disks, and its basis."""
+"""The result of ``size`` as text: the answer, the table of memory and disks, and its basis."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
 
 
 def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
-    """The expected rate in bits a second, by the mean size of an answer; empty if not known."""
+    """The expected rate in bits per second, from the mean response size; empty if unknown."""
     means = (item.value for item in sizing.evidence if item.fact == "workload.sizes.mean_bytes")
     mean = next((value for value in means if isinstance(value, (int, float))), None)
     if mean is None:
@@ -112,7 +112,7 @@ def _name(sizing: Sizing, host: SizedHost) -> str:
 
 
 def _tables(sizing: Sizing) -> list[ScreenPart]:
-    """Memory down, disks across, without the disks for which no memory allows a prediction."""
+    """Tables of memory (rows) by disks (columns), without disks that allow no prediction."""
     width = len(sizing.columns)
     rows = [sizing.hosts[start : start + width] for start in range(0, len(sizing.hosts), width)]
     known = [n for n in range(width) if any(row[n].carried_per_second for row in rows)]
@@ -193,7 +193,7 @@ def _beside(sizing: Sizing) -> list[Line]:
 
 
 def _rests_on(sizing: Sizing) -> list[tuple[str, str]]:
-    """A row for each way in which facts are known."""
+    """The objective, then a row for each provenance with the facts that have it."""
     rows = [
         (provenance, ", ".join(f"{item.fact} {evidence_value(item)}" for item in found))
         for provenance in _KNOWN
@@ -220,7 +220,7 @@ def _disks(choice: DiskChoice) -> str:
 
 
 def _range_text(found: SizeRange | None) -> str:
-    """``3,500/s [1,000 – 4,500]``, to the digits that the range leaves."""
+    """``3,500/s [1,000 – 4,500]``, rounded."""
     if found is None:
         return "beyond range"
     if found.high <= found.low:
@@ -233,7 +233,7 @@ def _rate(per_second: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """A number with at most two digits, or those of a rate."""
+    """A number rounded to two significant digits; a small one is left as it is."""
     if value <= 0:
         return "0"
     return number_text(float(f"{value:.2g}") if value >= _THOUSAND / 10 else value)

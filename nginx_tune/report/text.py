@@ -20,7 +20,7 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb\U000110bd\U000110cd"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    # Characters of other categories that are invisible too (Default_Ignorable_Code_Point).
+    # Invisible characters of other categories (Default_Ignorable_Code_Point).
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0]"
 )
 _BEGINS = re.compile(
@@ -78,7 +78,7 @@ def quoted(text: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """An absolute path unchanged if it looks like one, else as a quotation."""
+    """The path, unchanged if it is an ordinary absolute path, else as a quotation."""
     return path if _PATH.fullmatch(path) else quoted(path)
 
 
@@ -90,7 +90,7 @@ _ASCII = str.maketrans("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉×÷–—�
 
 
 def ascii_text(text: str) -> str:
-    """``text`` for an ASCII terminal; covers the other characters of this program's own texts."""
+    """``text`` for an ASCII terminal: replaces the non-ASCII characters that this program uses."""
     return text.translate(_ASCII)
 
 
@@ -110,7 +110,7 @@ def align(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: i
 
 
 def weaker_sandbox_text(sandbox: Iterable[str]) -> str:
-    """One line on a result without these parts of the sandbox."""
+    """One line on the parts of the sandbox that were missing for a result."""
     return f"parts of the sandbox that this host lacks: {', '.join(sandbox)}"
 
 

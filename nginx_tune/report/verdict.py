@@ -1,6 +1,6 @@
-"""``verdict`` for people: a sentence to quote, the gates, a table, the circumstances.
+"""A verdict as text: a sentence to quote, the gates, a table, the circumstances.
 
-And ``experiment``, which leads to one, as a page of TOML that ``scenario run`` takes.
+Also an experiment as a page of TOML, which ``scenario run`` takes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def settles_text(metric: MetricVerdict) -> str:
     needed = metric.pairs_needed
     if not needed:
         return ""
-    if needed <= metric.pairs:  # it is an estimate, and so many were run
+    if needed <= metric.pairs:  # the estimate is too low: so many pairs were run
         return "a few more pairs may settle it"
     return f"about {needed} pairs would settle it"
 
@@ -86,7 +86,7 @@ def _lost(verdict: Verdict) -> str:
 
 
 def _against(metric: MetricVerdict) -> str:
-    """``hot requests/s is 231× [228–240] the baseline's``; both values without a ratio."""
+    """``hot requests/s is 231× [228–240] the baseline's``; if there is no ratio, both values."""
     words = metric_words(metric.name)
     if metric.ratio is not None:
         return f"{words} is {interval_text(metric)} the baseline's"
@@ -95,7 +95,7 @@ def _against(metric: MetricVerdict) -> str:
 
 
 def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | None) -> str:
-    """The metric that is open, and the reason."""
+    """The metric that is undecided, and the reason."""
     # An interim analysis may spend only a part of the 5 %.
     fewest = fewest_pairs() if verdict.stopped == "pairs" else FEWEST_FIRST
     if primary.outcome == "inconclusive" and 0 < primary.pairs < fewest:
@@ -110,7 +110,7 @@ def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | N
 
 
 def _worse(verdict: Verdict) -> str:
-    """The metrics that make it worse; empty for another reason, such as failures."""
+    """The metrics that make the candidate worse; empty for another reason, such as failures."""
     names = [metric.name for metric in verdict.metrics if metric.name in _named(verdict.reason)]
     return "; ".join(_against(metric) for metric in verdict.metrics if metric.name in names)
 
@@ -156,7 +156,7 @@ def verdict_screen(verdict: Verdict) -> Screen:
 
 
 def _way_out(verdict: Verdict) -> ScreenBlock:
-    """The line on the way to settle an open verdict; empty for any other."""
+    """The line on how to settle an undecided verdict; empty for any other verdict."""
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if verdict.outcome != "inconclusive" or primary is None or primary.outcome != "inconclusive":
         return []
@@ -174,7 +174,7 @@ def _way_out(verdict: Verdict) -> ScreenBlock:
 
 
 def _builds(verdict: Verdict) -> ScreenBlock:
-    """A block on the differences of the two programs, before their results."""
+    """A block on the differences between the two programs, shown before their results."""
     lines = [one_line(line) for line in verdict.environment.build_differences]
     return [Line(f"two builds: {line}") for line in lines[:1]] + [
         Line(line, indent=2) for line in lines[1:]
@@ -182,7 +182,7 @@ def _builds(verdict: Verdict) -> ScreenBlock:
 
 
 def particulars(verdict: Verdict) -> Screen:
-    """The deciding parts, then their basis; no sentence, no circumstances."""
+    """The deciding metrics, then their basis, without the sentence and the circumstances."""
     return [
         [Line(f"no longer served: {one_line(address)}", "warning") for address in verdict.lost],
         gates_block(verdict.gates),
@@ -193,7 +193,7 @@ def particulars(verdict: Verdict) -> Screen:
 
 
 def environment_block(verdict: Verdict) -> ScreenBlock:
-    """The place of the measurement, deviations from the configuration, and the reason of a stop."""
+    """Where it was measured, deviations from the configuration, and why it stopped."""
     return [*_environment(verdict.environment), *_looks(verdict)]
 
 
@@ -210,7 +210,7 @@ def _looks(verdict: Verdict) -> ScreenBlock:
 
 
 def _capacities(verdict: Verdict) -> ScreenBlock:
-    """``hot.p99 <= 50ms: 310/s → 2,900/s``, with the limit if it was not nginx."""
+    """``hot.p99 <= 50ms: 310/s → 2,900/s``, with what limited the load if it was not nginx."""
     if not verdict.capacities:
         return []
     found = verdict.capacities
@@ -342,9 +342,9 @@ def _table(
 
 
 def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
-    """Baseline and candidate of the table: the median of the runs, as for the ratio.
+    """The table's values for baseline and candidate: medians over the runs, as for the ratio.
 
-    All runs together if there is no ratio of pairs.
+    Without a ratio of pairs, the values of all runs together.
     """
     if metric.baseline_middle is None or metric.candidate_middle is None:
         return metric.baseline, metric.candidate
@@ -352,7 +352,7 @@ def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
 
 
 def _bound(variant: Literal["baseline", "candidate"], metric: MetricVerdict) -> str:
-    """The mark of a number that is a lower bound."""
+    """``≥`` before a number that is a lower bound; empty for any other."""
     return "≥ " if variant in metric.at_least else ""
 
 
@@ -364,7 +364,7 @@ def _outcome(metric: MetricVerdict, verdict: Verdict) -> str:
 
 
 def _is_idle(metric: MetricVerdict, verdict: Verdict) -> bool:
-    """True for a count that stayed zero, which needs no row."""
+    """True for a count that is zero for both variants and needs no row."""
     return (
         metric.baseline == 0
         and metric.candidate == 0
@@ -374,7 +374,7 @@ def _is_idle(metric: MetricVerdict, verdict: Verdict) -> bool:
 
 
 def _too_few(verdict: Verdict) -> str:
-    """A note on too few pairs for any outcome; empty otherwise."""
+    """A note if there are too few pairs for any outcome; else empty."""
     counts = {metric.pairs for metric in verdict.metrics if metric.pairs}
     told = [metric for metric in verdict.metrics if TOO_FEW in metric.reason]
     if len(counts) != 1 or not told or any(m.outcome != "inconclusive" for m in verdict.metrics):
@@ -423,7 +423,7 @@ _TOML_HEAD = """\
 
 
 def render_experiment(spec: ExperimentSpec) -> str:
-    """The page. Errors: UsageError for a name that is no text, which TOML cannot hold."""
+    """The experiment as TOML. Errors: UsageError for a file name that is not UTF-8."""
     run = (spec.warmup_seconds or 0.0) + spec.duration_seconds
     more = [
         *(["the warm-up is found first"] if spec.warmup_seconds is None else []),
@@ -461,7 +461,7 @@ def _seconds(seconds: float) -> str:
 
 
 def _told(part: msgspec.Struct) -> dict[str, Any]:
-    """The fields with other values than their defaults; TOML has no null."""
+    """The fields whose values are not their defaults; None is left out, as TOML has no null."""
     told: dict[str, Any] = {}
     for field in msgspec.structs.fields(part):
         value = getattr(part, field.name)

@@ -1,4 +1,4 @@
-"""``workload`` for people: the contents of a log, and its unknowns."""
+"""A workload as text: what a log shows, and what it does not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REASONS = {
 
 
 def workload_screen(workload: Workload) -> Screen:
-    """The same after a sentence: which kind of site it is, by how many requests."""
+    """A sentence on the kind of site and the number of requests, then the workload."""
     said = f"The traffic is that of a {one_line(workload.kind)} site"
     if workload.log is not None:
         said += f", by {plural(workload.log.requests, 'request')}"
@@ -103,7 +103,7 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
                 ("10 s", rate.peak_10s_per_second),
                 ("minute", rate.peak_60s_per_second),
             )
-            if peak is not None  # the log is longer than that
+            if peak is not None  # the log is longer than the time of the peak
         ]
         said = f"; busiest {', '.join(busiest)}" if busiest else ""
         yield "rate", f"{number_text(rate.mean_per_second)}/s{said}"

@@ -140,7 +140,7 @@ def _taken_over(
 def _is_in_place(
     location: Directive | None, server: Directive, of: _Name, known: Collection[_Name]
 ) -> bool:
-    """True if a location of NEW, or its server by its own lines, replaces one of OLD."""
+    """True if a location of NEW, or NEW's server itself if it is None, replaces one of OLD."""
     if location is None:
         own = server.block or Block([])
         return of == _REST and any(own.first(line) for line in _ANSWERS)

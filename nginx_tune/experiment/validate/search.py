@@ -266,7 +266,7 @@ class _SandboxBench:
         self._run(names, seconds, pairs=pairs, seed=seed, goes_on=goes_on, into=into)
 
     def _open(self, names: Sequence[str]) -> None:
-        """Open a sandbox with today's configuration and variants, and survey the first of them."""
+        """Open a sandbox with the current configuration and variants, and survey the first one."""
         self._sandbox.close()
         chosen = [self._variants[name] for name in names]
         sides = self._sides._replace(candidate=chosen[0].tree, planned=chosen[0].planned)

@@ -123,7 +123,7 @@ def share_of(load: SiteLoad, server: str, location: str) -> float | None:
 
 
 def with_rest(classes: Sequence[ScenarioClass], ratio: float) -> list[ScenarioClass]:
-    """The classes, with this share of the site's rate at the entry point; left out if too small."""
+    """The classes, the site's own with this share of their rate, or left out if it is too small."""
     return [
         msgspec.structs.replace(
             item,

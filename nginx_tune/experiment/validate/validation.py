@@ -447,7 +447,7 @@ class Looking:
         return False
 
     def look_now(self, measurements: Sequence[Measurement]) -> Look:
-        """The final look of an interrupted validation: the next one, if it has further pairs."""
+        """The final look of an interrupted validation: a new one if pairs came after the last."""
         pairs = len(pair_runs(measurements).counting_for(self._metric).pairs)
         if self.look is None or pairs > self.look.pairs:
             self._take(measurements, pairs=pairs)

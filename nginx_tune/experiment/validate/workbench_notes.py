@@ -234,7 +234,7 @@ _DNS_PORT, _SYSLOG_PORT, _HTTPS_PORT, _HTTP_PORT = 53, 514, 443, 80
 
 
 def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
-    """The servers that a tree's http block asks, each once, without its own listeners."""
+    """The servers that a tree's http block sends requests to, each once, without its listeners."""
     listened = listeners(tree)
     own_sockets = {listener.socket.host for listener in listened if listener.is_unix}
     found = {

@@ -1,11 +1,11 @@
-"""Documents as one HTML page that stands alone: no script runs, nothing is fetched.
+"""Documents as one self-contained HTML page: no script runs, nothing is fetched.
 
 The template escapes every value, and control characters and bidi overrides are made visible before
-that. The documents themselves lie in the page, so that it carries its evidence and is read back.
-Small ones stand as JSON that no HTML parser can leave; large ones in two parts by bzip2, a third
-smaller than zlib where a run has its seconds: the JSON, and the bytes of its histograms, which are
-base64 there and hardly to be compressed. Both are written in base 85: a quarter longer than the
-bytes, not a third.
+that. The documents themselves are embedded in the page, as evidence and to be read back. Small ones
+are JSON, escaped so that no HTML parser can end the element early. Large ones are two parts: the
+JSON, and the bytes of its histograms, whose base64 hardly compresses. Both parts are compressed by
+bzip2 (for runs with values by second a third smaller than zlib) and written in base 85, which is a
+quarter longer than the bytes; base64 is a third longer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BAD = ("worse", "NOT HELD", "NOT AS WRITTEN", "FAIL", "OUTSIDE", "error", "REFU
 def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = None) -> bytes:
     """The page in UTF-8; each document is a section, in the order given.
 
-    ``here``: the SHA-256 of files of plans that are here, by their paths.
+    ``here``: by path, the SHA-256 of those files of plans that exist on this host.
     Errors: UsageError for a document that a page does not show.
     """
     sections = [section_of(document, here) for document in documents]
@@ -85,7 +85,7 @@ def _shown_file(file: PlannedFile) -> PlannedFile:
 def render_report_markdown(
     documents: Sequence[Document], here: Mapping[str, str] | None = None
 ) -> bytes:
-    """The same without plots, as a change ticket takes it.
+    """The page as Markdown without plots, for a change ticket.
 
     Errors: UsageError for a document that a report does not show.
     """
@@ -125,17 +125,17 @@ def _environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    # Exactly str: markup (macros, the embedded documents) stays.
+    # Exactly str: markup (macros, the embedded documents) is not escaped.
     return plain(value) if type(value) is str else value
 
 
 def _held(text: str) -> str:
-    """No line ends between a number and its unit."""
+    """The text with no line break between a number and its unit."""
     return let_go(hold_units(plain(text)), _NO_BREAK)
 
 
 def _tone(cell: str) -> str:
-    """The CSS class of a cell with an outcome; a mark of a note may follow."""
+    """The CSS class of a cell with an outcome, which may end with the mark of a note."""
     words = cell.partition(" [")[0].partition(";")[0]
     return "good" if words in _GOOD else "bad" if words in _BAD else ""
 
@@ -145,7 +145,7 @@ def _is_note(part: object) -> bool:
 
 
 def _folded(screen: Screen) -> list[Line]:
-    """The notes of all blocks."""
+    """The notes of all blocks, which the page folds away."""
     return [part for block in screen for part in block if isinstance(part, Line) and _is_note(part)]
 
 
@@ -186,7 +186,7 @@ def embed(documents: Sequence[bytes]) -> str:
 def embedded_documents(page: str, *, source: str) -> list[bytes]:
     """The documents in a page that :func:`embed` wrote, as JSON that decodes to the same values.
 
-    Errors: UsageError that names ``source`` when there is none, or one that cannot be unpacked.
+    Errors: UsageError that names ``source`` if it has no document, or one that cannot be unpacked.
     """
     found = []
     left_bytes = LIMIT_BYTES
@@ -213,7 +213,7 @@ def _element(document: bytes) -> str:
 
 
 def _parted(document: bytes) -> tuple[bytes, bytes]:
-    """The JSON without its histograms, and the bytes of these, one after another."""
+    """The JSON without its histograms, and the bytes of all histograms, joined."""
     taken: list[bytes] = []
 
     def take(found: re.Match[bytes]) -> bytes:
@@ -223,7 +223,7 @@ def _parted(document: bytes) -> tuple[bytes, bytes]:
         except binascii.Error:
             return found[0]
         if base64.b64encode(data) != text:
-            return found[0]  # another way to write it, which would not come back
+            return found[0]  # a different base64 spelling, which would be lost
         taken.append(data)
         return b'"histogram":\0%d\0' % len(data)
 

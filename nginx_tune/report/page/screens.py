@@ -1,4 +1,4 @@
-"""Screens of the documents that a terminal shows in other ways: findings, plans, measurements."""
+"""Screens for documents that the terminal shows differently: findings, plans, measurements."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _EFFECTS = {
 
 
 def measurement_screen(measurement: Measurement) -> Screen:
-    """The answer of each class, a table of them, then the doubts."""
+    """The result of each class in a sentence, a table of all classes, then the doubts."""
     answer = "; ".join(_sentence(name, item) for name, item in measurement.classes.items())
     head = ("class", "intended", "answered", "per second", "failed", *_SHOWN)
     rows = [head, *(_class_row(name, item) for name, item in measurement.classes.items())]
@@ -153,7 +153,7 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
     """A count of the changed lines, each with its reason, then the effects of a reload.
 
     ``here``: the SHA-256 of the files on this host, by path. The lines are computed from the
-    contents. Reasons may be by anyone, so they are in quotes.
+    contents. Reasons may be written by anyone, so they are in quotes.
     """
     count = count_changes(plan)
     answer = "Nothing is to be changed."
@@ -186,7 +186,7 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
 
 
 def _host(plan: Plan) -> ScreenBlock:
-    """The part for the host, made of names and numbers: commands are never the plan's own."""
+    """The part for the host, from names and numbers of the plan: its commands are never shown."""
     try:
         parts = checked_host_parts(plan.host)
     except UsageError as error:
@@ -229,7 +229,7 @@ def _file(file: PlannedFile, here: str | None) -> ScreenBlock:
 
 
 def _checked(file: PlannedFile, here: str | None) -> Line:
-    """A line on how far the file's lines can be believed."""
+    """A line on whether the file's lines could be checked."""
     try:
         is_whole = hashlib.sha256(old_content(file)).hexdigest() == file.sha256_before
     except HunkError:

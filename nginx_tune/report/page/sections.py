@@ -75,7 +75,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Text:
-    """A text that is folded away and shown letter by letter: a configuration, a difference."""
+    """A text that is folded away and shown verbatim: a configuration, a diff."""
 
     title: str
     content: str
@@ -105,8 +105,8 @@ _TWO_VARIANTS = "Two configurations under the same load"
 def section_of(document: Document, here: Mapping[str, str] | None = None) -> Section:
     """The section of a document of one of the ``PAGE_KINDS``.
 
-    ``here``: the SHA-256 of files of plans that are here, by their paths.
-    Errors: UsageError that names another kind.
+    ``here``: by path, the SHA-256 of those files of plans that exist on this host.
+    Errors: UsageError that names the kind, if it is another one.
     """
     make = _SECTIONS.get(type(document))
     if make is None:
@@ -168,7 +168,7 @@ def _verdict(verdict: Verdict, title: str = _TWO_VARIANTS, kind: str = "verdict"
 
 
 def _basis(verdict: Verdict) -> str:
-    """Gates that failed, pairs, what was not measured, whole bodies, and the warnings."""
+    """Failed gates, pairs, missing metrics, truncated bodies, and the number of warnings."""
     gates = [one_line(result.expression) for result in verdict.gates if not result.passed]
     unmeasured = [
         one_line(metric.name)
@@ -215,7 +215,7 @@ def _figures(verdict: Verdict) -> list[Figure]:
 
 
 def _runs_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[Plot]:
-    """Plots of the two variants that the verdict compares; other variants have their curves too."""
+    """Plots for the two variants that the verdict compares; the curves include other variants."""
     variants = len({measurement.variant for measurement in measurements})
     compared = select_pairs(measurements, max(variants, 1), against="baseline", variant="candidate")
     plots: list[Plot] = [plot for plot in [metrics_plot(verdict)] if plot]
@@ -234,7 +234,7 @@ def _counting(
 ) -> list[Measurement]:
     """Without the halves of discarded pairs, and without the classes that a pair is spoilt for.
 
-    A curve is of the same requests as the figures in the table.
+    So curves and the figures in the table are of the same requests.
     """
     spoilt = {pair.index: pair.spoilt for pair in runs.pairs}
     counting = []
@@ -255,7 +255,7 @@ def _load_plots(
 ) -> list[Plot]:
     """Plots of every class: by quantile, then by second, then by worker.
 
-    ``counting``: the runs that the figures are of; else all.
+    ``counting``: the runs behind the figures; None for all.
     """
     of = measurements if counting is None else counting
     return [*quantile_plots(of), *seconds_plots(measurements, of), *workers_plots(of)]
@@ -327,7 +327,7 @@ def _observation(found: Observation) -> Section:
 
 
 def _facts(facts: Facts) -> Section:
-    """The host, with a picture of each disk that was measured."""
+    """The host, with plots for each disk that was measured."""
     return Section("facts", "Host", facts_screen(facts), plots=disk_plots(facts.storage))
 
 

@@ -1,6 +1,6 @@
 """The live display of a long task: one bar, a line for each request class, the current step.
 
-rich draws it on standard error, at most ten times a second and only at a report of progress: no
+rich draws it on standard error, at most ten times a second and only when progress is reported: no
 thread runs beside a measurement. Latencies are sparklines.
 """
 
@@ -69,7 +69,7 @@ _WIDEST_BAR = 60
 class LiveView:
     """A display of progress; :meth:`close` clears it.
 
-    The next report draws it again with all its data, so that a line can be printed in between.
+    The next report draws it again with all its data, so a line can be printed in between.
     """
 
     def __init__(self, console: Console) -> None:
@@ -132,7 +132,7 @@ class LiveView:
     def _clear_folded(self) -> None:
         """Clear the lines that the terminal folded when its window became narrower.
 
-        The cursor is left as many lines below the first as the next drawing moves up.
+        The cursor is left where the next drawing expects it, that many lines below the first one.
         """
         width = max(self._console.width, 1)
         rows = sum(max(1, math.ceil(columns / width)) for columns in self._widths)
@@ -151,7 +151,7 @@ class LiveView:
         if not step.classes:
             return
         self._variant, self._classes = step.variant, step.classes
-        if step.unit != "run":  # a run's figures are those of its seconds
+        if step.unit != "run":  # the figures of a run come with its seconds
             for name, glance in step.classes.items():
                 points = self._points.setdefault((step.variant, name), deque(maxlen=_MOST_POINTS))
                 points.append(glance.p99_seconds)
@@ -225,7 +225,7 @@ def _words(step: Step) -> str:
         return f"{step.done:.0f}" + ("" if step.total is None else f" of {step.total:g}") + " s"
     if step.total is None:
         return f"{step.unit} {step.done:,.0f}"
-    now = min(step.done + 1, step.total)  # the current one, not the last that ended
+    now = min(step.done + 1, step.total)  # the current run, not the last one finished
     return f"{step.unit} {now:,.0f} of {step.total:,.0f}"
 
 

@@ -56,8 +56,8 @@ RESULT_FILE = ResultFile()
 def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> Callable[[F], F]:
     """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default.
 
-    Both are checked before the command begins, so that minutes of work are not lost to a typo.
-    With the flag ``owner``, ``-o`` is for another result; without ``has_formats`` there is no
+    Both are checked before the command begins, so that minutes of work are not lost to a typo. If
+    the option ``owner`` is given, ``-o`` is for its result. Without ``has_formats`` there is no
     ``-f``.
     """
 
@@ -109,7 +109,7 @@ def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> 
 def output_files(
     wanted: Sequence[str], output: str | None, known: Sequence[str], further: Iterable[str] = ()
 ) -> list[str]:
-    """The files of all results, with the ``further`` ones of other options.
+    """The files of all results, including the ``further`` files of other options.
 
     Errors: UsageError if two results share a file.
     """
@@ -133,7 +133,7 @@ def _in_directory(file: str) -> str:
 def refuse_results(read: Iterable[str], asked: Iterable[str]) -> None:
     """Refuse results of this command that are, or would become, files of a configuration.
 
-    Each command calls it after it has read a tree. Errors: UsageError that names the file.
+    Each command calls this after it has read a tree. Errors: UsageError that names the file.
     """
     if results := named_results():
         from nginx_tune.nginx.overwriting import refuse_in_tree  # noqa: PLC0415
@@ -180,7 +180,7 @@ def write_result(
 
 
 def _commandless(data: bytes, form: str) -> bytes:
-    """The data without commands to a CI runner, if the format has another spelling for them."""
+    """The data without commands to a CI runner, if the format can escape them."""
     if form in _TEXTS:
         return commandless(data.decode("utf-8", "surrogateescape")).encode(
             "utf-8", "surrogateescape"
@@ -259,7 +259,7 @@ def shown_data(data: bytes, form: str) -> bytes:
     """The data for a terminal, with control characters visible and long lines folded.
 
     A diff has the bytes of a configuration, which may be untrusted: escapes that move the cursor or
-    name the window. Comments and sentences are folded. (The writer of consoles does both itself.)
+    name the window. Comments and sentences are folded. (The writer for consoles does both itself.)
     """
     if not is_screen(None):
         return data
@@ -280,7 +280,7 @@ def _write_standard_output(data: bytes) -> None:
     except BrokenPipeError:
         raise  # the reader has read enough: no failure
     except OSError as error:
-        discard(sys.stdout)  # the rest of its buffer would fail again at the exit
+        discard(sys.stdout)  # the rest of the buffer would fail again at exit
         raise UsageError(f"standard output: cannot write: {error.strerror}") from None
 
 
@@ -343,7 +343,7 @@ def _unread(path: Path) -> UsageError:
 
 def _replace(path: Path, data: bytes, mode: int) -> None:
     fresh = path.with_name(f".{path.name[:200]}.{os.getpid()}.new")
-    fresh.unlink(missing_ok=True)  # left by a process of the same id; O_EXCL follows no link
+    fresh.unlink(missing_ok=True)  # left by a process with the same id; O_EXCL follows no link
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,8 +1,8 @@
 """Lines and progress on standard error, without secrets.
 
-Every message of a command passes :func:`shown_line`: it leaves out secrets, checks quotes in
-nginx's messages against the configuration, and makes control characters visible. On a terminal,
-progress is a live display, otherwise plain lines.
+Every message of a command passes through :func:`shown_line`, which leaves out secrets, checks
+quotes in nginx's messages against the configuration, and makes control characters visible. On a
+terminal, progress is a live display, otherwise plain lines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_BYTES = 4 << 20
 
 
 def say(text: str, hint: str = "") -> None:
-    """Print one line, ``nginx-tune: TEXT (HINT)``, folded to a terminal."""
+    """Print one line, ``nginx-tune: TEXT (HINT)``, folded to the width of a terminal."""
     ending = f" ({plain(redact_text(hint))})" if hint else ""
     echo_line(f"nginx-tune: {shown_line(text)}{ending}")
 
@@ -72,7 +72,7 @@ def columns(stream: TextIO | None) -> int | None:
 
 
 def _folded(line: str) -> list[str]:
-    """The line in parts for the width of a terminal; unchanged elsewhere, so that logs match it."""
+    """The line, folded to a terminal's width; unchanged elsewhere, so that logs can be searched."""
     width = columns(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None
     if width is None or len(line) <= width:
         return [line]

@@ -2,8 +2,8 @@
 
 Lines are folded at spaces, with a hanging indent; commands, and numbers with their units, stay
 whole. The cells of a table that is too wide are folded; if even that does not fit, or takes more
-lines, each row becomes lines of its own. The last cells of a table without a head are often
-sentences, so those are folded or put below their rows first.
+lines, each row is printed as several lines. The last cells of a table without a head are often
+sentences, so these are folded first, or put below their rows.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> 
 def text_bytes(
     text: str, formats: Sequence[str], output: str | None, *, is_page: bool = True
 ) -> bytes:
-    """Lines, folded to a terminal or unchanged.
+    """Text, with lines folded to the width of a terminal, or unchanged for other destinations.
 
     ``is_page``: paragraphs are filled again (``report.folding.fold_text``).
     """
@@ -167,9 +167,9 @@ def _longest_word(cell: str) -> int:
 
 
 def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: int) -> None:
-    """The last cells folded in the space beside the others, or below their rows if it is small."""
+    """Fold the last cells beside the others, or below their rows if there is little space."""
     has_room = room >= max(LEAST_CELL, *(_longest_word(row[-1]) for row in table.rows))
-    # A command too long for a line of its column may fit one below.
+    # A command too long for its column may fit on a line below it.
     if has_room and not any(
         line.endswith(" \\") for row in table.rows for line in _wrapped(row[-1], room)
     ):
@@ -183,7 +183,7 @@ def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: i
 
 
 def _print_folded(out: Console, table: Table, widths: Sequence[int]) -> None:
-    """A grid of folded cells, or stacked rows if cells are tall and those take fewer lines."""
+    """Print a grid of folded cells, or stacked rows if those take fewer lines than tall cells."""
     rows = [
         max(len(_wrapped(cell, width)) for cell, width in zip(row, widths, strict=True))
         for row in table.rows
@@ -199,7 +199,8 @@ def _print_folded(out: Console, table: Table, widths: Sequence[int]) -> None:
 def _shared(columns: Sequence[Sequence[str]], least: Sequence[int], room: int) -> list[int]:
     """Widths that fill the space.
 
-    Each column begins with its longest word; the most folded one gets the next character.
+    Each column begins at the width of its longest word; then the most folded column is widened by
+    one character at a time.
     """
     widths = list(least)
     natural = [max(map(len, column)) for column in columns]
@@ -245,7 +246,7 @@ def _print_grid(out: Console, table: Table, widths: Sequence[int]) -> None:
 
 
 def _print_stacked(out: Console, table: Table) -> None:
-    """Each row: its first cell, then the others below it with the names of their columns."""
+    """Print each row as its first cell, with the other cells and their column names below it."""
     if not table.has_head:  # a cell without a name has no meaning on a separate line
         for row in table.rows:
             _print_line(out, Line("  ".join(filter(None, row)), indent=table.indent))

@@ -1,7 +1,8 @@
 """Curves over two axes, each with its name at its end: latency by quantile or rate, disks by depth.
 
-Places are in percent of the plot's width or height, because a page is read at any width: a text in
-it keeps its size, a curve stretches. Of a latency the tail is stretched by its number of nines.
+Places are in percent of the plot's width or height, because a page is read at any width: text in it
+keeps its size, and curves stretch. Latency plots widen the tail: their horizontal axis is the
+number of nines of the quantile.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class LogAxis:
         return round(min(100.0, 100 * (math.log(value) - math.log(self.low)) / whole), 3)
 
     def ticks(self, text: Callable[[float], str]) -> list[Tick]:
-        """Ticks at powers of ten, at 2 and 5 too on a short axis, evenly on a shorter one."""
+        """Ticks at powers of ten; on a short axis also at 2 and 5; on a very short one evenly."""
         if math.log10(self.high / self.low) <= _LINEAR_DECADES:
             return [Tick(self.percent(value), text(value)) for value in self._even()]
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
@@ -64,7 +65,7 @@ class LogAxis:
         return [Tick(self.percent(value), text(value)) for value in inside]
 
     def _even(self) -> list[float]:
-        """Multiples of 1, 2 or 5 times a power of ten, three or more."""
+        """At least three evenly spaced ticks, at multiples of 1, 2 or 5 times a power of ten."""
         step = 10.0 ** math.ceil(math.log10(self.high - self.low))
         while True:
             for part in (1.0, 0.5, 0.2):
@@ -137,7 +138,7 @@ def height_for(curves: Sequence[CurveLine]) -> float:
 
 
 def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
-    """The curves with their labels far enough from each other to be read, the topmost first."""
+    """The curves, the topmost first, with their labels far enough apart to be read."""
     gap = 100 * _LABEL_HEIGHT_REM / height_rem
     ordered = sorted(curves, key=lambda line: line.end[1])
     tops: list[float] = []
@@ -163,7 +164,7 @@ _MEDIAN_NINES = -math.log10(0.5)
 
 
 def quantile_plots(measurements: Sequence[Measurement]) -> list[CurvePlot]:
-    """One for each request class that has samples; runs that do not count are left out.
+    """One plot for each request class that has samples; runs that do not count are left out.
 
     A histogram that cannot be read leaves its class without a plot.
     """
@@ -241,7 +242,7 @@ def _quantile_plot(
 
 
 def _across(nines: float, most: float) -> float:
-    """In percent of the plot's width."""
+    """The horizontal position of a number of nines, in percent of the plot's width."""
     return round(100 * (nines - _FIRST_NINES) / (most - _FIRST_NINES), 2)
 
 
@@ -279,7 +280,7 @@ _Values = dict[str, Sequence[tuple[int, float]]]
 
 
 def disk_plots(storage: Storage) -> list[CurvePlot]:
-    """Two for each size of reads of each measured disk: throughput and latency by depth."""
+    """Two plots for each measured disk and read size: throughput and latency by queue depth."""
     plots = []
     for name, curve in named_curves(storage):
         for sweep in (curve, curve.small_reads):
@@ -340,7 +341,7 @@ def line_plot(
 ) -> CurvePlot | None:
     """Lines of points, by name, over two logarithmic axes; None for fewer than two points.
 
-    ``text`` is of the vertical axis, ``mark`` a position on the other one.
+    ``text`` labels the vertical axis; ``mark`` is a position on the horizontal one.
     """
     shown = {name: points for name, points in values.items() if points}
     places = sorted({x for points in shown.values() for x, _ in points})
@@ -373,7 +374,7 @@ _LEAST_MISS_RATIO = 1e-3
 
 
 def sizing_plots(sizing: Sizing) -> list[CurvePlot]:
-    """Two: the miss ratio by memory, and the objective's time by rate, with the knee."""
+    """Two plots: the miss ratio by memory, and the objective's latency by rate, with the knee."""
     misses = [(float(miss.memory_bytes), miss.miss_ratio) for miss in sizing.misses]
     times = [(latency.per_second, latency.seconds) for latency in sizing.latencies]
     this = next((host for host in sizing.hosts if host.is_this), None)

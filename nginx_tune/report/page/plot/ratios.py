@@ -29,7 +29,7 @@ _LEAST_SPAN = (0.8, 1.25)
 
 @dataclass(frozen=True)
 class Mark:
-    """A value with its interval, and the band it was expected in; all ratios above 0."""
+    """A value with its interval, and the expected range; all are ratios above 0."""
 
     label: str
     said: str
@@ -92,7 +92,7 @@ def metrics_plot(verdict: Verdict) -> RatioPlot | None:
 
 
 def regret_plot(search: Search) -> RatioPlot | None:
-    """The best result of a search over each candidate; None without candidates."""
+    """The best result of a search divided by each candidate's; None without candidates."""
     marks = [
         Mark(
             one_line(candidate.name) + (" · measured anew" if candidate.confirmed else ""),
@@ -113,7 +113,7 @@ def regret_plot(search: Search) -> RatioPlot | None:
 
 
 def pairs_plot(verdict: Verdict, runs: PairedRuns) -> RatioPlot | None:
-    """The primary metric's ratio in each pair of runs, and of all pairs together."""
+    """The primary metric's ratio in each pair of runs, and over all pairs."""
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if primary is None or primary.ratio is None or primary.ratio <= 0:
         return None
@@ -147,7 +147,7 @@ def _together(primary: MetricVerdict) -> Mark:
 
 
 def predictions_plot(predictions: Sequence[PredictionResult]) -> RatioPlot | None:
-    """Measurements divided by the predictions before the run, with the stated ranges."""
+    """Measured values divided by the predicted ones, with the stated ranges."""
     marks = []
     for prediction in predictions:
         if (
@@ -223,7 +223,7 @@ _MOST_SHOWN = 16
 
 @dataclass(frozen=True)
 class Piece:
-    """A worker's part of a bar, in percent of it."""
+    """A worker's part of a bar, in percent of the bar."""
 
     left: float
     width: float
@@ -241,7 +241,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class SharesPlot:
-    """Bars of shares that come to 100 % each."""
+    """Bars whose shares add up to 100 % each."""
 
     title: str
     caption: str
@@ -250,7 +250,7 @@ class SharesPlot:
 
 
 def workers_plots(measurements: Sequence[Measurement]) -> list[SharesPlot]:
-    """One for each class whose answers say which worker they are from."""
+    """One plot for each class whose responses name their worker."""
     classes = dict.fromkeys(name for measurement in measurements for name in measurement.classes)
     plots = []
     for name in classes:
@@ -276,7 +276,7 @@ def workers_plots(measurements: Sequence[Measurement]) -> list[SharesPlot]:
 
 
 def _ranked(part: ClassMeasurement) -> list[float]:
-    """Each worker's share, the busiest first, with those that answered nothing."""
+    """Each worker's share of the requests, the busiest first; idle workers have 0."""
     counts = sorted((count for count in part.workers.values() if count > 0), reverse=True)
     total = sum(counts)
     there = part.worker_requests.workers if part.worker_requests is not None else 0

@@ -1,6 +1,6 @@
 """Latency by second, run after run, with failed requests.
 
-A run that does not count has its time, but no curve: curves are of the runs behind the figures.
+A run that does not count takes up its time, but has no curve: only runs behind the figures do.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MINUTE = 60
 
 @dataclass
 class _Line:
-    """A curve while it is gathered: stretches of points (second, seconds of latency)."""
+    """A curve being built: stretches of points (second, latency in seconds)."""
 
     name: str
     number: int
@@ -49,9 +49,9 @@ class _Line:
 def seconds_plots(
     measurements: Sequence[Measurement], counting: Sequence[Measurement] | None = None
 ) -> list[CurvePlot]:
-    """One for each request class that has seconds; runs one after another, as they ran.
+    """One plot for each request class with values by second; runs follow in their order.
 
-    ``counting``: the runs, with the classes, that count; else all.
+    ``counting``: the runs that count, with the classes that count in each; None for all.
     """
     runs = sorted(
         (measurement for measurement in measurements if measurement.series),
@@ -90,7 +90,7 @@ def loop_plot(series: Sequence[ServerSecond]) -> CurvePlot | None:
 def _of_class(
     name: str, runs: Sequence[Measurement], starts: Sequence[int], counts: Sequence[bool]
 ) -> CurvePlot | None:
-    """``starts``: the first second of each run, and the end of the last."""
+    """The plot of a class. ``starts``: the first second of each run, and the end of the last."""
     whole = starts[-1]
     width = math.ceil(whole / _MOST_POINTS)
     variants = sorted({run.variant for run in runs}, key=place_of_variant)
@@ -133,7 +133,7 @@ def _of_class(
 
 
 def _drawn(number: int, variants: int) -> int:
-    """The number of curves of a variant: among many, only the two compared have a median."""
+    """The number of curves of a variant: if there are many, only the first two have a median."""
     return 2 if variants <= _MOST_VARIANTS_WITH_MEDIAN or number < 2 else 1  # noqa: PLR2004
 
 
@@ -203,7 +203,7 @@ def _across(start: int, end: int, whole: int) -> tuple[float, float]:
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans that touch as one."""
+    """The spans, with adjoining ones merged."""
     joined: list[tuple[int, int]] = []
     for start, end in spans:
         if joined and joined[-1][1] == start:
