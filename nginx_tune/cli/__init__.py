@@ -1,1 +1,1 @@
-"""One file per command: parses, calls, prints; no logic."""
+"""One file per command: parse, call, print; no logic."""

@@ -184,7 +184,7 @@ def command(
 def _change_of(
     plan_path: str | None, options: dict[str, Any]
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
-    """The files of a plan or of ``--overlay``, those that the plan read, and the plan's options."""
+    """The files to change, by a plan or ``--overlay``; the files the plan read; its options."""
     from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.change.generate.plan_files import checked_host_parts  # noqa: PLC0415
     from nginx_tune.cli.configurations import believed_plan  # noqa: PLC0415
@@ -238,7 +238,7 @@ def _show_diff(found: Sequence[Examined]) -> None:
 
 
 def _check_handed(paths: list[str], *, trusted: bool) -> None:
-    """Refuse files that others could write, since root would run their author's code.
+    """Refuse files that others may write, since root would run code by those users.
 
     Errors: UsageError.
     """
@@ -266,7 +266,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
         raise UsageError("--reload-command: is empty", hint="leave it out for SIGHUP to the master")
     conf, prefix = options["conf_path"], options["prefix"]
     return ApplyOptions(
-        # Links stay: includes are relative to the directory that is named.
+        # Links are not resolved: includes are relative to the directory as named.
         conf_path=None if conf is None else absolute_path(place_of(conf, prefix)),
         prefix=prefix,
         binary=options["nginx_binary"],
@@ -287,7 +287,7 @@ def _wish(options: dict[str, Any]) -> ApplyOptions:
 
 
 def _proposed(overlays: tuple[str, ...]) -> list[Proposed]:
-    """The files that ``--overlay`` names; each is compared later with the file as it is now."""
+    """The files that ``--overlay`` names; each is later compared with the current file."""
     from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
 
     found = []

@@ -251,7 +251,7 @@ def _judged(
     run: partial[Findings],
     notes: list[str],
 ) -> Findings:
-    """The findings without those of before the change."""
+    """Audit the tree; returns the findings that no baseline, revision or version already has."""
     findings = run(subject.tree)
     if asked.upgrade_to is not None:
         findings = _upgraded(findings, subject, rules, asked)
@@ -269,7 +269,7 @@ def _tried(
     options: dict[str, Any],
     notes: list[str],
 ) -> Findings:
-    """The findings with the result of nginx's own test, if requested, and the nginx of it."""
+    """The findings with the nginx that was chosen, and the result of its test if requested."""
     if options["runs_test"] and findings.unread:
         notes.append("nginx -t was not run: not all that nginx would read is here")
     elif options["runs_test"]:
@@ -287,13 +287,13 @@ _REPEATED = (
     *("upgrade_to", "overlays", "plan_path", "accept_missing", "select", "ignore", "profile"),
     *("baseline", "diff_base", "require_facts", "fail_on"),
 )
-"""The parameters that hold for the same audit with facts."""
+"""The parameters to repeat for the same audit with facts."""
 
 
 def _repeatable(findings: Findings, words: Sequence[str], *, is_elsewhere: bool) -> Findings:
     """The findings, with commands for missing facts that repeat the options of this call.
 
-    ``is_elsewhere``: the facts must be read on another machine.
+    ``is_elsewhere``: true if the facts must be read on another machine.
     """
 
     def repeated(one: NeedsFacts) -> NeedsFacts:
@@ -308,7 +308,7 @@ def _repeatable(findings: Findings, words: Sequence[str], *, is_elsewhere: bool)
 
 
 def _to_describe(findings: Findings) -> Findings:
-    """The findings, with the missing facts as parts that a description of the host lacks.
+    """The findings, with missing facts named as parts that the host's description lacks.
 
     A described host cannot be inspected.
     """
@@ -332,7 +332,7 @@ _FACTS_SHOWN = 3
 
 
 class _Asked(NamedTuple):
-    """The choice of findings, and how they are judged."""
+    """The options that select findings and judge them."""
 
     select: Sequence[str]
     ignore: Sequence[str]
@@ -347,7 +347,7 @@ class _Asked(NamedTuple):
     upgrade_to: str | None
     accept_missing: Sequence[str]
     workload: Workload | None
-    """The requests of the site, if known: decisions weigh them."""
+    """The requests of the site, if known; decisions take them into account."""
 
 
 _SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
@@ -422,7 +422,7 @@ def _subject(
 def _given(
     host: Host, named: str | None, prefix: str | None, *, tests: bool
 ) -> tuple[bytes | None, dict[str, bytes]]:
-    """A dump that has all files, or else the file that came through a pipe, by its name."""
+    """A dump that has all files, or the contents of a named pipe by its name; neither otherwise."""
     if named is None:
         return None, {}
     if not Path(named).is_fifo():
@@ -453,7 +453,7 @@ def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
 def _upgraded(
     before: Findings, subject: AuditSubject, rules: Sequence[Rule], asked: _Asked
 ) -> Findings:
-    """The findings of another version that the present one lacks, and changed defaults."""
+    """The findings that only another nginx version has, and its changed defaults."""
     since = None if subject.facts is None else subject.facts.nginx.nginx_version
     if since is None or asked.upgrade_to is None:
         raise UndecidedError(
@@ -486,7 +486,7 @@ def _compared(
     run: partial[Findings],
     notes: list[str],
 ) -> Findings:
-    """The findings without those of the baseline and of the revision before the change."""
+    """The findings that neither the baseline file nor the revision before the change has."""
     if asked.baseline is not None:
         known = read_document(Baseline, asked.baseline)
         reason = f"in {asked.baseline}"

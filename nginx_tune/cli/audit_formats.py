@@ -1,4 +1,4 @@
-"""The forms in which ``nginx-tune audit`` writes its findings."""
+"""The formats in which ``nginx-tune audit`` writes its findings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _WRITERS = {
     "prometheus": "prometheus.render_findings_prometheus",
     "markdown": "findings.render_findings_markdown",
 }
-"""Forms for other programs, by their module and function in ``report``."""
+"""Formats for other programs, with their module and function in ``report``."""
 
 MOST_SHOWN = 1 << 20
-"""Characters of a tree whose lines are shown: to find the secrets of a larger one takes long."""
+"""Most characters of a tree whose lines are shown: finding secrets in a larger one takes long."""
 
 FORMATS = ("console", "json", *_WRITERS)
 
@@ -42,7 +42,7 @@ FORMATS = ("console", "json", *_WRITERS)
 def audit_renderers(
     ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree
 ) -> Mapping[str, Callable[[], bytes]]:
-    """A renderer for each form, by its name."""
+    """A renderer for each format, by name."""
 
     def written(name: str) -> bytes:
         module, _, function = _WRITERS[name].partition(".")
@@ -66,10 +66,10 @@ def write_fix_diff(
     *,
     tests: bool = True,
 ) -> list[str]:
-    """Write the safe fixes as a diff; notes on it.
+    """Write the safe fixes as a diff; returns notes on the diff.
 
-    If nginx accepts the tree as it is, it must also accept it with the fixes. ``tests``: nginx may
-    be run even if the findings have no result of it yet.
+    If nginx accepts the tree as it is, it must also accept it with the fixes. ``tests``: true if
+    nginx may be run even if the findings have no test result yet.
     """
     from nginx_tune.audit.fixes import fix_findings  # noqa: PLC0415  # only with this format
     from nginx_tune.report.plan import render_diff  # noqa: PLC0415
@@ -143,7 +143,7 @@ def _console(ctx: click.Context, findings: Findings, output: str | None, tree: C
 
 
 def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, str]]]:
-    """The lines of the files that have findings, as they are and without their secrets."""
+    """The lines of files that have findings: each as it is, and without secrets."""
     wanted = {finding.file for finding in findings.findings}
     sizes = sum(len(file.source.text) for file in tree.parsed)
     if not wanted or sizes > MOST_SHOWN:
@@ -159,7 +159,7 @@ def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, st
 
 
 def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
-    """The findings for CI systems, with the names that files have in a change.
+    """The findings with file names as CI systems need them, relative to this directory.
 
     Files below this directory get relative names; a link gets the name of its target, unless only
     the target is outside.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class AuditSubject(NamedTuple):
-    """A tree with the facts it is judged by, and the means to read it in another state."""
+    """A tree with the facts for its audit, and ways to read it in another state."""
 
     host: Host
     reader: Reader
@@ -54,7 +54,7 @@ class AuditSubject(NamedTuple):
     tree: ConfTree
     facts: Facts | None
     replaced: dict[str, bytes]
-    """Files given with other contents than they have, by the names they were given."""
+    """Replaced files: their new contents, by the names given."""
 
     def tree_with(self, files: Mapping[str, bytes]) -> ConfTree:
         """The tree with further files replaced."""
@@ -71,7 +71,7 @@ class AuditSubject(NamedTuple):
             return read_subject(reader, self.subject, may_be_absent=True)
 
     def why_not_testable(self) -> str:
-        """The reason why ``nginx -t`` cannot judge the tree, as far as known; empty if it can."""
+        """The reason why ``nginx -t`` cannot judge the tree; empty if none is known."""
         if isinstance(self.reader, Dump):
             return "a dump has no files here"
         return "" if self.tree.complete else "it is not a whole configuration"
@@ -79,9 +79,9 @@ class AuditSubject(NamedTuple):
     def test(
         self, nginx_binary: str | None, files: Mapping[str, bytes] | None = None
     ) -> tuple[NginxTest, Nginx]:
-        """The word of the target's ``nginx -t`` on the tree, in the sandbox, and that nginx.
+        """The result of the target's ``nginx -t`` on the tree, in the sandbox, and that nginx.
 
-        ``files`` are further ones with other contents.
+        ``files`` are further files with other contents.
         """
         replaced = {**self.replaced, **(files or {})}
         if isinstance(self.reader, FilesElsewhere):
@@ -92,10 +92,10 @@ class AuditSubject(NamedTuple):
 
 
 def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
-    """The files of another host's tree, for an nginx that runs here.
+    """The changed files with which an nginx that runs here can read another host's tree.
 
-    Shape: only files that differ: an include by an absolute name, or through a link of the other
-            host, names its files here, on the same line. No other file of this machine is read.
+    In them, an include by an absolute name, or through a link of the other host, names the files
+    on this machine, on the same line. No other file of this machine is read.
     """
     missing = {include.path for include in tree.missing}
     names = {id(block): source.file for source, block in tree.parsed}
@@ -118,7 +118,7 @@ def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
 
 
 _NOTHING = "/dev/null/*"
-"""A pattern that nothing matches: an include of it is empty."""
+"""A pattern that matches no file, so that its include is empty."""
 
 
 def _quoted(path: str) -> str:
@@ -134,7 +134,7 @@ def test_tree(
     prefix: str | None,
     replaced: Mapping[str, bytes],
 ) -> tuple[NginxTest, Nginx]:
-    """The result of ``nginx -t`` in the sandbox on a tree, whose files may have other bytes here.
+    """The result of ``nginx -t`` in the sandbox on a tree, with some files replaced.
 
     Shape: the result and the nginx. Errors: UndecidedError if none can be run, or the tree has
             names that are not allowed.
@@ -167,7 +167,7 @@ def test_tree(
     return replace(tried, messages=messages), nginx
 
 
-test_tree.__test__ = False  # type: ignore[attr-defined]  # no test of ours
+test_tree.__test__ = False  # type: ignore[attr-defined]  # not a test
 
 
 def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
@@ -183,7 +183,7 @@ def saved_dump(host: Host, named: str, prefix: str | None) -> bytes | None:
 
 
 def holds_files(data: bytes) -> bool:
-    """True for data that holds all files of a configuration, and is none itself."""
+    """True for a dump with all files of a configuration, which is no configuration itself."""
     return is_dump(data) or is_payload(data)
 
 
@@ -211,9 +211,9 @@ def read_audit_subject(
     pid: int | None = None,
     scans: bool = True,
 ) -> AuditSubject:
-    """The named tree, else that of this host's nginx, or of the master ``pid``.
+    """The named tree, else the tree of this host's nginx, or of the master ``pid``.
 
-    ``wants_live_facts`` is None if they are needed only for this host's own configuration; without
+    ``wants_live_facts``: None to read facts only for this host's own configuration; without
     ``scans`` no served file is counted.
     Errors: UsageError for files and binaries that do not exist.
     """
@@ -224,7 +224,7 @@ def read_audit_subject(
         subject = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary, pid=pid)
     is_live = wants_live_facts or (wants_live_facts is None and facts is None and subject.is_hosts)
     if is_live and subject.prefix is not None:
-        # Facts name paths in full; by its text alone a tree's paths stay as they were given.
+        # Facts name paths in full; without facts, a tree's paths stay as they were given.
         subject = subject._replace(prefix=absolute_path(subject.prefix))
     if maps or not subject.is_here:
         subject = subject._replace(maps=with_own_directory(subject.path, maps))
@@ -258,14 +258,14 @@ def _prefix(facts: Facts | None) -> str | None:
 
 _LINK = "120000"
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
-"""The environment of git: a repository may configure a program for missing objects."""
+"""The environment of git, as a repository may configure a program that fetches objects."""
 _FOREIGN = (
     "a repository's own settings can have git run programs, so root reads root's alone (sudo's "
     "caller counts for nobody): run it as the owner, with --facts, or allow it for all users: "
     "git config --system --add safe.directory {}"
 )
 _MOST_LINKS = 40
-"""As the kernel follows at most (path_resolution(7))."""
+"""Most links that the kernel follows (path_resolution(7))."""
 
 
 class _Entry(NamedTuple):
@@ -274,9 +274,9 @@ class _Entry(NamedTuple):
 
 
 class RevisionReader:
-    """Files below the repository as the revision has them, all others as they are.
+    """Reads files of the repository from the revision, and all other files from the disk.
 
-    Use as a context manager: a ``git cat-file`` answers for its time.
+    Use as a context manager, in which a ``git cat-file`` process runs.
     """
 
     def __init__(
@@ -354,7 +354,7 @@ class RevisionReader:
         return sorted(self._names[name])
 
     def _name(self, path: str) -> str | None:
-        """A path by its name in the revision; None outside the repository."""
+        """The name of a path in the revision; None if it is outside the repository."""
         full = os.path.abspath(path)  # noqa: PTH100  # links are followed in the revision
         if full == self._top:
             return ""

@@ -230,7 +230,7 @@ def _host_alone(inputs: GivenInputs, nginx_version: str | None, options: list[st
 
 
 def _with_bound(given: Workload | None, bound: ServedData | None) -> Workload | None:
-    """The workload with the bound on its data, if it was not counted."""
+    """The workload, with the upper bound as its amount of data if the data were not counted."""
     if bound is None or (given is not None and given.dataset.bytes is not None):
         return given
     return replace(given or Workload(), dataset=bound)
@@ -241,7 +241,7 @@ def _data(facts: Facts, given: Workload | None) -> ServedData:
 
 
 def _status(found: Findings) -> ExitStatus:
-    """As that of ``audit``."""
+    """The exit status, as for ``audit``."""
     return worst(
         ExitStatus.CONFIGURATION if found.files_unparsed else ExitStatus.OK,
         ExitStatus.UNDECIDED if found.unread else ExitStatus.OK,

@@ -72,7 +72,7 @@ def command(
 def _read_alike(names: Sequence[str]) -> list[Compared]:
     """The documents in files (``-``: standard input), or the stored runs by id.
 
-    Errors: UsageError for one that cannot be read, and for two kinds of documents.
+    Errors: UsageError for a document that cannot be read, or for two kinds of documents.
     """
     from nginx_tune.cli.inputs import decode_one_of, read_bytes  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
@@ -108,7 +108,7 @@ def _read_alike(names: Sequence[str]) -> list[Compared]:
 
 
 def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison | RunComparison:
-    """The comparison by the kind of the documents; there are two, or four with a control."""
+    """Compare two documents, or four with a control, in the way of their kind."""
     from nginx_tune.documents.run import KeptRun  # noqa: PLC0415
     from nginx_tune.measure.proof.compare import compare  # noqa: PLC0415
     from nginx_tune.measure.proof.run_comparison import compare_runs  # noqa: PLC0415

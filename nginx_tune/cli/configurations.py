@@ -1,4 +1,4 @@
-"""Configurations of a command line: from disk, with replaced files, and as planned.
+"""The configurations that a command line names: from disk, with files replaced, or planned.
 
 A plan is not trusted: its files are computed again from its hunks and the files on this host.
 """
@@ -61,14 +61,14 @@ def read_configuration(
     asked_maps: Maps = (),
     to_run: bool = False,
 ) -> ConfTree:
-    """The tree of a configuration file, with absolute names.
+    """The tree of a configuration file, with absolute paths.
 
     ``prefix`` is the value of ``-p``, ``default_prefix`` its default, ``given`` the value of
-    ``-g``. ``nginx`` is the host's: a note names the absolute includes of another tree that are
-    read on this machine. If ``is_recorded``, they belong to another machine, and only those that
-    ``asked_maps`` locates are read. With ``to_run`` nginx itself reads the tree next.
-    Errors: UsageError, also if a result of this command would be in the tree, and for a checkout
-            ``to_run``, in which nginx would not find its includes.
+    ``-g``. ``nginx`` is the host's nginx: if the tree is not its own, a note names the absolute
+    includes that are read on this machine. ``is_recorded``: the host is another machine, and only
+    includes that ``asked_maps`` locates are read. ``to_run``: nginx itself reads the tree next.
+    Errors: UsageError, also if a result of this command would be in the tree, or if with ``to_run``
+            the tree is a checkout whose includes nginx would not find.
     """
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
@@ -103,7 +103,7 @@ def _of_host(nginx: Nginx | None, full: str) -> Maps:
 
 
 def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
-    """Errors: UsageError where absolute includes match nothing here, and files beside the tree."""
+    """Raise UsageError if absolute includes match nothing here, but do match beside the tree."""
     lines = [line for file in tree.parsed for line in lines_in(file.block)]
     lost = [
         MissingInclude(file="", line=0, reason="", path=line.value)
@@ -126,7 +126,7 @@ def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
 
 
 def _tell_includes(tree: ConfTree, path: str) -> None:
-    """Print the includes of another host's tree that were not read, or were read here."""
+    """Print the includes of another host's tree that were not read, or were read on this host."""
     if tree.maps is not None:
         lost = (
             include
@@ -145,10 +145,10 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
 
 
 def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
-    """The targets of those names that are links, as in sites-enabled on Debian.
+    """The targets of the paths that are links, as in sites-enabled on Debian, by path.
 
-    ``patch`` and ``git apply`` follow no link, and a review shows only the file. ``maps`` are those
-    of the tree, through which the absolute links of a checkout lead.
+    ``patch`` and ``git apply`` follow no link, and a review shows only the file. ``maps`` are the
+    tree's; they locate the targets of absolute links in a checkout.
     """
     elsewhere = None if maps is None else FilesElsewhere(LiveHost(), maps)
     found = {}
@@ -176,7 +176,7 @@ def host_configuration(nginx: Nginx) -> str:
 
 
 class Overlaid:
-    """A reader that gives other bytes for some files; symbolic links to them are followed."""
+    """A reader that replaces the bytes of some files, also when read through symbolic links."""
 
     def __init__(self, reader: Reader, files: Mapping[str, bytes]) -> None:
         self.reader = reader
@@ -197,7 +197,7 @@ class Overlaid:
         return self.reader.read_bytes(path)
 
     def list_dir(self, path: str) -> list[str]:
-        """The names in a directory, with those of new files."""
+        """The names in a directory, including those of new files."""
         new = self._new_names.get(absolute_path(path), set())
         if not new:
             return self.reader.list_dir(path)
@@ -231,8 +231,8 @@ def check_plan(
 ) -> dict[str, str]:
     """The SHA-256 of each existing file of a plan, by its path.
 
-    ``may_lack_content``: a plan from a page of ``report`` is also accepted.
-    Errors: UsageError if its contents are not the planned ones, or differ from its hunks:
+    ``may_lack_content``: also accept a plan from a page of ``report``.
+    Errors: UsageError if a file's contents are not the planned ones, or differ from the hunks:
             everything that is written must be shown.
     """
     names = [plan.conf_path, plan.prefix or "", *(file.path for file in plan.files), *plan.reads]
@@ -265,7 +265,7 @@ def check_plan(
 
 
 def _check_file(file: PlannedFile, name: str, now: bytes | None) -> None:
-    """Errors: UsageError if its content is not the planned one, or differs from its hunks.
+    """Raise UsageError if a file's content is not the planned one, or differs from its hunks.
 
     ``now`` is the content on this host.
     """
@@ -291,7 +291,7 @@ def _check_file(file: PlannedFile, name: str, now: bytes | None) -> None:
 def read_planned(plan: Plan, name: str, reader: Reader, *, prefix: str | None) -> Planned:
     """The configuration of a plan, without and with the plan.
 
-    ``prefix`` is that of the chosen nginx, for a plan that has none.
+    ``prefix`` is the chosen nginx's prefix, for a plan that has none.
     Errors: UsageError if the plan is incomplete, or a file has changed since.
     """
     check_plan(plan, name, reader)
@@ -315,7 +315,7 @@ def read_planned(plan: Plan, name: str, reader: Reader, *, prefix: str | None) -
 
 
 def believed_plan(path: str) -> Plan:
-    """The plan of a file, checked against its own hunks before anything of it is shown.
+    """Read a plan from a file, and check it against its hunks before any of it is shown.
 
     Errors: UsageError.
     """
@@ -325,9 +325,9 @@ def believed_plan(path: str) -> Plan:
 
 
 def read_plan(path: str) -> Plan:
-    """The plan of a file, for a command that continues if it changes nothing.
+    """Read a plan from a file, for a command that goes on even if the plan changes nothing.
 
-    A line on standard error then states that the result is for the current configuration, so that
+    Then a line on standard error states that the result is for the current configuration, so that
     it is not taken for a proof of the plan. Errors: UsageError.
     """
     plan = believed_plan(path)

@@ -56,10 +56,10 @@ from nginx_tune.errors import ConfigurationError, UsageError
 from nginx_tune.report.terminal.saying import say
 
 FilledSite = tuple[Site, KindFound | None]
-"""A site with the current configuration's parts, and the kind that it serves, None if unknown."""
+"""A site completed from the current configuration, and the kind found; None if unknown."""
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
-"""A configuration may have hundreds of servers."""
+"""Most paths to inspect: a configuration may have hundreds of servers."""
 
 _OPTIONS = (
     click.option(
@@ -108,7 +108,7 @@ class Inputs:
     facts: Facts
     given_workload: Workload | None
     given_site: Site
-    """As read, before --root and --cache-dir."""
+    """The site as read, before ``--root`` and ``--cache-dir``."""
     site: Site
     workload: Workload
     """The given workload, completed from the facts and the kind of site."""
@@ -120,7 +120,7 @@ class Inputs:
     """True if the facts were read from this host now."""
     roots: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
-    """Directories of the command line, or of a description of the host."""
+    """Cache directories of the command line, or of a description of the host."""
     not_known: Sequence[tuple[str, str]] = ()
     """Unknown inputs of cache sizes, each with the command that finds it."""
 
@@ -160,10 +160,10 @@ def read_inputs(
 ) -> Inputs:
     """The inputs that a command line names.
 
-    ``conf_path`` is the absolute path of their configuration, which selects one of several running
-    nginx. ``fill_current`` completes the site from a configuration and finds its kind; a declared
-    kind, or that of a log, takes precedence. The facts then cover the directories of that site.
-    ``emulated`` turns this host's facts into those of a lab with the site's roots.
+    ``conf_path`` is the configuration's absolute path, which selects one of several running nginx.
+    ``fill_current`` completes the site from a configuration and finds its kind; a declared kind, or
+    that of a log, takes precedence. The facts then cover the directories of that site. ``emulated``
+    turns this host's facts into those of a lab with the site's roots.
     """
     facts, given_workload, host = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
@@ -228,7 +228,7 @@ def read_inputs(
 def _with_named(
     site: Site, roots: Sequence[str], cache_dirs: Sequence[str], features: Sequence[str]
 ) -> Site:
-    """A site with the directories and features of the command line."""
+    """The site, with the directories and features given on the command line."""
     return msgspec.structs.replace(
         site,
         roots=list(roots) or site.roots,
@@ -297,11 +297,11 @@ class Held(NamedTuple):
     inputs: Inputs
     tree: ConfTree
     decisions: Decisions
-    """As changes of the tree."""
+    """The decisions as changes to the tree."""
     stays: Pinned
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
-        """The same with only those decisions written; None if the chosen ones fit."""
+        """Decide again for a plan that writes only some of ``chosen``; None if nothing changes."""
         settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
         solver = Solver(self.inputs.decide, self.tree, self.inputs.facts)
         again = solver.without(settled, written, chosen)
@@ -311,7 +311,7 @@ class Held(NamedTuple):
         return Held(inputs, self.tree, again.held, again.stays)
 
     def changed_by(self, change: Callable[[Decisions], Decisions]) -> Held:
-        """The same with decisions that are changed after they are made."""
+        """Decide again, with a change to the decisions."""
 
         def made(stays: Pinned) -> Decisions:
             return change(self.inputs.decide(stays))
@@ -329,9 +329,9 @@ def read_held(
     maps: Maps = (),
     **named: Any,
 ) -> Held:
-    """The configuration (by default the one that the host's nginx has) and the decisions on it.
+    """The configuration (by default that of the host's nginx) and the decisions for it.
 
-    Errors: ConfigurationError for one that could not be parsed.
+    Errors: ConfigurationError if it could not be parsed.
     """
     check_maps(maps)
     tree: ConfTree | None = None
@@ -391,12 +391,12 @@ def with_seen_logs(
     recorded: Sequence[AccessLog] | None,
     opened_name: Callable[[str], str | None] = str,
 ) -> Site:
-    """The site with those of its access logs among ``piped_logs`` or ``plain_logs`` that are known.
+    """The site with its access logs sorted into ``piped_logs`` and ``plain_logs``, if known.
 
-    ``recorded`` are the logs in a facts file; null if the facts are of this host. A log that they
-    do not list counts as a pipe if it is one here, as when this runs in the image that the
-    configuration is for; a plain file here proves nothing about the recorded host. ``opened_name``
-    returns the name by which nginx opens a log, null if that is not known.
+    ``recorded`` are the logs in a facts file; None if the facts are of this host. A log that is
+    missing there counts as a pipe if it is one on this machine, which may be the image that the
+    configuration is for. A plain file here proves nothing about the recorded host. ``opened_name``
+    returns the path by which nginx opens a log; None if it is not known.
     """
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.observe.inspect.live_facts import is_plain_log  # noqa: PLC0415

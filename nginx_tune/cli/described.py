@@ -32,7 +32,7 @@ from nginx_tune.errors import UsageError
 def read_described(
     path: str | None, disks: Sequence[str], words: Mapping[str, Any]
 ) -> DescribedHost:
-    """The description in a file and in options. Errors: UsageError, for a word in both too."""
+    """The description from a file and options. Errors: UsageError, also for a word in both."""
     tables = read_toml(Path(path)) if path else {}
     found = decode_tables(DescribedHost, tables, str(path))
     given: dict[str, Any] = dict(words)
@@ -45,7 +45,7 @@ def read_described(
     described = replace(found, **given)
     if path and described == DescribedHost():
         raise UsageError(f"{path}: describes nothing", hint='such as: cpus = 8, memory = "16G"')
-    try:  # a figure that is none is refused before anything else is read
+    try:  # an invalid figure is refused before anything else is read
         described_facts(described)
         described_workload(described)
     except UsageError as error:
@@ -69,7 +69,7 @@ _TYPED = click.core.ParameterSource.COMMANDLINE
 
 
 class DescribedInputs(NamedTuple):
-    """Facts and site of a described host, and a line for each thing that was taken for granted."""
+    """Facts and site of a described host, and a note on each assumption."""
 
     facts: Facts
     site: Site
@@ -77,12 +77,12 @@ class DescribedInputs(NamedTuple):
 
 
 class GivenInputs(NamedTuple):
-    """Facts and workload of a command line, from files or a description; None if it has none."""
+    """Facts and workload of a command line, from files or a description; None if not given."""
 
     facts: Facts | None
     workload: Workload | None
     described: DescribedHost | None
-    """The host whose description the facts are from; None for facts of another source."""
+    """The description from which the facts were made; None for facts from another source."""
 
 
 def read_facts_and_workload(
@@ -93,9 +93,9 @@ def read_facts_and_workload(
     kind: Kind | None,
     nginx_version: str | None,
 ) -> GivenInputs:
-    """Facts of a file or of a description, and a workload with the values of a description.
+    """Facts from a file or a description, and the workload with the description's values.
 
-    The disks of a description have no directories yet (``described_inputs``). A named ``kind``
+    The disks of a description have no directories yet (``described_inputs``). A given ``kind``
     takes precedence over any other.
     Errors: UsageError, also for two sources of the same value.
     """
@@ -127,7 +127,7 @@ def read_facts_and_workload(
 def described_inputs(
     described: DescribedHost, site: Site, kind: Kind, *, is_configured: bool = False
 ) -> DescribedInputs:
-    """The facts of a description, with its disks under the directories of the site.
+    """The facts of a description, with its disks assigned to the directories of the site.
 
     A site without directories gets those of the description, unless there is a configuration.
     """
@@ -173,13 +173,13 @@ INPUTS = (
     *("facts_path", "workload_path", "kind", "nginx_version", "nginx_binary", "trusts_named"),
     *("site_path", "datasets", "roots", "cache_dirs", "prefix", "maps"),
 )
-"""The parameters that name the inputs of decisions, as plan and generate have them too."""
+"""The parameters that name inputs of decisions; plan and generate have the same."""
 
 
 def typed_words(ctx: click.Context, names: Collection[str] = INPUTS) -> list[str]:
-    """The options of these parameters as they were typed, for a command that comes next.
+    """The options of these parameters as they were typed, for the next command.
 
-    What the environment and settings files say holds for that command as well.
+    Values from the environment and settings files apply to that command as well.
     """
     words: list[str] = []
     for option in ctx.command.params:

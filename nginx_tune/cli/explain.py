@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from nginx_tune.decide.engine import SweepStep
 
 _EXAMPLE_CLASS = "hot"
-"""The class of requests in a name without one; scenarios have it."""
+"""The request class to assume in a metric without one; scenarios have this class."""
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -205,7 +205,7 @@ def _scenarios() -> dict[str, Scenario]:
 
 
 def _meant(name: str) -> str:
-    """The name of the only page that a word is a part of, decisions first; else the word."""
+    """The name of the only page whose name contains the word, decisions first; else the word."""
     from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415  # not for rules
 
     kinds = (decision_pages, rules_by_id, cause_pages, _scenarios)
@@ -226,7 +226,7 @@ _MOST_NAMED = 8
 
 
 def _with_word(word: str, names: Iterable[str]) -> list[str]:
-    """The names with this word among theirs; none if it is more than a word."""
+    """The names that have this word as one of their hyphenated parts."""
     return [name for name in names if word in name.split("-")]
 
 

@@ -133,10 +133,10 @@ def _write_host(output: Path, parts: Sequence[HostPart]) -> None:
 
 
 def _check_accepted(binary: str, text: str) -> None:
-    """The target's own judgement, in the sandbox.
+    """Test a configuration with the target's own ``nginx -t``, in the sandbox.
 
-    Outside, root's ``nginx -t`` would give the temporary directories of the build, which an nginx
-    that runs uses, and every cache directory that is there to the user whom the text names.
+    Outside of it, ``nginx -t`` as root would change the owner of existing directories to the user
+    that the text names: caches, and temporary directories that a running nginx uses.
     Errors: ConfigurationError with nginx's message.
     """
     from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only with this option
@@ -177,7 +177,7 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
 
 
 def _description(inputs: Inputs, named: dict[str, Any]) -> list[str]:
-    """The words of this call that describe the host; none if facts were read."""
+    """The options of this call that describe the host; none if facts were read."""
     if not inputs.facts.declared or named["facts_path"] is not None:
         return []
     return typed_words(click.get_current_context(), (*INPUTS, "features"))
@@ -189,10 +189,10 @@ def _has_status_page(nginx: Nginx) -> bool:
 
 
 def _check(path: str, text: str, older: str) -> ExitStatus:
-    """Compare a file, as nginx reads it, with the one that the inputs give.
+    """Compare a file with the one that the inputs give, as nginx reads them.
 
-    Comments have fingerprints and figures, which always differ on a running host. ``older`` has the
-    types inside, as in files from before the path of mime.types was known.
+    Comments are ignored: their fingerprints and figures always differ on a running host. ``older``
+    lists the types in the file itself, as was done before the path of mime.types was known.
     """
     found = read_bytes(path)
     if found == text.encode():

@@ -1,4 +1,4 @@
-"""Additions to click's help: examples, sections, complete lines, shell completion."""
+"""Additions to click's help: examples, sections, unabridged lines, shell completion."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 
 
 def add_examples(command: click.Command, words: str) -> None:
-    """Add the command's examples below its help, and those of its subcommands."""
+    """Add examples below the help of the command and of its subcommands."""
     lines = EXAMPLES.get(words)
     if lines and command.epilog is None:
         shown = "\n".join(f"  {line}" for line in lines)
@@ -134,12 +134,12 @@ _MANY_OPTIONS = 25
 
 
 def section_of(option: str) -> str:
-    """The title for an option by its long name; that of results for any other."""
+    """The section title of an option, by its long name; "Results" for an option in no section."""
     return next((title for title, names in _SECTIONS.items() if option in names.split()), "Results")
 
 
 def _show_sections(command: click.Command) -> None:
-    """Show many options below titles."""
+    """Show the options of a command with many options in titled sections."""
 
     def write(ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*_SECTIONS, "Results")}
@@ -156,7 +156,7 @@ def _show_sections(command: click.Command) -> None:
 
 
 def _name(option: click.Parameter) -> str:
-    """The long name of an option, else the parameter's: ``-c`` is ``conf``, ``-p`` ``prefix``."""
+    """The long name of an option, or its parameter name: ``-c`` is ``conf``, ``-p`` ``prefix``."""
     longest = max(option.opts, key=len)
     if longest.startswith("--"):
         return longest.removeprefix("--")
@@ -187,7 +187,7 @@ def _folded(line: str, room: int) -> list[str]:
 
 
 def show_wholly(command: click.Command) -> None:
-    """Do not truncate help: neither examples nor summaries of subcommands."""
+    """Show help in full, including examples and summaries of subcommands."""
     command.context_class = _Context
     if sum(isinstance(param, click.Option) for param in command.params) > _MANY_OPTIONS:
         _show_sections(command)

@@ -44,7 +44,7 @@ state_option = click.option(
 
 
 def state_of(directory: Path) -> State:
-    """The state directory, by its absolute path.
+    """The state of ``apply`` in a directory, by its absolute path.
 
     Errors: UsageError if a result of this command would overwrite its files, or files of a change.
     """
@@ -67,7 +67,7 @@ def _refuse_changed(results: Sequence[str], state: State) -> None:
             )
     for journal in state.all():
         changed: list[str] = []
-        with contextlib.suppress(OSError, NginxTuneError):  # another user's
+        with contextlib.suppress(OSError, NginxTuneError):  # of another user
             begin = journal.read().begin
             changed = [entry.path for entry in begin.entries] if begin else []
         refuse_overwriting(results, changed)
@@ -82,8 +82,8 @@ def write_changes(
 ) -> None:
     """Print the changes as a table or as JSON; ``none`` is the text without any change.
 
-    A reason quotes a message of nginx on a configuration, and is shown without secrets, as on
-    standard error. The journal, which only root can read, has all of it.
+    A reason may quote a message of nginx on a configuration. It is shown without secrets, as on
+    standard error; the journal, which only root can read, has the full text.
     """
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
@@ -130,7 +130,7 @@ def write_done(
 ) -> None:
     """Print changes as ``history`` shows them.
 
-    They are done even if the output fails, so that the exit status stays the same.
+    The changes are done even if the output fails, so the exit status stays the same.
     """
     from nginx_tune.change.apply.history import describe_change  # noqa: PLC0415
     from nginx_tune.documents.plan import History  # noqa: PLC0415

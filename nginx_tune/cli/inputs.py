@@ -1,4 +1,4 @@
-"""The files that a command line names, read; every fault is a usage error with one line."""
+"""Readers for the files that a command line names; every fault is a usage error of one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Document)
 
 WRITER_SECONDS = 10.0
-"""The longest that a pipe may stay without a writer."""
+"""How long a pipe may stay without a writer."""
 MOST_PIPED_BYTES = 256 << 20
 _HEAD_BYTES = 256
 _below: dict[str, tuple[str, str]] = {}
@@ -34,7 +34,7 @@ _OWN_SCHEMA = re.compile(rb'\s*\{\s*"schema":\s*"nginx-tune/([a-z_]+)/')
 
 
 def keep_below(path: str, directory: str, name: str) -> None:
-    """Read a file from now on only by ``name`` below a directory, through no link."""
+    """From now on, read a file only as ``name`` below a directory, without following links."""
     _below[path] = (directory, name)
 
 
@@ -70,7 +70,7 @@ def _read_below(path: str) -> bytes:
 
 
 def _is_named_pipe(path: str) -> bool:
-    """True for a pipe that may stay without a writer; one of a shell's (``<(command)``) has one."""
+    """True for a named pipe, which may never get a writer; false for a shell's ``<(command)``."""
     status = Path(path).stat()
     return stat.S_ISFIFO(status.st_mode) and not os.path.realpath(path).startswith("/proc/")
 
@@ -84,7 +84,7 @@ def _bounded(data: bytes, path: str) -> bytes:
 def read_pipe(path: str) -> bytes:
     """All that is written to a named pipe or a process substitution (``<(command)``).
 
-    Errors: UsageError when nothing comes, or more than a configuration can be.
+    Errors: UsageError if nothing is written, or more than a configuration can have.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -137,9 +137,9 @@ _said: set[str] = set()
 
 
 def _of_later_version(kind: type[Document], data: bytes, source: str) -> str:
-    """A note on keys of a document that only a later nginx-tune knows; empty if none.
+    """A note on a document's keys that only a later nginx-tune knows; empty if it has none.
 
-    Errors: UsageError for a key that people misspelt.
+    Errors: UsageError for a misspelt key.
     """
     expected = schema_of(kind)
     tables = msgspec.json.decode(data)
@@ -165,10 +165,10 @@ def _say_once(text: str) -> None:
 def decode_one_of(
     kinds: Sequence[type[D]], data: bytes, *, source: str, refusal: str, hint: str
 ) -> D:
-    """The document in ``data``, of the kind among several that its schema names.
+    """Decode the document in ``data``, which is of one of several kinds, by its schema.
 
-    Errors: UsageError that names ``source``; for another known kind with ``refusal``, which
-            continues the name of that kind.
+    Errors: UsageError that names ``source``; for another known kind, the message is the name of
+            that kind followed by ``refusal``.
     """
     try:
         found = msgspec.json.decode(data, type=_Header).schema
@@ -194,7 +194,7 @@ class _Header(msgspec.Struct):
 def read_workload(path: str) -> Workload:
     """A workload with objectives that a measurement can be compared with.
 
-    Errors: UsageError, also for an objective on a time without a unit.
+    Errors: UsageError, also for an objective with a time that has no unit.
     """
     from nginx_tune.measure.proof.objective import check_objectives  # noqa: PLC0415  # only with objectives
 
@@ -207,9 +207,9 @@ def read_workload(path: str) -> Workload:
 
 
 def refuse_document(name: str) -> None:
-    """Refuse a file with a document of nginx-tune in place of a configuration.
+    """Refuse a document of nginx-tune that is given as a configuration.
 
-    Errors: UsageError with the option for it.
+    Errors: UsageError with the option for that document.
     """
     path = Path(name)
     if not name or not path.is_file():
@@ -228,7 +228,7 @@ def refuse_document(name: str) -> None:
 
 
 class _NotFiniteError(Exception):
-    """TOML has these, and no field of ours."""
+    """An infinite number or NaN, which TOML allows and no setting does."""
 
 
 def _finite(text: str) -> float:
@@ -259,8 +259,8 @@ def read_lab_plan(
 ) -> LabPlan | None:
     """The lab that ``--lab`` names by a class, a TOML file or a facts file; None for no lab.
 
-    ``replays``: the lab's files are those of a manifest, of which any lab may have fewer.
-    Errors: UsageError for a file that is neither, and for a scale of 0.
+    ``replays``: the lab's files are those of a manifest, and any lab may have only some of them.
+    Errors: UsageError for any other file, and for a scale of 0.
     """
     from nginx_tune.documents.facts import Facts  # noqa: PLC0415  # only for a lab
     from nginx_tune.nginx.lab.spec import (  # noqa: PLC0415

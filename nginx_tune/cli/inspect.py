@@ -53,7 +53,7 @@ def _speeds(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> d
 
 
 def _volumes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, Volume]:
-    """Declared volumes by disk. Errors: UsageError for a type or a figure that is none."""
+    """Declared volumes by disk. Errors: UsageError for an unknown type or an invalid figure."""
     volumes = {}
     for value in values:
         disk, separator, said = value.partition("=")

@@ -22,7 +22,7 @@ from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write
 from nginx_tune.report.terminal.saying import progress_printer, say
 
 _PLACES = 1 << 16
-"""Requests whose locations are told: a share's standard error is at most 0.3 %."""
+"""Requests whose locations are determined; the standard error of a share is at most 0.3 %."""
 
 
 @click.command()
@@ -150,7 +150,7 @@ def command(
 
 
 def _check_keeping(partial_path: str | None, folder: str | None, key_file: str | None) -> None:
-    """Errors: UsageError for partial results without a secret."""
+    """Raise UsageError for partial results without a secret."""
     if (partial_path or folder) is not None and key_file is None:
         option = "--partial" if folder is None else "--partials"
         raise UsageError(
@@ -160,7 +160,7 @@ def _check_keeping(partial_path: str | None, folder: str | None, key_file: str |
 
 
 def _check_engine(engine: str, folder: str | None, *, is_plain_allowed: bool) -> None:
-    """Errors: UsageError before anything is asked."""
+    """Raise UsageError for an engine that cannot be used, before any connection is made."""
     name, equals, address = engine.partition("=")
     if name != "dask" or bool(equals) != bool(address):
         raise UsageError(f"--engine {engine}: there is dask, and dask=ADDRESS of its scheduler")

@@ -1,4 +1,4 @@
-"""The results of ``learn`` and of a ``merge`` of its partial results."""
+"""The output of ``learn``, and of ``merge`` for partial results of ``learn``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_learnt(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Write the workload, and the manifest where one is asked for; the command's exit status."""
+    """Write the workload, and the manifest if one is requested; returns the exit status."""
     workload = learnt_workload(
         learnt.tally, learnt.timeline, learnt.popularity, plan, learnt.places
     )

@@ -58,7 +58,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "What this host lets nginx-tune measure, and what would allow the rest.",
     "schema": "JSON Schema of a document.",
 }
-"""Every command with its one-line help; the command lives in the module of the same name."""
+"""Every command with its one-line help; its module has the same name."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("check", "inspect", "collector", "observe", "learn", "doctor"),
@@ -75,21 +75,21 @@ _FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--(?:no-)?color")
 
 
 class _ReaderGoneError(Exception):
-    """A broken pipe, past click: it makes an exit status of 1 of one, in every mode."""
+    """A broken pipe; click would turn a BrokenPipeError into exit status 1."""
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        """As click does; ``--help`` and ``--version`` are printed here."""
+        """Make the context as click does; ``--help`` and ``--version`` are printed here."""
         try:
             return super().make_context(*args, **options)
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; without a command, ``check``."""
+        """Parse as click does; without a command, the command is ``check``."""
         if not ctx.resilient_parsing and all(map(_FLAG.fullmatch, args)):
             args = [*args, "check"]
         return super().parse_args(ctx, self._flags_first(ctx, args))
@@ -110,7 +110,7 @@ class LazyGroup(click.Group):
                 continue
             rest.append(word)
             if not any(map(_FLAG.fullmatch, args[len(flags) + len(rest) :])):
-                continue  # usually no flag is left, and no command is imported here
+                continue  # usually no flag is left, so no command is imported
             if _takes_next(command, word):
                 rest += [value for value in (next(words, None),) if value is not None]
             elif isinstance(command, click.Group) and not word.startswith("-"):
@@ -118,18 +118,18 @@ class LazyGroup(click.Group):
         return [*flags, *rest]
 
     def invoke(self, ctx: click.Context) -> object:
-        """As click does."""
+        """Invoke the command as click does."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of the workflow."""
+        """The command names, in the order of the workflow."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now."""
+        """Import the module of a command; returns the command."""
         if cmd_name not in COMMANDS:
             return None
         with ended_at_once():
@@ -144,7 +144,7 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by purpose, without an import of any."""
+        """Write the list of commands by purpose, without importing any."""
         widest = max(map(len, COMMANDS))
         for title, names in GROUPS.items():
             with formatter.section(title):
@@ -228,11 +228,11 @@ def cli(
 
 
 _HELP_FOR_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""Click has this error since 8.2."""
+"""This error exists since click 8.2."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status. Never a traceback (without ``-v``)."""
+    """Run the command line; returns the exit status. Prints no traceback unless ``-v`` is given."""
     _hold_standard_descriptors()
     arguments = list(sys.argv[1:] if args is None else args)
     try:
@@ -266,9 +266,9 @@ def main(args: Sequence[str] | None = None) -> int:
 def _hold_standard_descriptors() -> None:
     """Open the descriptors 0, 1 and 2 if they are closed (``<&-``, some service managers).
 
-    Otherwise the next file or pipe gets such a number, and a child program takes it for its own
-    input or output. Messages to a closed standard error are lost; ``sys.stdin`` and ``sys.stdout``
-    stay None: a result without a reader is a failure.
+    Otherwise the next file or pipe gets such a number, and a child program takes it for standard
+    input or output. Messages to a closed standard error are lost. ``sys.stdin`` and ``sys.stdout``
+    stay None, since a result that nobody can read is a failure.
     """
     for descriptor in range(3):
         try:
@@ -288,8 +288,9 @@ _LACKS = (*_FULL, *_SHORT)
 def _say_stopped(stopped: BaseException) -> int:
     """Report an interruption, or a damaged module of this installation.
 
-    Click takes an EOFError for Ctrl-C at a prompt, and no command here has one; Python before
-    3.12.8 and 3.13.1 leaves an incomplete compiled module on a full disk (CPython gh-126606).
+    Click treats an EOFError as Ctrl-C at a prompt. No command here prompts, so the error comes from
+    a compiled module that Python before 3.12.8 and 3.13.1 left incomplete on a full disk (CPython
+    gh-126606).
     """
     error = stopped.__cause__ or stopped.__context__  # click 8.1 hides it
     if not isinstance(error, EOFError):
@@ -302,7 +303,7 @@ def _say_stopped(stopped: BaseException) -> int:
 
 
 def _say_lacking(error: OSError) -> int:
-    """Report the resource that is short, or the file that this user may not read."""
+    """Report the resource that has run out, or the file that this user may not read."""
     if error.errno == errno.EACCES:
         return _say(f"{error.filename}: {error.strerror}", "", ExitStatus.USAGE)
     if error.errno in _FULL:
@@ -326,9 +327,9 @@ def _say(message: str, hint: str, status: ExitStatus) -> int:
 
 
 def _told_by(error: click.ClickException) -> tuple[str, str]:
-    """The message of click in this program's style, and a hint; empty without one.
+    """Click's message in this program's style, and a hint, which may be empty.
 
-    Click knows the commands of a group only after their import, and lists choices without a guess.
+    Click knows the commands of a group only after their import, and suggests no similar choice.
     """
     text = " ".join(error.format_message().split())
     hint = _meant(error, text)

@@ -14,14 +14,14 @@ from nginx_tune.cli.help import COMPLETION_VARIABLE, EXAMPLES
 
 @dataclass(frozen=True)
 class ManPage:
-    """One page; texts are plain, an empty line parts paragraphs."""
+    """A manual page; texts are plain, and an empty line separates paragraphs."""
 
     name: str
     """The page's name, such as ``nginx-tune-audit``."""
     version: str
     summary: str
     command: str
-    """As it is typed, such as ``nginx-tune audit``."""
+    """The command as typed, such as ``nginx-tune audit``."""
     usage: str
     description: str
     options: list[tuple[str, str]] = field(default_factory=list)
@@ -68,7 +68,7 @@ def render_man_page(page: ManPage) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Lines of roff; a paragraph after click's mark against rewrapping keeps its lines."""
+    """The text as lines of roff; a paragraph that click must not rewrap keeps its lines."""
     lines: list[str] = []
     for paragraph in filter(None, (part.strip(" \n") for part in text.split("\n\n"))):
         lines += [".PP"] * bool(lines)
@@ -95,7 +95,7 @@ _SYMBOLS = {
 
 
 def _text(text: str) -> str:
-    """Text as roff: nothing in it is a request or an escape, and minus signs can be copied."""
+    """Text escaped for roff, so that it has no request or escape; minus signs can be copied."""
     escaped = text.translate(_ESCAPES)
     for symbol, roff in _SYMBOLS.items():
         escaped = escaped.replace(symbol, roff)
@@ -125,7 +125,7 @@ _FILES = [("nginx-tune.toml", _SETTINGS_FILE)]
 
 
 def manual_pages(cli: click.Group) -> dict[str, str]:
-    """File name to man(7) source, for the program and each of its commands."""
+    """By file name, the man(7) source of the program's page and of each command's page."""
     pages: dict[str, str] = {}
     _add_pages(pages, cli, click.Context(cli, info_name=PROGRAM))
     return pages
@@ -184,5 +184,5 @@ def completion_script(cli: click.Command, shell: str) -> str:
     if kind is None:
         raise ValueError(shell)
     source = kind(cli, {}, "nginx-tune", COMPLETION_VARIABLE)
-    # Not source(): for bash it runs the shell to learn its version, and this one is written once.
+    # Not source(): for bash, it would run the shell to find its version.
     return f"{(source.source_template % source.source_vars()).strip()}\n"

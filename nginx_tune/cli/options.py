@@ -1,7 +1,7 @@
 """Options that several commands have, and the types of their values.
 
-What click's own number types let pass is refused here. Python reads ``nan``, ``1e400``, ``1_000``
-and the digits of every script as numbers; a comparison with NaN is false, so that it is inside any
+The number types here are stricter than click's. Python reads ``nan``, ``1e400``, ``1_000`` and the
+digits of every script as numbers; a comparison with NaN is false, so click accepts NaN in any
 range.
 """
 
@@ -49,7 +49,7 @@ _LONGEST_TEXT = 60
 def parse_duration(text: str) -> float:
     """Seconds of ``10s``, ``1.5m``, ``200ms``; a bare number is seconds.
 
-    Errors: UsageError for anything else, for nothing and for more than a year.
+    Errors: UsageError for anything else, for an empty text, and for more than a year.
     """
     match = _FORM.fullmatch(text.strip())
     shown = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
@@ -71,7 +71,7 @@ class Whole(click.IntRange):
     name = "n"
 
     def _describe_range(self) -> str:
-        """Nothing in the help for a range without bounds; click has no words for it."""
+        """The range in the help; empty for a range without bounds, for which click has no text."""
         return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -126,7 +126,7 @@ prefix_option = click.option(
 def _read_maps(
     _ctx: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """The pairs of ``PREFIX=DIR``, without slashes at their ends."""
+    """The pairs of ``PREFIX=DIR``, without trailing slashes."""
     pairs = []
     for value in given:
         prefix, equals, directory = value.partition("=")
@@ -138,7 +138,7 @@ def _read_maps(
 
 
 def check_maps(maps: Sequence[tuple[str, str]]) -> None:
-    """Refuse a ``--map`` whose directory is not there."""
+    """Refuse a ``--map`` whose directory does not exist."""
     for prefix, directory in maps:
         if not os.path.isdir(directory or "."):  # noqa: PTH112  # without pathlib --help is quicker
             raise UsageError(f"--map {prefix}={directory or '.'}: no such directory")
@@ -180,9 +180,9 @@ nginx_version_option = click.option(
 
 
 def read_version(option: click.Parameter, value: str | None) -> str | None:
-    """A version as given; a note for one that is newer than all known ones.
+    """A version as given; a version newer than all known ones gets a note.
 
-    Errors: BadParameter for one that ``version_fault`` refuses.
+    Errors: BadParameter for a version that ``version_fault`` refuses.
     """
     if value is None:
         return None
@@ -230,10 +230,7 @@ _HOST_OPTIONS = (
 
 
 def host_options(function: F) -> F:
-    """Add the description of a host; the command gets ``described``, None without one.
-
-    ``cli/described.py`` makes facts and a workload of it.
-    """
+    """Add the options that describe a host; the command gets ``described``, None without any."""
 
     @functools.wraps(function)
     def called(
@@ -288,7 +285,7 @@ against_nginx_option = click.option(
 
 
 def nginx_options(function: F) -> F:
-    """Add ``--nginx`` and ``--trust``; the command is called with ``nginx_binary`` alone."""
+    """Add ``--nginx`` and ``--trust``; the command only gets ``nginx_binary``."""
 
     @functools.wraps(function)
     def called(*arguments: Any, trusts_named: bool, **options: Any) -> Any:
@@ -310,7 +307,7 @@ _TRUSTING_OPTIONS = (
 
 
 def trusting_options(function: F) -> F:
-    """Add the same with ``--trust`` also for files; the command gets ``trust``."""
+    """Add ``--nginx`` and ``--trust``, here also for files; the command also gets ``trust``."""
 
     @functools.wraps(function)
     def called(*arguments: Any, trust: bool, **options: Any) -> Any:
@@ -352,7 +349,7 @@ _WEAKER_WALLS = click.option(
 
 
 def weaker_sandbox_option(function: F) -> F:
-    """Add ``--weaker-sandbox``; the command itself is not called with it."""
+    """Add ``--weaker-sandbox``, which is not passed to the command."""
 
     @functools.wraps(function)
     def called(*arguments: Any, weaker_sandbox: tuple[Any, ...], **options: Any) -> Any:
@@ -406,7 +403,7 @@ def keep_run(
     from nginx_tune.errors import UndecidedError  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.store import store_run  # noqa: PLC0415
 
-    # A path may hold bytes that are no UTF-8.
+    # A path may have bytes that are not UTF-8.
     shown = os.fsencode(name).decode(errors="backslashreplace")
     try:
         summary = store_run(result, kind=kind, name=shown, clock=clock)
@@ -451,7 +448,7 @@ def histogram_text(
 def histogram_renderers(
     measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
 ) -> Mapping[str, Callable[[], bytes]]:
-    """The two formats that hold histograms alone."""
+    """Renderers for the two formats that have only histograms."""
 
     def as_json() -> bytes:
         from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here

@@ -163,7 +163,7 @@ def _read_again(
 ) -> None:
     """Check the planned files with crossplane.
 
-    Errors: UndecidedError if it reads something else than was meant.
+    Errors: UndecidedError if it reads something other than intended.
     """
     if not plan.files:
         return
@@ -182,7 +182,7 @@ def make_plan(
     prefix: str | None,
     annotates: bool = False,
 ) -> tuple[Plan, Decisions, Held]:
-    """The plan for ``only`` and ``but``, the decisions in it, and the settled inputs."""
+    """The plan for ``only`` and ``but``, its decisions, and the inputs they were settled for."""
     chosen, changes, held = settle_choice(held, only, but, annotates=annotates)
     if chosen.rules:
         changes = _with_fixes(changes, held, chosen.rules)
@@ -194,7 +194,7 @@ def make_plan(
 
 
 def _blocked(chosen: Decisions) -> list[Refusal]:
-    """The decisions that current lines prevent from changing anything."""
+    """The decisions that cannot change anything because of existing lines."""
     found = (decision for decision in chosen.decisions if decision.blocked_by)
     return [
         Refusal(decision=decision.id, setting="", reason=decision.blocked_by) for decision in found
@@ -221,7 +221,7 @@ def _tell_refusal(plan: Plan) -> None:
 
 
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
-    """The changes with the safe fixes of some rules that undo no decision at all."""
+    """The changes, with those safe fixes of some rules that undo no decision."""
     ground = Ground(
         lambda files: tree_with(held.tree, files),
         lambda tree: audited(tree, held, rules),
@@ -231,7 +231,7 @@ def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
 
 
 def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
-    """The plan with the result of nginx's test, by its own nginx or a named one."""
+    """The plan with the result of ``nginx -t``, by the host's nginx or a named one."""
     from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only with --test
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 
@@ -243,7 +243,7 @@ def _tested(plan: Plan, held: Held, nginx_binary: str | None) -> Plan:
 
 
 def _each_once(changes: Changes) -> Changes:
-    """The changes with each file by one name, even if it is included through several links.
+    """The changes with each file under one name, even if it is included through several links.
 
     Errors: UsageError if the new contents differ by name.
     """
@@ -281,16 +281,16 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
 
 
 class Chosen(NamedTuple):
-    """The decisions and rules that ``--only`` and ``--except`` leave."""
+    """The decisions and rules left by ``--only`` and ``--except``."""
 
     decisions: Decisions
     rules: list[Rule]
     alone: list[Refusal]
-    """The decisions that are meant, and do harm or nothing without one that is not."""
+    """Chosen decisions that do harm or nothing without another decision that is not chosen."""
 
 
 def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Chosen:
-    """The chosen decisions and rules of the audit; all by default.
+    """The decisions and audit rules chosen by ``only`` and ``but``; all by default.
 
     The needs of a chosen decision are added, and those of an excluded one are excluded.
     """
@@ -320,7 +320,7 @@ def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -
 
 
 class Made(NamedTuple):
-    """The choice, and the changes that come of it."""
+    """The choice, and the resulting changes."""
 
     chosen: Chosen
     changes: Changes
@@ -330,9 +330,9 @@ class Made(NamedTuple):
 def settle_choice(
     held: Held, only: tuple[str, ...], but: tuple[str, ...], *, annotates: bool
 ) -> Made:
-    """The changes, with numbers that fit the lines that stay after them.
+    """The changes, with values that fit the lines that are not changed.
 
-    Decisions that are left out once stay out.
+    A decision that has been left out stays out.
     """
     left: list[Refusal] = []
     while True:
@@ -363,7 +363,7 @@ def _rules_named(name: str) -> list[Rule]:
 
 
 def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
-    """The changes of the decisions, without those that the audit would report."""
+    """The changes for the decisions, without those that the audit would report."""
 
     def make(decisions: Sequence[Decision]) -> Changes:
         some = replace(chosen, decisions=list(decisions))
@@ -389,14 +389,14 @@ def audited(tree: ConfTree, held: Held, rules: Sequence[Rule]) -> Findings:
 
 
 def brings_of(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
-    """The findings of the audit in changed files that it had not before."""
+    """The audit findings that only the changed files cause."""
     rules = select_rules(ALL)
     after = audited(tree_with(held.tree, changed), held, rules)
     return brought(audited(held.tree, held, rules), after)
 
 
 def leaves_of(held: Held, chosen: Decisions) -> Any:
-    """A function from some new files to the decisions that still change something then."""
+    """A function that maps new files to the decisions that would still change something."""
     names = {decision.id for decision in chosen.decisions}
 
     def leaves(files: Mapping[str, bytes]) -> set[str]:

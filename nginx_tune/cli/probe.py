@@ -99,7 +99,7 @@ def _measure(
     requires: tuple[str, ...],
     histograms: tuple[str, ...],
 ) -> ExitStatus:
-    """One run."""
+    """Make one run, and print the result."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.load.probe import ProbeInterrupted  # noqa: PLC0415
@@ -173,7 +173,7 @@ def _gated(gates: list[GateResult]) -> ExitStatus:
 def _shower(
     show: Callable[[str], None], plan: LoadPlan, head: str = ""
 ) -> Callable[[dict[str, Any]], None]:
-    """Shows the progress lines of a run."""
+    """A function that shows the progress lines of a run."""
     from nginx_tune.report.probing import run_step  # noqa: PLC0415
 
     return lambda line: show(run_step(line, plan, head))
@@ -187,7 +187,7 @@ def _search(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Runs at one rate after another, to the highest that meets the objective."""
+    """Make runs at one rate after another, up to the highest that meets the objective."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.measure.load.classes import search_capacity  # noqa: PLC0415
     from nginx_tune.measure.load.probe import run_probe  # noqa: PLC0415
@@ -229,7 +229,7 @@ def _read_plan(
     stripe: str | None,
     start_at: str | None,
 ) -> LoadPlan:
-    """The plan of a URL and its options, or of a file with this host's share and start."""
+    """The plan for a URL and the options, or from a file, with this host's share and start."""
     import msgspec  # noqa: PLC0415
 
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415

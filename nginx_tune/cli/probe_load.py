@@ -1,4 +1,4 @@
-"""The load that the options of ``probe`` make, and how people write its parts."""
+"""The load that the options of ``probe`` define, and parsers for their values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _seconds_or_none(text: str) -> float:
 
 
 def _asked(source: str | None) -> Paths | None:
-    """The paths of a list or a manifest; None is the URL's own."""
+    """The paths from a list or a manifest; None for the path of the URL."""
     if source is None:
         return None
     if read_manifest_head(Path(source)) is not None:
@@ -102,7 +102,7 @@ def parse_keepalive(text: str) -> Keepalive:
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Bytes of ``65536``, ``64k``, ``1m``, as nginx counts them."""
+    """Bytes of ``65536``, ``64k``, ``1m``, with nginx's units."""
     match = _BYTES.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
         raise UsageError(f"{option} '{text}' is no number of bytes", hint="for example 64k")
@@ -157,7 +157,7 @@ def parse_statuses(text: str) -> list[int]:
 
 
 def parse_moment(text: str) -> float:
-    """Seconds since 1970 UTC of a number of them, or of ``2026-11-20T19:00:00Z``."""
+    """Seconds since 1970 UTC, from such a number or from ``2026-11-20T19:00:00Z``."""
     from datetime import datetime  # noqa: PLC0415  # rarely needed
 
     word = text.strip()

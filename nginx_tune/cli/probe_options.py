@@ -168,7 +168,7 @@ _SECTIONS = {
     "Guard rails": _RAILS,
 }
 _OF_URL = (_LOAD, _REQUESTS, _PROTOCOL)
-"""Options for a load, which a load plan has itself."""
+"""Options for the load of a URL; a load plan has its own values."""
 
 probe_options = option_group([option for options in _SECTIONS.values() for option in options])
 """The command with its options."""
@@ -180,7 +180,7 @@ def _names(options: Sequence[Option]) -> list[str | None]:
 
 
 def given_options(ctx: click.Context) -> dict[str, str]:
-    """The options of a URL's load that the caller gave: parameter and word."""
+    """The options for a URL's load that the caller gave, as typed, by parameter."""
     own = {name for options in _OF_URL for name in _names(options)}
     return {
         parameter.name: parameter.opts[-1]

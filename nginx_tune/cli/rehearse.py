@@ -241,7 +241,7 @@ class _Named(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The title of the run in a list: its changes."""
+        """The title of the run in a list: what it changes."""
         return self.plan_path or self.new or self.new_nginx or self.old or ""
 
 
@@ -328,7 +328,7 @@ def _sides(
         after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
     refuse_results((*old.files, *after.files), (*old.asked, *after.asked))
     new_path = "" if named.new is None else absolute_path(named.new)
-    # An emulated host has other disks, and other places on them.
+    # An emulated host has other disks and directories.
     looked = Looked([], [])
     if not emulates:
         running = [
@@ -359,7 +359,7 @@ def _whole(tree: ConfTree) -> ConfTree:
 
 
 def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
-    """The -p of nginx: the option, else the running master's, if not the build's."""
+    """nginx's ``-p``: the option, else the running master's prefix if not the build's."""
     if prefix:
         return absolute_path(prefix)
     return None if own == built else own

@@ -1,4 +1,4 @@
-"""``nginx-tune report``: documents of many kinds, by the names of files, as one page."""
+"""``nginx-tune report``: documents of many kinds, given as files, as one page."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
     }
     if not formats and output is not None and Path(output).suffix in _MARKDOWN_ENDINGS:
         formats = ("markdown",)
-    # Runs and plans have configurations: for their owner alone.
+    # Runs and plans contain configurations: only the owner may read the file.
     write_result(renderers, formats, output, mode=0o600)
     return ExitStatus.OK
 
 
 def _json(documents: list[Document]) -> bytes:
-    """The one document; of several a list."""
+    """The document as JSON; a list if there are several."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415
 
     if len(documents) == 1:
@@ -71,14 +71,14 @@ def _json(documents: list[Document]) -> bytes:
 
 
 def is_page(name: str) -> bool:
-    """True for a file that is named as a page is."""
+    """True for a file whose name is that of a page."""
     return name.endswith(_PAGE_ENDINGS)
 
 
 def _read_shown(name: str) -> list[Document]:
     """The documents in a file (``-``: standard input) or page, or the stored run of an id.
 
-    Errors: UsageError that names the file: not there, no document, or one that no page shows.
+    Errors: UsageError that names a file that is missing, no document, or one no page shows.
     """
     from nginx_tune.cli.inputs import decode_one_of, read_bytes  # noqa: PLC0415
     from nginx_tune.experiment.store import is_run_name, read_run  # noqa: PLC0415

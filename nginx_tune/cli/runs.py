@@ -95,7 +95,7 @@ def show_command(
         "json": lambda: encode(run),
         **histogram_renderers(measured, histograms, discard=True),
     }
-    # A whole run has configurations: for its owner alone.
+    # A whole run contains configurations: only the owner may read the file.
     write_result(renderers, formats, output, mode=0o600)
     if not again:
         return ExitStatus.OK

@@ -1,7 +1,7 @@
 """``nginx-tune schema NAME``: the JSON Schema of a document, or of ``nginx-tune.toml``.
 
-That of the settings file is read off the commands' own options. Editors that know Taplo or Even
-Better TOML complete and check the file with it.
+The schema of the settings file is derived from the commands' options. Editors with Taplo or Even
+Better TOML use it to complete and check the file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _schema(name: str) -> bytes:
 
 
 def settings_schema(commands: Mapping[str, click.Command]) -> bytes:
-    """The schema as JSON; ``commands`` by the names of their tables."""
+    """The schema of the settings file as JSON; ``commands``: by the names of their tables."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "nginx-tune/settings/1",
@@ -60,7 +60,7 @@ def settings_schema(commands: Mapping[str, click.Command]) -> bytes:
 
 
 def _table(command: click.Command) -> Schema:
-    """A command's table: an entry per option; one with dashes may be written with underscores."""
+    """A command's table, with an entry per option; dashes may be written as underscores."""
     known: dict[str, Schema] = {}
     spellings: dict[str, Schema] = {}
     for option in command.params:
@@ -88,7 +88,7 @@ def _option(option: click.Option) -> Schema:
 
 
 def _value(option: click.Option) -> Schema:
-    """The values of an option: in TOML, also a number for its text on the command line."""
+    """The values of an option; in TOML, a number may replace its text on the command line."""
     kind = option.type
     if option.is_flag:
         return {"type": "boolean"}

@@ -1,4 +1,4 @@
-"""The candidates of ``validate --search``, and the plan at its end.
+"""The candidates of ``validate --search``, and the plan for its answer.
 
 Each candidate is a plan: the recommendation with one decision reversed, made by the code of
 ``plan`` for the same configuration.
@@ -45,9 +45,9 @@ class SearchInputs(NamedTuple):
     variants: list[SearchVariant]
     """The recommendation, if it changes anything, then the candidates."""
     plans: dict[str, Plan]
-    """By the name of the variant."""
+    """The plans, by the name of the variant."""
     unchanged: Plan
-    """The plan that leaves today's configuration as it is."""
+    """The plan that leaves the current configuration as it is."""
 
 
 def read_search(
@@ -63,8 +63,8 @@ def read_search(
 ) -> SearchInputs:
     """The recommendation and at most eight candidates around it, fixed before any run.
 
-    ``facts`` is the file that the lab is made from, if any; otherwise the lab's own limits replace
-    this host's.
+    ``facts`` is the file from which the lab is made, if any; otherwise the lab's limits replace
+    those of this host.
     Errors: those of ``plan``; UndecidedError if there is nothing to compare.
     """
     given = read_plan(spec.plan) if spec.plan else None
@@ -117,7 +117,7 @@ def read_search(
 def write_search(
     inputs: SearchInputs, found: Found, formats: tuple[str, ...], output: str | None
 ) -> None:
-    """Print the answer, and as JSON the plan that ``apply`` takes, with its proof."""
+    """Print the answer; as JSON, it is the plan for ``apply``, with its proof."""
     search: Search = found.search
     plan = inputs.unchanged if search.answer == "today" else inputs.plans[search.name]
     plan = replace(plan, proof=search)
@@ -149,8 +149,8 @@ def _around(
 ) -> Iterable[tuple[str, Plan, str]]:
     """The plans of the alternatives with names and reasons, each made on demand.
 
-    ``only`` are the decisions of a given plan; empty for all. That plan may be older, of other
-    facts, or restricted: the present recommendation is then a candidate too.
+    ``only`` are the decisions of a given plan; empty for all. A given plan may be old, for other
+    facts, or restricted, so the current recommendation is then a candidate too.
     """
     if only:
         plan, _, _ = make_plan(held, (), (), prefix=prefix)
@@ -164,7 +164,7 @@ def _around(
 def _distinct(
     recommended: Plan, around: Iterable[tuple[str, Plan, str]]
 ) -> dict[str, tuple[Plan, str]]:
-    """By name, the plans that differ from today's configuration and from each other."""
+    """By name, the plans that differ from the current configuration and from each other."""
     seen = {_key(recommended), ()}
     plans = {RECOMMENDED: (recommended, "")} if recommended.files else {}
     most = len(plans) + MOST_CANDIDATES
@@ -182,7 +182,7 @@ def _key(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def _changes(plan: Plan, beside: Plan | None) -> list[str]:
-    """The lines of a plan that another one lacks, then those only in the other."""
+    """The lines that only ``plan`` has, then directives that only ``beside`` has."""
     own, other = _lines(plan), _lines(beside) if beside else []
     found = [line for line in own if line not in other]
     named = {line.partition(" ")[0] for line in found}

@@ -1,6 +1,6 @@
-"""A check of the files of ``generate`` and ``plan`` by crossplane, before anything is written.
+"""A check with crossplane of the files of ``generate`` and ``plan``, before they are written.
 
-If nginx itself tests the files, that is better, and crossplane is not used.
+crossplane is not used if nginx itself tests the files, which is the better check.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPORT = "nothing was written: this is a fault of nginx-tune; --nginx BIN has n
 
 
 def check_generated(text: str, emit: Callable[[], str]) -> None:
-    """Check that crossplane reads a generated file as it was meant; ``emit`` makes it again.
+    """Check that crossplane reads a generated file as intended; ``emit`` generates it again.
 
     Errors: UndecidedError with the first difference.
     """
@@ -43,9 +43,9 @@ def check_generated(text: str, emit: Callable[[], str]) -> None:
 
 
 def check_planned(file: PlannedFile, old: bytes, decisions: Sequence[Decision]) -> bool:
-    """True if crossplane reads a planned file as it was meant; false if it cannot tell.
+    """True if crossplane reads a planned file as intended; False if that proves nothing.
 
-    It cannot if it reads the operator's own file differently from nginx.
+    It proves nothing if crossplane reads the operator's current file differently from nginx.
     Errors: UndecidedError with the first difference.
     """
     name = shown_path(file.path)

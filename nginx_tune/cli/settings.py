@@ -1,13 +1,13 @@
 """``nginx-tune.toml`` and ``NGINX_TUNE_*``: every option by its long name.
 
-A flag takes precedence over ``NGINX_TUNE_COMMAND_OPTION``, that over the table ``[command]`` of the
-settings file, and that over the default. An unknown setting is refused, since a misspelt one would
-have no effect: ``NGINX_TUNE_AUDIT_FAILON=warning`` would let warnings pass.
+Precedence: a flag, ``NGINX_TUNE_COMMAND_OPTION``, the table ``[command]`` of the settings file, the
+default. An unknown setting is refused, since a misspelt one would have no effect:
+``NGINX_TUNE_AUDIT_FAILON=warning`` would let warnings pass.
 
-A file that was found, and not named, is by the author of the repository or of a directory above it,
-whom the user may not trust. So only listed settings apply (``ALLOWED``): preferences, and inputs
-below the file's own directory. All others (programs, results, trust, commands, the subject and the
-load of a test) need ``--config``, the environment or a flag.
+A file that was found, and not named by the user, was written by the author of the repository or of
+a directory above it, whom the user may not trust. So only listed settings apply (``ALLOWED``):
+preferences, and inputs below the file's own directory. All others (programs, results, trust,
+commands, the subject and the load of a test) need ``--config``, the environment or a flag.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nginx_tune.errors import UsageError, name_meant
 
 FILE_NAME = "nginx-tune.toml"
 SITE_TABLE = "site"
-"""The table that is a document, not the settings of a command."""
+"""The table that holds a site document, not the settings of a command."""
 
 
 class Settings(NamedTuple):
@@ -35,16 +35,16 @@ class Settings(NamedTuple):
     tables: dict[str, Any]
     file: Path | None
     is_found: bool
-    """True if it was found by a search upward, and not named."""
+    """True if the file was found by a search upward, and not named."""
     passed_over: str = ""
-    """Reason for not reading a file that was found; empty if it is read."""
+    """The reason for not reading a file that was found; empty if it is read."""
 
 
 def read_settings(path: Path | None) -> Settings:
-    """The tables of the named file, else of the nearest one upward; empty without one.
+    """The tables of the named file, else of the nearest file upward; empty if there is none.
 
-    As root, a found file of another user is skipped with a note: it must neither apply nor make
-    ``confirm`` or ``rollback`` fail.
+    As root, a found file of another user is skipped with a note: it must not apply, and must not
+    make ``confirm`` or ``rollback`` fail.
     """
     found = path or _search_upward(FILE_NAME)
     if found is None:
@@ -71,7 +71,7 @@ def _search_upward(name: str) -> Path | None:
 def name_variables(command: click.Command, prefix: str) -> None:
     """Name environment variables after the options, not after the Python parameters.
 
-    An option that may repeat has one value a line, since gates have spaces.
+    The variable of a repeatable option has one value per line, since gates have spaces.
     """
     for option in command.params:
         if not isinstance(option, click.Option):
@@ -86,15 +86,15 @@ def name_variables(command: click.Command, prefix: str) -> None:
 
 
 def refuse_empty(command: click.Command) -> None:
-    """Refuse empty texts, since an unset variable of a shell would mean the default.
+    """Refuse empty values: an unset shell variable would otherwise mean the default.
 
-    ``-o "$OUT"`` would write to another place, ``audit "$CONF"`` check another file.
+    ``-o "$OUT"`` would write elsewhere, and ``audit "$CONF"`` would check another file.
     """
     for parameter in command.params:
         is_text = isinstance(parameter.type, (click.types.StringParamType, click.Path))
         if is_text and not isinstance(
             parameter.callback, _NeverEmpty
-        ):  # once, even for several calls
+        ):  # wrapped once, even for several calls
             parameter.callback = _NeverEmpty(parameter.callback)
     if isinstance(command, click.Group):
         for below in command.commands.values():
@@ -102,7 +102,7 @@ def refuse_empty(command: click.Command) -> None:
 
 
 def tell_found(command: click.Command) -> None:
-    """Make a command print, before it begins, its settings from a found file."""
+    """Make a command print its settings from a found file before it begins."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             tell_found(below)
@@ -111,7 +111,7 @@ def tell_found(command: click.Command) -> None:
 
 
 class _Telling:
-    """The callback of a command, which first prints the settings from a found file."""
+    """A command's callback that first prints the settings from a found file."""
 
     def __init__(self, callback: Callable[..., Any]) -> None:
         self._callback = callback
@@ -129,7 +129,7 @@ class _Telling:
 
 
 def _made_by_file(context: click.Context) -> Iterator[str]:
-    """The settings from the settings file, by their full names."""
+    """The full names of the settings that came from the settings file."""
     place = ".".join(context.command_path.split()[1:])
     for option in context.command.params:
         source = context.get_parameter_source(str(option.name))
@@ -140,7 +140,7 @@ def _made_by_file(context: click.Context) -> Iterator[str]:
 
 
 class _NeverEmpty:
-    """The callback of a parameter, which refuses empty values first."""
+    """A parameter's callback that first refuses empty values."""
 
     def __init__(self, callback: Callable[..., Any] | None) -> None:
         self._callback = callback
@@ -153,9 +153,9 @@ class _NeverEmpty:
 
 
 def command_defaults(command: click.Command, table: Any, place: str) -> dict[str, Any]:
-    """A table of the settings file as defaults by parameter.
+    """A table of the settings file as defaults, by parameter.
 
-    Errors: UsageError for an unknown option, or a value of another shape.
+    Errors: UsageError for an unknown option, or a value of the wrong type.
     """
     if not isinstance(table, dict):
         raise UsageError(f"settings file: {place} is not a table")
@@ -272,21 +272,21 @@ class _RefusedError(Exception):
 
 
 def preference(value: Any, _directory: str) -> Any:
-    """A choice, a number or words, which open, run and write nothing."""
+    """A choice, a number or words, which cannot open, run or write anything."""
     return value
 
 
 def format_alone(value: Any, _directory: str) -> Any:
-    """The name of a format, not ``FORMAT=FILE``, which would write."""
+    """The name of a format, but not ``FORMAT=FILE``, which would write a file."""
     if "=" in str(value):
         raise _RefusedError("names a file to write")
     return value
 
 
 def input_below(value: Any, directory: str) -> Any:
-    """A file or directory below the file's own directory, by its absolute path."""
+    """The absolute path of a file or directory below the settings file's directory."""
     if value == "":
-        return value  # refused later, as every empty text
+        return value  # refused later, like all empty values
     if not isinstance(value, str):
         raise _RefusedError("is no name of a file")
     if value == "-":
@@ -308,14 +308,14 @@ def input_below(value: Any, directory: str) -> Any:
 
 
 def facts_below(value: Any, directory: str) -> Any:
-    """As ``input_below``, or ``none``; ``live`` would run the host's nginx."""
+    """``none``, or a file as in ``input_below``; not ``live``, which would run the host's nginx."""
     if value == "live":
         raise _RefusedError("asks this host")
     return value if value == "none" else input_below(value, directory)
 
 
 def map_below(value: Any, directory: str) -> Any:
-    """``PREFIX=DIR`` with a directory below the file's own."""
+    """``PREFIX=DIR`` with a directory below that of the settings file."""
     if not isinstance(value, str):
         return value  # refused later, by the option
     prefix, equals, place = value.partition("=")
@@ -323,7 +323,7 @@ def map_below(value: Any, directory: str) -> Any:
 
 
 def network_address(value: Any, _directory: str) -> Any:
-    """Addresses and names of hosts, not the path of a socket, which belongs to a local program."""
+    """Addresses and host names, but not the path of a socket, which belongs to a local program."""
     if "unix:" in str(value).lower():
         raise _RefusedError("names a socket by its path")
     return value
@@ -451,7 +451,7 @@ def confined(tables: Tables, file: Path, called: str, known: Collection[str]) ->
 
     The whole file is checked, for any command, and the error has all faults. ``known`` are the
     settings of the called command, so that a misspelt one is reported as such.
-    Errors: UsageError that names every setting that a found file may not have.
+    Errors: UsageError that names every setting not allowed in a found file.
     """
     import shlex  # noqa: PLC0415  # only with such a file
 

@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and a closed terminal: the process ends at once, or by KeyboardInterrupt.
+"""Ctrl-C, SIGTERM and a closed terminal: end the process at once, or by KeyboardInterrupt.
 
-During imports there is nothing to clean up, and an exception would leave half a module and lead to
-other errors. So the process ends at once there, with the same line and status 130 as later. This
+During imports there is nothing to clean up, and an exception would leave a module half imported and
+cause other errors. So the process then ends at once, with the usual line and status 130. This
 module imports almost nothing itself.
 """
 
@@ -18,7 +18,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 def end_at_once(_number: int = 0, _frame: FrameType | None = None) -> None:
-    """Print that it was interrupted, and end."""
+    """Print that the process was interrupted, and end it."""
     try:
         os.write(2, b"nginx-tune: interrupted\n")
     finally:
@@ -44,7 +44,7 @@ def ended_at_once() -> Iterator[None]:
 
 @contextmanager
 def as_interrupt(*, once: bool = False) -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, unless ignored (nohup).
+    """Let SIGTERM and SIGHUP raise KeyboardInterrupt, unless they are ignored (nohup).
 
     They end a command as Ctrl-C does, so that measurements are kept. With ``once``, further signals
     and Ctrl-C have no effect while the command ends.

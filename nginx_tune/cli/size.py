@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FORMATS = ("console", "json", "markdown", "html", "scenario")
 _STATISTICS = ("mean", "p50", "p90", "p99", "p999")
 _FROM_MEMORY = ("hot", "memory")
-"""Classes of requests that read no disk; all others request any file."""
+"""Request classes that read no disk; all others may request any file."""
 _PRICED = ("hdd", "ssd", "nvme", "card", "network", "virtual", "unknown")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _PROOF = "proof.toml"
@@ -46,7 +46,7 @@ class Bandwidth(str):
 
     @property
     def bits_per_second(self) -> float:
-        """The number with its prefix."""
+        """The bandwidth in bits per second."""
         found = _BANDWIDTH.fullmatch(self)
         if found is None:
             raise AssertionError("Demand takes nothing else for one")
@@ -54,7 +54,7 @@ class Bandwidth(str):
 
 
 class Demand(FiniteNumber):
-    """Requests a second, or a bandwidth such as ``8Gbit/s``."""
+    """Requests per second, or a bandwidth such as ``8Gbit/s``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Errors: BadParameter."""
@@ -146,7 +146,7 @@ def command(
 
 
 def _requests(asked: float | Bandwidth | None, inputs: Inputs) -> float | None:
-    """Requests a second that make a bandwidth, by the mean size of an answer."""
+    """Requests per second; for a bandwidth, by the mean size of a response."""
     if not isinstance(asked, Bandwidth):
         return asked
     mean = inputs.workload.sizes.mean_bytes
@@ -177,7 +177,7 @@ def _page(sizing: Sizing) -> bytes:
 def _with_proof(
     sizes: HostSizes, sizing: Sizing, ctx: click.Context
 ) -> tuple[Sizing, Mapping[str, Any] | UndecidedError]:
-    """The answer with the command that measures it, and the scenario, or why there is none."""
+    """The sizing with the command that measures it, and the scenario, or why there is none."""
     from nginx_tune.experiment.scenario.sized import sized_scenario  # noqa: PLC0415  # heavy
 
     try:
@@ -188,7 +188,7 @@ def _with_proof(
 
 
 def _scenario(found: Mapping[str, Any] | UndecidedError) -> bytes:
-    """Errors: UndecidedError if there is none."""
+    """The scenario as TOML. Errors: UndecidedError if there is none."""
     import tomli_w  # noqa: PLC0415
 
     if isinstance(found, UndecidedError):
@@ -197,9 +197,9 @@ def _scenario(found: Mapping[str, Any] | UndecidedError) -> bytes:
 
 
 def parse_goal(text: str) -> AnswerGoal:
-    """The bound on a latency in an objective.
+    """The latency bound of an objective.
 
-    Errors: UsageError for one that is no upper bound on a time of answers.
+    Errors: UsageError for an objective that is no upper bound on response times.
     """
     from nginx_tune.decide.model.answers import AnswerGoal  # noqa: PLC0415  # not for --help
     from nginx_tune.measure.proof.expression import parse_expression  # noqa: PLC0415
@@ -220,7 +220,7 @@ def parse_goal(text: str) -> AnswerGoal:
 
 
 def _first_goal(workload: Workload) -> Objective | None:
-    """The first of the workload's objectives that is about the time of answers."""
+    """The first of the workload's objectives that bounds response times."""
     for objective in workload.objectives:
         try:
             parse_goal(objective.expression)
@@ -253,7 +253,7 @@ def _prices(texts: tuple[str, ...]) -> Prices:
 
 
 def _proof_command(ctx: click.Context) -> str:
-    """This command with the scenario as its result, and the one that runs it."""
+    """The command line that writes the scenario, and the one that runs it."""
     words = ["nginx-tune", "size"]
     for option in ctx.command.params:
         value = ctx.params.get(str(option.name))

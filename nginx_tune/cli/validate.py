@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 _SHORTEST_RUN_SECONDS = 0.1
 _FEWEST_PAIRS = 6
-"""The fewest that can show anything (docs/proof.md)."""
+"""The fewest pairs that can show anything (docs/proof.md)."""
 _MOST_SECONDS = 600.0
 
 
 class Wanted(NamedTuple):
-    """The programs of an experiment, the use of its verdict, and its destinations."""
+    """The programs of an experiment, how its verdict is used, and where results go."""
 
     nginx_binary: str | None
     against_nginx: str | None
@@ -59,7 +59,7 @@ class Wanted(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """The options for the subject and the method, by the names of their parameters."""
+    """The options for what is compared and how, by the names of their parameters."""
 
     conf: str | None
     conf_option: str | None
@@ -250,7 +250,7 @@ def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
 
 
 def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) -> None:
-    """Errors: UsageError for options that contradict each other."""
+    """Raise UsageError for options that contradict each other."""
     if asked.conf and asked.conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
     refuse_document(asked.candidate)
@@ -277,7 +277,7 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
 
 
 def _refuse_beside_search(asked: _Asked, wanted: Wanted) -> None:
-    """Errors: UsageError for an option that a search has no use for."""
+    """Raise UsageError for an option that a search cannot use."""
     others = {
         "--against": asked.against,
         "--against-nginx": wanted.against_nginx,
@@ -325,7 +325,7 @@ def _most_seconds(asked: _Asked) -> float | None:
 
 
 def _site_load(asked: _Asked) -> SiteLoad:
-    """The requests: those of the caller, else a hot file, random ones, every other place."""
+    """The load: the caller's requests, else a hot file, random files and every other place."""
     from nginx_tune.experiment.validate.site_load import over_protocols  # noqa: PLC0415
 
     protocols: list[MultiplexedVersion] = []
@@ -365,7 +365,7 @@ def _load_named(asked: _Asked) -> SiteLoad:
 def _search(
     ctx: click.Context, asked: _Asked, spec: ExperimentSpec, lab: LabPlan | None, wanted: Wanted
 ) -> ExitStatus:
-    """Run a search, keep the comparison with today's configuration, and print the answer."""
+    """Run a search, store the comparison with the current configuration, and print the answer."""
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
     from nginx_tune.cli.searching import read_search, write_search  # noqa: PLC0415
@@ -401,7 +401,7 @@ def _search(
     write_search(inputs, found, wanted.formats, wanted.output)
     verdict = found.validation.verdict
     if found.search.reference == found.search.answer == "today" and verdict.outcome == "worse":
-        verdict = replace(verdict, outcome="no_difference")  # nothing was to become of it
+        verdict = replace(verdict, outcome="no_difference")  # the loser was not the answer
     return _status(verdict, wanted)
 
 
@@ -474,9 +474,9 @@ def _status(verdict: Verdict, wanted: Wanted) -> ExitStatus:
 
 
 def _configuration_meant(spec: ExperimentSpec) -> str | None:
-    """The absolute path of the configuration that selects the nginx; None if none is named.
+    """The absolute path of the configuration by which nginx is chosen; None if none is named.
 
-    A plan from a pipe can be read only once, later.
+    None also for a plan from a pipe, which can be read only once and is read later.
     """
     from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415
 
@@ -492,8 +492,8 @@ def _read_sides(
 ) -> Sides:
     """The two sides of an experiment; ``builds`` run the baseline and the candidate.
 
-    An empty baseline is the configuration of the host's nginx, or with two builds the candidate's
-    own; an empty candidate then the baseline's.
+    If no baseline is named, it is the configuration of the host's nginx; with two builds, the
+    candidate's. If no candidate is named, it is the baseline's configuration.
     """
     from nginx_tune.cli.configurations import (  # noqa: PLC0415
         full_path,
@@ -520,7 +520,7 @@ def _read_sides(
         same = spec.candidate if builds[0] is not builds[1] else ""
         baseline = spec.baseline or same or host_configuration(builds[1])
         sides = (baseline, spec.candidate or baseline)
-        # A candidate beside the running nginx's own is meant to be started as that one is.
+        # A candidate next to the running nginx's file is meant to be started as that nginx is.
         names = tuple(full_path(name, prefix) for name in sides)
         before, after = (
             read_configuration(
@@ -551,7 +551,7 @@ def _read_sides(
 
 
 def _is_one_file(one: str, other: str) -> bool:
-    """True if both are one name in a directory; copies and links may have different neighbours."""
+    """True if both paths are the same name in the same directory; copies and links are not."""
     return (
         Path(one).name == Path(other).name
         and Path(one).parent.resolve() == Path(other).parent.resolve()
@@ -559,7 +559,7 @@ def _is_one_file(one: str, other: str) -> bool:
 
 
 def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> str | None:
-    """The -p of nginx: the option, else the running master's, if not the build's."""
+    """nginx's ``-p``: the option, else the running master's prefix if not the build's."""
     from nginx_tune.nginx.subject import own_prefix  # noqa: PLC0415
 
     if prefix:

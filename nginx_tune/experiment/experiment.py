@@ -1,7 +1,7 @@
 """An experiment: variants, their loads, and the interleaved runs that a verdict rests on.
 
 The capacities of the variants under an objective are searched in turn (ABBA), one run at one rate
-each, so that a drift of the host meets both.
+each, so that drift of the host affects both.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GoesOn = Callable[[Sequence[Measurement]], bool]
 
 
 class Experiment(NamedTuple):
-    """Variants and their loads, which ``validate`` and ``scenario run`` compile their input to."""
+    """Variants and their loads: what ``validate`` and ``scenario run`` turn their input into."""
 
     variants: Sequence[Variant]
     """The baseline first."""
@@ -80,16 +80,16 @@ def run_pairs(
     into: list[Measurement] | None = None,
     check: Callable[[Measurement], None] | None = None,
 ) -> list[Measurement]:
-    """The measurements of interleaved runs, in the order they ran.
+    """Make interleaved runs; returns their measurements in order.
 
     A round has one run of each variant: with two, a pair. All runs of a round make the same
     requests at the same times (one seed). The order within rounds is random (ABBA/BAAB for two), so
-    that drift of the host meets all variants. A round discarded by its flags is repeated, up to
+    that drift of the host affects all variants. A round discarded by its flags is repeated, up to
     ``pairs`` times in all; flags do not depend on the result, so this does not bias it.
 
-    ``goes_on`` decides after each round instead of ``pairs``. ``into`` takes the measurements as
-    they come, so that an interruption keeps them. ``check`` raises an error for a run after which
-    going on is useless.
+    ``goes_on`` decides after each round instead of ``pairs``. Each measurement is added to ``into``
+    at once, so that an interruption loses none. ``check`` raises an error for a run after which
+    further runs are useless.
     """
     by_name = {variant.name: variant for variant in experiment.variants}
     names = list(by_name)
@@ -123,9 +123,9 @@ def find_warmup(
     progress: Callable[[str], None],
     check: Callable[[Measurement], None] | None = None,
 ) -> float:
-    """The seconds after which no variant has a trend any more, from one run of each.
+    """The warm-up in seconds: no variant has a trend after it, by one run of each.
 
-    Half of the run if a trend never stops; the runs will then be flagged.
+    If a trend never stops, half of the run; the runs will then be flagged.
     """
     duration = max(duration, _LEAST_TRIAL_SECONDS)
     trial = experiment.for_seconds(warmup=0.0, duration=duration)
@@ -133,7 +133,7 @@ def find_warmup(
     for run in run_pairs(session, trial, pairs=1, seed=seed, progress=progress, check=check):
         cut = warmup_seconds(run)
         longest = max(longest, duration / 2 if cut is None else cut)
-    # The first second is never steady: connections are made and workers woken.
+    # The first second is never steady: connections are made and workers wake up.
     return longest + 1.0
 
 
@@ -178,7 +178,7 @@ def search_variants(
     has_time: Callable[[], bool],
     progress: Callable[[str], None],
 ) -> dict[str, Capacity]:
-    """The capacity of each variant, or what is known of it when time is up.
+    """The capacity of each variant, or its bounds so far when time is up.
 
     Errors: UsageError for an objective that cannot be read or names no class.
     """
@@ -230,7 +230,7 @@ def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds
 
 
 def open_classes(classes: Sequence[LoadClass], objective: Objectives) -> list[LoadClass]:
-    """The objective's classes at a rate, beside the closed loops of the load.
+    """The classes of the objective as open loops, and the closed loops of the load.
 
     Other open-loop classes are left out, since the search would change their rate too.
     """

@@ -1,8 +1,8 @@
 """Long connections to a server that is about to be changed, and the fate of each.
 
 One thread with an event loop sends a few bytes per second on each connection until one side ends
-it. A connection that the server ends is lost only if something was under way; an idle one is just
-closed.
+it. If the server ends a connection, it counts as lost only if a request was in progress; an idle
+one counts as closed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITE_BYTES = 1024
 _RECEIVE_BUFFER_BYTES = 8192
 _ANSWER_SECONDS = 10.0
 _ALIVE_BYTES = 32 << 20
-"""More than kernel buffers hold, so a client that has read this reads from a live server."""
+"""More than kernel buffers hold: a client that has read this much reads from a live server."""
 _EARLY_SECONDS = 0.7
 """The time for a server to refuse an upload before reading it."""
 _SWITCHING = 101
@@ -47,14 +47,14 @@ _LOCAL = ("127.0.0.1", 0)
 _OPEN_SECONDS = 10.0
 _HURRY_SECONDS = 3.0
 _ENDING: tuple[HeldKind, ...] = ("download", "silent")
-"""Kinds whose fate only shows when they are hurried."""
+"""Kinds whose fate shows only if they go on at full speed."""
 _LOOK_SECONDS = 0.01
 _MOST_CANCELS = 10
 _CANCEL_SECONDS = 0.3
 
 
 class EndedError(Exception):
-    """The server ended the connection; ``lost`` if something was under way."""
+    """The server ended the connection; ``lost`` if a request was in progress."""
 
     def __init__(self, why: str, *, lost: bool) -> None:
         super().__init__(why)
@@ -79,19 +79,19 @@ class ClientState:
     opened_once: bool = False
     was_held: bool = False
     state: str = ""
-    """The final state ``lost``, ``closed`` or ``finished``; empty while it goes on."""
+    """The final state ``lost``, ``closed`` or ``finished``; empty while the connection is open."""
     why: str = ""
     reconnects: int = 0
     retried: int = 0
     hurries: bool = False
-    """It must find its end now: a server that is gone may have left much to read."""
+    """True to read to the end at full speed: a server that is gone may have left much to read."""
     is_settled: bool = False
-    """It has seen that the server still sends."""
+    """True once it is known that the server still sends."""
     lost_at: list[float] = field(default_factory=list)
 
 
 def reason_of(error: BaseException) -> str:
-    """The end of a connection in a few words."""
+    """How a connection ended, in a few words."""
     if isinstance(error, ConnectionRefusedError):
         return "refused"
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):
@@ -163,9 +163,9 @@ class _Answer(msgspec.Struct, frozen=True):
 async def _read_head(
     reader: asyncio.StreamReader, seconds: float | None = _ANSWER_SECONDS, first: bytes = b""
 ) -> _Answer:
-    """The head of an answer, of which ``first`` was read already.
+    """The head of a response; ``first`` is the part already read.
 
-    Errors: ValueError for an answer that is not HTTP, IncompleteReadError, TimeoutError, OSError.
+    Errors: ValueError for a response that is not HTTP, IncompleteReadError, TimeoutError, OSError.
     """
     head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), seconds)
     status_line, *lines = head.decode("latin-1").split("\r\n")
@@ -186,7 +186,7 @@ async def _read_head(
 
 
 async def _request(client: HeldClient, streams: _Streams) -> _Answer:
-    """One request with its whole answer.
+    """Make a request and read the whole response; returns its head.
 
     Errors: EndedError if the server ends the connection.
     """
@@ -198,9 +198,9 @@ async def _request(client: HeldClient, streams: _Streams) -> _Answer:
 
 
 async def _request_again(client: HeldClient, streams: _Streams) -> None:
-    """Another request on a connection that has answered before.
+    """Make another request on a connection that has already had a response.
 
-    Errors: StaleError if no byte of an answer comes, EndedError if only a part does.
+    Errors: StaleError if no byte of a response comes, EndedError if only a part does.
     """
     reader, writer = streams
     try:
@@ -232,7 +232,7 @@ def _ended_in_request(error: BaseException) -> EndedError:
 
 
 async def _request_first(client: HeldClient, streams: _Streams) -> None:
-    """The first request on a connection that is to be kept."""
+    """Make the first request on a connection that is to be kept open."""
     answer = await _request(client, streams)
     if not answer.keeps or answer.length == -1:
         raise EndedError("the server keeps no connections alive", lost=False)
@@ -305,7 +305,7 @@ async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
             if ended.lost:
                 record.why = ended.why
                 record.lost_at.append(time.monotonic())
-            else:  # a worker that is shutting down, or that keeps none alive
+            else:  # a worker that is shutting down, or has keep-alive off
                 record.reconnects += 1
                 await asyncio.sleep(_PERIOD_SECONDS)
         except (OSError, asyncio.TimeoutError, ValueError) as error:
@@ -385,7 +385,7 @@ async def _send(
         left -= size
         await asyncio.wait([answered], timeout=_PERIOD_SECONDS)
         if answered.done():
-            answer = answered.result()  # raises what ended it
+            answer = answered.result()  # raises the error that ended it
             raise EndedError(f"answers {answer.status} before reading the body", lost=False)
         if time.monotonic() - began >= _EARLY_SECONDS:
             is_open()
@@ -422,7 +422,7 @@ class HeldClients:
         self._thread.join()
 
     def begin_change(self) -> None:
-        """Count ends from now on as those of the change."""
+        """Attribute connections that end from now on to the change."""
         for record in self._records:
             record.was_held = record.is_open and not record.state
             record.reconnects = record.retried = 0

@@ -1,7 +1,7 @@
 """The process inside the sandbox: builds the lab, gathers its facts, makes runs.
 
-It reads one JSON request per line from standard input and writes one line of answer. The command
-outside decides and judges.
+It reads one JSON request per line from standard input and answers each with one line. Decisions and
+judgements are made by the command outside.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Inside:
         self._shown = ShownFiles()
 
     def hello(self, request: Hello) -> OperationIdentity:
-        """Finish the sandbox, whose mounts are private since unshare: bring up ``lo``."""
+        """Finish the sandbox: bring up ``lo``. Mounts are private already (unshare)."""
         self._directory = Path(request.directory)
         self._enclosure.hide(request.directory)
         self._enclosure.weaken(request.weaker)
@@ -90,7 +90,7 @@ class Inside:
         return OperationIdentity(mark=request.mark, uid=os.geteuid())
 
     def open_lab(self, request: OpenLabRequest) -> OpenedLab:
-        """Make, mount and fill the disks, and cover what nginx writes to."""
+        """Make, mount and fill the disks, and cover the directories that nginx writes to."""
         from nginx_tune.nginx.lab.building import LabDisks, OpenLab, Topology  # noqa: PLC0415
 
         tcp = set_tcp(request.lab.tcp)
@@ -118,7 +118,7 @@ class Inside:
         )
 
     def join(self, request: JoinRequest) -> None:
-        """Start everything from now on in these cgroups, trials too."""
+        """Start all further processes in these cgroups, including those of trials."""
         self._enclosure.join_files = [Path(file) for file in request.files]
 
     def environment(self, request: EnvironmentRequest) -> MadeEnvironment:
@@ -126,7 +126,7 @@ class Inside:
         return make_environment(request, self._directory, self._enclosure, self._shown)
 
     def survey(self, request: SurveyRequest) -> list[Response]:
-        """The answers of a variant to single requests."""
+        """A variant's answers to single requests."""
         from nginx_tune.experiment.survey import survey  # noqa: PLC0415
 
         self._shown.turn_to(request.variant.name)
@@ -181,7 +181,7 @@ class Inside:
         return rehearse(request, self._lab, self._shown, self._say)
 
     def answer(self, line: str) -> str:
-        """The answer to a line of request."""
+        """The line that answers a line with a request."""
         name, request = read_request(line)
         handler: Callable[[Any], Any] = getattr(self, name)
         try:
@@ -200,7 +200,7 @@ def _refusal(message: str, hint: str, status: int) -> str:
 def _main() -> None:
     die_with_parent()
     out = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # nothing else may write among the answers
+    os.dup2(2, 1)  # no other output may mix with the answers
 
     def say(text: str) -> None:
         figures = text.figures() if isinstance(text, Step) else None

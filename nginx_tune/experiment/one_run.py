@@ -1,6 +1,6 @@
-"""One run: a fresh nginx in a known cache state under load, measured on both sides.
+"""One run: a fresh nginx in a known cache state under load, measured at client and server.
 
-The page cache starts cold, with all of the data, or full. nginx may have written to the lab's
+The page cache starts empty, full, or with all of the data. nginx may have written to the lab's
 directories, so files there are opened without following links.
 """
 
@@ -60,7 +60,7 @@ _BARE_LOG = STATE / "connections.log"
 
 
 def measure_run(request: RunRequest, lab: OpenLab, progress: Progress) -> Measurement:
-    """Make one run, from a fresh nginx to its end; ``progress`` gets every second of the load.
+    """Start a fresh nginx, load it, and stop it; ``progress`` is called every second of the load.
 
     Errors: UndecidedError if the cache state cannot be made or nginx ends under load.
     """
@@ -103,7 +103,7 @@ def wait_for_cached(directories: Collection[Path], count: int, *, patience_secon
     """Wait until the caches hold ``count`` responses.
 
     nginx caches a response after the client has all of it, and with ``aio_write`` even later.
-    Errors: UndecidedError if they do not appear in time.
+    Errors: UndecidedError if the responses do not appear in time.
     """
     deadline = time.monotonic() + patience_seconds
     while (held := _count_cached(directories)) < count:
@@ -145,10 +145,10 @@ def _fill_caches(request: RunRequest, lab: OpenLab) -> None:
 
 
 def _load_cache_index(request: RunRequest, lab: OpenLab) -> None:
-    """Have nginx learn what its caches hold, with no more of it in memory than before.
+    """Have nginx load the index of its caches, and leave no more of them in the page cache.
 
-    The cache loader starts a minute after nginx. Until then, a request for a page that another
-    request is opening for the first time fetches and writes it again.
+    The cache loader starts a minute after nginx. Until then, if two requests for a page are the
+    first ones, the second fetches and writes it again.
     Source: ngx_http_file_cache_exists: the node is there, but ``exists`` is set only once the first
             request has read the header.
     """
@@ -220,13 +220,13 @@ def _with_log(server: ServerMeasurement, counts: ErrorLogCounts) -> ServerMeasur
 
 
 class _NothingKeptError(Exception):
-    """nginx's error log is a device."""
+    """The error log is a device, which keeps nothing to read."""
 
 
 def _open_log(log: str, stderr_path: Path, enclosure: Enclosure) -> BinaryIO:
     """The error log, or standard error if nginx never opened its log.
 
-    Errors: UndecidedError if nginx, or code that it loaded, replaced the log by something else;
+    Errors: UndecidedError if nginx, or code that it loaded, replaced the log with something else;
             _NothingKeptError for a device such as /dev/null.
     """
     with contextlib.suppress(FileNotFoundError):
@@ -346,7 +346,7 @@ def _targets(plan: LoadPlan) -> list[Target]:
 
 @contextlib.contextmanager
 def _with_doors(request: RunRequest, pid: int) -> Iterator[RunRequest]:
-    """The request with its plan's unix sockets as reachable from outside of nginx's root."""
+    """The request, with unix sockets at paths that are reachable from outside of nginx's root."""
     plan = request.plan
     paths = dict.fromkeys(t.unix for t in _targets(plan) if t.unix is not None)
     with contextlib.ExitStack() as stack:
@@ -415,7 +415,7 @@ def _prime(target: Target, urls: list[str]) -> None:
 
 _PIECE_BYTES = 1 << 20
 OVERFILLED = 1.25
-"""Bytes to read, as a multiple of the memory limit: enough to fill it whatever else is charged."""
+"""Bytes to read, as a multiple of the memory limit: enough to fill it in any case."""
 
 
 def make_cold(directories: Iterable[Path]) -> int | None:
@@ -441,8 +441,8 @@ def make_full(
 ) -> None:
     """Read random files until the memory limit is reached, inside nginx's cgroup.
 
-    An LRU cache ends there when all files are equally popular, but on a hard disk only after
-    minutes. Pages are charged to the cgroup that reads them first.
+    An LRU cache reaches this state by itself if all files are equally popular, but on a hard disk
+    only after minutes. Pages are charged to the cgroup that reads them first.
 
     Errors: UndecidedError if the files cannot be read.
     """

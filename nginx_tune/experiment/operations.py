@@ -1,7 +1,7 @@
-"""The requests to the process inside the sandbox, as a typed table, and the variants it runs.
+"""The requests to the process inside the sandbox, with their types, and the variants.
 
-``Session`` and ``trial`` send them; ``inside`` answers. A new operation is a row here and a method
-there.
+``Session`` and ``trial`` send them; ``inside`` answers. A new operation needs a row here and a
+method in ``inside``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from nginx_tune.nginx.reload.address import Address
 
 
 class Conduct(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a variant's runs beside its configuration."""
+    """How a variant is run: the options other than its configuration."""
 
     binary: str | None = None
-    """Another nginx than the session's."""
+    """The nginx of this variant, if not that of the session."""
     stand_in: StandIn = "none"
-    """A bare server in nginx's place."""
+    """A bare server that runs in place of nginx."""
     workers: int = 1
     """The stand-in's processes."""
     sysctls: dict[str, str] = {}
@@ -37,7 +37,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     connections_log: str | None = None
     """A log with the worker of each connection."""
     starts: Start = "cold"
-    """The page cache as a run starts."""
+    """The state of the page cache at the start of a run."""
     traces: bool = True
     """Trace loop turns."""
     drain_seconds: float | None = None
@@ -47,11 +47,11 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     counts_opens: bool = False
     """Count calls of open()."""
     warm_names: bool = False
-    """Look up every name before nginx starts."""
+    """Look up every file name before nginx starts."""
     cleartext: bool = False
     """Listen without TLS in a lab with TLS."""
     ahead: bool = False
-    """Give nginx priority over other work of the machine; not for a host that serves."""
+    """Give nginx priority over other work of the machine; not for a host in production."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenLabRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Make, mount and fill the disks, cover what nginx writes to, seal the rest."""
+    """Make, mount and fill the disks; cover what nginx writes to; make the rest read-only."""
 
     lab: Lab
     covers: list[str]
@@ -99,7 +99,7 @@ class OpenedLab(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Start everything from now on in these cgroups, trials too."""
+    """Start all further processes in these cgroups, including those of trials."""
 
     files: list[str]
     """The ``cgroup.procs`` files."""
@@ -135,12 +135,12 @@ class MadeEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings that were made."""
 
     names: list[str] = []
-    """Host names that resolve only since now."""
+    """Host names that did not resolve before."""
     stubs: Stubs = Stubs()
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for a URL at a server."""
+    """A request for a URL of a server."""
 
     target: Target
     url: str
@@ -161,7 +161,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int | None = None
     length_bytes: int | None = None
-    """The body's length by its header, else counted."""
+    """The length of the body: by its header, else counted."""
     digest: str = ""
     """The digest of the body's beginning."""
     fault: str = ""
@@ -222,13 +222,13 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """nginx before a change, or after it."""
 
     variant: str
-    """The variant whose files it sees."""
+    """The variant whose files nginx sees."""
     binary: str
     addresses: list[Address]
 
 
 class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Change a running nginx under load and, if the change was taken, change it back."""
+    """Change a running nginx under load and, if nginx took the change, change it back."""
 
     manner: Manner
     variant: Variant
@@ -236,7 +236,7 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
     new: Side
     goes_back: bool
     plan: LoadPlan
-    """Without a length: the load runs until the old workers have exited."""
+    """The load, which runs until the old workers have exited."""
     held: list[HeldClient]
     error_logs: list[str]
     before_seconds: float
@@ -247,13 +247,13 @@ class RehearseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def turn_seconds(self) -> float:
-        """The longest time of a change one way, with the whole drain time."""
+        """The longest time that one change can take, including the whole drain time."""
         load = self.plan.warmup_seconds + self.before_seconds + self.after_seconds
         return load + self.drain_seconds
 
     @property
     def seconds(self) -> float:
-        """The longest time of the change, there and back."""
+        """The longest time that the change and the change back can take."""
         return self.turn_seconds * (2 if self.goes_back else 1)
 
 
@@ -295,6 +295,6 @@ def may_come_from(status: int | None) -> str:
 
 
 def answer_clause(status: int | None) -> str:
-    """A clause on a place's status, with its likely cause."""
+    """A clause on the status that a place answers, with its likely cause."""
     cause = may_come_from(status)
     return f"answers {status}{f' (it may come from {cause})' if cause else ''}"

@@ -1,7 +1,8 @@
-"""A change of a running nginx under load and long connections, measured inside the sandbox.
+"""A change to a running nginx under load and long connections, measured inside the sandbox.
 
-nginx does not report whether a reload took effect. So worker generations are distinguished by their
-processes, new workers are seen to answer, and the memory of both generations is sampled.
+nginx does not report whether a reload took effect. So worker generations are told apart by their
+processes, the first answers of new workers are awaited, and the memory of both generations is
+sampled.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ _COUNTED = (
 """Counters of /proc/net/netstat and /proc/net/snmp."""
 _LOOK_SECONDS = 0.01
 _SETTLE_SECONDS = 0.3
-"""The time for log lines that follow the last answer."""
+"""The time to wait for log lines after the last answer."""
 _ANSWER_SECONDS = 12.0
 """The time for listeners to answer."""
 _ENDED_HERE = "interrupted"
-"""The flag of a load that is ended early, as it is here."""
+"""The flag of a load that is ended early, which a rehearsal always does."""
 _SPARE_SECONDS = 60.0
-"""Time that the load has to spare; it is ended when the watch is over."""
+"""Extra length of the load; it is ended when the watch is over."""
 
 
 def rehearse(
@@ -103,7 +104,7 @@ class _Turn:
         self._host = LiveHost()
 
     def run(self) -> RehearsedReload:
-        """Start the load and the long connections, change the server, and watch on."""
+        """Start the load and the long connections, change the server, and keep watching."""
         request = self._request
         is_up = bool(_workers(self._server))
         plan = self._reached_plan()
@@ -270,7 +271,7 @@ class _Load:
     def wait(self, seconds: float) -> None:
         """Wait while the load runs.
 
-        Errors: those of ``run_probe``; UndecidedError if it has ended already.
+        Errors: those of ``run_probe``; UndecidedError if the load has already ended.
         """
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -375,7 +376,7 @@ class MemoryWatch:
 
 
 def memory_of(pids: Iterable[int]) -> int | None:
-    """Bytes of processes as the sum of their proportional set sizes; None if none can be read.
+    """Memory of processes in bytes: the sum of their proportional set sizes; None if unreadable.
 
     Source: proc_pid_smaps_rollup(5).
     """
@@ -389,7 +390,7 @@ def _cpu_seconds(pids: Iterable[int]) -> float:
     for pid in pids:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended: its time is its parent's now
+        except OSError:  # ended: its CPU time is now in its parent's
             continue
         ticks += sum(map(int, fields[11:15]))  # utime, stime, cutime, cstime
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -410,9 +411,10 @@ _TICK_SECONDS = 1.0
 
 
 class Ticker:
-    """Progress of work of known length, every second, inside a context manager.
+    """Reports the progress of work of known length every second, inside a context manager.
 
-    Work that ends early makes a leap; work that takes longer stays at its end.
+    If the work ends early, the progress jumps to its end; if it takes longer, the progress waits
+    there.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The server of a run or a rehearsal, nginx or a bare stand-in, and its changes.
 
-A change makes nginx load other files or another program. It counts once the new generation answers;
-each listener is asked as soon as new workers exist.
+A change makes nginx load other files or another program. It counts as made once the new worker
+generation answers; each listener gets a request as soon as new workers exist.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def kernel_settings(values: Mapping[str, str]) -> Iterator[None]:
 def reloading(
     pid: int, conf_path: str, texts: Sequence[str], every_seconds: float
 ) -> Iterator[None]:
-    """Reload a master with the texts in turn, at an interval, inside the context."""
+    """Inside the context, write the next text as configuration and reload, at an interval."""
     ended = threading.Event()
 
     def reload() -> None:
@@ -115,9 +115,9 @@ def reloading(
 
 
 _PROGRAM = f"{SEEN}/program/nginx"
-"""The link by which nginx is started, since it runs a new program by the same name."""
+"""The link by which nginx is started, since an upgrade runs the program of the same name."""
 _WORKER, _LEAVING = "nginx: worker process", "nginx: worker process is"
-"""Beginnings of process titles, which may be truncated behind a dynamic loader."""
+"""Beginnings of process titles, which may be truncated if a dynamic loader comes first."""
 _STOP_SECONDS = 5.0
 """The time for a graceful stop, as of Debian's service (``--retry QUIT/5/TERM/5``)."""
 _LOOK_SECONDS = 0.005
@@ -144,7 +144,7 @@ class ScratchServer:
         return self._request.manner == "upgrade"
 
     def start(self, side: Side) -> None:
-        """Start nginx on a side and wait until it serves.
+        """Start nginx with a side's configuration and program, and wait until it serves.
 
         Errors: those of ``start_instance``.
         """
@@ -215,7 +215,7 @@ class ScratchServer:
             return self._doors[path].path
 
     def _keep_doors(self) -> None:
-        """Follow nginx, which may remove or recreate a socket at any time."""
+        """Keep sockets reachable: nginx may remove or recreate one at any time."""
         while not self._over.wait(_LOOK_SECONDS):
             self._look_at_doors()
 
@@ -248,7 +248,7 @@ class ScratchServer:
         return [] if self._instance is None else self._instance.refused_calls()
 
     def processes(self) -> list[int]:
-        """The ids of all its processes."""
+        """The ids of all of nginx's processes."""
         return [] if self._instance is None else self._instance.processes()
 
     def look(self) -> Generations:
@@ -287,7 +287,7 @@ class ScratchServer:
     def await_new_master(self, seconds: float, look: Callable[[], object]) -> bool:
         """Wait for the new program's master, and make it the one that gets signals.
 
-        ``look`` is called as soon as it has workers.
+        ``look`` is called as soon as the new master has workers.
         """
         old = self.master.pid
         until = time.monotonic() + seconds
@@ -334,7 +334,7 @@ _JOIN_SECONDS = 5.0
 
 
 class FirstAnswers:
-    """The first answer of a new generation at each listener, each asked by its own thread."""
+    """The first answer of a new worker generation at each listener, requested by a thread each."""
 
     def __init__(
         self,
@@ -399,7 +399,7 @@ class FirstAnswers:
 
 
 _TAKE_SECONDS = 12.0
-"""nginx retries a failed bind for 2.5 s, with the master blocked."""
+"""The time for a change: nginx retries a failed bind for 2.5 s, with the master blocked."""
 _AFTER_FAULT_SECONDS = 1.0
 _AFTER_BIND_SECONDS = 4.0
 _NEW_MASTER_SECONDS = 8.0
@@ -417,7 +417,7 @@ class Taken(NamedTuple):
 
 
 class Taking:
-    """A change of a server; ``answers`` is notified of new workers at once."""
+    """A change to a server; ``answers`` is notified of new workers at once."""
 
     def __init__(
         self,
@@ -434,7 +434,7 @@ class Taking:
         self._answers = answers
 
     def by(self, manner: Manner, side: Side) -> Taken:
-        """Change the server to a side."""
+        """Change the server to a side, in the given manner."""
         if manner == "restart":
             return self._restart(side)
         self._shown.turn_to(side.variant)
@@ -499,7 +499,7 @@ class Taking:
         return Taken("taken", faults=tuple(faults), workers=workers)
 
     def _settle(self, fault: str) -> Taken:
-        """The outcome after a fault, despite which nginx may still serve."""
+        """The outcome after a fault: nginx may serve all the same."""
         longest = _AFTER_BIND_SECONDS if "bind() to" in fault else _AFTER_FAULT_SECONDS
         until = time.monotonic() + longest
         try:

@@ -1,4 +1,4 @@
-"""A lab as seen from outside of the sandbox: open it, make runs, list and clean up labs."""
+"""A lab, controlled from outside of the sandbox: open it, make runs, list and clean up labs."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ ORIGIN = "origin"
 class Session:
     """An open lab with its limits in force.
 
-    ``notes``: the disks that are of another kind than requested, with the reason, and differences
-    of TCP settings.
+    ``notes``: the disks of another kind than requested, with the reason, and differences in TCP
+    settings.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Session:
                     bytes_per_second=disk.bytes_per_second,
                     reads_per_second=disk.reads_per_second,
                 )
-            lift_dirty_limit(devices[disk.name])  # one may be left of a command that was killed
+            lift_dirty_limit(devices[disk.name])  # a killed command may have left one
             if disk.dirty_bytes is not None:
                 self._sandbox.limit_dirty(devices[disk.name], disk.dirty_bytes)
         files = [str(file) for file in group.join_files()]
@@ -168,7 +168,8 @@ class Session:
         """Make what the variants need around them: addresses of the host, names, other servers.
 
         ``shown``: by variant, the files that it sees with other bytes. ``sockets``: the unix
-        sockets that they listen on. ``echoes``: true for stubs that accept upgrades and echo.
+        sockets that the variants listen on. ``echoes``: true for stubs that accept upgrades and
+        echo.
         """
         request = EnvironmentRequest(
             binary=self._binary,
@@ -278,7 +279,7 @@ def place_site(site: Site, lab: Lab, placement: Placement) -> Site:
 
 
 def _bounds(disk: LabDisk) -> CacheBounds:
-    """Three quarters of a lab disk's room for the cache, and a sixteenth to stay free."""
+    """A cache's bounds on a lab disk: three quarters of its space, with a sixteenth kept free."""
     room = disk.room_bytes >> 20
     return CacheBounds(max_bytes=room * 3 // 4 << 20, min_free_bytes=max(1, room // 16) << 20)
 
@@ -325,7 +326,7 @@ def list_labs() -> Labs:
 
 
 def clean_labs(*, with_images: bool) -> Labs:
-    """Remove what dead labs left, and unused cached images; returns what was removed.
+    """Remove the remains of dead labs and unused cached images; returns what was removed.
 
     Only what carries the mark of a command that no longer runs is touched.
     """

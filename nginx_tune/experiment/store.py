@@ -33,7 +33,7 @@ MOST_BYTES = 512 << 20
 MOST_RUNS = 500
 KeptResult = Validation | ScenarioRun | Rehearsal
 LAST = "last"
-"""The newest kept run on the command line."""
+"""The word for the newest kept run on the command line."""
 
 _SUFFIX = ".run.gz"
 _ID_DIGITS = 10
@@ -260,7 +260,7 @@ def _digest(body: bytes) -> str:
 def _write_whole(path: Path, data: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
     fresh.unlink(missing_ok=True)
-    # It has configurations and URLs, which are private.
+    # A result has configurations and URLs, which are private.
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -24,7 +24,7 @@ from nginx_tune.nginx.place import Door
 
 _SECONDS = 5.0
 _COMPARED_BYTES = 2048
-"""The beginning of a body that is compared; with the length it distinguishes two answers."""
+"""Bytes of a body that are compared; with the length, they distinguish two answers."""
 _PIECE_BYTES = 1 << 20
 _MOST_SILENT = 20
 """Requests without an answer after which the rest are skipped: each takes seconds."""
@@ -106,9 +106,9 @@ def _count_body(response: http.client.HTTPResponse, count: int) -> int | None:
 
 
 AGENT = f"nginx-tune-probe/{__version__}"
-"""The User-Agent of the load too (``probes/src/request.rs``), so that sites answer both alike."""
+"""The User-Agent, the same as that of the load (``probes/src/request.rs``)."""
 _LOCAL = ("127.0.0.1", 0)
-"""The address for the ends of a unix socket."""
+"""The address used for both ends of a unix socket."""
 
 
 def client_line(own: tuple[str, int], server: tuple[str, int]) -> bytes:
@@ -127,7 +127,7 @@ class TargetConnection(http.client.HTTPConnection):
     """
 
     def __init__(self, target: Target, *, timeout: float) -> None:
-        """Start the time: ``timeout``, in seconds, bounds the whole life of the connection."""
+        """Start the timer: ``timeout``, in seconds, limits the whole life of the connection."""
         super().__init__(target.address or _LOCAL[0], target.port, timeout=timeout)
         self._target = target
         self._watched: socket.socket | None = None
@@ -165,7 +165,7 @@ class TargetConnection(http.client.HTTPConnection):
             self.sock = context.wrap_socket(
                 self.sock, server_hostname=self._target.host.partition(":")[0]
             )
-        self._watched = self.sock  # its response may take it over
+        self._watched = self.sock  # the response may take the socket over
 
     def get(self, url: str) -> http.client.HTTPResponse:
         """The answer to a GET with the load's default headers."""
@@ -184,10 +184,10 @@ def request_headers(target: Target) -> list[tuple[str, str]]:
 def check_memory(
     variant: str, join_files: Sequence[str | Path], before: MemoryKills, *, has_limit: bool
 ) -> None:
-    """Check that the kernel killed no process of nginx for want of memory since ``before``.
+    """Check that the kernel has killed no process of nginx for lack of memory since ``before``.
 
     ``has_limit``: true if the lab sets the limit.
-    Errors: UndecidedError, in place of any other error.
+    Errors: UndecidedError if it has, which replaces any error being raised.
     """
     now = count_memory_kills(join_files)
     if now.processes <= before.processes:

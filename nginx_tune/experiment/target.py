@@ -57,7 +57,7 @@ class Spoken(NamedTuple):
     http3: Target | None = None
 
     def at(self, protocol: MultiplexedVersion) -> Target | None:
-        """The target for one of them."""
+        """The target for a protocol."""
         return self.http2 if protocol == "2" else self.http3
 
 
@@ -93,7 +93,7 @@ class _Listening(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _listening(key: _Tree) -> _Listening:
-    """The listeners of a whole tree, cached because each server asks for them."""
+    """The listeners of a whole tree, cached because they are needed for each server."""
     tree = key.tree
     return _Listening(listeners(tree), virtual_servers(tree), switched_to_http2(scopes(tree)))
 
@@ -154,7 +154,7 @@ def _alternatives(socket: SocketName, place: Target) -> list[Target]:
 def _reached(
     every: Sequence[VirtualServers], socket: SocketName, place: Target
 ) -> list[VirtualServers]:
-    """The servers that a client of a place reaches: those of its address, else of a wildcard.
+    """The servers that a client of a place reaches: those of its address, else those of a wildcard.
 
     Source: ngx_http_init_connection, which looks for the local address among those of the port.
     """
@@ -223,7 +223,7 @@ def _places(tree: ConfTree, server: Directive) -> Iterator[tuple[ListenAddress, 
 
 
 def _proxy_header(unix: str | None) -> ProxyProtocol:
-    """A load balancer's header; a unix socket has no address, so loopback stands for it."""
+    """A load balancer's header; loopback addresses for a unix socket."""
     return ProxyProtocol(version=1, source=None if unix is None else LOOPBACK)
 
 
@@ -406,14 +406,14 @@ def _index(scope: Scope) -> str:
 
 
 _CONDITIONS = ("if", "limit_except", "deny", "auth_basic", "auth_request", "auth_jwt", "rewrite")
-"""Directives that may answer other clients differently from the probe."""
+"""Directives by which other clients may get a different answer than the probe."""
 
 
 def _memory_url(tree: ConfTree, server: Directive) -> str | None:
-    """The first location that returns 200 or 204 to anyone, else the first that may.
+    """The URI of the first location that returns 200 or 204 to all, else of the first that may.
 
-    nginx is asked before a load. Left out are ``internal`` locations and those of a server that
-    itself returns.
+    A load begins with a test request to it. Left out are ``internal`` locations, and all locations
+    of a server with its own ``return``.
     """
     may = None
     for scope in scopes(tree):
@@ -433,7 +433,7 @@ def _memory_url(tree: ConfTree, server: Directive) -> str | None:
 
 def _error_log(tree: ConfTree, default: str | None) -> str | None:
     names = [line.value for line in tree.main.all("error_log")]
-    # Of several logs with the same lines, a device keeps none.
+    # All error logs get the same lines; one that is a device cannot be read back.
     own = next((name for name in names if not name.startswith("/dev/")), names[0] if names else "")
     name = own or default
     if name is None or name == "stderr" or name.startswith(("syslog:", "memory:")):

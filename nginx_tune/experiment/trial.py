@@ -29,7 +29,7 @@ from nginx_tune.sandbox.places import read_mounts
 from nginx_tune.sandbox.root import OWN_MEMORY
 
 MOST_RUNS = 200
-"""Bound on runs; each one gives nginx one more thing that the sandbox lacks."""
+"""Bound on runs; each run adds one more thing that the sandbox lacks."""
 
 _SECONDS = 60.0
 _NO_PLACE = re.compile(
@@ -145,7 +145,7 @@ def try_laid(argv: list[str], enclosure: Enclosure) -> Tried:
 def show_files(
     files: Mapping[str, bytes], directory: Path, enclosure: Enclosure
 ) -> dict[str, Path]:
-    """Cover files, which need not exist, by copies with other bytes; the copies by path."""
+    """Cover files, which need not exist, with copies of other bytes; returns the copies by path."""
     copies = {path: directory / f"replaced-{number}" for number, path in enumerate(files)}
     for path, copy in copies.items():
         try:
@@ -198,7 +198,7 @@ def _give_place(path: str, given: set[str], enclosure: Enclosure, *, is_read: bo
     Returns False if that is not possible.
     """
     real = Path(path)
-    if path not in given and os.path.exists(path):  # noqa: PTH110  # Path's raises where closed
+    if path not in given and os.path.exists(path):  # noqa: PTH110  # Path.exists may raise
         given.add(path)
         enclosure.show(path)
         return True
@@ -229,8 +229,8 @@ def _is_file_in(path: str, directory: str) -> bool:
 def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:
     """Cover the directories that nginx surely writes to by empty writable ones.
 
-    Left out are directories that hold what nginx reads, or mounts: those are handled if it fails on
-    them.
+    Left out are directories that hold what nginx reads, or mounts: those are handled once nginx
+    fails on them.
     """
     points = {mount.mount_point for mount in read_mounts()}
     kept = [os.path.realpath(path) for path in view.shown]
@@ -244,7 +244,7 @@ def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:
 
 
 def _lacking(messages: Sequence[str]) -> str | None:
-    """The path that is not there or takes no writes, or the name that could not be resolved."""
+    """The path that is missing or not writable, or the name that did not resolve."""
     for line in messages:
         if "[emerg]" not in line:
             continue

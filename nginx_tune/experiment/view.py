@@ -1,4 +1,4 @@
-"""The host as a sandbox shows it: files of a configuration, and facts of an emulated host.
+"""What a sandbox shows of a host: files of a configuration, and facts of an emulated host.
 
 Files: every argument that is or contains an absolute path counts as one that nginx reads, except
 those of directives that take URIs; missing ones are left out later. Directories that hold much of
@@ -55,9 +55,9 @@ _URIS = frozenset(
         "error_log", "pid", "lock_file", "google_perftools_profiles", "rtmp_socket_dir",
     }
 )  # fmt: skip
-"""Directives whose arguments with a slash are not files, or are only written."""
+"""Directives whose arguments with a slash are no files to read."""
 _WRITTEN = ("_temp_path", "_cache_path", "_store")
-"""Suffixes of directives whose places nginx makes itself."""
+"""Suffixes of directives whose directories nginx makes itself."""
 _SERVED = ("root", "alias")
 _BROAD = frozenset(
     {
@@ -78,7 +78,7 @@ def plan_view(
 ) -> HostNeeds:
     """The part of the host that the sandbox of some configurations shows.
 
-    ``flags``: configure arguments. ``prefix``: nginx's ``-p``; None for the build's own.
+    ``flags``: configure arguments. ``prefix``: nginx's ``-p``; None for the build's prefix.
     ``directory``: the base of the trees' relative paths.
     """
     flags = list(flags)
@@ -269,7 +269,7 @@ def _read_paths(tree: ConfTree, directory: str) -> Iterator[str]:
         if line.name not in _URIS and not line.name.endswith(_WRITTEN):
             yield from _named(line, tree, base)
     for served in served_paths(tree):
-        if served.via != "cache":  # it takes writes, and is covered
+        if served.via != "cache":  # nginx writes to it, so it is covered
             yield served.path
 
 
@@ -357,13 +357,13 @@ _LINE = f"add_header {' '.join(HEADER_WORDS)};"
 
 
 def with_worker_header(trees: Sequence[ConfTree]) -> list[dict[str, bytes]]:
-    """The files of each tree that get the line; none of a tree in which one cannot have it."""
+    """The files that get the line, by tree; none at all if one of the trees cannot have it."""
     found = [_files_of(tree) for tree in trees]
     return found if all(found) else [{} for _ in trees]
 
 
 def _files_of(tree: ConfTree) -> dict[str, bytes]:
-    if tree.is_part or "add_header_inherit" in tree.names:  # the line would come twice
+    if tree.is_part or "add_header_inherit" in tree.names:  # the line would be sent twice
         return {}
     edits = [_behind(http, (http.start, "add_header")) for http in http_blocks(tree)]
     own = [scope.sets("add_header") for scope in scopes(tree)]
@@ -378,19 +378,19 @@ def _files_of(tree: ConfTree) -> dict[str, bytes]:
 
 
 def _behind(directive: Directive, claim: tuple[int, str] | None = None) -> Edit:
-    """Ours on the line of a directive, or of the brace that opens its block."""
+    """The edit that adds our line after a directive, or after the brace that opens its block."""
     return Edit(directive.source, directive.end, directive.end, f" {_LINE}", claim)
 
 
 _READ_BYTES = 128 << 10
 """The kernel's usual read-ahead: what sendfile() from a cold page cache reads."""
 _LONG_READ_BYTES = 512 << 10
-"""Bytes that nginx asks for at once: ``sendfile_max_chunk`` of the plain configuration."""
+"""Most bytes that nginx reads at once: ``sendfile_max_chunk`` of the plain configuration."""
 _SMALL_READ_BYTES = 4096
 
 
 def lab_datasets(lab: Lab) -> Iterator[Dataset]:
-    """The result of a scan of each disk's files."""
+    """A dataset for each disk: the result of a scan of its files."""
     for disk in lab.disks:
         sizes = sorted(
             size

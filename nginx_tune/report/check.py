@@ -31,13 +31,13 @@ _VERDICTS: dict[str, SwitchVerdict] = {
     "not_enough_evidence": "measure",
 }
 _OF_READS = {"thread-pools", "per-disk-pools"}
-"""Decided by data against memory."""
+"""Switches that depend on the amount of data compared with memory."""
 _OF_BOUND: Mapping[str, Sequence[SwitchVerdict]] = {
     "thread-pools": ("on",),
     "per-disk-pools": ("on",),
     "sendfile-max-chunk": ("set",),
 }
-"""Verdicts that need data beyond memory, and so more than an upper bound on them."""
+"""Verdicts that hold only if the data exceed memory, which an upper bound does not prove."""
 
 
 def bounded_data(facts: Facts, roots: Sequence[str]) -> ServedData | None:

@@ -42,7 +42,7 @@ SWITCHES: dict[DecisionId, str] = {
     "sendfile-max-chunk": "sendfile_max_chunk",
     "reuseport": "reuseport",
 }
-"""The four switches that a look at a host begins with."""
+"""The four switches at the beginning of a look at a host."""
 _TAKES_INPUTS = tuple(f"nginx-tune {name}" for name in ("plan", "audit", "generate", "recommend"))
 _LONGEST_VERDICT = 40
 PROVES_PLAN = " && nginx-tune validate --plan plan.json"

@@ -66,16 +66,16 @@ class MetricPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The page of a metric, or of a family of them."""
 
     metrics: list[str]
-    """Patterns."""
+    """Patterns of metric names."""
     also: list[str] = []
-    """Other spellings of them."""
+    """Other spellings of the metrics."""
     title: str
     what: str
     measured: str
-    """The way it is measured."""
+    """How it is measured."""
     traps: list[str]
     gates: list[str]
-    """Expressions that use them, for people to copy."""
+    """Gate expressions with these metrics, to copy."""
     sources: list[str]
 
 
@@ -190,9 +190,9 @@ class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     title: str
     what: str
     shown_by: str
-    """The figures that it rests on."""
+    """The figures that show the cause."""
     steps: list[str]
-    """Things to do, the first thing first."""
+    """Steps to take, in order."""
     beside: list[str]
     """Pitfalls: similar causes, and wrong conclusions from this one."""
     sources: list[str]

@@ -37,7 +37,7 @@ _NEARLY_ALL = 0.995
 _USUAL_MTUS = (1500, 65536)
 """The MTUs of Ethernet and of the loopback."""
 _NO_LIMIT = 10**9
-"""systemd and large machines set fs.file-max far above this."""
+"""No limit in practice: systemd and large machines set fs.file-max far above this."""
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
 
 
@@ -243,7 +243,7 @@ def _limits(limits: Limits) -> str:
 def _path(path: PathStorage) -> Sequence[str]:
     stack = " → ".join(path.stack) or path.source or "?"
     leaves = "+".join(path.leaf_disks) or "not known"
-    if leaves == stack:  # nothing lies between the disk and its mount
+    if leaves == stack:  # nothing lies between, so the disk is named once
         leaves = ""
     seen = "in the mounts of nginx" if path.seen_by_nginx else ""
     reason = "; ".join(filter(None, (seen, path.reason)))

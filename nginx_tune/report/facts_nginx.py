@@ -120,7 +120,7 @@ def _count(value: int | None) -> str:
 
 MOST_OTHERS = 8
 MOST_PROCESSES = 4
-"""A host of containers runs the same program many times, all left for the same reason."""
+"""Most process ids in a line: a host with containers may run a program many times."""
 
 
 def choice_lines(nginx: Nginx) -> list[str]:

@@ -30,7 +30,7 @@ from nginx_tune.report.text import (
 )
 
 Sources = Mapping[str, Sequence[tuple[str, str]]]
-"""The lines of each file: as they are, to find the place, and as they may be shown."""
+"""The lines of each file: as they are, to find a place, and without secrets, to show them."""
 PLACES_SHOWN = 5
 """The most of one rule; the rest is counted."""
 _LEAST_WIDTH = 40
@@ -280,7 +280,7 @@ def _markdown_place(file: str, line: int) -> str:
 
 
 WIDEST = 100
-"""Columns of a line that are shown at most; a longer one is cut around the mark."""
+"""Most columns of a line that are shown; a longer line is cut around the mark."""
 _FEWEST_COLUMNS = 24
 _WORD = re.compile(r"[^\s;{}\"']+")
 

@@ -19,19 +19,19 @@ _WORD = re.compile(r"'[^']*'|[^\s']+(?:'[^']*')?")
 _GROUPS = ("scenario", "runs", "lab")
 """Commands whose next word belongs to their name."""
 _HELD = "\0"
-"""A space at which no line ends; texts do not have it, since control characters are escaped."""
+"""A fixed space, at which no line ends; no text has it, since control characters are escaped."""
 _UNIT = re.compile(
     r"(?<=[0-9]) (?=(?:%|[mµ]?s(?:/s)?|[KMGT]?i?B(?:/s)?)(?![\w-]))"
     r"|(?<=[0-9%sB]) (?=– [0-9])|(?<=[0-9%sB] –) (?=[0-9])"
     r"|(?<=[0-9]) (?=× [a-z])|(?<=[0-9] ×) (?=[a-z])"
 )
-"""The space between a number and its unit, and inside ``2 – 3`` and ``4 × hdd``."""
+"""A space between a number and its unit, or inside ``2 – 3`` or ``4 × hdd``."""
 _GAP = re.compile(r"\S(\s{2,})(?=\S)")
 LEAST_CELL = 26
-"""Least columns of a last cell beside the others; with less it goes below them."""
+"""Least columns for the last cell beside the others; with less it is put below them."""
 _HANG = 2
 _PAGE_WIDTH = 80
-"""The least width to which pages are filled."""
+"""The least width to which the paragraphs of a page are filled."""
 _LONG_LINE = 40
 
 
@@ -98,7 +98,7 @@ def _folded_line(line: str, width: int) -> list[str]:
 
 
 def _held(whole: str, room: int) -> str:
-    """A command with its spaces held; words of the sentence after it are free if it is long."""
+    """A command with fixed spaces; if it is too long, the words after it may be folded."""
     if len(whole) <= room:
         return whole.replace(" ", _HELD)
     if whole.startswith("("):  # the bracket stays with the command, not at the end of a line
@@ -201,7 +201,7 @@ def fold_file(text: str, form: str, width: int) -> str:
 
 
 def _commented(line: str, width: int) -> list[str]:
-    """A line of a configuration, with its comment folded, in its column if that is wide enough."""
+    """A line of a configuration with its comment folded, in the comment's column if possible."""
     whole = _COMMENT.fullmatch(line)
     if whole is not None:
         gap = whole["gap"]

@@ -32,7 +32,7 @@ from nginx_tune.report.text import bytes_text, number_text, one_line, percent_te
 _NOT_MEASURED = "–"
 
 _BY_TIME = ("timeout", "connect_timeout")
-"""Failures that count in the latencies, by their age."""
+"""Failures that count in the latencies, with the time until they failed."""
 
 _LABELS = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
 
@@ -198,7 +198,7 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
 
 
 def _notes(header: Sequence[str], rows: list[tuple[str, ...]]) -> list[str]:
-    """Reasons for missing cells; columns that are left out because they are empty are named."""
+    """Notes on missing cells, which name the columns left out for that, and on lower bounds."""
     cells = [cell for row in rows for cell in row]
     columns = zip(header, *rows, strict=True)
     absent = [name for name, *column in columns if {*column} == {_NOT_MEASURED}]

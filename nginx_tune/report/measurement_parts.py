@@ -92,7 +92,7 @@ def _beneath(streams: Http3Streams) -> list[str]:
 
 
 def sessions_text(sessions: Sequence[TlsSessions]) -> str:
-    """``TLS 1.3 TLS_AES_256_GCM_SHA384``; of several each with its connections."""
+    """``TLS 1.3 TLS_AES_256_GCM_SHA384``; several ones with the connections of each."""
     if len(sessions) == 1:
         return f"TLS {_agreed(sessions[0])}"
     said = (f"{_agreed(session)} ({session.connections:,} connections)" for session in sessions)
@@ -118,7 +118,7 @@ def _agreed(one: TlsSessions) -> str:
 
 
 _MOST_WORKERS = 32
-"""Rows of one class; of more workers the busiest are shown."""
+"""Rows for one class; if there are more workers, only the busiest are shown."""
 
 
 def workers_block(measurement: Measurement) -> ScreenBlock:

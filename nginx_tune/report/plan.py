@@ -211,7 +211,7 @@ def count_changes(plan: Plan) -> int:
 
 
 def hunk_text(text: str) -> str:
-    """The text that a hunk takes away or puts in, on one line; line ends inside are shown."""
+    """The text that a hunk removes or adds, on one line, with visible line ends."""
     shown = text.strip() or text
     return plain(shown.replace("\t", " ").replace("\n", "\\n"))
 

@@ -201,7 +201,7 @@ def _value(name: str, value: float | None) -> str:
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FULL = "█"
 _CELLS = 50
-"""Cells of the longest bar: as many as the source's."""
+"""Cells of the longest bar, as many as in the source text."""
 _HEAD = ("from", "below", "", "count")
 
 
@@ -256,7 +256,7 @@ def _markdown(one: LatencyHistogram) -> str:
 
 
 def bar(count: int, most: int, cells: int = _CELLS) -> str:
-    """A bar as long as its share of ``most``, to an eighth of a cell; any count at all shows."""
+    """A bar as long as its share of ``most``, to an eighth of a cell; a count of 1 is visible."""
     if not count or not most:
         return ""
     whole, eighths = divmod(max(count * cells * 8 // most, 1), 8)

@@ -230,10 +230,10 @@ def _arrivals(arrivals: Arrivals) -> str:
 
 _HEAD = ("row", "fact", "source", "shown", "by")
 _SHARES = (("fact", 3), ("figure", 2), ("by", 4))
-"""Shares of the width that the two narrow columns leave."""
+"""How the width left by the two narrow columns is shared."""
 _NARROW = len("row  ") + len("shown  ") + 2 * len("  ")
 _WIDTH = 120
-"""Columns without a screen."""
+"""The width in columns if the output is not a terminal."""
 
 
 def source_rows_screen(rows: SourceRows) -> Screen:

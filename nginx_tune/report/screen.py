@@ -35,7 +35,7 @@ class Table:
     indent: int = 0
     has_head: bool = True
     is_detail: bool = False
-    """True if a console shows it only with ``-v``; a line before it summarises it."""
+    """True if a console shows the table only with ``-v``; a line before it summarises it."""
 
 
 ScreenPart: TypeAlias = Line | Table

@@ -18,7 +18,7 @@ from nginx_tune.report.text import (
 from nginx_tune.report.verdict import environment_block, particulars, verdict_sentence
 
 _SAME = 1.005
-"""Below it a regret is 0 %."""
+"""A regret ratio below this is shown as 0 %."""
 
 
 def candidate_text(name: str, changes: Sequence[str], reason: str) -> str:

@@ -134,7 +134,7 @@ def _gate_words(gates: list[GateResult]) -> str:
 
 
 _MOST_ALIKE = 8
-"""Rows of metrics that do not differ; more of them are named without their figures."""
+"""Most rows for metrics that do not differ; further ones are only named."""
 _MOST_PAIRS = 100
 """The most that ``validate --pairs`` takes."""
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}

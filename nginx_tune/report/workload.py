@@ -103,7 +103,7 @@ def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
                 ("10 s", rate.peak_10s_per_second),
                 ("minute", rate.peak_60s_per_second),
             )
-            if peak is not None  # the log is longer than the time of the peak
+            if peak is not None  # None if the log is shorter than this span
         ]
         said = f"; busiest {', '.join(busiest)}" if busiest else ""
         yield "rate", f"{number_text(rate.mean_per_second)}/s{said}"

@@ -1,1 +1,1 @@
-"""A change of a running nginx, rehearsed in the sandbox."""
+"""A change to a running nginx, rehearsed in the sandbox."""

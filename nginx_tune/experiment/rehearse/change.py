@@ -1,4 +1,4 @@
-"""A change of a configuration: the files it replaces, the places it drops, and its test clients.
+"""A change to a configuration: files replaced, places dropped, and the clients that test it.
 
 Requests for a dropped name or location are still answered, by the default server or another
 location, so no load shows the loss. Source: ngx_http_find_virtual_server,
@@ -33,14 +33,14 @@ from nginx_tune.experiment.validate.site_requests import SiteRequest
 from nginx_tune.experiment.validate.successors import find_successors
 
 _PLACE = re.compile(r" in (?P<file>/.*):[0-9]+$")
-"""The end of a message of nginx about a line of its configuration."""
+"""The end of an nginx message about a line of the configuration."""
 
 
 def change_between(old: ConfTree, new: ConfTree) -> dict[str, bytes]:
-    """The files to change so that nginx reads the new tree in the old one's place, by path.
+    """The files to write, by path, so that nginx reads the new tree in place of the old tree.
 
-    Files below the new tree's directory go to the same names below the old one's. Files that only
-    the old tree reads there become empty. Other files keep their paths.
+    Files below the new tree's directory are moved to the directory of the old tree, under the same
+    names. Files there that only the old tree reads become empty. Other files keep their paths.
     """
     before, after = _files(old), _files(new)
     home, there = posixpath.dirname(old.path), posixpath.dirname(new.path)
@@ -101,7 +101,7 @@ _ANSWERS = ("root", "return", "rewrite")
 
 
 def dropped_places(old: ConfTree, new: ConfTree) -> list[str]:
-    """Names and locations that the new tree drops, each with what answers their requests now."""
+    """Names and locations that the new tree drops, each with what answers its requests now."""
     if old is new:
         return []
     successors = find_successors(old, new)
@@ -123,7 +123,8 @@ def _taken_over(
 ) -> str:
     """The place that now answers a dropped location's requests; empty if it is not dropped.
 
-    A location that is new counts as a replacement of what it takes; an old one does not.
+    A location that is new in the candidate tree replaces the dropped one; one that the old tree has
+    too does not.
     """
     name = _name(scope.own)
     known = {_name(location) for location in _locations(scope.server)}
@@ -159,7 +160,7 @@ def _name(location: Directive) -> _Name:
 
 
 def _around(scope: Scope) -> str:
-    """The prefix of the URIs of a nested location."""
+    """The URI prefix under which a nested location lies; ``/`` for one that is not nested."""
     outer = [
         _name(level) for level in scope.chain if level.name == "location" and level is not scope.own
     ]
@@ -169,7 +170,7 @@ def _around(scope: Scope) -> str:
 
 
 def _sample_uris(name: _Name, around: str) -> list[list[str]]:
-    """URIs that a location takes, each in all its forms; empty if none is known."""
+    """Sample URIs that a location matches, each in all its forms; empty if none is known."""
     if name.kind.startswith("~"):
         return sample_uris(name.text, ignores_case=name.kind == "~*", beneath=around)
     if name.kind == "=":
@@ -195,9 +196,9 @@ def wants_bpf(tree: ConfTree) -> list[Directive]:
 def without_bpf(
     old: ConfTree, new: ConfTree, change: Mapping[str, bytes]
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The files to replace before the change, and by the change, with ``quic_bpf off``.
+    """The files to replace before the change, and those of the change, all with ``quic_bpf off``.
 
-    ``change``: the files in which the new configuration differs, by the old one's paths.
+    ``change``: the files that differ in the new configuration, by their paths in the old one.
     """
     laid = _off(old)
     own = {parsed.source.file: parsed.source.data for parsed in new.parsed}
@@ -207,7 +208,7 @@ def without_bpf(
 
 
 def _off(tree: ConfTree) -> dict[str, bytes]:
-    """The bytes of the files with ``quic_bpf on``, with ``off`` instead."""
+    """The files that have ``quic_bpf on``, by path, as bytes with ``off`` instead."""
     found: dict[str, bytes] = {}
     for parsed in tree.parsed:
         edits = [
@@ -227,7 +228,7 @@ _TIMEOUT_SECONDS = 10.0
 FRESH = "fresh"
 """The class that opens a connection for each request."""
 _LEAST_DOWNLOAD_BYTES = 1 << 20
-"""A smaller download may fit into kernel buffers, so that nginx is done with it at once."""
+"""A smaller download may fit into kernel buffers and be over at once for nginx."""
 _UPLOAD_BYTES = 512 << 10
 _ANSWERED = list(range(200, 400))
 """Statuses of served and redirected requests."""
@@ -273,10 +274,11 @@ def _paced(one: LoadClass, rate_per_second: float) -> LoadClass:
 def answered_by_either(plan: LoadPlan, limited: Mapping[str, Sequence[int]]) -> LoadPlan:
     """The plan, with every class accepting what either configuration may answer.
 
-    ``limited``: by class, the statuses of limits on each client, since the load is one client.
+    ``limited``: by class, the statuses with which limits on each client refuse; the load counts as
+    one client.
 
-    Another redirect or file is not a failure of the change; NEW's answers are compared separately.
-    A truncated body still fails.
+    A different redirect or file does not count as a failure here; NEW's answers are compared
+    separately. A truncated body still fails.
     """
     return msgspec.structs.replace(
         plan,
@@ -355,7 +357,7 @@ def _is_upgraded(one: Pass) -> bool:
 
 
 def _passed_on(requests: Sequence[SiteRequest], found: Sequence[Pass]) -> list[SiteRequest]:
-    # By server, not by name: the one on port 80 has the same name, and only redirects.
+    # By server, not by name: a server on port 80 may have the same name and only redirect.
     places = {
         (client.scope.server, " ".join(client.scope.own.args))
         for client in found

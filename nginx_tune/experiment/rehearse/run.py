@@ -1,4 +1,4 @@
-"""A rehearsal: a change of a running nginx under load, in each manner, and its result."""
+"""A rehearsal: a running nginx is changed under load, in each manner, and the result."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ _OLD, _NEW = "baseline", "candidate"
 _NAMES = {_OLD: "OLD", _NEW: "NEW"}
 _LONGEST_WARMUP_SECONDS = 1.0
 _MESSAGE_HEAD = re.compile(r"^.*?\[emerg\] (?:[0-9]+#[0-9]+: )?")
-"""The prefix of a message of nginx: time, level and process."""
+"""The prefix of an nginx message: time, level and process."""
 
 
 class OldAndNew(NamedTuple):
-    """The old configuration and the new one, in the same place."""
+    """The old and the new configuration, with the new one placed at the paths of the old one."""
 
     old: ConfTree
     new: ConfTree
     change: Mapping[str, bytes]
-    """The files in which the new one differs, by path."""
+    """The files that differ in the new one, by path."""
     prefix: str | None
     """nginx's ``-p``; None for the build's own."""
     nginx: Nginx
@@ -67,7 +67,7 @@ class OldAndNew(NamedTuple):
     """The new program; None for the same one."""
     new_path: str = ""
     refused_here: Sequence[str] = ()
-    """Parts of the new one that this host would refuse, though the sandbox takes them."""
+    """Parts of the new configuration that the sandbox accepts, but this host would refuse."""
     unseen: Sequence[str] = ()
     """Parts of the host that could not be checked."""
 
@@ -112,7 +112,7 @@ class _Share:
         self._before = self._total = 0.0
 
     def __call__(self, text: str) -> None:
-        """Report a line of the current part."""
+        """Report progress of the current part."""
         part_of(self._progress, self._before, self._total)(text)
 
     @contextmanager
@@ -126,10 +126,10 @@ class _Share:
 def run_rehearsal(
     sides: OldAndNew, wish: RehearseOptions, *, progress: Callable[[str], None]
 ) -> Rehearsal:
-    """Rehearse the change in each manner.
+    """Rehearse the change in each manner: reload, upgrade, restart.
 
-    On KeyboardInterrupt the finished manners are the result; before the first is finished, the
-    interruption is raised.
+    On KeyboardInterrupt the result has the finished manners; if none is finished, the interruption
+    is raised.
     Errors: ConfigurationError for a tree that cannot be parsed or that ``nginx -t`` rejects,
             UndecidedError if there is nothing to load or a tool is missing.
     """
@@ -294,7 +294,7 @@ def _side(sides: OldAndNew, name: str) -> str:
 
 
 def _check(workbench: Workbench, sides: OldAndNew) -> None:
-    """Check that ``nginx -t`` of each side's own program accepts that side.
+    """Test each side with ``nginx -t`` of the side's own program.
 
     Errors: ConfigurationError with the side and nginx's message.
     """
@@ -346,7 +346,7 @@ class ComparedAnswers(NamedTuple):
 def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswers:
     """Request each place from both sides, twice from the old one to detect varying answers.
 
-    Requests that a limit on clients refused are repeated with a new nginx, which has no counts.
+    Requests refused by a limit on clients are repeated on a new nginx, whose counters are empty.
     """
     questions = list(workbench.questions.values())
     old, new = workbench.experiment.variants
@@ -379,7 +379,7 @@ def compare_answers(workbench: Workbench, limits: ClientLimits) -> ComparedAnswe
 def compared(
     rows: Iterable[tuple[str, tuple[Response, Response], Response]], *, has_silent: bool
 ) -> ComparedAnswers:
-    """The comparison of rows of label, both old answers, and the new answer."""
+    """Compare answers; a row is a label, the two old answers, and the new answer."""
     result = ComparedAnswers([], [], [])
     for label, (first, second), after in rows:
         if lost_answer(first, after, has_silent=has_silent):
@@ -391,7 +391,7 @@ def compared(
 
 
 def _difference(old: Response, new: Response) -> str:
-    """The difference of two good answers; empty for none, or if either is an error."""
+    """How two good answers differ; empty if they do not, or if either is an error."""
     is_served = old.status is not None and old.status < 400  # noqa: PLR2004
     if not is_served or new.status is None or new.status >= 400:  # noqa: PLR2004
         return ""

@@ -186,7 +186,7 @@ Ensure = Callable[[bool, str], None]
 
 
 def check_variants(scenario: Scenario, check: Ensure) -> None:
-    """Call ``check`` with each condition and its fault."""
+    """Call ``check`` with each condition and the message for its failure."""
     names = ["baseline", "candidate", *(variant.name for variant in scenario.variants)]
     check(len(set(names)) == len(names), "arms: a name appears twice")
     for variant in scenario.variants:

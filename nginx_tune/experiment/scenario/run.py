@@ -92,7 +92,7 @@ def specs_of(scenario: Scenario) -> dict[str, VariantSpec]:
 
 
 def find_programs(scenario: Scenario, nginx: Nginx, binary: str) -> Programs:
-    """The variants' programs, as far as this machine has them.
+    """The nginx programs of the variants that this machine can run.
 
     Errors: MissingToolError or UndecidedError if a variant that is not optional cannot run.
     """
@@ -171,7 +171,7 @@ def make_variants(
     site: Site,
     cached: Sequence[str] = (),
 ) -> list[Variant]:
-    """The variants that run, with their configurations; ``cached``: URLs that fill the caches."""
+    """The variants to run, with their configurations; ``cached``: URLs that fill the caches."""
     workers = scenario.lab.worker_processes
     always = [_workers(workers), _worker_header()] if workers > 1 else []
     always += _connections_log() if scenario.counts_connections else []
@@ -234,7 +234,7 @@ def _worker_header() -> Setting:
 
 
 def _connections_log() -> list[Setting]:
-    """A log of the worker of each connection."""
+    """The settings of an access log that records the worker of each connection."""
     return [
         Setting(context="http", directive="log_format", args=[LOG_NAME, *LOG_WORDS]),
         Setting(context="server", directive="access_log", args=[CONNECTIONS_LOG, LOG_NAME]),
@@ -242,17 +242,17 @@ def _connections_log() -> list[Setting]:
 
 
 def variant_of_prediction(scenario: Scenario) -> str:
-    """The variant that tries the decisions: the first with all of them, else the candidate."""
+    """The name of the variant that tries the decisions: the first with all, else the candidate."""
     specs = specs_of(scenario)
     decided = (name for name, spec in specs.items() if spec.decisions == "recommended")
     return next((name for name in decided if name != "baseline"), "candidate")
 
 
 def tried_decisions(scenario: Scenario, prediction: Decisions) -> set[str]:
-    """The decisions by which that variant differs from the baseline.
+    """The decisions by which ``variant_of_prediction`` differs from the baseline.
 
-    Thread pools that the variant forces on try the forecast if they are the decided ones, or if
-    none were decided: the forecast is then of their cost.
+    Thread pools that the variant forces on count as tried if they are the decided ones. They also
+    count if none were decided: the forecast is then of their cost.
     """
     variant, baseline = specs_of(scenario)[variant_of_prediction(scenario)], scenario.baseline
     tried: set[str] = set()
@@ -302,7 +302,7 @@ _MOST_WORKERS = 64
 
 
 class Shorter(NamedTuple):
-    """Overrides of an experiment's length and seed; None keeps its own."""
+    """Overrides of an experiment's length and seed; None keeps the experiment's value."""
 
     pairs: int | None = None
     duration_seconds: float | None = None
@@ -388,7 +388,7 @@ def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNee
         for place in plan_places(flags, [ERROR_LOG], prefix=build_prefix(flags, None))
     ]
     view = merge_views([plan_view([], flags, None, directory="/") for flags in builds])
-    # The variants are not known yet: the lab's facts decide them.
+    # The variants are not known yet: they depend on the lab's facts.
     view = msgspec.structs.replace(view, threads=MAX_THREADS_ALL_WORKERS, workers=_MOST_WORKERS)
     return outermost(covers), view
 
@@ -503,7 +503,7 @@ def _experiment(
 
 
 def check_nginx(nginx: Nginx, scenario: Scenario) -> str:
-    """The program. Errors: UndecidedError if it lacks a module that the scenario needs."""
+    """The program's path. Errors: UndecidedError if it lacks a module that the scenario needs."""
     binary = runnable_program(nginx)
     built = {flag.partition("=")[0] for flag in nginx.flags}
     missing = [flag for flag in scenario.needs if flag not in built]
@@ -516,7 +516,7 @@ def check_nginx(nginx: Nginx, scenario: Scenario) -> str:
 
 
 def _served(session: Session, scenario: Scenario) -> dict[str, list[ServedFile]]:
-    """The files to load by disk, with paths below the mounts, which are roots; and the origin's."""
+    """The files to load, by disk and for the origin; paths are below a disk's mount, the root."""
     if scenario.cached_files:
         new = session.files[ORIGIN][scenario.cached_files :]
         return {ORIGIN: new} | share_out(scenario.lab, _cached(session, scenario), host=HOST)

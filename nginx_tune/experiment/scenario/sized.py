@@ -1,8 +1,8 @@
 """A host of ``size`` as a scenario: a scale model in the lab, loaded at the rate it carries.
 
 Memory and data are scaled down together, which keeps the share of requests answered from memory.
-Disks, file sizes and rate are the host's. One disk stands for all of them, with its share of
-memory, data, link and rate, so that it is as busy as on the host.
+Disks, file sizes and rate are the host's. One disk represents all of them, with its share of
+memory, data, link and rate, so that it is as busy as a disk of the host.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _MOST_FILES = 40_000
 _LEAST_MEMORY_BYTES = 96 * _MIB
 _MOST_BYTES_PER_SECOND = 200e6
 _MOST_REQUESTS_PER_SECOND = 4000.0
-"""The rate that a lab on one machine, load included, sends without being the limit."""
+"""The highest rate at which a lab, with its load on the same machine, is not the limit."""
 _MOST_LINK_BITS_PER_SECOND = 2 * 10**9
 _FEWEST_ANSWERS = 1500
-"""The answers that the 99th percentile of a class needs, with some to spare."""
+"""Answers needed for the 99th percentile of a class, with a margin."""
 _LONGEST_SECONDS = 60.0
 _LONGEST_WARMUP_SECONDS = 40.0
 _SETTLED = 1.5
-"""Requests per object of a full page cache until it has its long-run contents."""
+"""Requests per object in a full page cache until its contents are those of the long run."""
 _LARGER = 4.0
 """The factor by which a lab's data may exceed its usual size."""
 
@@ -44,7 +44,7 @@ _LARGER = 4.0
 def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
     """The tables of a scenario that measures the recommended host.
 
-    That is the cheapest one that carries the requested rate; without one, this host at the rate
+    That is the cheapest host that carries the requested rate; if none does, this host at the rate
     that it carries.
     Errors: UndecidedError if no lab can be its scale model.
     """
@@ -73,7 +73,7 @@ def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
 
 
 def nearest_host(sizing: Sizing) -> SizedHost:
-    """The cheapest host that carries the requested rate, else this one."""
+    """The cheapest host that carries the requested rate, else this host."""
     if sizing.cheapest is not None:
         return sizing.hosts[sizing.cheapest]
     return next(host for host in sizing.hosts if host.is_this)
@@ -90,7 +90,7 @@ def scenario_tables(
     exponent: float,
     pools: bool,
 ) -> Mapping[str, Any]:
-    """The tables of a scenario: one of the host's ``disks`` in the lab, stock and recommended.
+    """The tables of a scenario with one of the host's ``disks``, stock and recommended settings.
 
     Errors: UndecidedError if no lab can be its scale model.
     """
@@ -168,7 +168,7 @@ def _scale(server: Server, disks: int, rate: float) -> float:
 
 
 def _lab_disk(disk: Disk, model: ModelDisk) -> dict[str, Any]:
-    """The lab's disk for one of the host's: by its curve, its class, or the model."""
+    """The lab's model of a disk of the host: by the disk's curve, its class, or the model."""
     name = disk.class_ if disk.class_ in LIMITS else "hdd"
     if disk.curve is not None and disk.curve.points:
         found = model_of_curve(disk.curve, name)  # type: ignore[arg-type]  # a key of LIMITS

@@ -41,8 +41,8 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
 
     Requests in flight are the users of closed classes. Open classes add their rate, and so do users
     of random files who pause, since a read is short compared with a pause. Requests without a file
-    do not count. All random requests may miss the page cache at once; on average those miss that it
-    does not hold.
+    do not count. At worst, all random requests miss the page cache at once; on average, only those
+    do whose files are not in it.
     """
     scenario = msgspec.structs.replace(
         scenario, classes=[part for item in scenario.classes for part in _apart(item)]
@@ -103,7 +103,7 @@ def _apart(item: ScenarioClass) -> list[ScenarioClass]:
 
 
 def _data(datasets: Sequence[Dataset]) -> ServedData:
-    """The files of all disks."""
+    """The number and size of the files on all disks."""
     if not datasets:
         return ServedData()
     return ServedData(
@@ -197,7 +197,7 @@ def _users(classes: list[ScenarioClass]) -> int:
 
 
 _EVEN = 1e-9
-"""An exponent that spreads requests evenly, over the same ranks as any other."""
+"""An exponent that spreads requests evenly, and over the same ranks as other exponents."""
 
 
 class _Files(NamedTuple):
@@ -264,9 +264,9 @@ def requested_mean_bytes(scenario: Scenario) -> float | None:
 
 
 def _known_requests(scenario: Scenario, counted: Sequence[ScenarioClass]) -> float | None:
-    """The requests that a run's page cache has seen halfway through the measured time.
+    """The number of requests in a run up to halfway through the measured time.
 
-    None for a warm start, and if some classes are closed loops.
+    None for a warm start, or if some classes are closed loops.
     """
     rates = [c.arrivals.rate_per_second for c in counted]
     if scenario.starts == "warm" or None in rates:
@@ -340,7 +340,7 @@ def _spans(item: ScenarioClass, files: int, share: float) -> list[_Span]:
 
 
 def _together(spans: Sequence[_Span], files: _Files) -> Iterable[tuple[float, float]]:
-    """The ranks in pieces, each with its number of files and their share over all classes."""
+    """The ranks in pieces: the number of files of each, and their share of all requests."""
     edges = sorted({0.0, float(files.number), *(e for s in spans for e in (s.first, s.last))})
     for low, high in pairwise(edges):
         share = sum(
@@ -366,7 +366,7 @@ def share_out(lab: Lab, objects: Sequence[ServedFile], *, host: str) -> dict[str
 
 
 def declared_site(scenario: Scenario) -> Site:
-    """The site as decisions get it, before the lab places it."""
+    """The site as given to the decisions, before it gets its place in the lab."""
     mounts = mounts_of(scenario.lab)
     return Site(
         listen=[f"127.0.0.1:{PORT}"],

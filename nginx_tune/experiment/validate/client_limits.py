@@ -28,18 +28,18 @@ _OF_ALL = re.compile(
     r"\$\{?(?:server_(?:name|addr|port|protocol)|(?:http_)?host|(?:request_|document_)?uri|scheme|"
     r"request(?:_method)?|(?:document|realpath)_root|http_user_agent|hostname|limit_rate)\b"
 )
-"""Variables that every request of a load has, so that a key of them is never empty."""
+"""Variables that every request of a load has, so that a key made of them is never empty."""
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 _RATE = re.compile(r"([0-9]+)r/([sm])")
 _DEEPEST = 8
 _SHARE = 0.8
-"""The share of a limit's rate at which a load stays below it."""
+"""The share of a limit's rate that a slowed-down load uses."""
 _LEAST_PER_SECOND = 1.0
 """The rate below which a class has too few answers in a run to be judged."""
 
 
 class ClientLimit(NamedTuple):
-    """A limit on each client, or on all clients together."""
+    """A limit per client, or on all clients together."""
 
     text: str
     """The directive with its zone, rate and key."""
@@ -119,7 +119,7 @@ class ClientLimits:
                 yield server.choose(target.host).server, matcher
 
     def below(self, plans: Mapping[str, LoadPlan], *, first: str = "") -> Paced:
-        """The load, slowed down to a rate below the limits where it would exceed them.
+        """The load; classes that would exceed the limits are slowed down to stay below them.
 
         All classes of a zone share its rate, and both variants get the same rate. Recorded requests
         keep their times. A class whose rate would be too low is left out, ``first`` as the last.
@@ -151,7 +151,7 @@ class ClientLimits:
         return Paced(made, list(paced), refused)
 
     def statuses(self, target: Target) -> set[int]:
-        """The statuses with which limits at a target refuse."""
+        """The statuses with which limits at a target refuse requests."""
         return {limit.status for limit in self.at(target)}
 
     def statuses_of(self, plan: LoadPlan) -> dict[str, list[int]]:
@@ -283,13 +283,13 @@ def _limits(scope: Scope, keys: Mapping[str, tuple[str, str]]) -> Iterator[Clien
 
 
 def _per_second(rate: str) -> float | None:
-    """A rate as ``limit_req_zone`` has it. Source: ngx_http_limit_req_zone."""
+    """A rate of ``limit_req_zone`` in requests per second. Source: ngx_http_limit_req_zone."""
     found = _RATE.fullmatch(rate)
     return None if found is None else int(found[1]) / (60 if found[2] == "m" else 1)
 
 
 def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
-    """The key and rate of each zone whose key a load has, by module and zone name."""
+    """By module and zone, the key and rate of zones whose key is the client's address."""
     maps = {line.args[1]: line for line in http_directives(tree)
             if line.name == "map" and len(line.args) > 1}  # fmt: skip
     found = {}
@@ -310,7 +310,7 @@ def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
 def _holds(
     variable: re.Pattern[str], key: str, maps: Mapping[str, Directive], depth: int = 0
 ) -> bool:
-    """True if a key has such a variable, directly or through a map."""
+    """True if a key has a matching variable, directly or through a map."""
     if variable.search(key):
         return True
     if depth == _DEEPEST:

@@ -1,4 +1,4 @@
-"""Places beside the first root: requested once from both variants, loaded if served alike."""
+"""Places beside the first root: each is requested once, and loaded if both variants agree."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Place(NamedTuple):
 
     requests: tuple[SiteRequest, SiteRequest]
     files: Sequence[ServedFile]
-    """Its files by URL; empty for a place requested by its own URL."""
+    """The files of the place by URL; empty for a place requested by its own URL."""
     is_loaded: bool
     has_partner: bool
     """True if the candidate has such a place."""
@@ -172,7 +172,7 @@ def _survey(
     places: Sequence[_Place],
     limits: ClientLimits,
 ) -> tuple[tuple[OwnAnswers, OwnAnswers], list[list[Response]]]:
-    """The answers of the variants' entry points and places; one variant may stand for both."""
+    """The answers of the variants' entry points and places; a single variant counts for both."""
     surveyed = [
         _answers(
             session,
@@ -201,7 +201,7 @@ def _learn_places(
     places: Sequence[_Place],
     limits: ClientLimits,
 ) -> tuple[_Learnt, list[_Place]]:
-    """Sample the files of the first root, and of each place that has batches."""
+    """Sample files of the first root and of each place; returns findings and updated places."""
     others = (
         _Root((place.requests[0].target, place.requests[1].target), place.batches)
         for place in places
@@ -270,7 +270,7 @@ def _own_root(
 
 
 def _at_a_file(place: _Place, site: SitePair, own: _Root | None) -> _Place:
-    """A place with a pattern, requested by a file of the first root that the pattern takes."""
+    """A place; if it is a pattern, its request is for a file of the first root that it matches."""
     request = place.requests[0]
     if own is None or place.files or request.block is not site.entries[0].server:
         return place
@@ -305,7 +305,7 @@ def _answers(
 ) -> list[Response]:
     """The answers of a variant; requests that a limit refused are repeated with a new nginx.
 
-    The requests come faster than a client's, and a new nginx has not counted any yet.
+    The requests come faster than a client's would; a new nginx has not counted any.
     """
     answers = session.survey(variant, questions)
     left = list(range(len(questions)))
@@ -324,7 +324,7 @@ def _answers(
 def _learn(
     session: Session, variants: Sequence[Variant], roots: Sequence[_Root], limits: ClientLimits
 ) -> list[_Learnt]:
-    """Request some files of each root from both variants, and more where those differ.
+    """Request some files of each root from both variants, and more if their answers differ.
 
     Refusals by a limit are ignored.
     """
@@ -402,7 +402,7 @@ def _files_of(
 
 
 def _takes(request: SiteRequest, matcher: LocationMatcher, url: str) -> bool:
-    """True if a URL of the request's server falls to its location."""
+    """True if a URL of the request's server belongs to the request's location."""
     own = None if request.block is None else matcher.location_of(request.block, url)
     return own is not None and location_text(own) == request.location
 
@@ -413,7 +413,7 @@ class _MadeOf(TypedDict):
 
 
 def _made_of(place: _Place, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
-    """The sources of both variants' answers; None if no server answers the same clients."""
+    """The sources of both variants' answers; None if no candidate server has the same clients."""
     own, other = place.requests
     there = None if own.block is None else site.successors.servers.get(own.block)
     if own.block is None or there is None:
@@ -427,7 +427,7 @@ def _made_of(place: _Place, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf |
 def _has_file(
     place: _Place, site: SitePair, candidate: Kinds, is_there: Callable[[str], bool]
 ) -> bool:
-    """True if the candidate's file for one of the baseline's is there, as far as is known."""
+    """True unless the candidate's file for the place's first URL is known to be missing."""
     block = place.requests[0].block
     there = None if block is None else site.successors.servers.get(block)
     if not place.files or there is None:

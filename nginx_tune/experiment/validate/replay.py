@@ -1,4 +1,4 @@
-"""Recorded requests as a lab can answer them: the files of a manifest, and their requests.
+"""Recorded requests that a lab can answer: the files of a manifest, and their requests.
 
 Paths become file names below a root, with sizes. If there are too many, a share is kept.
 """
@@ -158,7 +158,7 @@ class Files(NamedTuple):
 
 
 class Placing(NamedTuple):
-    """The mapping of paths to file names below a root."""
+    """Maps URL paths to file names below a root."""
 
     url_prefix: str
     index_file: str
@@ -215,7 +215,7 @@ def is_kept(name: str, share: float) -> bool:
 
 
 def passes_of(tree: ConfTree, server: Directive) -> Passes:
-    """The predicate of the paths that a server passes on."""
+    """A function that is true for paths that a server passes on to another one."""
     matcher = LocationMatcher(tree)
     passing = {passed.scope.own for passed in passes(scopes(tree), Variables(tree))}
     return lambda path: matcher.location_of(server, path.partition("?")[0]) in passing
@@ -229,6 +229,6 @@ def _size(request: ManifestRequest) -> int:
 
 
 def _without_directories(sizes: dict[str, int]) -> dict[str, int]:
-    """The files whose names are not directories of other files."""
+    """The files, without those whose name is also a directory of another file."""
     directories = {name[:at] for name in sizes for at, letter in enumerate(name) if letter == "/"}
     return {name: size for name, size in sizes.items() if name not in directories}

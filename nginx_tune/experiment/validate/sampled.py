@@ -1,8 +1,8 @@
 """The files below a root that can be loaded, found by samples; and the URL without a file.
 
 A URL below a root need not be answered with its file: a location may pass it to an application,
-refuse it, redirect it or rewrite its body. A location treats files of one ending alike, so a few of
-each are requested, and all of them where those differ.
+refuse it, redirect it or rewrite its body. A location treats files of one ending alike, so a few
+files of each ending are requested, and all of them if the answers differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Answers = Mapping[str, tuple[Response, Response]]
 _OK = 200
 _EACH = 3
 _MOST_ENDINGS = 8
-"""Bound on the endings of a location; rarer ones form one batch."""
+"""Bound on the file endings of a location; files with rarer ones form one batch."""
 _MOST_BATCHES = 60
 _MOST_FILES = 300
 """Bound on the files of a batch to request when its samples differ."""
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     """Files of one ending that fall into the same locations of the variants."""
 
     location: Directive | None
-    """The baseline's."""
+    """The location in the baseline."""
     files: list[ServedFile]
     """By URL."""
 
@@ -53,7 +53,7 @@ class LearntFiles(NamedTuple):
     """The files of a batch that can be loaded."""
 
     files: list[ServedFile]
-    """With the lengths of their answers."""
+    """Files to load, with the lengths of the answers."""
     refused: dict[str, str]
     """Files left out, by the first of their URLs, with the reasons."""
     unsettled: list[ServedFile]
@@ -65,9 +65,9 @@ def batches_of(
     servers: tuple[Directive, Directive],
     matchers: Sequence[LocationMatcher],
 ) -> list[Batch]:
-    """The files of a root in batches; ``servers`` are the variants'.
+    """The files of a root in batches; ``servers``: one of each variant.
 
-    Batches beyond the bound form one.
+    Batches beyond the maximum number are merged into one.
     """
     found: dict[tuple[Directive | None, Directive | None], list[ServedFile]] = {}
     for file in files:
@@ -137,7 +137,7 @@ def _grouped(reasons: Mapping[str, str], more: int) -> dict[str, str]:
 def served_length(
     file: ServedFile, baseline: Response, candidate: Response
 ) -> tuple[int | None, str]:
-    """The length with which a file is served; None with the reason if it cannot be loaded.
+    """The length with which a file is served; None and the reason if it cannot be loaded.
 
     Files that only the candidate refuses are loaded, as that is a difference.
     """
@@ -193,11 +193,11 @@ class MemoryAnswers(NamedTuple):
     """The result for the URL without a file."""
 
     has_memory: bool
-    """True if all variants answer it as configured."""
+    """True if all variants answer the URL as configured."""
     refused: dict[str, str]
-    """The reason to leave it out, by label."""
+    """The reason to leave the URL out, by label."""
     lost: dict[str, str]
-    """The reason why the candidate no longer serves it, by label."""
+    """The reason why the candidate no longer serves the URL, by label."""
 
 
 def own_questions(entry: EntryPoint, files: Sequence[ServedFile]) -> dict[AnsweredBy, Question]:

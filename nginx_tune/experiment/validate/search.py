@@ -1,7 +1,7 @@
 """``validate --search``: short runs of all candidates, then a proof of the best one.
 
-``measure.proof.search`` decides what to measure next; sandbox, runs, pairs and verdicts are those
-of a validation. The proof has its own sandbox, seeds and verdict, and surveys its candidate.
+``measure.proof.search`` decides what to measure next; everything else works as in a validation. The
+proof has a new sandbox, new seeds and its own verdict, and surveys its candidate.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from nginx_tune.nginx.lab.sandbox import Sandbox
 
 _SHORT_SHARE = 0.25
 """The length of a short run, as a share of a full one. Many short runs rank better than few long
-ones, since runs vary more than their seconds."""
+ones, since results vary more between runs than within a run."""
 _LEAST_SHORT_SECONDS = 1.0
 _SHARE_OF_SHORT = 0.4
 """The share of the time for short runs and both sandboxes; the rest is for the proof."""
@@ -62,13 +62,13 @@ _FRESH_SEEDS = 1_000_000
 
 
 class SearchVariant(NamedTuple):
-    """A configuration of the search: today's with other bytes in some files."""
+    """A configuration to try: the current one with other bytes in some files."""
 
     name: str
     tree: ConfTree
     planned: Mapping[str, bytes]
     changes: Sequence[str] = ()
-    """The lines in which it differs from the recommendation."""
+    """The lines that differ from the recommendation."""
     reason: str = ""
 
 
@@ -103,7 +103,7 @@ class Contest:
     steps: list[Gains] = field(default_factory=list)
     short_runs: int = 0
     contender: str | None = None
-    """The variant of the proof beside today's and the recommended one."""
+    """The variant to prove, beside the current and the recommended configuration."""
     runs: list[Measurement] = field(default_factory=list)
     """Runs of the proof."""
     lookings: dict[Match, Looking] = field(default_factory=dict)
@@ -111,12 +111,12 @@ class Contest:
 
     @property
     def finalists(self) -> list[str]:
-        """The variants of the proof, today's first."""
+        """The variants of the proof, the current configuration first."""
         names = dict.fromkeys(name for match in self.lookings for name in match)
         return sorted(names, key=lambda name: name != TODAY)
 
     def pairs_of(self, match: Match, runs: Sequence[Measurement]) -> list[Measurement]:
-        """The runs of a match as those of baseline and candidate."""
+        """The runs of a match, paired as baseline and candidate."""
         return select_pairs(
             runs, len(self.finalists), against=match.against, variant=match.candidate
         )
@@ -161,7 +161,7 @@ def hold_contest(
     first_pairs: int,
     progress: Callable[[str], None],
 ) -> None:
-    """Screen all variants, then measure the best beside the recommended and today's."""
+    """Screen all variants, then prove the best against the recommended and the current one."""
     while (rung := next_rung(contest.names, contest.reference, contest.steps)) is not None:
         count = len(rung.names) * rung.rounds
         run_seconds = deadline.used_seconds / contest.short_runs if contest.short_runs else 0.0
@@ -186,12 +186,12 @@ def hold_contest(
 
 
 def new_contest(names: Sequence[str]) -> Contest:
-    """A contest before its first run; ``names`` begin with today's configuration."""
+    """A contest before its first run; the current configuration is first in ``names``."""
     return Contest([*names], RECOMMENDED if RECOMMENDED in names else TODAY)
 
 
 def _contender(contest: Contest) -> str | None:
-    """The variant to prove; without a recommendation, the best of all."""
+    """The variant to prove: the one to challenge the recommendation, or without one, the best."""
     best = challenger(contest.names, contest.reference, contest.steps)
     if best is None and contest.reference == TODAY:
         best = rank(contest.names, TODAY, contest.steps)[0].name
@@ -208,7 +208,7 @@ def matches(contender: str | None, reference: str) -> list[Match]:
 
 
 def answer_of(contest: Contest, verdicts: Mapping[Match, Verdict]) -> SearchAnswer:
-    """The answer of a search: a candidate only if it beats both others on fresh seeds."""
+    """The answer: the candidate only if it beats both other configurations on fresh seeds."""
     own = [verdicts[match] for match in contest.lookings if match.candidate == contest.contender]
     if own and all(map(is_ahead, own)):
         return "candidate"
@@ -221,7 +221,7 @@ class Found(NamedTuple):
 
     search: Search
     validation: Validation
-    """The answer against today's. If today's is the answer, the best alternative against it."""
+    """The answer against the current configuration; if that is the answer, the best alternative."""
 
 
 class _SandboxBench:
@@ -245,7 +245,7 @@ class _SandboxBench:
         )
         self.metric = spec.primary_metric or ""
         self.surroundings: dict[str, Measured] = {}
-        """The findings of each survey, by the variant surveyed beside today's."""
+        """The findings of each survey, by the variant surveyed beside the current configuration."""
 
     def close(self) -> None:
         """End the open sandbox."""
@@ -325,7 +325,7 @@ def run_search(
 ) -> Found:
     """Search among variants, the recommended one first, and prove the answer.
 
-    ``sides.baseline`` is today's configuration; ``sides.candidate`` is ignored. On
+    ``sides.baseline`` is the current configuration; ``sides.candidate`` is ignored. On
     KeyboardInterrupt in the proof, its runs so far are judged and the result is marked; before, the
     interruption is raised.
     Errors: those of ``run_validation``.
@@ -385,7 +385,7 @@ def _lost(surroundings: Mapping[str, Measured], name: str) -> list[str]:
 
 
 def candidates_of(contest: Contest, variants: Sequence[SearchVariant]) -> list[SearchCandidate]:
-    """Each variant with what the short runs showed, the best first."""
+    """Each variant with its results in the short runs, the best first."""
     better = find_metric(contest.metric).better_when
     sign = 1.0 if better == "higher" else -1.0
     found = rank(contest.names, contest.reference, contest.steps)
@@ -423,5 +423,5 @@ def _gain(one: Ranked) -> float:
 
 
 def _rounds(contest: Contest) -> int:
-    """The rounds of the reference, which is in all of them."""
+    """The number of rounds: that of the variant that was in the most rounds of each step."""
     return sum(max(map(len, step.values()), default=0) for step in contest.steps)

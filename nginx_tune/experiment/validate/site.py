@@ -28,7 +28,7 @@ from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.objective import parse_objective
 
 MOST_LOOKED_AT = 200
-"""Bound on places requested once only: one that hangs takes seconds."""
+"""Bound on places that are requested only once: a place that hangs takes seconds."""
 _NO_CLASSES = frozenset({"server", "generator", "total"})
 """First words of metrics that do not name a class."""
 
@@ -44,16 +44,16 @@ class SitePair(NamedTuple):
     requests: list[tuple[SiteRequest, SiteRequest]]
     """Requests for the other places to load."""
     looked_at: list[tuple[SiteRequest, SiteRequest]]
-    """Requests made only once, to see that the candidate serves those places too."""
+    """Requests made only once, to check that the candidate serves those places too."""
     lost: list[str]
     """Addresses and names at which only the baseline answers."""
     successors: Successors
-    """The candidate's server in place of each of the baseline's."""
+    """For each server of the baseline, the candidate's server in its place."""
     left_out: dict[str, str]
     """The places that are not requested, with the reasons."""
     primary_metric: str
     is_primary_given: bool
-    """True if the user named it."""
+    """True if the user named the primary metric."""
     builds: tuple[Nginx, Nginx]
     planned: Mapping[str, bytes]
     """The bytes of the candidate's files that replace the baseline's, by path."""
@@ -69,7 +69,7 @@ class SitePair(NamedTuple):
 def _require_protocols(
     tree: ConfTree, entry: EntryPoint, protocols: Sequence[MultiplexedVersion]
 ) -> None:
-    """Errors: UndecidedError if the server at the entry point lacks a requested protocol."""
+    """Raise UndecidedError if the server at the entry point lacks a requested protocol."""
     for protocol in protocols:
         if entry.spoken.at(protocol) is None:
             target = entry.target
@@ -163,7 +163,7 @@ def _check_metrics(
     *,
     accept_worse: Sequence[str],
 ) -> None:
-    """Errors: UsageError for an unknown metric, or a gate or objective that cannot be judged."""
+    """Raise UsageError for an unknown metric, or a gate or objective that cannot be judged."""
     if primary in accept_worse:
         raise UsageError(
             f"{primary} is the primary metric, so it cannot be accepted as worse",
@@ -175,7 +175,7 @@ def _check_metrics(
 
 
 def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ()) -> str:
-    """The primary metric, of the classes that are loaded in the end.
+    """The primary metric, chosen among the classes that are really loaded.
 
     For classes with a fixed rate (``paced``), it is the mean and not the rate.
     Errors: UndecidedError if the user named one of another class.
@@ -201,7 +201,7 @@ def without_files(roots: Sequence[str]) -> UndecidedError:
 
 
 def _require_whole(tree: ConfTree) -> None:
-    """Errors: ConfigurationError for a tree that nginx would not start with."""
+    """Raise ConfigurationError for a tree with which nginx would not start."""
     for broken in tree.unparsed:
         raise ConfigurationError(broken.reason, file=broken.file, line=broken.line or 0)
     # An empty file, say, is no configuration at all, not just one without a server.
@@ -254,7 +254,7 @@ NO_FILES_HINT = "put the site's files there, or use --lab to make some"
 
 
 class SiteFiles(NamedTuple):
-    """The knowledge of files before anything is started."""
+    """What is known of the files before anything is started."""
 
     has_files: Callable[[str], bool]
     """True for a directory with files to load."""
@@ -341,7 +341,7 @@ def _in_common(
 def _alike(baseline: EntryPoint, candidate: EntryPoint) -> tuple[EntryPoint, EntryPoint]:
     """Both entry points, with the URL without a file only if it is the same.
 
-    Otherwise each variant's is requested like any other place.
+    Otherwise each variant's URL is requested like any other place.
     """
     if baseline.memory_url == candidate.memory_url:
         return baseline, candidate

@@ -43,11 +43,11 @@ _LEAST_RATIO = 0.001
 MOST = 12
 """Bound on the other places that are loaded, each with its own connections."""
 MOST_FILES = 500
-"""Bound on the files of such a place."""
+"""Bound on the files of another place that are loaded."""
 _FURTHER_USERS = 2
 _FURTHER_CONNECTIONS = 256
 _FURTHER_HELD = 8
-"""Open connections of each such class, of which there are up to ``MOST``."""
+"""Open connections of each class of another place; there are up to ``MOST`` places."""
 _WORDS: dict[MultiplexedVersion | None, str] = {None: "HTTP/1.1", "2": "HTTP/2", "3": "HTTP/3"}
 
 C = TypeVar("C", bound=RequestClass)

@@ -1,7 +1,7 @@
 """Requests for the servers and locations of a site beside the files of its first root.
 
-Each server and location that answers by itself gets one request. Its answer is not derived from the
-configuration: nginx is asked once before anything is measured (``experiment/survey.py``).
+Each server and location that answers by itself gets one request. The answer is not derived from the
+configuration: the request is made once before anything is measured (``experiment/survey.py``).
 
 Locations may share a root, and roots may be nested. So one file of each pair of locations that the
 baseline's files fall into is requested from both variants.
@@ -45,11 +45,11 @@ _RESERVED_NAMES = frozenset({"cold", "hot", "memory", "site", "total", "server",
 _STATUS_PAGES = ("stub_status", "status", "api")
 _LONGEST_NAME = 40
 _MADE_UP = "nginx-tune"
-"""The made-up name for what lies below a location's URL."""
+"""A made-up file name for URLs below a location."""
 
 
 class SiteRequest(NamedTuple):
-    """The request that stands for a server or location."""
+    """The request that represents a server or location."""
 
     name: str
     """The name of its class."""
@@ -60,7 +60,7 @@ class SiteRequest(NamedTuple):
     target: Target
     url: str
     root: str | None = None
-    """The directory that it serves; None for no directory, or a single file."""
+    """The directory that the place serves; None if it serves no directory, or a single file."""
     url_prefix: str = ""
     spoken: Spoken = Spoken()
     """The targets of its server for HTTP/2 and HTTP/3."""
@@ -69,14 +69,14 @@ class SiteRequest(NamedTuple):
     is_new: bool = False
     """True if only the candidate has such a place."""
     is_below: bool = False
-    """True if it stands for what lies below its location's URL."""
+    """True if it represents the URLs below its location."""
     is_made_up: bool = False
     """True if its URL was made up for the pattern of its location."""
     picks: bool = False
     """True if its location takes only some files of the root."""
 
     def of_host(self, host: str) -> SiteRequest:
-        """The request by another host name."""
+        """The same request with another host name."""
         http2, http3 = (
             None if form is None else msgspec.structs.replace(form, host=host)
             for form in self.spoken
@@ -108,13 +108,13 @@ class CommonRequests(NamedTuple):
 
     pairs: list[tuple[SiteRequest, SiteRequest]]
     alone: list[tuple[SiteRequest, SiteRequest]]
-    """Requests for places that only the candidate has, and for what lies below a place of the
+    """Requests for places that only the candidate has, and for URLs below a place of the
     baseline but elsewhere in the candidate."""
     left_out: dict[str, str]
 
 
 def plan_requests(tree: ConfTree, entry: EntryPoint) -> SiteRequests:
-    """One request for each server and location that answers by itself, but for the entry point."""
+    """One request for each server and location that answers by itself, except the entry point."""
     every = served_paths(tree)
     roots = {served.scope.own: served for served in every if can_load(served)}
     picked = {served.scope.own: served for served in every if _has_picked_files(served, entry)}
@@ -155,7 +155,7 @@ def common_requests(
     """Pairs of requests, matched by the server that answers the same clients, and by location.
 
     If the candidate has no such place, it gets the baseline's request. Servers that the candidate
-    no longer has are left out, since another one would answer.
+    no longer has are left out, since another server would answer.
     """
     left_out = {**baseline.left_out, **candidate.left_out}
     pairs = []
@@ -200,7 +200,7 @@ def _is_split(
     baseline: SiteRequests,
     candidate: SiteRequests,
 ) -> bool:
-    """True if what lies below a location falls to another one only in the candidate.
+    """True if URLs below a location go to another location in the candidate only.
 
     An example is ``= /api`` in place of ``/api``. Locations with files are compared by their files.
     """
@@ -254,7 +254,7 @@ def _placed(
 
 
 def _has_picked_files(served: Served, entry: EntryPoint) -> bool:
-    """True for a location that takes some files of a root, which is not the first root."""
+    """True for a location that takes some files of a root other than the first root."""
     return (
         served.via == "root"
         and served.is_whole
@@ -349,7 +349,7 @@ class Kinds:
         }
 
     def of(self, server: Directive, url: str) -> SuccessorKind:
-        """The source of a server's answer for a URL, rewrites aside."""
+        """The source of a server's answer for a URL, ignoring rewrites."""
         own = self._matcher.location_of(server, url) or server
         scope = self._scopes.get(own)
         if (server.block or Block([])).first("return") is not None:

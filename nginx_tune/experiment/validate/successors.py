@@ -1,10 +1,11 @@
-"""Losses of the baseline's clients, and the candidate's servers that answer them instead; pure.
+"""What clients of the baseline lose, and the candidate's servers that answer them instead.
 
-A candidate that answers faster because it answers less is no better one. Where a client connects
-to is read from both trees; what a place answers is asked of nginx (``experiment/survey.py``).
+A candidate that is faster because it serves less is no better. Which server a client reaches is
+read from both trees; what that server answers is found by requests (``experiment/survey.py``).
 
-A host that no server names is answered all the same: by the default server of its address, or by a
-wildcard's. Where that one stood there before for others, what was asked for is gone.
+A host that no server names still gets an answer: from the default server of its address, or from
+that of a wildcard address. If the baseline has that server too, for other hosts, the content is
+lost.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def lost_content(
 def moved_content(
     baseline: Response, candidate: Response, *, before: SuccessorKind, after: SuccessorKind
 ) -> str:
-    """The reason not to compare a place that only one variant passes on; empty for none."""
+    """The reason not to compare a place if only one variant passes it on; else empty."""
     if {before, after} != {"files", "passed"} or baseline.status != candidate.status:
         return ""
     if baseline.digest == candidate.digest:
@@ -207,13 +208,13 @@ class Successors(NamedTuple):
     """The successors of the baseline's servers."""
 
     servers: dict[Directive, Directive]
-    """The candidate's server that answers for the first remaining name of a server."""
+    """By server of the baseline, the candidate's server that answers its first remaining name."""
     hosts: dict[Directive, str]
-    """A remaining host name of servers whose first name is lost."""
+    """By server whose first name is lost, a host name that remains."""
     gone: set[Directive]
     """The baseline's servers without any remaining name."""
     lost: list[str]
-    """Names that now fall to another of the baseline's servers."""
+    """Names that are now answered by another of the baseline's servers."""
 
 
 def find_successors(baseline: ConfTree, candidate: ConfTree) -> Successors:
@@ -260,7 +261,7 @@ class _Place:
         self._bodies = {server: _body(server) for server in (*before.servers, *after.servers)}
 
     def continues(self, server: Directive, other: Directive) -> bool:
-        """True if a server is the same one in the candidate: by a name, or by all its lines."""
+        """True if ``other`` is the same server: it shares a name, or has the same other lines."""
         shared = self._names[server] & self._names[other]
         return bool(shared) or self._bodies[server] == self._bodies[other]
 
@@ -309,7 +310,7 @@ def _samples(before: VirtualServers) -> Iterator[tuple[Directive, str, str]]:
 
 
 def _reached(before: VirtualServers, there: list[VirtualServers]) -> list[VirtualServers]:
-    """The candidate's servers that clients of an address reach: its own, else a wildcard's."""
+    """The candidate's servers that clients of an address reach: at the address, else a wildcard."""
     alike = [listener for listener in there if listener.is_quic == before.is_quic]
     own = [listener for listener in alike if _is_same(listener.socket, before.socket)]
     return own or [
@@ -325,7 +326,7 @@ def _is_same(one: SocketName, other: SocketName) -> bool:
 
 
 def _refuses(server: Directive) -> bool:
-    """True for a server that only refuses, so that its clients have nothing to lose."""
+    """True for a server that refuses every request, so that its clients have nothing to lose."""
     block = server.block or Block([])
     whole = [line for line in block.all("location") if line.args == ("/",)]
     levels = [

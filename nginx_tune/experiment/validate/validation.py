@@ -1,6 +1,6 @@
 """A validation: two configurations measured in the sandbox, judged, and kept.
 
-Pairs are a fixed number, or are added until the comparison is settled or time is up.
+The number of pairs is fixed, or pairs are added until the result is settled or time is up.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Measured:
     interrupted: bool = False
 
     def take_workbench(self, workbench: Workbench, site: SitePair, *, accepts_lost: bool) -> None:
-        """Note what is known of the surroundings before anything is measured."""
+        """Record what the workbench says about the sandbox, before anything is measured."""
         self.notes = workbench.notes
         if accepts_lost:
             self.notes += [f"accepted: no longer served: {place}" for place in workbench.lost]
@@ -227,7 +227,7 @@ def run_validation(
 def look_at(
     spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
 ) -> ExperimentSpec:
-    """The experiment that a validation would run, with what a first look at both sides found.
+    """The experiment that a validation would run, with the findings of a first look at both sides.
 
     Both configurations are started in the sandbox and every place is requested once; nothing is
     measured. Errors: those of ``run_validation``.
@@ -321,7 +321,7 @@ class FirstRuns:
     def _fault(self, variant: str, item: LoadClass, target: Target) -> str:
         """The first URL of a class with an unexpected answer, and that answer; empty for none.
 
-        Empty too for HTTP/3, and for HTTP/2 without TLS, which single requests do not speak.
+        Also empty for HTTP/3, and for HTTP/2 without TLS, which single requests do not support.
         """
         if item.http3 is not None or (item.http2 is not None and target.tls is None):
             return ""
@@ -409,7 +409,7 @@ class Deadline:
         return time.monotonic() - self._start
 
     def has(self, seconds: float, *, share: float = 1.0) -> bool:
-        """True if so much is left of the span, or of a share of it."""
+        """True if this many seconds are left of the span, or of a share of it."""
         return self._seconds is None or self.used_seconds + seconds <= share * self._seconds
 
 
@@ -427,7 +427,7 @@ class Looking:
         self.look: Look | None = None
         """The last look taken."""
         self.verdict: Verdict | None = None
-        """At the last look, by the primary metric and the cost."""
+        """The verdict at the last look, by the primary metric and the cost."""
         self.is_over = False
         """True if the comparison was settled, not just out of time."""
 

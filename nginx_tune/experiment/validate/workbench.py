@@ -82,7 +82,7 @@ class Workbench(NamedTuple):
 
     session: Session
     experiment: Experiment
-    """Its runs have no length yet."""
+    """The experiment; its runs have no length yet."""
     notes: list[str]
     """Parts that do not run as configured."""
     lost: list[str]
@@ -90,9 +90,9 @@ class Workbench(NamedTuple):
     questions: Mapping[str, Question]
     """The request for each place, by its label."""
     has_silent: bool
-    """True if some server that nginx asks has no stub, so that a 502 proves nothing."""
+    """True if nginx sends requests to a server that has no stub, so that a 502 proves nothing."""
     primary_metric: str
-    """The primary metric, of the classes that are loaded."""
+    """The primary metric, of a class that is loaded."""
 
 
 class _Side(NamedTuple):
@@ -117,11 +117,11 @@ class _Places(NamedTuple):
     """The directories that the configurations write to, by their treatment in the sandbox."""
 
     covers: list[str]
-    """Replaced by empty ones."""
+    """Directories replaced by empty ones."""
     overlays: list[str]
-    """Copied, since they hold files that are read too."""
+    """Directories that are copied, since nginx also reads files there."""
     absent: list[str]
-    """Missing on the host, and made inside."""
+    """Directories that the host lacks, made inside the sandbox."""
     sockets: list[str]
     """Unix sockets of listeners."""
 
@@ -133,7 +133,7 @@ class Rival(NamedTuple):
     """Neither ``baseline`` nor ``candidate``."""
     tree: ConfTree
     planned: Mapping[str, bytes]
-    """The bytes of its files that replace the baseline's, by path."""
+    """By path, the bytes of the rival's files that replace the baseline's."""
 
 
 class _Opened(NamedTuple):
@@ -372,7 +372,7 @@ def _plan_load(
 def _plans(
     site: SitePair, classes: Sequence[ScenarioClass], extra: ExtraClasses
 ) -> dict[str, LoadPlan]:
-    """The load of baseline and candidate: classes at the entry point, and of the other places."""
+    """The load of baseline and candidate: the classes at the entry point and at other places."""
     accepted = accepted_codings(site.trees)
     plans = {}
     for name, entry in zip(("baseline", "candidate"), site.entries, strict=True):
@@ -477,7 +477,7 @@ def _nothing_loaded(
 
 
 def _outgoing(trees: Sequence[ConfTree]) -> list[Outgoing]:
-    """The servers that any tree asks, each once."""
+    """The servers that any tree sends requests to, each once."""
     every = [outgoing for tree in trees for outgoing in plan_outgoing(tree)]
     return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in every}.values())
 
@@ -500,7 +500,7 @@ def _on_disk(
 
 
 def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[ScenarioClass]:
-    """The classes with the requests that are left of a manifest."""
+    """The classes, with the requests of a manifest that can be replayed."""
     manifest = site.load.manifest
     if replay:
         manifest = replay.manifest

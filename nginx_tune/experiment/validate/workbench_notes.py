@@ -1,6 +1,6 @@
 """Notes on the differences of a workbench from the host: stubs, packets, compression.
 
-It also plans the stubs: one for each server that a configuration asks while it serves.
+It also plans the stubs: one for each server that a configuration sends requests to.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def accepted_codings(trees: Sequence[ConfTree]) -> list[str]:
 
 
 def with_codings(plan: LoadPlan, accepted: Sequence[str]) -> LoadPlan:
-    """The plan with an Accept-Encoding of these codings, where a class has none of its own."""
+    """The plan with an Accept-Encoding of these codings, for classes without an Accept-Encoding."""
     if not accepted:
         return plan
     classes = [
@@ -90,11 +90,11 @@ _OF_PACKETS = {
     "tcp_nodelay": "on",
     "postpone_output": "1460",
 }
-"""Directives that decide which packets an answer becomes, and nginx's defaults."""
+"""Directives that decide how an answer is split into packets, with nginx's defaults."""
 
 
 def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
-    """A warning if the variants differ in packets and the link between them is the loopback.
+    """A warning if the variants differ in packet settings and the clients' link is the loopback.
 
     A packet of ``lo`` holds 64 KB (drivers/net/loopback.c, loopback_setup), so waits for a full
     packet or an acknowledgement differ from those on a network.
@@ -280,12 +280,12 @@ def _upstreams(tree: ConfTree) -> Iterator[Outgoing]:
             else:
                 yield from _outgoing(protocol, address, usual)
         if passed.has_variables and not _is_known(passed):
-            # A name that the resolver answers leads to the stub of the usual port.
+            # A name that the resolver resolves leads to the stub at the usual port.
             yield Outgoing(protocol=protocol, name=passed.place.value, port=usual)
 
 
 def _is_tls(one: Pass) -> bool:
-    """True for TLS; with unknown variables, by the scheme of the line."""
+    """True if requests are passed over TLS; with unknown variables, by the scheme in the line."""
     return one.is_tls or one.place.value.lower().startswith(("https://", "grpcs://", "suwsgi://"))
 
 
@@ -315,7 +315,7 @@ def _split(text: str, usual: int) -> tuple[str, int | None]:
 
 
 def _here(host: str) -> list[str]:
-    """The loopback addresses of a host name; an empty one for another host."""
+    """The loopback addresses of a host name; one empty string if it is another host."""
     if not is_loopback(host):
         return [""]
     try:

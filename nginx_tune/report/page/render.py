@@ -157,17 +157,17 @@ def _unfolded(screen: Screen) -> Screen:
 
 COMPRESSED_FROM_BYTES = 16_384
 LIMIT_BYTES = 256 << 20
-"""No page's documents are unpacked beyond this: a page may come from anybody."""
+"""Most bytes to unpack from a page, since a page may come from anybody."""
 
 _JSON = "json"
 _BZIP2 = "x-bzip2-base85"
 _BASE64 = "x-bzip2-base64"
-"""Older pages had this: the JSON alone."""
+"""The encoding in older pages: only the JSON."""
 _TO_MARKUP = bytes.maketrans(b"<>&", b"[].")
-"""Three digits of base 85 mean something in markup."""
+"""Replaces three base 85 digits that have a meaning in markup."""
 _FROM_MARKUP = bytes.maketrans(b"[].<>&", b"<>&[].")
 _HIDDEN = [*range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
-"""Controls and bidi overrides, which JSON takes as they are: the page's source shows them."""
+"""Control characters and bidi overrides, which JSON may contain unescaped; they are escaped."""
 _ESCAPES = {code: f"\\u{code:04x}" for code in [*map(ord, "<>&"), *_HIDDEN]}
 _ELEMENT = re.compile(
     r'<script type="application/(json|x-bzip2-base64|x-bzip2-base85)" class="document">'
@@ -175,7 +175,7 @@ _ELEMENT = re.compile(
 )
 _HISTOGRAM = re.compile(rb'"histogram":"([A-Za-z0-9+/]+=*)"')
 _TAKEN = re.compile(rb'"histogram":\0(\d{1,9})\0')
-"""A mark in the place of a histogram, with the length of its bytes: no JSON has a NUL."""
+"""The mark in place of a histogram, with its length in bytes; JSON never has a NUL."""
 
 
 def embed(documents: Sequence[bytes]) -> str:

@@ -186,7 +186,7 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
 
 
 def _host(plan: Plan) -> ScreenBlock:
-    """The part for the host, from names and numbers of the plan: its commands are never shown."""
+    """The part for the host. Commands are made here, and never taken from the plan."""
     try:
         parts = checked_host_parts(plan.host)
     except UsageError as error:

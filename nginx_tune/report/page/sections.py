@@ -70,7 +70,7 @@ class Figure:
     value: float | None
     """As the document has it."""
     tone: str = "plain"
-    """Good, bad or plain."""
+    """``good``, ``bad`` or ``plain``."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Section:
     plots: Sequence[Plot] = ()
     texts: Sequence[Text] = ()
     basis: str = ""
-    """What the answer rests on, and what it lacks, in a sentence or two."""
+    """The basis of the answer and its gaps, in a sentence or two."""
 
 
 _TWO_VARIANTS = "Two configurations under the same load"
@@ -232,7 +232,7 @@ def _runs_plots(verdict: Verdict, measurements: Sequence[Measurement]) -> list[P
 def _counting(
     runs: PairedRuns, measurements: Sequence[Measurement], variants: int
 ) -> list[Measurement]:
-    """Without the halves of discarded pairs, and without the classes that a pair is spoilt for.
+    """The measurements that count: without discarded pairs, and without a pair's spoilt classes.
 
     So curves and the figures in the table are of the same requests.
     """

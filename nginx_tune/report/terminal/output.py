@@ -23,10 +23,10 @@ from nginx_tune.report.terminal.saying import clear_progress, columns, discard
 from nginx_tune.report.text import commandless
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
-"""Control characters, with those of C1 in UTF-8, without tabs and line ends."""
+"""Control characters, including those of C1 in UTF-8, except tabs and line ends."""
 
 _ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
-"""Characters in UTF-8 that JSON need not escape, but that end a line for some readers."""
+"""Characters (UTF-8) that JSON does not need to escape, but that end a line for some readers."""
 _COMMAND = re.compile(rb"##([a-z]*)\[")
 
 _ALSO = {"markdown": "md", "md": "markdown"}

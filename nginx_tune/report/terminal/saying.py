@@ -31,7 +31,7 @@ _PLACE = re.compile(r" in (/\S+?):[0-9]{1,9}$")
 displays: list[Callable[[], None]] = []
 """Functions that clear a live display before a line is printed."""
 _MOST_BYTES = 4 << 20
-"""The largest configuration file that is read to find the quote of a message."""
+"""The largest configuration file that is read to check what a message quotes."""
 
 
 def say(text: str, hint: str = "") -> None:

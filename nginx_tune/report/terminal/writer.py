@@ -36,7 +36,7 @@ _JOINT = re.compile(r"\.(?=[a-z_0-9]+(?: \(primary\))?$)")
 """The point at which the name of a metric may be broken: before its last part."""
 _MARK = ".\1 "
 _NOTHING = "–"
-"""A cell without content: its column stays, but a separate line would mean nothing."""
+"""The text of an empty cell; a stacked row leaves such a cell out."""
 _GAP = 2
 _FEWEST_FOLDED = 3
 """Least number of notes that are folded away into one line."""
@@ -45,7 +45,7 @@ _SHORT_CELL = 24
 _TALLEST = 4
 """Most lines of a cell that is still readable beside its neighbours."""
 _FEW = 4
-"""Most columns of a table without a head that are still distinct when all are folded."""
+"""Most columns of a table without a head at which all may be folded and still be told apart."""
 _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
 _WORDS = {
     "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",

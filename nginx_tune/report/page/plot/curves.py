@@ -22,9 +22,9 @@ from nginx_tune.report.facts import named_curves
 from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _MOST_DECADES_OF_STEPS = 2.0
-"""A logarithmic axis this long or shorter has 2 and 5 as ticks too."""
+"""A logarithmic axis of at most so many decades also has ticks at 2 and 5."""
 _LINEAR_DECADES = 0.6
-"""A logarithmic axis this long or shorter has its ticks at equal distances of the value."""
+"""A logarithmic axis of at most so many decades has evenly spaced values as ticks."""
 _FEWEST_LINEAR = 3
 _MOST_TICKS = 7
 
@@ -98,7 +98,7 @@ class CurveLine:
     end: tuple[float, float]
     """In percent from the left and from the top."""
     label_top: float
-    """The place of its label, in percent from the top, clear of the others."""
+    """The position of the label, in percent from the top, apart from the other labels."""
     number: int
     """The number of its colour."""
     is_faint: bool = False
@@ -122,7 +122,7 @@ class CurvePlot:
 
 
 def place_of_variant(variant: str) -> tuple[int, str]:
-    """The baseline first, the candidate next: a variant has its colour on every page."""
+    """The sort key of variants: baseline, candidate, then others, so that colours are stable."""
     return ({"baseline": 0, "candidate": 1}.get(variant, 2), variant)
 
 
@@ -156,10 +156,10 @@ def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
 _NANOSECONDS = 1e9
 _STEPS_PER_NINE = 24
 _FEWEST_BEYOND = 10
-"""Least number of samples beyond a point of a curve; with fewer, it is chance."""
+"""Least number of samples beyond a point of a curve; with fewer, the point is chance."""
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
-"""Below the tenth percentile single lucky requests would stretch the axis."""
+"""The start of the axis, the tenth percentile: below it, a few fast requests would stretch it."""
 _MEDIAN_NINES = -math.log10(0.5)
 
 
@@ -273,7 +273,7 @@ def _curve(
 
 
 _LEAST_SPAN = 8.0
-"""The axis is this long at least, so that a rate which wavers by a tenth looks level."""
+"""Least ratio of the axis ends, so that a rate that varies by a tenth looks level."""
 
 _Values = dict[str, Sequence[tuple[int, float]]]
 """Points (depth, value) by the name of their curve."""
@@ -370,7 +370,7 @@ def line_plot(
 
 
 _LEAST_MISS_RATIO = 1e-3
-"""A miss ratio below this is drawn here: no logarithmic axis has a 0."""
+"""Smaller miss ratios are drawn at this one, since a logarithmic axis has no 0."""
 
 
 def sizing_plots(sizing: Sizing) -> list[CurvePlot]:

@@ -24,7 +24,7 @@ from nginx_tune.report.text import one_line, percent_text
 Tone = Literal["good", "bad", "plain"]
 _TONES: dict[str, Tone] = {"better": "good", "worse": "bad"}
 _LEAST_SPAN = (0.8, 1.25)
-"""Shown at least, so that a tenth of a percent does not look like much."""
+"""The least range of the axis, so that a tenth of a percent does not look large."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Mark:
     band: tuple[float, float] | None = None
     tone: Tone = "plain"
     is_sum: bool = False
-    """True for the row that sums up the rows above."""
+    """True for the row that summarises the rows above."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _row(mark: Mark, axis: LogAxis) -> RatioRow:
 
 
 _MOST_SHOWN = 16
-"""Workers of one bar; the others are one piece."""
+"""Most workers in a bar; all others are one piece."""
 
 
 @dataclass(frozen=True)
