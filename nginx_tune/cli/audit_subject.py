@@ -134,9 +134,9 @@ def test_tree(
     prefix: str | None,
     replaced: Mapping[str, bytes],
 ) -> tuple[NginxTest, Nginx]:
-    """The result of ``nginx -t`` in the sandbox on a tree, with some files replaced.
+    """Test a tree with ``nginx -t`` in the sandbox, with some files replaced.
 
-    Shape: the result and the nginx. Errors: UndecidedError if none can be run, or the tree has
+    Shape: the result and the nginx. Errors: UndecidedError if no nginx can be run, or the tree has
             names that are not allowed.
     """
     from nginx_tune.experiment.trial import try_configuration  # noqa: PLC0415  # the whole lab

@@ -97,7 +97,7 @@ def read_configuration(
 
 
 def _of_host(nginx: Nginx | None, full: str) -> Maps:
-    """A map from the recorded host's directory of nginx.conf to that of the main file."""
+    """A map from the directory of nginx.conf on the recorded host to the main file's directory."""
     own = posixpath.dirname(host_configuration(nginx)) if nginx and nginx.conf_path else ""
     return ((own, posixpath.dirname(full)),) if own.startswith("/") and own != "/" else ()
 

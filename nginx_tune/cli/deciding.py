@@ -301,7 +301,7 @@ class Held(NamedTuple):
     stays: Pinned
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
-        """Decide again for a plan that writes only some of ``chosen``; None if nothing changes."""
+        """Decide again for only ``written`` being applied; None if ``chosen`` fit already."""
         settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
         solver = Solver(self.inputs.decide, self.tree, self.inputs.facts)
         again = solver.without(settled, written, chosen)

@@ -292,7 +292,7 @@ class Chosen(NamedTuple):
 def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Chosen:
     """The decisions and audit rules chosen by ``only`` and ``but``; all by default.
 
-    The needs of a chosen decision are added, and those of an excluded one are excluded.
+    Decisions that a chosen one needs are added; decisions that need an excluded one are removed.
     """
     known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
     rules = select_rules(ALL)

@@ -359,7 +359,7 @@ def _whole(tree: ConfTree) -> ConfTree:
 
 
 def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
-    """nginx's ``-p``: the option, else the running master's prefix if not the build's."""
+    """The value of ``-p``: the option, else the running master's prefix if not the build's."""
     if prefix:
         return absolute_path(prefix)
     return None if own == built else own

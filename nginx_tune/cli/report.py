@@ -71,7 +71,7 @@ def _json(documents: list[Document]) -> bytes:
 
 
 def is_page(name: str) -> bool:
-    """True for a file whose name is that of a page."""
+    """True for a file that has the name of a page."""
     return name.endswith(_PAGE_ENDINGS)
 
 

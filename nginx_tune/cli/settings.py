@@ -212,7 +212,7 @@ def _long_name(option: click.Option) -> str:
 PREFIX = "NGINX_TUNE_"
 _OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "COLOR", "NO_COLOR", "VERSION", "HELP")
 _OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
-"""Other variables: marks of own processes, and those of the build, the tests and the examples."""
+"""Other variables of this project: for its own processes, the build, tests and examples."""
 _OF_TESTS = ("SANDBOX", "TEST", "TESTS", "FAULTS")
 
 

@@ -559,7 +559,7 @@ def _is_one_file(one: str, other: str) -> bool:
 
 
 def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> str | None:
-    """nginx's ``-p``: the option, else the running master's prefix if not the build's."""
+    """The value of ``-p``: the option, else the running master's prefix if not the build's."""
     from nginx_tune.nginx.subject import own_prefix  # noqa: PLC0415
 
     if prefix:

@@ -70,7 +70,7 @@ def make_environment(
 class Inside:
     """The state of the lab, with a method for each of ``OPERATIONS`` by its name.
 
-    Modules that only some operations need are imported there: testing a configuration needs no lab.
+    Modules that only some operations need are imported in those: a test needs no lab.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -118,7 +118,7 @@ class Inside:
         )
 
     def join(self, request: JoinRequest) -> None:
-        """Start all further processes in these cgroups, including those of trials."""
+        """Start all further processes in these cgroups, including trials."""
         self._enclosure.join_files = [Path(file) for file in request.files]
 
     def environment(self, request: EnvironmentRequest) -> MadeEnvironment:

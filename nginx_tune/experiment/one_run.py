@@ -147,8 +147,8 @@ def _fill_caches(request: RunRequest, lab: OpenLab) -> None:
 def _load_cache_index(request: RunRequest, lab: OpenLab) -> None:
     """Have nginx load the index of its caches, and leave no more of them in the page cache.
 
-    The cache loader starts a minute after nginx. Until then, if two requests for a page are the
-    first ones, the second fetches and writes it again.
+    The cache loader starts a minute after nginx. Until then, if a page's first two requests
+    overlap, the second fetches and writes it again.
     Source: ngx_http_file_cache_exists: the node is there, but ``exists`` is set only once the first
             request has read the header.
     """

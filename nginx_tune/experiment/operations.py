@@ -99,7 +99,7 @@ class OpenedLab(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Start all further processes in these cgroups, including those of trials."""
+    """Start all further processes in these cgroups, including trials."""
 
     files: list[str]
     """The ``cgroup.procs`` files."""

@@ -140,7 +140,7 @@ def is_run_name(name: str) -> bool:
 def read_run(name: str, directory: Path | None = None) -> KeptRun:
     """A kept run by its id, the first digits of it, ``last``, or a file.
 
-    Errors: UsageError if there is none or more than one, or if it is broken.
+    Errors: UsageError if no run or several runs match, or if the run is broken.
     """
     if "/" in name or name.endswith((".json", _SUFFIX)):
         return _read_file(Path(name))

@@ -154,7 +154,7 @@ def _alternatives(socket: SocketName, place: Target) -> list[Target]:
 def _reached(
     every: Sequence[VirtualServers], socket: SocketName, place: Target
 ) -> list[VirtualServers]:
-    """The servers that a client of a place reaches: those of its address, else those of a wildcard.
+    """The servers that a client of a place reaches: by its address, else by a wildcard.
 
     Source: ngx_http_init_connection, which looks for the local address among those of the port.
     """

@@ -1,14 +1,14 @@
 """What a sandbox shows of a host: files of a configuration, and facts of an emulated host.
 
 Files: every argument that is or contains an absolute path counts as one that nginx reads, except
-those of directives that take URIs; missing ones are left out later. Directories that hold much of
-the system are shown only if served.
+arguments of directives that take URIs; missing files are left out later. Directories that hold much
+of the system are shown only if served.
 
 Worker header: a level inherits ``add_header`` only if it has none of its own
 (ngx_http_headers_merge_conf). So the line goes into ``http``, and beside the first ``add_header``
 of each level that has one. It starts no new line, so line numbers in nginx's messages stay.
 
-Facts: those read inside the lab, with the lab's own limits.
+Facts: read inside the lab, with the lab's limits in place of the machine's.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ _DEFAULT_DIRECTORIES = {
 def plan_places(
     flags: Iterable[str], written: Iterable[str] = (), *, prefix: str | None = None
 ) -> list[str]:
-    """The directories to cover: those of logs, pid files and temporary files.
+    """The directories to cover: of logs, pid files and temporary files.
 
     ``flags``: configure arguments. ``written``: files that a configuration names. ``prefix``:
     nginx's prefix for relative paths; None if unknown. Left out are directories inside others,
@@ -176,7 +176,7 @@ def written_places(
 
 
 def required_directories(written: Iterable[str]) -> list[str]:
-    """The directories that must exist before nginx starts: those of files that it writes.
+    """The directories of files that nginx writes, which must exist before it starts.
 
     nginx makes the last directory of a temporary or cache path itself. Source: ngx_create_paths.
     """
@@ -357,7 +357,7 @@ _LINE = f"add_header {' '.join(HEADER_WORDS)};"
 
 
 def with_worker_header(trees: Sequence[ConfTree]) -> list[dict[str, bytes]]:
-    """The files that get the line, by tree; none at all if one of the trees cannot have it."""
+    """The files that get the line, by tree; empty for all trees if one of them cannot have it."""
     found = [_files_of(tree) for tree in trees]
     return found if all(found) else [{} for _ in trees]
 
@@ -481,7 +481,7 @@ def _limits(disk: LabDisk) -> str:
 
 
 def _links(lab: Lab) -> list[Link]:
-    """The link between clients and nginx; none for the loopback, which has no limit."""
+    """The link between clients and nginx; empty for the loopback, which has no limit."""
     if lab.topology != "link" or lab.link.bits_per_second is None:
         return []
     reason = "the lab's link between clients and nginx"

@@ -369,7 +369,7 @@ def named_curves(storage: Storage) -> list[tuple[str, Curve]]:
 
 
 def curve_blocks(storage: Storage) -> list[ScreenBlock]:
-    """A block for every curve; none when no disk was measured."""
+    """A block for every curve; empty if no disk was measured."""
     blocks = [_curve(name, curve) for name, curve in named_curves(storage)]
     cells = [
         cell

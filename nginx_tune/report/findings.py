@@ -286,7 +286,7 @@ _WORD = re.compile(r"[^\s;{}\"']+")
 
 
 def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> list[str]:
-    """Two lines, none wider than ``width``; none if the line is not known.
+    """The line and a mark below it, at most ``width`` wide; empty if the line is not known.
 
     In a shortened line, the directive's first word is located again.
     """
@@ -333,7 +333,7 @@ _MOST_NAMED = 12
 
 
 def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """The findings, with those of one kind and one block together, at the place of the first.
+    """The findings in groups of one kind and one block; a group is at the place of its first.
 
     One kind: the same rule, severity and fix, and messages that differ only in their quotes.
     """

@@ -12,8 +12,8 @@ Checkstyle XML, which most CI systems and editors read. Source: checkstyle's XML
 ``checkstyle > file(name) > error(line, column, severity, message, source)``; severities are
 error, warning and info.
 
-JUnit XML: a suite per file, and one for what could not be checked. There is no standard; the shape
-is that of Jenkins' junit-10.xsd, which GitLab reads too. Errors and warnings fail; advice and
+JUnit XML: a suite per file, and one for what could not be checked. There is no standard; the format
+is defined by Jenkins' junit-10.xsd; GitLab reads it too. Errors and warnings fail; advice and
 information pass and are shown in the output.
 """
 

@@ -48,8 +48,8 @@ def let_go(text: str, space: str = " ") -> str:
 def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
     """The text in lines of whole words, all but the first indented by ``hang``.
 
-    A command stays on one line if it fits; otherwise it gets lines of its own, with backslashes as
-    for a shell.
+    A command stays on one line if it fits; otherwise it is put on separate lines, continued by
+    backslashes as in a shell.
     """
     lines: list[str] = []
     held = _COMMAND.sub(lambda found: _held(found[0], width - hang), hold_units(text))

@@ -183,7 +183,7 @@ def _waits(turns: LoopTurn | None) -> ScreenBlock:
 
 
 def _waiting(waiting: Waiting | None) -> ScreenBlock:
-    """What requests wait for: upstreams, clients and others."""
+    """How many clients, upstream connections and pool threads wait or are busy."""
     if waiting is None:
         return []
     said = f"at a time: {number_text(waiting.clients_waiting)} of {number_text(waiting.clients)} "

@@ -53,7 +53,7 @@ _STATISTICS = {
 
 
 def value_text(metric: str, value: float | None) -> str:
-    """A value of a metric with its unit: ``1.25 s``, ``80.0 MiB/s``; ``–`` for none."""
+    """A value of a metric with its unit: ``1.25 s``, ``80.0 MiB/s``; ``–`` for None."""
     try:
         return unit_text(find_metric(metric).unit, value)
     except UsageError:
@@ -66,7 +66,7 @@ def unit_text(unit: Unit | None, value: float | None) -> str:
 
 
 def ratio_text(ratio: float | None) -> str:
-    """``231×``, ``1.04×``, ``0.0043×``; ``–`` for none."""
+    """``231×``, ``1.04×``, ``0.0043×``; ``–`` for None."""
     return "–" if ratio is None else f"{_ratio_number(ratio)}×"
 
 
@@ -84,7 +84,7 @@ def predicted_text(metric: str, value: float, unit: str = "") -> str:
 
 def interval_text(verdict: MetricVerdict) -> str:
     """``231× [228–240]``, the ratio with its interval, if any."""
-    # Where both variants' numbers are bounds there is no ratio.
+    # If both variants' values are bounds, there is no ratio.
     bound = {"candidate": "≥ ", "baseline": "≤ "}.get("".join(verdict.at_least), "")
     if verdict.low is None or verdict.high is None or verdict.ratio is None:
         return (bound if verdict.ratio is not None else "") + ratio_text(verdict.ratio)

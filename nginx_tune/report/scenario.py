@@ -356,7 +356,7 @@ def is_judged(run: ScenarioRun) -> bool:
 
 
 def count_outside(run: ScenarioRun) -> str:
-    """``2 of 5 predictions lie outside their range``; empty if none was judged."""
+    """``2 of 5 predictions lie outside their range``; empty if no prediction was judged."""
     judged = [prediction for prediction in run.predictions if prediction.inside is not None]
     outside = sum(not prediction.inside for prediction in judged)
     if not judged:

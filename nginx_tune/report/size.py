@@ -112,7 +112,7 @@ def _name(sizing: Sizing, host: SizedHost) -> str:
 
 
 def _tables(sizing: Sizing) -> list[ScreenPart]:
-    """Tables of memory (rows) by disks (columns), without disks that allow no prediction."""
+    """A table of memory (rows) by disks (columns), and a note on disks without a prediction."""
     width = len(sizing.columns)
     rows = [sizing.hosts[start : start + width] for start in range(0, len(sizing.hosts), width)]
     known = [n for n in range(width) if any(row[n].carried_per_second for row in rows)]

@@ -134,9 +134,9 @@ def _gate_words(gates: list[GateResult]) -> str:
 
 
 _MOST_ALIKE = 8
-"""Most rows for metrics that do not differ; further ones are only named."""
+"""Most rows for metrics that do not differ; if there are more, all of them are only named."""
 _MOST_PAIRS = 100
-"""The most that ``validate --pairs`` takes."""
+"""The largest value of ``validate --pairs``."""
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
 
 

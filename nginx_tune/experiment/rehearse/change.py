@@ -123,8 +123,7 @@ def _taken_over(
 ) -> str:
     """The place that now answers a dropped location's requests; empty if it is not dropped.
 
-    A location that is new in the candidate tree replaces the dropped one; one that the old tree has
-    too does not.
+    A location counts as a replacement if only the new tree has it, and not if both trees do.
     """
     name = _name(scope.own)
     known = {_name(location) for location in _locations(scope.server)}
@@ -160,7 +159,7 @@ def _name(location: Directive) -> _Name:
 
 
 def _around(scope: Scope) -> str:
-    """The URI prefix under which a nested location lies; ``/`` for one that is not nested."""
+    """The URI prefix of the innermost enclosing location that has one, else ``/``."""
     outer = [
         _name(level) for level in scope.chain if level.name == "location" and level is not scope.own
     ]
@@ -170,7 +169,7 @@ def _around(scope: Scope) -> str:
 
 
 def _sample_uris(name: _Name, around: str) -> list[list[str]]:
-    """Sample URIs that a location matches, each in all its forms; empty if none is known."""
+    """Sample URIs that a location matches, each in all its forms; empty if unknown."""
     if name.kind.startswith("~"):
         return sample_uris(name.text, ignores_case=name.kind == "~*", beneath=around)
     if name.kind == "=":

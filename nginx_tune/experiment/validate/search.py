@@ -423,5 +423,5 @@ def _gain(one: Ranked) -> float:
 
 
 def _rounds(contest: Contest) -> int:
-    """The number of rounds: that of the variant that was in the most rounds of each step."""
+    """The number of rounds, counted by the reference, which takes part in all of them."""
     return sum(max(map(len, step.values()), default=0) for step in contest.steps)

@@ -194,7 +194,7 @@ def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ())
 
 
 def without_files(roots: Sequence[str]) -> UndecidedError:
-    """The error for a site that serves only files and has none in its directories."""
+    """The error for a site that serves only files, but whose directories are empty."""
     return UndecidedError(
         f"{', '.join(map(shown, roots))}: no readable files to load", hint=NO_FILES_HINT
     )
@@ -282,7 +282,7 @@ def plan_entries(
 
     Empty directories (ACME challenges, future uploads) do not count, except, as a last choice, if
     the lab makes the files. If neither variant has files, the entry points have none.
-    Errors: UndecidedError if both have files but none in common, or if no server is reachable.
+    Errors: UndecidedError if both have files but no common ones, or if no server is reachable.
     """
     own = [file_places(tree, protocols=protocols) for tree in trees]
     full = [[place for place in places if files.has_files(place.root)] for places in own]

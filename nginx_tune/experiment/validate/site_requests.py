@@ -54,7 +54,7 @@ class SiteRequest(NamedTuple):
     name: str
     """The name of its class."""
     server: str
-    """The first name of its server; empty for none."""
+    """The first name of its server; empty if it has no name."""
     location: str
     """The location as written; empty for the server itself."""
     target: Target
@@ -234,7 +234,7 @@ def location_text(own: Directive) -> str:
 
 
 def server_name(server: Directive) -> str:
-    """The first name of a server; empty for none."""
+    """The first name of a server; empty if it has no name."""
     names = (server.block or Block([])).first("server_name")
     return names.value if names is not None else ""
 

@@ -289,8 +289,8 @@ _MOST_URLS = 20_000
 class FirstRuns:
     """A check of each variant's first run, which ends the validation if a class cannot be judged.
 
-    Its URLs are requested one by one to name the one that fails. If none fails again, the failures
-    may have been an accident of that run, and the validation goes on.
+    Its URLs are requested one by one to name the one that fails. If all succeed this time, the
+    failures may have been an accident of that run, and the validation goes on.
     """
 
     def __init__(self, workbench: Workbench) -> None:
@@ -319,7 +319,7 @@ class FirstRuns:
                 )
 
     def _fault(self, variant: str, item: LoadClass, target: Target) -> str:
-        """The first URL of a class with an unexpected answer, and that answer; empty for none.
+        """The first URL of a class with an unexpected answer, and that answer; else empty.
 
         Also empty for HTTP/3, and for HTTP/2 without TLS, which single requests do not support.
         """

@@ -246,7 +246,7 @@ def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
 
 
 def unspoken(tree: ConfTree) -> list[str]:
-    """The lines that pass requests over a protocol for which there is no stub."""
+    """The lines that pass requests over a protocol without a stub."""
     return [
         str(passed.place)
         for passed in passes(scopes(tree), Variables(tree))
@@ -255,7 +255,7 @@ def unspoken(tree: ConfTree) -> list[str]:
 
 
 def _is_own(one: Outgoing, listened: Sequence[ListenAddress]) -> bool:
-    """True if nginx listens there itself."""
+    """True if nginx itself listens at the address."""
     if not one.address or one.protocol in {"dns", "syslog"}:
         return False
     return any(

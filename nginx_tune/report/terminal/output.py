@@ -142,7 +142,7 @@ def refuse_results(read: Iterable[str], asked: Iterable[str]) -> None:
 
 
 def named_results() -> list[str]:
-    """The files that this command writes; none outside a command."""
+    """The files that this command writes; empty outside a command."""
     call = click.get_current_context(silent=True)
     return [] if call is None else list(call.meta.get(_RESULTS, ()))
 
