@@ -1,4 +1,4 @@
-"""The input of an audit: a tree by name, of this host, from a dump or git revision, with facts."""
+"""The input of an audit: facts, and a tree from this host, a file, a dump or a git revision."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class AuditSubject(NamedTuple):
     def tree_at(self, revision: str) -> ConfTree:
         """The tree of a git revision.
 
-        Errors: UsageError without a repository or revision; a main file that did not exist yet
-                gives an empty tree.
+        It is empty if the main file did not exist yet.
+        Errors: UsageError without a repository or revision.
         """
         maps = self.subject.maps
         with RevisionReader(self.reader, self.subject.path, revision, maps=maps) as reader:

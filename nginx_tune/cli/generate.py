@@ -115,7 +115,7 @@ _NAMES = {"json": "decisions.json", "md": "nginx.md"}
 
 
 def _write_host(output: Path, parts: Sequence[HostPart]) -> None:
-    """Write the files for the host, below ``host`` in a directory, in their places.
+    """Write the files for the host below ``host`` in a directory, at their paths on the host.
 
     Errors: UsageError if a directory on the way is a link, which may lead anywhere.
     """
@@ -184,7 +184,7 @@ def _description(inputs: Inputs, named: dict[str, Any]) -> list[str]:
 
 
 def _has_status_page(nginx: Nginx) -> bool:
-    """True for a build with ``stub_status`` in its form without an argument (1.7.5)."""
+    """True for a build that has ``stub_status`` without an argument (since 1.7.5)."""
     return _STATUS_MODULE in nginx.flags and build_of(nginx).at_least(1, 7, 5)
 
 

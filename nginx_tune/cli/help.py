@@ -164,10 +164,10 @@ def _name(option: click.Parameter) -> str:
 
 
 class _Formatter(click.HelpFormatter):
-    """Help with long example commands continued by backslashes."""
+    """A formatter of help that continues long example commands with backslashes."""
 
     def write_text(self, text: str) -> None:
-        """Write text as click does, and fold the long lines that it leaves."""
+        """Write text as click does, and fold the long lines that click leaves."""
         if text.lstrip().startswith("\b"):
             room = self.width - self.current_indent
             text = "\n".join(part for line in text.split("\n") for part in _folded(line, room))
@@ -205,7 +205,7 @@ _FOLDERS = {"DIR", "PREFIX"}
 
 
 class _PathText(click.types.StringParamType):
-    """Text that the shell completes to a path; the path is checked when it is read."""
+    """A text option that the shell completes as a path; it is checked only when it is read."""
 
     def __init__(self, completes_to: str) -> None:
         self.completes_to = completes_to

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class _StateDirectory(click.Path):
-    """A path that is not empty, since ``Path("")`` is the working directory."""
+    """A path that must not be empty, since ``Path("")`` is the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if str(value) == "":
@@ -109,7 +109,7 @@ def write_ahead(ahead: Ahead, formats: tuple[str, ...], output: str | None) -> N
 
 
 def tell_way_back(ctx: click.Context, journal: Journal) -> None:
-    """Print the command that takes a kept change back."""
+    """Print the command that undoes a kept change."""
     if not ctx.obj["quiet"]:
         say(f"to take it back: {journal.command('rollback')}")
 

@@ -122,7 +122,7 @@ def read_document(kind: type[D], path: str) -> D:
     """The document in a JSON file (``-``: standard input).
 
     Unknown keys of a later version of nginx-tune are ignored with one line on standard error,
-    except in a plan, which is carried out. Any other unknown key is refused.
+    except in a plan, since it will be applied. Any other unknown key is refused.
     """
     source = "standard input" if path == "-" else path
     data = read_bytes(path)

@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, self._flags_first(ctx, args))
 
     def _flags_first(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """The arguments with all global flags first, also those after a command.
+        """The arguments, with all global flags moved to the front, even from after a command.
 
         The value of an option stays in place, and so does everything after ``--``.
         """
@@ -152,7 +152,7 @@ class LazyGroup(click.Group):
 
 
 def _takes_next(command: click.Command | None, word: str) -> bool:
-    """True if a word is an option of a command whose value is the next word."""
+    """True if a word is an option of the command, and the next word is its value."""
     options = [
         param for param in (command.params if command else ()) if isinstance(param, click.Option)
     ]

@@ -1,4 +1,4 @@
-"""Manual pages and shell completions, written from the commands themselves into ``share/``."""
+"""Manual pages and shell completions, generated from the commands into ``share/``."""
 
 from __future__ import annotations
 

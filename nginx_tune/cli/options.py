@@ -433,7 +433,7 @@ def histogram_option(function: F) -> F:
 def histogram_text(
     measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
 ) -> str:
-    """The histograms below a report on the screen; empty if not requested.
+    """Histograms as text, to print below a report; empty if none are requested.
 
     ``discard`` leaves out the runs that the verdict discards.
     """

@@ -212,7 +212,7 @@ def _refused_by_nginx(held: Held) -> list[Finding]:
 
 
 def _tell_refusal(plan: Plan) -> None:
-    """Print what apply would refuse as root: files that others may write."""
+    """Print which files ``apply`` would refuse as root, since others may write them."""
     from nginx_tune.change.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
 
     paths = [plan.conf_path, *plan.reads, *(file.path for file in plan.files)]

@@ -86,7 +86,7 @@ def parse_rate(text: str) -> OfferedRate:
 
 
 def parse_keepalive(text: str) -> Keepalive:
-    """``on``, ``off``, ``100`` requests a connection, or ``1/100``: closed by chance."""
+    """``on``, ``off``, ``100`` requests per connection, or ``1/100``, the chance to close."""
     word = text.strip().lower()
     if word in ("on", "off"):
         return Keepalive(kept=word == "on")

@@ -191,10 +191,10 @@ def given_options(ctx: click.Context) -> dict[str, str]:
 
 
 class InSections(click.Command):
-    """A command whose help has its options in sections."""
+    """A command whose help shows its options in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The sections, then the options of all commands."""
+        """Write the sections, then the options of all commands."""
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         records: dict[str | None, tuple[str, str] | None] = {
             option.name: option.get_help_record(ctx) for option in options

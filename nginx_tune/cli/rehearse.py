@@ -254,7 +254,7 @@ def _run_named(
     *,
     no_store: bool,
 ) -> ExitStatus:
-    """Rehearse the named change, and store the result; the exit status."""
+    """Rehearse the named change and store the result; returns the exit status."""
     from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.experiment.rehearse.run import run_rehearsal  # noqa: PLC0415

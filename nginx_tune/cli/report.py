@@ -105,7 +105,7 @@ def _read_shown(name: str) -> list[Document]:
 
 
 def _plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
-    """The SHA-256 of the existing files that plans among the documents change, by path.
+    """By path, the SHA-256 of each existing file that a plan among the documents changes.
 
     Errors: UsageError if a plan shows other lines than it writes.
     """
@@ -128,7 +128,7 @@ def _plan_files(documents: Sequence[Document], name: str) -> dict[str, str]:
 def read_page_run(name: str) -> KeptRun:
     """The one run in a page.
 
-    Errors: UsageError when it holds none, or several.
+    Errors: UsageError if the page holds no run, or several.
     """
     from nginx_tune.documents.run import KeptRun  # noqa: PLC0415
 

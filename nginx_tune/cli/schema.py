@@ -115,7 +115,7 @@ def _range(kind: click.IntRange | click.FloatRange) -> Schema:
 
 
 def _site() -> Schema:
-    """The ``[site]`` table is the site document without its schema line."""
+    """The schema of the ``[site]`` table: the site document without its schema line."""
     whole = msgspec.json.schema(Site)["$defs"]["Site"]
     properties = {name: part for name, part in whole["properties"].items() if name != "schema"}
     return {**whole, "properties": properties, "required": [], "additionalProperties": False}

@@ -268,7 +268,7 @@ Tables = Mapping[str, Any]
 
 
 class _RefusedError(Exception):
-    """The reason to refuse a value of a listed setting."""
+    """A value that a listed setting must not have, with the reason."""
 
 
 def preference(value: Any, _directory: str) -> Any:

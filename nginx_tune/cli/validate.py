@@ -90,7 +90,7 @@ class _Asked(NamedTuple):
 
     @property
     def candidate(self) -> str:
-        """The candidate's file; empty if a plan or a build is the candidate."""
+        """The candidate's file; empty if the candidate is a plan or a build."""
         return self.conf or self.conf_option or ""
 
 

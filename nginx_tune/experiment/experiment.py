@@ -51,7 +51,7 @@ class Experiment(NamedTuple):
     """The load of each variant by its name; each round sets the seed."""
 
     def for_seconds(self, *, warmup: float, duration: float) -> Experiment:
-        """The experiment with runs of another length."""
+        """The experiment with other lengths of warm-up and measured time."""
         plans = {
             name: for_seconds(plan, warmup=warmup, duration=duration)
             for name, plan in self.plans.items()
@@ -59,7 +59,7 @@ class Experiment(NamedTuple):
         return self._replace(plans=plans)
 
     def against_itself(self) -> Experiment:
-        """The experiment with the baseline as both configurations, to measure the noise."""
+        """The experiment with the baseline as both variants, to measure the noise."""
         baseline = self.variants[0]
         variants = [
             msgspec.structs.replace(baseline, name=variant.name) for variant in self.variants[:2]

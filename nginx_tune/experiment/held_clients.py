@@ -72,7 +72,7 @@ class StaleError(Exception):
 
 @dataclass
 class ClientState:
-    """A client with its state."""
+    """A client and its state."""
 
     client: HeldClient
     is_open: bool = False
@@ -259,7 +259,7 @@ async def _skip(reader: asyncio.StreamReader, size: int) -> None:
 
 
 async def _end_of(reader: asyncio.StreamReader, seconds: float | None) -> bool:
-    """True if the server closes an idle connection within a time; None waits forever."""
+    """True if the server closes an idle connection within some seconds; None waits forever."""
     try:
         return not await asyncio.wait_for(reader.read(1), seconds)
     except asyncio.TimeoutError:
@@ -403,7 +403,7 @@ LIVES: dict[HeldKind, Callable[[ClientState, Callable[[], None]], Awaitable[None
 
 
 class HeldClients:
-    """Clients that are open inside the context manager, as far as they can connect."""
+    """Clients that connect on entry to the context manager and stay connected inside it."""
 
     def __init__(self, clients: Sequence[HeldClient]) -> None:
         self._records = [ClientState(client) for client in clients]

@@ -494,6 +494,6 @@ def resident_bytes(directories: Iterable[Path]) -> int | None:
 
 
 def _resident(directory: Path) -> tuple[float | None, int | None]:
-    """The share of a directory's bytes that is in the page cache, and its bytes."""
+    """The share of a directory's bytes that is in the page cache, and the directory's bytes."""
     dataset = LiveHost().scan_dataset(str(directory), budget_seconds=5.0)
     return dataset.residency.ratio, dataset.bytes

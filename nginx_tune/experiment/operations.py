@@ -132,7 +132,7 @@ class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MadeEnvironment(msgspec.Struct, frozen=True, kw_only=True):
-    """The surroundings that were made."""
+    """The surroundings that were made for the variants."""
 
     names: list[str] = []
     """Host names that did not resolve before."""
@@ -147,7 +147,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SurveyRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests to a variant before anything is measured."""
+    """Make single requests to a variant, before anything is measured."""
 
     binary: str
     variant: Variant

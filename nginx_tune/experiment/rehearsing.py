@@ -90,7 +90,7 @@ def rehearse(
 
 
 class _Turn:
-    """A change of the server to one of its sides."""
+    """A change of the server to its old or new side."""
 
     def __init__(
         self, request: RehearseRequest, server: ScratchServer, shown: ShownFiles, *, is_back: bool
@@ -147,7 +147,7 @@ class _Turn:
         )
 
     def _turn(self, held: HeldClients) -> tuple[RehearsedReload, float, float]:
-        """Make the change; returns it with the times of its beginning and of the watch's end."""
+        """Make the change; returns its result, the time of its start, and the end of the watch."""
         request, server = self._request, self._server
         before = _workers(server)
         silent = self._silent(before)

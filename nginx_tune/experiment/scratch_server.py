@@ -68,7 +68,7 @@ def start_stand_in(
 def kernel_settings(values: Mapping[str, str]) -> Iterator[None]:
     """Set sysctls of this network namespace inside the context, and restore them after it.
 
-    Errors: UndecidedError for a sysctl or value that this kernel does not have.
+    Errors: UndecidedError for a sysctl or value that this kernel does not accept.
     """
     before: dict[Path, str] = {}
     try:
@@ -244,7 +244,7 @@ class ScratchServer:
             return os.dup(file.fileno())
 
     def refused_calls(self) -> list[str]:
-        """The system calls that the sandbox has refused nginx."""
+        """The system calls that the sandbox has refused to nginx."""
         return [] if self._instance is None else self._instance.refused_calls()
 
     def processes(self) -> list[int]:
@@ -270,7 +270,7 @@ class ScratchServer:
             os.kill(self.master.pid, number)
 
     def why_no_other_program(self) -> str:
-        """The reason why nginx would not run the link's program; empty if it would.
+        """The reason why an upgrade would not run the link's program; empty if it would.
 
         Source: ngx_exec_new_binary runs the program of its own first argument.
         """
@@ -334,7 +334,7 @@ _JOIN_SECONDS = 5.0
 
 
 class FirstAnswers:
-    """The first answer of a new worker generation at each listener, requested by a thread each."""
+    """The first answer of a new worker generation at each listener, with a thread for each."""
 
     def __init__(
         self,

@@ -243,7 +243,7 @@ def _test_command(program: str, variant: Variant) -> list[str]:
 
 @contextlib.contextmanager
 def _naming(variant: Variant) -> Iterator[None]:
-    """Name the program in an error, if the variant has one of its own."""
+    """Add the program to an error, if the variant does not use the session's nginx."""
     try:
         yield
     except ConfigurationError as error:
@@ -309,7 +309,7 @@ def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False)
 
 
 def _placed_class(item: LoadClass, placement: Placement) -> LoadClass:
-    """The class with its own target, if any, as the lab's clients reach it."""
+    """The class, with its target, if it has one, as the lab's clients reach it."""
     if item.target is None or item.target.address != LOOPBACK:
         return item
     target = msgspec.structs.replace(item.target, address=placement.address)

@@ -93,7 +93,7 @@ def _get(target: Target, url: str) -> Response:
 
 
 def _count_body(response: http.client.HTTPResponse, count: int) -> int | None:
-    """The length of a body without Content-Length, of which ``count`` bytes were read already.
+    """The length of a body without Content-Length; ``count`` bytes of it are already read.
 
     None for a body that does not end in time.
     """

@@ -389,7 +389,7 @@ def plan_entry(
 
 
 def _why_none(tree: ConfTree) -> str:
-    """The reason why the first server with a listener is not reachable; empty without one."""
+    """The reason why the first server with a listener is unreachable; empty if there is none."""
     listening = [server for _, server in servers(tree) if spoken_plainly(tree, server)]
     return f": {why_unreachable(tree, listening[0])}" if listening else ""
 
@@ -412,8 +412,8 @@ _CONDITIONS = ("if", "limit_except", "deny", "auth_basic", "auth_request", "auth
 def _memory_url(tree: ConfTree, server: Directive) -> str | None:
     """The URI of the first location that returns 200 or 204 to all, else of the first that may.
 
-    A load begins with a test request to it. Left out are ``internal`` locations, and all locations
-    of a server with its own ``return``.
+    The survey requests it before a load. Left out are ``internal`` locations, and all locations of
+    a server with its own ``return``.
     """
     may = None
     for scope in scopes(tree):

@@ -109,8 +109,8 @@ def _next_step(messages: list[str]) -> str:
 def try_inside(request: TrialRequest, directory: Path, enclosure: Enclosure) -> Tried:
     """Run the test, inside the sandbox.
 
-    Directories that nginx surely writes to are made writable first. Each further one that it fails
-    on takes another run; the last run counts.
+    Directories that nginx surely writes to are made writable first. Each further directory on which
+    it fails takes another run; the last run counts.
     """
     argv = request.argv
     _bind_anywhere()
@@ -271,7 +271,7 @@ def _show_hosts(text: str, directory: Path, enclosure: Enclosure) -> None:
 
 
 def write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a new file, private until it has its mode."""
+    """Write a new file, which only its owner can read until its mode is set."""
     number = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     with os.fdopen(number, "wb") as file:
         file.write(data)

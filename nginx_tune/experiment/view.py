@@ -214,7 +214,7 @@ def _inside(place: str, other: str) -> bool:
 
 
 def _threads(line: Directive) -> int:
-    """The threads per worker of a ``thread_pool`` line; nginx refuses what is not a number."""
+    """The threads per worker of a ``thread_pool`` line; nginx refuses other values than numbers."""
     if line.name != "thread_pool":
         return 0
     counts = [arg.removeprefix("threads=") for arg in line.args if arg.startswith("threads=")]
@@ -285,7 +285,7 @@ def _named(line: Directive, tree: ConfTree, base: str) -> Iterator[str]:
 
 
 def _static(path: str, *, is_served: bool) -> Iterator[str]:
-    """The constant beginning of a path."""
+    """The beginning of a path, before any variable or pattern."""
     cut = min((i for i in (path.find(c) for c in "$*?[") if i >= 0), default=len(path))
     if cut < len(path):
         path = path[:cut].rpartition("/")[0] or "/"
@@ -345,7 +345,7 @@ def written_directories(tree: ConfTree) -> list[str]:
 
 
 def _directory_of(tree: ConfTree, name: str) -> Iterator[str]:
-    """The directory before the first variable."""
+    """The directory before the first variable of a path."""
     full = tree.full_path(name.partition("$")[0] + "$")
     if full is not None:
         yield posixpath.dirname(full)

@@ -1,1 +1,1 @@
-"""Documents as text, JSON, SARIF, Prometheus and the forms of CI systems."""
+"""Documents as text, JSON, SARIF, Prometheus metrics and the formats of CI systems."""

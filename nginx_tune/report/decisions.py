@@ -50,7 +50,7 @@ _LONGEST_VALUE = 8
 
 
 def answer_screen(decisions: Decisions, next_command: str) -> Screen:
-    """The answer on one screen: the four switches, other changes, the certainty, the next command.
+    """The answer on one screen: four switches, other changes, certainty, the next command.
 
     ``next_command`` is the command that makes the change.
     """
@@ -79,7 +79,7 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
 
 
 def with_inputs(command: str, options: Sequence[str]) -> str:
-    """The command with the options that name its inputs, if it takes them."""
+    """The command, with options that name the inputs if the command takes those options."""
     takes = options and command.startswith(_TAKES_INPUTS)
     return f"{command} {shlex.join(options)}" if takes else command
 
@@ -272,7 +272,7 @@ def render_sweep(name: str, steps: Sequence[SweepStep]) -> str:
 
 
 def render_sweep_markdown(name: str, steps: Sequence[SweepStep]) -> str:
-    """The same table in Markdown."""
+    """The table of :func:`render_sweep` in Markdown."""
     if not steps:
         return f"On this host no known fact flips {markdown_code(name)}.\n"
     head = f"On this host, with one fact at other values, {markdown_code(name)} is"

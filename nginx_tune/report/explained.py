@@ -1,6 +1,6 @@
 """Pages of ``explain`` on metrics of gates, and on causes that ``observe`` finds.
 
-Each is one TOML file beside the package's code. The page of a metric covers the metrics of its
+Each page is a TOML file in the package. The page of a metric covers the metrics of its
 patterns: ``CLASS`` is a class of requests, ``STATISTIC`` p50, p90, … and ``KIND`` a kind of
 failure. Units and directions are in ``measure.proof.metrics``.
 """
@@ -161,7 +161,7 @@ def render_metric_markdown(page: MetricPage) -> str:
 
 
 def render_metric_list(pages: Iterable[MetricPage]) -> str:
-    """Every metric with the title of its page."""
+    """A line for every metric, with the title of its page."""
     return align(
         [
             (name, "the same page" if number else page.title)
@@ -250,5 +250,5 @@ def render_cause_markdown(name: str, page: CausePage) -> str:
 
 
 def render_cause_list() -> str:
-    """Every cause with the title of its page."""
+    """A line for every cause, with the title of its page."""
     return align([(name, page.title) for name, page in cause_pages().items()])

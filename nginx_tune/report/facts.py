@@ -1,4 +1,4 @@
-"""Facts as one screen for people, with the random-read curves of disks."""
+"""Facts as one screen of text, with the random-read curves of disks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def facts_blocks(facts: Facts) -> Screen:
 
 
 def _machine(facts: Facts) -> ScreenBlock:
-    """The rows of kernel, CPU, memory, limits and nginx, each after its name."""
+    """Rows for kernel, CPU, memory, limits and nginx, with their names in the first column."""
     kernel = facts.kernel
     system = " ".join(filter(None, (kernel.system, kernel.release, kernel.machine)))
     said = [
@@ -184,7 +184,7 @@ def _features(features: dict[str, bool | None]) -> str:
 
 
 def _reason(facts: Facts, pointer: str) -> str:
-    """The reason why a value is null; empty for others."""
+    """The reason why a value is null; empty if it is not null."""
     return next((unknown.reason for unknown in facts.unknown if unknown.path == pointer), "")
 
 

@@ -350,7 +350,7 @@ def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 
 def others_text(group: list[Finding]) -> str:
-    """``5 more in this block: line 10 "root", 11 "index", …``; empty for a single one."""
+    """``5 more in this block: line 10 "root", 11 "index", …``; empty for a single finding."""
     if len(group) == 1:
         return ""
     shown = []

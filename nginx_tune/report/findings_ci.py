@@ -36,7 +36,7 @@ _GITHUB_COMMANDS: dict[Severity, str] = {
 
 
 def render_github(findings: Findings) -> bytes:
-    """One command per line."""
+    """The findings as workflow commands, one per line."""
     lines = [
         f"::error file={_property(file.file)},line={file.line or 1},title=not parsed::"
         f"{_data(file.reason)}\n"

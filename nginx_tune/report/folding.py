@@ -70,8 +70,8 @@ def fold(text: str, width: int, *, hang: int = _HANG) -> list[str]:
 def fold_text(text: str, width: int, *, is_page: bool = True) -> str:
     """Text of several lines, with long lines folded.
 
-    Cells stay in their column if it is wide enough. The paragraphs of a page are filled again if
-    they are too wide; each line of a list (``is_page`` false) stays a line.
+    Cells stay in their column if it is wide enough. The paragraphs of a page are rewrapped if they
+    are too wide; with ``is_page`` false, lines are not joined.
     """
     lines = text.splitlines()
     if is_page and any(len(line) > width and not _GAP.search(line) for line in lines):
@@ -122,7 +122,7 @@ def fold_command(text: str, width: int) -> list[str]:
 
 
 def _broken(words: list[str], room: int) -> list[str]:
-    """The words on lines of at most so many columns; all but the last end with a backslash."""
+    """The words on lines of at most ``room`` columns; all but the last end with a backslash."""
     units: list[str] = []
     for word in words:  # an option and its value stay together
         if units and units[-1].startswith("-") and " " not in units[-1] and word[:1] != "-":
@@ -187,7 +187,7 @@ _BULLET = "- "
 
 
 def fold_file(text: str, form: str, width: int) -> str:
-    """The text of a file for a terminal of a width; ``form`` is the name of its format."""
+    """The text of a file, folded to a terminal's width; ``form`` is the name of its format."""
     folded = _FORMS.get(form)
     if folded is None or max(map(len, text.split("\n"))) <= width:
         return text
@@ -229,7 +229,7 @@ def _headed(line: str, width: int) -> list[str]:
 
 
 def _sentence(line: str, width: int) -> list[str]:
-    """A line of Markdown; rows of tables, code and headings must stay one line."""
+    """A folded line of Markdown; rows of tables, code and headings stay on one line."""
     if line.startswith(("|", " ", "#")):
         return [line]
     return fold(line, width, hang=len(_BULLET) if line.startswith(_BULLET) else 0)

@@ -1,4 +1,4 @@
-"""Short lists for people: the checks of ``doctor``, labs on this machine, changes of ``apply``."""
+"""Short lists as text: checks of ``doctor``, labs on this machine, changes by ``apply``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SAID = {"ok": "ok", "missing": "missing", "unknown": "cannot tell"}
 
 
 def doctor_screen(doctor: Doctor) -> Screen:
-    """A count of the passed checks, the others, then each with its result."""
+    """The number of passed checks, the names of the others, then each check with its result."""
     rows = [(check.name, _SAID[check.status], _detail(check)) for check in doctor.checks]
     lacking = [check.name for check in doctor.checks if check.status != "ok"]
     count = len(doctor.checks) - len(lacking)

@@ -89,7 +89,7 @@ def _answer(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
 
 
 def _sentence(name: str, item: ClassMeasurement) -> str:
-    """A sentence to quote on the results of a class."""
+    """A sentence on the results of a class, which can be quoted."""
     sample = sample_of(item, "response_seconds")
     times = [
         f"{word} {cell}"
@@ -226,14 +226,14 @@ def _mean(sample: LatencySample) -> str:
 
 
 def _shapes(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
-    """The shapes of the time to the last byte, if any."""
+    """The distributions of the time to the last byte, as rows of bars, if there are any."""
     shapes = {name: shape_of(item.response_seconds) for name, item in classes.items()}
     rows = [(name, shape) for name, shape in shapes.items() if shape]
     return table_of(("class", "from the least to the most, in equal ratios"), rows)
 
 
 def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) -> list[str]:
-    """Notes on stalls that closed loops do not show."""
+    """Notes on stalls that the latencies of closed loops hide."""
     lines = []
     for name, item in classes.items():
         stall = hidden_stall(item, duration_seconds)
@@ -255,7 +255,7 @@ def _maximum(sample: LatencySample) -> str:
 
 
 def _at_least(sample: LatencySample, value: float | None) -> str | None:
-    """The value as a lower bound, if it is among requests that never finished."""
+    """The value as a lower bound (``≥``), if unfinished requests lie at or below it; else None."""
     start = sample.censored_from_seconds
     if value is None or not sample.censored or start is None or value < start:
         return None

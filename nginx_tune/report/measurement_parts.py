@@ -28,15 +28,15 @@ _NANOSECONDS = 1e9
 def table_of(
     head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: Sequence[int] = ()
 ) -> list[ScreenPart]:
-    """A table of the rows; nothing without rows."""
+    """A table of the rows; empty without rows."""
     return [Table([head, *rows], right=right)] if rows else []
 
 
 def shape_of(latency: Latency) -> str:
     """The distribution from the least to the greatest value, in bins of equal ratio.
 
-    A bin with any sample is visible: its height is the root of its share. Empty if all values are
-    equal, or there are none.
+    Heights are the square roots of the shares, so that every bin with a sample is visible. Empty if
+    all values are equal, or there are none.
     """
     if not latency.histogram or latency.count < 2:  # noqa: PLR2004  # no shape
         return ""

@@ -35,7 +35,7 @@ _BEHIND = {
 
 
 def observation_screen(observation: Observation) -> Screen:
-    """The strongest cause is the answer; its figures, the other causes, then the workers."""
+    """The strongest cause as the answer, its figures, the other causes, then the workers."""
     if not observation.causes:
         return [[Line("No cause was looked for.", "answer")], *_seen(observation)]
     strongest, *others = observation.causes
@@ -65,7 +65,7 @@ def _figures(cause: Cause) -> ScreenBlock:
 
 
 def _seen(observation: Observation) -> Screen:
-    """The observation without its causes."""
+    """The measured figures of an observation, without its causes."""
     server = observation.server
     return [
         _window(observation),

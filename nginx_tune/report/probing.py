@@ -211,7 +211,7 @@ def render_histograms(histograms: Histograms) -> str:
 
 
 def render_histograms_markdown(histograms: Histograms) -> str:
-    """The same as tables in Markdown."""
+    """The histograms as tables in Markdown."""
     return "\n".join(_markdown(histogram) for histogram in histograms.histograms)
 
 

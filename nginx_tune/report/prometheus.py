@@ -29,7 +29,7 @@ from nginx_tune.measure.proof.latency import (
 
 @dataclass(frozen=True)
 class MetricSample:
-    """One value with its labels; ``suffix`` as in ``_bucket`` or ``_sum``."""
+    """A value with its labels; ``suffix`` is appended to the name, such as ``_bucket``."""
 
     value: float
     labels: Mapping[str, str] | None = None
@@ -38,7 +38,7 @@ class MetricSample:
 
 @dataclass(frozen=True)
 class MetricFamily:
-    """The samples of one metric. Base units in the name, ``_total`` on counters."""
+    """The samples of a metric, whose name has a base unit, and ``_total`` if it is a counter."""
 
     name: str
     kind: Literal["gauge", "counter", "histogram", "summary"]

@@ -111,7 +111,7 @@ def metric_words(name: str) -> str:
 
 
 def measured_text(expression: str, value: float | None) -> str:
-    """The value of an expression, in the unit of its quantity."""
+    """The value of a gate's expression, in the unit of its quantity."""
     if value is None:
         return "not measured"
     try:

@@ -129,7 +129,7 @@ def _interval(metric: RunMetric) -> str:
 
 
 def comparison_screen(comparison: Comparison) -> Screen:
-    """The sentence, the table with its reasons below it, the unknowns."""
+    """The sentence, the table, the reasons below it, then what is not known."""
     header = ("metric", "before", "after", "ratio", "outcome")
     notes: dict[str, int] = {}
     rows = [

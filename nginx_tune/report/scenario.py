@@ -52,7 +52,7 @@ def _summary(scenario: Scenario) -> ScenarioSummary:
 
 
 def render_scenario_list(scenarios: Scenarios) -> str:
-    """Name, source rows and title of each scenario."""
+    """The list as text: name, source rows and title of each scenario."""
     return plain_text(scenario_list_screen(scenarios))
 
 
@@ -62,7 +62,7 @@ def scenario_list_screen(scenarios: Scenarios) -> Screen:
 
 
 def render_scenario_list_markdown(scenarios: Scenarios) -> str:
-    """The same as a table in Markdown."""
+    """The list as a table in Markdown."""
     return markdown_table(_list(scenarios))
 
 
@@ -150,7 +150,7 @@ def render_scenario_markdown(scenario: Scenario) -> str:
 
 
 def _place(variant: str, against: str, expression: str) -> str:
-    """The variants that a claim is about; empty for candidate and baseline."""
+    """The variants in a claim; empty if they are candidate and baseline."""
     if (variant, against) == ("candidate", "baseline"):
         return ""
     if "ratio(" in expression:
@@ -247,7 +247,7 @@ def source_rows_screen(rows: SourceRows) -> Screen:
 
 
 def render_source_rows(rows: SourceRows) -> str:
-    """The table, its cells folded to a width that is readable in a pipe."""
+    """The source rows as a table, with cells folded to a fixed width."""
     room = _WIDTH - _NARROW
     whole = sum(share for _, share in _SHARES)
     widths = [room * share // whole for _, share in _SHARES]
@@ -265,7 +265,7 @@ def render_source_rows(rows: SourceRows) -> str:
 
 
 def render_source_rows_markdown(rows: SourceRows) -> str:
-    """The same as a table in Markdown, with every claim."""
+    """The source rows as a table in Markdown, with every claim."""
     lines = [(row.row, row.fact, row.figure, row.shown, _by(row, claims=True)) for row in rows.rows]
     return markdown_table([_HEAD, *lines]) + "\n" + _rows_summary(rows)
 
@@ -310,7 +310,7 @@ _SILENT = ("keep", "not_applicable", "not_enough_evidence")
 
 
 def render_scenario_run(run: ScenarioRun) -> str:
-    """The run as text; its first line can be quoted, the claims come next."""
+    """The run as text: a sentence to quote on the first line, then the claims and the rest."""
     return plain_text(scenario_screen(run))
 
 

@@ -18,7 +18,7 @@ Role = Literal["answer", "heading", "text", "warning", "note"]
 
 @dataclass(frozen=True)
 class Line:
-    """One line, without its end."""
+    """A line of text, without a line end."""
 
     text: str
     role: Role = "text"
@@ -51,7 +51,7 @@ def plain_text(screen: Screen, *, details: bool = True) -> str:
 
 
 def without_details(screen: Screen) -> Screen:
-    """The screen without the tables for ``-v``."""
+    """The screen without the tables that only ``-v`` shows."""
     return [
         [part for part in block if not (isinstance(part, Table) and part.is_detail)]
         for block in screen

@@ -22,7 +22,7 @@ _SAME = 1.005
 
 
 def candidate_text(name: str, changes: Sequence[str], reason: str) -> str:
-    """A candidate as it is stated before the run."""
+    """A line on a candidate, printed before the run."""
     why = f" ({one_line(reason)})" if reason else ""
     return f"candidate {one_line(name)}: {' '.join(map(one_line, changes))}{why}"
 

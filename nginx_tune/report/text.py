@@ -1,6 +1,6 @@
 """Text that is safe to print, on a terminal and in markup.
 
-Text from outside is shown, but it cannot control a terminal or a CI runner, or mislead a reader.
+Untrusted text is shown, but it cannot control a terminal or a CI runner, or mislead a reader.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def plain(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text as one harmless line."""
+    """Text on one line: white space becomes single spaces, control characters are escaped."""
     return plain(" ".join(text.split()))
 
 
@@ -130,7 +130,7 @@ def evidence_value(evidence: Evidence) -> str:
 
 
 def amount_text(value: float, unit: str) -> str:
-    """A number in a unit of the documents."""
+    """A number with its unit, as documents name units."""
     if unit in ("bytes", "bytes/s"):
         return bytes_text(value) + unit.removeprefix("bytes")
     if unit == "s":

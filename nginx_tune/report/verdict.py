@@ -271,7 +271,7 @@ def _environment(environment: Environment) -> ScreenBlock:
 
 
 def _metrics(verdict: Verdict) -> ScreenBlock:
-    """The deciding metrics as a table, with the names of those without an outcome below it."""
+    """A table of the deciding metrics; below it, the names of metrics without an outcome."""
     if not verdict.metrics:
         return []
     few = _too_few(verdict)

@@ -380,7 +380,7 @@ def run_scenario(
 
 
 def _host_needs(nginx: Nginx, others: Sequence[str]) -> tuple[list[str], HostNeeds]:
-    """The places that the variants' builds write to, and the part of the host that they see."""
+    """The directories that the variants' builds write to, and the part of the host they see."""
     builds = [nginx.flags, *(read_build(LiveHost(), program).flags for program in others)]
     covers = [
         place

@@ -89,7 +89,7 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
 
 
 def _apart(item: ScenarioClass) -> list[ScenarioClass]:
-    """A class with a rate, split in two if some of its requests need no file."""
+    """A class, split in two if it has a rate and some of its requests need no file."""
     rate, times = item.arrivals.rate_per_second, item.beside_memory
     if not times or rate is None:
         return [item]
@@ -180,7 +180,7 @@ def _requests_per_connection(classes: list[ScenarioClass]) -> float:
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
-    """The sum of the known counts; None without any."""
+    """The sum of the known counts; None if none is known."""
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -290,7 +290,7 @@ def _files_by_disk(lab: Lab) -> dict[str, _Files]:
 
 
 def _disk_of(item: ScenarioClass, files: dict[str, _Files]) -> str:
-    """The disk whose files a class requests; empty for an unknown one."""
+    """The disk whose files a class requests; empty if unknown."""
     name = item.disk or next(iter(files), "")
     return name if name in files else ""
 

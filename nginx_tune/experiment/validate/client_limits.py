@@ -211,7 +211,7 @@ _NO_BOUND = _Bound()
 def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
     """The bounds of each class; the rate of a zone is shared among its classes.
 
-    Only as many classes share it, in their order, as then have a sufficient rate.
+    Only the first classes share it, as many as then have a sufficient rate.
     """
     sharing = Counter(zone for found in met.values() for zone in {limit.zone for limit in found})
     taken: Counter[str] = Counter()

@@ -116,8 +116,8 @@ def find_extra_classes(
 ) -> ExtraClasses:
     """Request each place once from both variants, or from the baseline alone for both.
 
-    ``files``: the first root's, by URL. ``files_of`` lists the files that the variants see below a
-    directory; ``is_there`` is true for a path that they see.
+    ``files``: the first root's files, by URL. ``files_of`` lists the files that the variants see
+    below a directory; ``is_there`` is true for a path that they see.
     """
     files_of = cache(files_of)
     matchers = [LocationMatcher(tree) for tree in site.trees]
@@ -387,7 +387,7 @@ def _places(
 def _files_of(
     pair: tuple[SiteRequest, SiteRequest], files_of: ListFiles, matchers: Sequence[LocationMatcher]
 ) -> list[ServedFile]:
-    """The files of a pair: the baseline's, else the candidate's."""
+    """The files of a pair of requests: the baseline's, else the candidate's."""
     for request, matcher in zip(pair, matchers, strict=True):
         if request.root is None:
             continue
@@ -443,7 +443,7 @@ def _load_served(
     variants: Sequence[Variant],
     site: SitePair,
 ) -> None:
-    """Add a place to the load, or note the reason against it."""
+    """Add a place to the load, or record why it is left out."""
     own = place.requests[0]
     if place.batches:
         why = {f"{own.label} ({label})": reason for label, reason in place.refused.items()}

@@ -96,7 +96,7 @@ def settle(batch: Batch, answers: Answers) -> LearntFiles:
     """The files of a batch that can be loaded, by the answers so far.
 
     If all samples are answered with their files, the whole batch is loaded. Otherwise only files
-    that were requested themselves are.
+    that were themselves requested are loaded.
     """
     known = [(file, answers[file.url]) for file in batch.files if file.url in answers]
     served, reasons = [], {}
@@ -121,7 +121,7 @@ def settle(batch: Batch, answers: Answers) -> LearntFiles:
 
 
 def _grouped(reasons: Mapping[str, str], more: int) -> dict[str, str]:
-    """Each reason once, by its first URL and the number of other URLs."""
+    """Each reason once, with its first URL and the number of its other URLs."""
     urls: dict[str, list[str]] = {}
     for url, why in reasons.items():
         urls.setdefault(why, []).append(url)

@@ -134,7 +134,7 @@ class Contest:
         return any(is_open[match] for match in self.lookings if self._decides(match))
 
     def _decides(self, match: Match) -> bool:
-        """True for a comparison that the answer needs even if the contender has not won."""
+        """True for a comparison that is needed for the answer even if the contender has not won."""
         return self.contender is None or len(self.lookings) == 1 or RECOMMENDED in match
 
     def judge(

@@ -86,7 +86,7 @@ class SiteRequest(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The place by its names in the configuration."""
+        """The place, by server name and location."""
         where = f"({self.url})" if self.is_below else ""
         return " ".join(filter(None, (self.server, self.location, where))) or "the server"
 
@@ -265,7 +265,7 @@ def _has_picked_files(served: Served, entry: EntryPoint) -> bool:
 
 
 def _answers(scope: Scope) -> bool:
-    """True if requests of clients end in this scope."""
+    """True if requests of clients are answered in this scope."""
     own = scope.own.block or Block([])
     around = scope.server.block or Block([])
     if scope.kind == "server":
@@ -313,7 +313,7 @@ def _taken_by(scope: Scope, matcher: LocationMatcher) -> Iterator[str]:
 
 
 def _slug(label: str, taken: Iterable[str]) -> str:
-    """A name for a class: letters, digits and hyphens; a long one lacks its middle.
+    """A name for a class: letters, digits and hyphens; the middle of a long name is cut out.
 
     The locations of a server differ at the end.
     """

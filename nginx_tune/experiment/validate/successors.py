@@ -131,7 +131,7 @@ def lost_content(
     has_partner: bool,
     has_file: bool = True,
 ) -> str:
-    """The reason why a good answer of the candidate does not replace the baseline's; or empty.
+    """The reason why a good answer of the candidate is no replacement; empty if it is.
 
     Other content of the same kind is a change of the site, not a loss. Lost are:
 
@@ -298,7 +298,7 @@ class _Place:
 
 
 def _samples(before: VirtualServers) -> Iterator[tuple[Directive, str, str]]:
-    """The servers with each name as written and a host that it matches."""
+    """Each server with each of its names as written, and a host that the name matches."""
     for server in before.servers:
         for name in names_of(server):
             for host in sample_hosts(name) if name not in _NO_NAMES else ():

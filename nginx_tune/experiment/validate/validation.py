@@ -319,7 +319,7 @@ class FirstRuns:
                 )
 
     def _fault(self, variant: str, item: LoadClass, target: Target) -> str:
-        """The first URL of a class with an unexpected answer, and that answer; else empty.
+        """The first URL of a class with an unexpected answer, and this answer; else empty.
 
         Also empty for HTTP/3, and for HTTP/2 without TLS, which single requests do not support.
         """
@@ -414,7 +414,7 @@ class Deadline:
 
 
 class Looking:
-    """The stopping rule: takes looks at the pairs so far, and decides if another one is run."""
+    """The stopping rule: looks at the pairs so far, and decides if another pair is run."""
 
     def __init__(
         self, primary_metric: str, deadline: Deadline, *, first_pairs: int, share: float

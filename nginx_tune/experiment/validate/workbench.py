@@ -105,11 +105,11 @@ class _Side(NamedTuple):
     prefix: str | None
 
     def places(self, written: Sequence[str]) -> set[str]:
-        """The directories that it writes to; ``written``: the files that configurations name."""
+        """The directories that nginx writes to; ``written``: the files that configurations name."""
         return written_places(self.flags, written, prefix=build_prefix(self.flags, self.prefix))
 
     def view(self) -> HostNeeds:
-        """The part of the host that it sees."""
+        """The part of the host that the side sees."""
         return plan_view([self.tree], self.flags, self.prefix, directory=str(Path.cwd()))
 
 
@@ -395,7 +395,7 @@ def _address_notes(addresses: Sequence[str]) -> list[str]:
 def _replay(
     sandbox: Sandbox, site: SitePair, *, has_lab: bool, scale: float | None
 ) -> Replay | None:
-    """The requests of a manifest for files of the lab; None to replay them as recorded."""
+    """The requests of a manifest, for files in the lab; None to replay them as recorded."""
     load, entry = site.load, site.entry
     if not load.manifest or not has_lab or entry.root is None:
         if load.hashed:
@@ -442,7 +442,7 @@ def _is_served(item: ScenarioClass, extra: ExtraClasses) -> bool:
 
 
 def _start(lab: Lab, starts: Literal["full", "cold"]) -> Start:
-    """The page cache as a run starts; without a memory limit, full means warm."""
+    """The page cache at the start of a run; without a memory limit, "full" means "warm"."""
     # Cold names need a cold start: reading a file warms its name.
     if starts == "cold" or lab.cold_names or not lab.disks:
         return "cold"
@@ -520,7 +520,7 @@ def _seen(
     changed: Sequence[Mapping[str, bytes]],
     headed: Sequence[Mapping[str, bytes]],
 ) -> dict[str, dict[str, bytes]]:
-    """By variant, the files that it sees with other bytes."""
+    """The replaced files that each variant sees, by variant and path."""
     return {
         variant.name: {**own, **with_header}
         for variant, own, with_header in zip(variants, changed, headed, strict=True)

@@ -58,7 +58,7 @@ def with_codings(plan: LoadPlan, accepted: Sequence[str]) -> LoadPlan:
 
 
 def compression_notes(trees: Sequence[ConfTree]) -> list[str]:
-    """A note on the compression of the variants, and on its differences."""
+    """A note on the variants' compression, and on differences in it."""
     accepted = accepted_codings(trees)
     if not accepted:
         return []
@@ -148,7 +148,7 @@ def prefix_notes(prefixes: Sequence[str | None]) -> list[str]:
 
 
 def absent_notes(directories: Sequence[str]) -> list[str]:
-    """Notes on directories that nginx needs, the host lacks, and the sandbox has."""
+    """Notes on directories that nginx needs and only the sandbox has."""
     return [
         f"missing on this host: {path}; nginx does not start there without mkdir -p {quote(path)}"
         for path in directories
@@ -165,7 +165,7 @@ def unseen_log_notes(devices: Iterable[str]) -> list[str]:
 
 
 def stub_notes(around: MadeEnvironment, trees: Sequence[ConfTree]) -> list[str]:
-    """Notes on the network, its stubs, and what has no stub."""
+    """Notes on the network: its stubs, and servers without a stub."""
     found = ["no network but the loopback link: no request leaves this host"]
     by_protocol: dict[str, dict[str, None]] = {}
     for server in around.stubs.answering:

@@ -65,7 +65,7 @@ def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = 
 
 
 def _to_send(document: Document) -> Document:
-    """The document without parts that only ``apply`` needs: whole configurations.
+    """The document without whole configurations, which only ``apply`` needs.
 
     A page is sent to others, and configurations have secrets.
     """

@@ -88,7 +88,7 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 def findings_screen(findings: Findings) -> Screen:
-    """A count by severity, each finding with its place and fix, then the unjudged parts."""
+    """A count by severity, each finding with its place and fix, then what was not judged."""
     return [
         [Line(f"{one_line(summary_text(findings))}.", "answer")],
         [
@@ -106,7 +106,7 @@ def findings_screen(findings: Findings) -> Screen:
 
 
 def _unread(findings: Findings) -> ScreenBlock:
-    """The missing includes; those without an effect are warnings."""
+    """The missing includes; one that is accepted is a note, and any other is a warning."""
     lines = [
         Line(
             f"not read: {_place(include.file, include.line)}: {one_line(include.reason)}"

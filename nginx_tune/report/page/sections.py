@@ -337,7 +337,7 @@ def _workload(workload: Workload) -> Section:
 
 
 def _decisions(decisions: Decisions) -> Section:
-    """The switches to turn, and the reasons."""
+    """The switches to change, with the reasons."""
     return Section("decisions", "What helps this host", decisions_screen(decisions))
 
 

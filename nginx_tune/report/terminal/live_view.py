@@ -31,7 +31,7 @@ ASCII_BARS = "_.-=+*%#"
 
 
 def sparkline(values: Sequence[float | None], *, bars: str = BARS) -> str:
-    """A character for each value, its height by the logarithm; a space for None.
+    """A bar character for each value, with logarithmic heights; a space for None.
 
     Latencies spread over orders of magnitude; equal values are drawn low.
     """
@@ -93,7 +93,7 @@ class LiveView:
         self._live: Live | None = None
 
     def tell(self, text: str) -> None:
-        """Add a line or a step, and draw it."""
+        """Show a line of text or a step of progress."""
         self._text = shown_line(text)
         if isinstance(text, Step):
             self._take(text)
@@ -159,7 +159,7 @@ class LiveView:
             self._errors += sum(glance.errors for glance in step.classes.values())
 
     def picture(self, elapsed: float) -> Group:
-        """The display after so many seconds."""
+        """The display after ``elapsed`` seconds."""
         lines: list[Text | Table] = []
         if self._step is not None:
             lines.append(self._bar(self._step, elapsed))

@@ -45,8 +45,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class ResultFile(click.types.StringParamType):
     """The type of an option, other than ``-f``, whose value is a file to write.
 
-    `output_options` finds these options by it, and refuses to overwrite a file that the command
-    reads, or that two results share.
+    By this type, `output_options` finds these options, and refuses a file that the command reads or
+    that two results share.
     """
 
 
@@ -126,7 +126,7 @@ def output_files(
 
 
 def _in_directory(file: str) -> str:
-    """The file of a result; in a directory it is nginx.conf, as for ``generate -o``."""
+    """The file of a result: ``nginx.conf`` in it if it is a directory, as for ``generate -o``."""
     return os.path.join(file, "nginx.conf") if os.path.isdir(file) else file  # noqa: PTH112, PTH118
 
 
@@ -311,7 +311,7 @@ def write_file(path: Path, data: bytes, *, mode: int = 0o644) -> None:
 def _write_pipe(path: Path, data: bytes) -> None:
     """Write to a named pipe while it has a reader, without waiting for ever.
 
-    It is opened only once: a reader takes its closing for the end of the data.
+    The pipe is opened only once, since a reader takes its closing for the end of the data.
     Errors: OSError, UsageError.
     """
     until = time.monotonic() + READER_SECONDS

@@ -60,7 +60,7 @@ def echo_line(line: str) -> None:
 def columns(stream: TextIO | None) -> int | None:
     """The width of lines: ``COLUMNS``, else the terminal's; None for a pipe or a file.
 
-    Shells do not export ``COLUMNS``; in the environment it is the user's choice, as for ls.
+    Shells do not export ``COLUMNS``, so if it is in the environment, the user has set it.
     """
     chosen = os.environ.get("COLUMNS", "")
     if re.fullmatch(r"[1-9][0-9]{0,3}", chosen):
@@ -82,7 +82,7 @@ def _folded(line: str) -> list[str]:
 
 
 def discard(stream: TextIO | None) -> None:
-    """Redirect a stream to /dev/null, with what is still in its buffer."""
+    """Redirect a stream to /dev/null, including what is left in its buffer."""
     if stream is not None:
         null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(null, stream.fileno())
@@ -102,7 +102,7 @@ def shown_line(text: str) -> str:
 
 
 def _tree_of(line: str) -> ConfTree | None:
-    """The tree of the file that a message of nginx names; None if it cannot be read."""
+    """The tree of the file named in a message of nginx; None if it cannot be read."""
     from nginx_tune.conf.tree import parse_text  # noqa: PLC0415  # only for such a line
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
 

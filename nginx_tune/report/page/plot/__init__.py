@@ -1,1 +1,1 @@
-"""Plots of a page: the places of their parts, in percent."""
+"""The plots of a page, with the positions of their parts in percent."""

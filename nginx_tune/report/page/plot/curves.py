@@ -90,7 +90,7 @@ _LABEL_HEIGHT_REM = 1.4
 
 @dataclass(frozen=True)
 class CurveLine:
-    """One line, as the points of polylines in percent."""
+    """A line, as points of polylines in percent of the plot."""
 
     name: str
     segments: Sequence[str]

@@ -56,7 +56,7 @@ class RatioRow:
 
 @dataclass(frozen=True)
 class RatioPlot:
-    """Rows over one axis; ``one`` is the position of 1×, in percent."""
+    """Rows on a common axis; ``one`` is the position of 1×, in percent."""
 
     title: str
     caption: str
@@ -67,7 +67,7 @@ class RatioPlot:
 
 
 def metrics_plot(verdict: Verdict) -> RatioPlot | None:
-    """The ratio of each judged metric that has one; None without any."""
+    """The ratios of judged metrics; None if no metric has one."""
     marks = [
         Mark(
             metric_words(metric.name)
@@ -231,7 +231,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Bar:
-    """One variant: its workers, the busiest first."""
+    """The bar of a variant: its workers, the busiest first."""
 
     label: str
     said: str

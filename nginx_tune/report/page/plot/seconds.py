@@ -72,7 +72,7 @@ def seconds_plots(
 
 
 def loop_plot(series: Sequence[ServerSecond]) -> CurvePlot | None:
-    """The turns of a server's loops by second: the 99th percentile and the longest."""
+    """The duration of loop turns by second: the 99th percentile and the longest."""
     whole = max((run.second for run in series), default=0) + 1
     if len(series) < _FEWEST_SECONDS or min(run.second for run in series) < 0:
         return None
