@@ -238,7 +238,7 @@ def _show_diff(found: Sequence[Examined]) -> None:
 
 
 def _check_handed(paths: list[str], *, trusted: bool) -> None:
-    """Refuse files that others may write, since root would run code by those users.
+    """Refuse files that others may write, since root would run their code.
 
     Errors: UsageError.
     """

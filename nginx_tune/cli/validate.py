@@ -476,7 +476,7 @@ def _status(verdict: Verdict, wanted: Wanted) -> ExitStatus:
 def _configuration_meant(spec: ExperimentSpec) -> str | None:
     """The absolute path of the configuration by which nginx is chosen; None if none is named.
 
-    None also for a plan from a pipe, which can be read only once and is read later.
+    Also None for a plan from a pipe, which can be read only once, and is read later.
     """
     from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415
 

@@ -145,7 +145,7 @@ def _fill_caches(request: RunRequest, lab: OpenLab) -> None:
 
 
 def _load_cache_index(request: RunRequest, lab: OpenLab) -> None:
-    """Have nginx load the index of its caches, and leave no more of them in the page cache.
+    """Have nginx load the index of its caches; a cold page cache is emptied again.
 
     The cache loader starts a minute after nginx. Until then, if a page's first two requests
     overlap, the second fetches and writes it again.

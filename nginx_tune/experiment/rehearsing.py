@@ -411,7 +411,7 @@ _TICK_SECONDS = 1.0
 
 
 class Ticker:
-    """Reports the progress of work of known length every second, inside a context manager.
+    """Progress reports every second for work of known length, inside a context manager.
 
     If the work ends early, the progress jumps to its end; if it takes longer, the progress waits
     there.

@@ -187,7 +187,7 @@ def check_memory(
     """Check that the kernel has killed no process of nginx for lack of memory since ``before``.
 
     ``has_limit``: true if the lab sets the limit.
-    Errors: UndecidedError if it has, which replaces any error being raised.
+    Errors: UndecidedError if it has killed one; this replaces any error being raised.
     """
     now = count_memory_kills(join_files)
     if now.processes <= before.processes:

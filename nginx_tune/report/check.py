@@ -67,7 +67,7 @@ def make_check(
     findings: Findings | None,
     options: Sequence[str] = (),
 ) -> FirstLook:
-    """The document.
+    """The document of a first look.
 
     ``data`` is the served data that the decisions assume; with provenance "assumed" it is an upper
     bound. ``held`` is the same decisions as changes to the configuration; None without a

@@ -46,7 +46,7 @@ def render_plan_diff(
 ) -> bytes:
     """The unified diff, between comments that ``patch`` and ``git apply`` skip.
 
-    The answer and what speaks against a reload come first, the reasons last. ``old``: the current
+    The answer and the warnings about a reload come first, the reasons last. ``old``: the current
     bytes of each file. ``targets``: the targets of names that are links, which neither program
     follows. ``verbose``: with the evidence, and why other decisions were not written.
     """

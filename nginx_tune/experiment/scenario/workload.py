@@ -41,8 +41,8 @@ def plan_workload(scenario: Scenario, facts: Facts) -> Workload:
 
     Requests in flight are the users of closed classes. Open classes add their rate, and so do users
     of random files who pause, since a read is short compared with a pause. Requests without a file
-    do not count. At worst, all random requests miss the page cache at once; on average, only those
-    do whose files are not in it.
+    do not count. At worst, all random requests miss the page cache at once; on average, only
+    requests for files outside of it do.
     """
     scenario = msgspec.structs.replace(
         scenario, classes=[part for item in scenario.classes for part in _apart(item)]

@@ -59,7 +59,7 @@ def default_load() -> SiteLoad:
 
 
 def replay_load(manifest: str, *, speed: float, hashed: bool = False) -> SiteLoad:
-    """The load of a manifest, with its requests at recorded times, and of the URL without a file."""
+    """The load of a manifest, with requests at recorded times, and of the URL without a file."""
     site = ScenarioClass(
         name=SITE,
         source="random",

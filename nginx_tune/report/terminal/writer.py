@@ -73,7 +73,7 @@ def text_bytes(
 ) -> bytes:
     """Text, with lines folded to the width of a terminal, or unchanged for other destinations.
 
-    ``is_page``: paragraphs are filled again (``report.folding.fold_text``).
+    ``is_page``: paragraphs are rewrapped (``report.folding.fold_text``).
     """
     width = None if _goes_to_file(formats) else console_width(output)
     if width is None:
