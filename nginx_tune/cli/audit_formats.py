@@ -18,6 +18,7 @@ from nginx_tune.conf.secrets import redact_tree
 from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import Finding, Findings
+from nginx_tune.documents.units import plural
 from nginx_tune.errors import ConfigurationError, UndecidedError
 from nginx_tune.report.terminal.output import console_width, is_screen, write_result
 from nginx_tune.report.text import plain
@@ -102,9 +103,8 @@ def write_fix_diff(
         if is_tried
         else f" (each by a rule proven on a real nginx; not tried with this tree: {why_untried})"
     )
-    return [
-        f"{fixed.cured} findings fixed by the diff, {left} left: patch -p1{root} applies it{tried}"
-    ]
+    cured = plural(fixed.cured, "finding")
+    return [f"{cured} fixed by the diff, {left} left: patch -p1{root} applies it{tried}"]
 
 
 def _why_untried(

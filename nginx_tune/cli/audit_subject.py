@@ -289,7 +289,7 @@ class RevisionReader:
         commit = _git(
             directory,
             *("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"),
-            fault=f"--diff-base {revision}: no such revision",
+            fault=f"--diff-base {revision}: no such revision (a shallow clone: fetch it first)",
         )
         self._entries: dict[str, _Entry] = {}
         self._names: dict[str, set[str]] = {}

@@ -96,6 +96,9 @@ def command(
     inputs = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
     )
+    if kind is not None:
+        given = replace(inputs.workload or Workload(), kind=kind, kind_provenance="declared")
+        inputs = inputs._replace(workload=given)
     looked = _look(
         conf or conf_option,
         inputs,

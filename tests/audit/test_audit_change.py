@@ -273,7 +273,7 @@ def test_the_fix_diff_applies_and_quiets_the_audit(
     audit = ("audit", "nginx.conf", "--fail-on", "warning", "--select", "io-chunk-unlimited")
     run = run_cli(*audit, "--fix-diff", "-f", "json=all.json", "-o", "fix.diff", cwd=tmp_path)
     assert run.returncode == 1, "there are findings until the diff is applied"
-    assert "1 findings fixed by the diff, 0 left: patch -p1 applies it" in run.stderr
+    assert "1 finding fixed by the diff, 0 left: patch -p1 applies it" in run.stderr
     assert site.read_bytes() == old, "nothing is written"
     assert _document(tmp_path / "all.json")["findings"][0]["edits"]
     diff = (tmp_path / "fix.diff").read_bytes()

@@ -179,3 +179,12 @@ def test_without_a_command_it_is_the_first_look(run_cli: RunCli) -> None:
 
 def _names(screen: str) -> list[str]:
     return [line.split("  ")[0] for line in screen.splitlines()[2:11]]
+
+
+def test_a_declared_kind_decides_as_it_does_for_recommend(run_cli: RunCli) -> None:
+    described = ("--cpus", "16", "--memory", "64G", "--disk", "hdd:4:8TB", "--data", "20TB",
+                 "--kind", "media")  # fmt: skip
+    recommended = json.loads(run_cli("recommend", *described, "-f", "json").stdout)
+    check = _checked(run_cli, *described)
+    assert check["binding"] == recommended["binding"]
+    assert check["binding"] != _checked(run_cli, *described[:-2])["binding"]
