@@ -1,6 +1,6 @@
-"""Block devices in sysfs: leaf disks with their class and queues, and devices on top of others.
+"""Block devices in sysfs: leaf disks with their class and queues, and layers on top of them.
 
-The latter are partitions, md, device-mapper, bcache and loop devices.
+A layer is a partition or an md, device-mapper, bcache or loop device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SECTOR_BYTES = 512
 
 
 def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
-    """The disk of a sysfs directory (links resolved)."""
+    """The disk at a sysfs directory (links resolved)."""
     gaps: Gaps = {"/curve": "not measured"}
     name = directory.rpartition("/")[2]
     rotational = _read_integer(host, f"{directory}/queue/rotational")
@@ -68,7 +68,7 @@ def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
 
 
 def read_read_ahead_bytes(host: Host, directory: str) -> int | Missing:
-    """The read-ahead of a block device, of which the file system's own device counts."""
+    """The read-ahead of a block device; for a file, that of its file system's device counts."""
     kibibytes = _read_integer(host, f"{directory}/queue/read_ahead_kb")
     return mapped(kibibytes, lambda n: n * 1024)
 
@@ -91,7 +91,7 @@ def _read_word(host: Host, path: str) -> str:
 
 
 def _read_transport(host: Host, directory: str) -> str:
-    """The transport of an NVMe disk, for a multipath head that of its first path."""
+    """The transport of an NVMe disk; for a multipath head, the transport of its first path."""
     for path in (f"{directory}/device/transport", f"{directory}/device/nvme0/transport"):
         text = attempt(host.read_text, path)
         if not isinstance(text, Missing):
@@ -102,8 +102,8 @@ def _read_transport(host: Host, directory: str) -> str:
 def _queue_directory(host: Host, directory: str, name: str) -> str:
     """The directory with a disk's queues.
 
-    The head of an NVMe multipath (``nvme0n1``) has none, so its first path's are taken: by the
-    default policy one path serves a node's reads.
+    The head of an NVMe multipath (``nvme0n1``) has no queues, so those of its first path are used:
+    by default, a single path serves the reads of a NUMA node.
     """
     paths = _path_nodes(host, directory, name)
     return f"/sys/block/{paths[0]}" if paths else directory
@@ -132,7 +132,7 @@ def _read_scheduler(host: Host, directory: str) -> str | Missing:
 
 
 def read_layer(host: Host, directory: str, lower: list[str]) -> Layer:
-    """The layer of a sysfs directory (links resolved), a device that is no leaf."""
+    """The layer at a sysfs directory (links resolved): a device on top of others."""
     name = directory.rpartition("/")[2]
     if not isinstance(attempt(host.read_text, f"{directory}/partition"), Missing):
         return Layer(name=name, kind="partition", lower=lower)

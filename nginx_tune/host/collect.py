@@ -1,8 +1,8 @@
-"""The collector's questions to a machine: everything that nginx-tune's readers may want to know.
+"""What the collector records of a machine: everything that nginx-tune's readers may need.
 
-The readers' questions depend on earlier answers. The collector asks more broadly and needs little
-of their knowledge: every block device, every mount's path, every nginx process. A replay finds its
-answers among these, and others were not asked for.
+What a reader reads next depends on earlier answers. The collector does not repeat that logic: it
+reads more broadly, about every block device, every mount's path and every nginx process. A replay
+finds its answers among these and ignores the rest.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -57,14 +57,14 @@ _DEVICE_FILES = (
 
 
 class Collector:
-    """A collector of a machine's answers, refusals too, under nginx-tune's questions."""
+    """Collects a machine's answers, errors included, by the questions that a replay will ask."""
 
     def __init__(self, machine: Any) -> None:
         self.answers: Dict[str, Dict[str, Any]] = {}
         self._machine = machine
 
     def collect(self, paths: List[str], nginx: Optional[str]) -> None:
-        """Ask everything."""
+        """Ask all questions."""
         for path in _FILES:
             self.read(path)
         for name in SYSCTLS:
@@ -87,7 +87,7 @@ class Collector:
         self._ask_network(masters)
 
     def _ask(self, question: str, ask: Callable[[], Any], to_value: Callable[[Any], Any]) -> Any:
-        """The answer; None for a refusal."""
+        """Ask a question and keep the answer; returns None for an error."""
         try:
             answer = ask()
         except Exception as error:  # noqa: BLE001  # any error is the answer
@@ -149,7 +149,7 @@ class Collector:
         return None if found is None else str(found)
 
     def _ask_nginx(self, binary: Optional[str]) -> List[int]:
-        """Ask about programs and processes; returns the masters, and processes without a title."""
+        """Ask about nginx programs and processes; returns the pids of masters and untitled ones."""
         for name in NAMES if binary is None else (binary,):
             found = self.program(name)
             if found is not None:
@@ -267,7 +267,7 @@ class Collector:
         return found
 
     def _ask_devices(self) -> None:
-        """Ask about every block device, with hidden and stacked ones."""
+        """Ask about every block device, including hidden and stacked ones."""
         mounted = re.findall(r" (\d+:\d+) /", self.read("/proc/self/mountinfo") or "")
         paths = ["/sys/block/" + name for name in self.list("/sys/block")[:_MOST_DEVICES]]
         paths += ["/sys/dev/block/" + number for number in mounted if number[:2] != "0:"]
@@ -299,7 +299,7 @@ class Collector:
             self._ask_nearest("", re.sub(r" \(deleted\)$", "", backing.rstrip("\n")))
 
     def _ask_device_files(self, real: str, name: str) -> None:
-        """Ask by the device's real name, and by its name for readers of an NVMe disk's paths."""
+        """Ask under the device's real path, and under /sys/block, where NVMe paths are read."""
         for directory in (real, "/sys/block/" + name):
             for file in _DEVICE_FILES:
                 self.read("{}/{}".format(directory, file))
@@ -310,7 +310,7 @@ class Collector:
         self._ask_place(real)
 
     def _ask_paths(self, process: str, root: str, paths: List[str]) -> None:
-        """Ask about the wanted paths, and those of all mounts and overlay layers."""
+        """Ask about the given paths, all mount points and all overlay layers."""
         if root:
             self.device(root + "/")
         mountinfo = self.read("/proc/{}/mountinfo".format(process)) or ""
@@ -333,7 +333,7 @@ class Collector:
                 self.run("zpool", "list", "-vHPL", source.partition("/")[0])
 
     def _ask_sources(self, filesystem: str, source: str) -> None:
-        """Ask about the devices of a mount; a bcachefs names all of its devices."""
+        """Ask about the devices of a mount; the source of a bcachefs lists several."""
         for device in source.split(":") if filesystem == "bcachefs" else [source]:
             self.real(_plain(device))
 

@@ -1,4 +1,4 @@
-"""The collector's machine: files, programs and netlink without any library.
+"""This machine for the collector: files, programs and netlink, without any library.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -113,7 +113,7 @@ class Here:
         return find_program(name)
 
     def distrust(self, path: str) -> str:
-        """The reason why others could write a program; empty for none."""
+        """The reason why an untrusted user could write a program; empty if none could."""
         return why_distrusted(path)
 
     def caller(self) -> int:
@@ -121,7 +121,7 @@ class Here:
         return caller_id()
 
     def is_in_lab(self, pid: int) -> bool:
-        """True for a process of a lab of nginx-tune."""
+        """True for a process of an nginx-tune lab."""
         return is_in_lab(self, pid)
 
     def processes(self, *names: str) -> List[int]:
@@ -139,7 +139,7 @@ class Here:
         return sorted(found)
 
     def links(self) -> List[Dict[str, Any]]:
-        """The network links by rtnetlink, with speeds, rings and offloads by ethtool."""
+        """The network links from rtnetlink, with speeds, rings and offloads from ethtool."""
         rows = []
         for data in _dump(_NETLINK_ROUTE, _RTM_GETLINK, struct.pack("=BxHiII", 0, 0, 0, 0, 0)):
             index, flags = struct.unpack_from("=4xiI", data)

@@ -1,4 +1,4 @@
-"""The collector as one file: the modules that ask, redact and write, without the package."""
+"""The collector as one file that runs without the package, joined from some of its modules."""
 
 from __future__ import annotations
 

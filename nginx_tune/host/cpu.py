@@ -1,4 +1,4 @@
-"""Processors: the usable ones, their quota, and the devices near them.
+"""Processors: how many nginx may use, their quota, and the devices near them.
 
 Devices belong to a NUMA node, and their interrupts go to some CPUs.
 """
@@ -61,11 +61,11 @@ def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:
 
 
 def with_workers(cpu: Cpu, libc: str | None, gaps: Gaps) -> Cpu:
-    """The processors with the workers of ``worker_processes auto``, and the fitting number.
+    """Add the number of workers that ``worker_processes auto`` starts, and the number that fits.
 
     Source: ngx_posix_init.c uses sysconf(_SC_NPROCESSORS_ONLN). glibc returns the CPUs online
-            (getsysstats.c; 2.34 alone the affinity mask, unless patched), musl the affinity mask
-            (src/conf/sysconf.c). Neither knows a quota.
+            (getsysstats.c; only 2.34 the affinity mask, unless patched), musl the affinity mask
+                    (src/conf/sysconf.c). Neither considers a quota.
     """
     counted = cpu.cpuset if libc == "musl" else cpu.online
     reason = {
@@ -93,7 +93,7 @@ def _read_threads_per_core(host: Host) -> int | Missing:
 
 
 def _read_numa_nodes(host: Host) -> int | Missing:
-    """The nodes online; a kernel without NUMA has no such file."""
+    """The number of NUMA nodes online; a kernel without NUMA has no such file."""
     nodes = read_parsed(host, "/sys/devices/system/node/online", parse_id_list)
     if isinstance(nodes, Missing):
         return nodes
@@ -137,7 +137,7 @@ def _read_allowed(
 
 
 def _read_quota(host: Host, process: str) -> float | Missing:
-    """The least CPU quota of the cgroup and its ancestors, in CPUs."""
+    """The lowest CPU quota of the cgroup and its ancestors, in CPUs."""
     group = read_group(host, "cpu", process)
     if isinstance(group, Missing):
         return group
@@ -169,7 +169,7 @@ def _read_model(host: Host) -> str | Missing:
 
 POLICIES = "/sys/devices/system/cpu/cpufreq"
 MOST_POLICIES = 1024
-"""Policies to read at most; many drivers have one for each CPU."""
+"""The most policies to read; many drivers have one for each CPU."""
 
 
 def read_governors(host: Host) -> list[str] | Missing:
@@ -189,7 +189,7 @@ def read_governors(host: Host) -> list[str] | Missing:
 
 
 def read_frequency_driver(host: Host) -> str | Missing:
-    """The driver of the CPU frequencies, one for a host."""
+    """The CPU frequency driver; a host has only one."""
     policies = _policies(host)
     if isinstance(policies, Missing):
         return policies
@@ -221,9 +221,9 @@ def _policies(host: Host) -> list[str] | Missing:
 
 
 def read_throttled(host: Host, process: str) -> Throttled | Missing:
-    """The throttling by the quotas of a process's group and its ancestors.
+    """How the CPU quotas of a process's cgroup and its ancestors throttled it.
 
-    Each group counts its own quota; the one that was throttled longest binds.
+    Each group counts its own quota; the group that was throttled longest is returned.
     """
     group = read_group(host, "cpu", process)
     if isinstance(group, Missing):
@@ -247,7 +247,7 @@ def read_throttled(host: Host, process: str) -> Throttled | Missing:
 
 
 def read_steal_ratio(host: Host) -> float | Missing:
-    """The share of CPU time since boot that a hypervisor gave to others."""
+    """The share of CPU time since boot that the hypervisor gave to other guests."""
     text = attempt(host.read_text, "/proc/stat")
     if isinstance(text, Missing):
         return text
@@ -258,7 +258,7 @@ def read_steal_ratio(host: Host) -> float | Missing:
 
 
 MOST_INTERRUPTS = 1024
-"""Interrupts of a device to read at most."""
+"""The most interrupts of a device to read."""
 _TOP = "/sys/devices"
 
 
@@ -267,7 +267,7 @@ class Interrupts(NamedTuple):
 
     number: int
     cpus: int | Missing
-    """The number of CPUs that they go to now."""
+    """The number of CPUs that they are delivered to now."""
 
 
 def read_numa_node(host: Host, directory: str) -> int | Missing:

@@ -5,9 +5,9 @@ permits that, one file system, no symbolic links, hard links counted once, and a
 which the counts are lower bounds. It has one open directory for each level and a sample of fixed
 size, so its memory is the same for ten files and for ten million.
 
-On a cold disk reading each file's size is expensive. With a ``sample_ratio`` below 1 all names are
-still counted, and the sizes of that share of files are read, chosen by inode number: all names of
-a file are in the sample or none is.
+On a cold disk, reading each file's size is expensive. With a ``sample_ratio`` below 1, all names
+are still counted, but only that share of the files' sizes is read. The files are chosen by inode
+number, so that either all names of a file are in the sample or none is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def scan_dataset(
     sample_ratio: float = 1.0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Dataset:
-    """The dataset under a directory.
+    """Count the files under a directory, their sizes, and their share in the page cache.
 
     Errors: OSError when the directory cannot be opened.
     """
@@ -89,7 +89,7 @@ def scan_dataset(
 
 @contextlib.contextmanager
 def _idle_io_priority() -> Iterator[None]:
-    """Idle I/O priority in a context, for schedulers with priorities."""
+    """A context with idle I/O priority, for I/O schedulers that have priorities."""
     import psutil  # noqa: PLC0415  # only for datasets
 
     process = psutil.Process()
@@ -107,11 +107,11 @@ def _idle_io_priority() -> Iterator[None]:
 
 
 SAMPLE_FILES = 4096
-"""Files whose pages in the page cache are counted."""
+"""The number of files whose pages in the page cache are counted."""
 MOST_LINKED = 100_000
-"""Files with several names that are remembered until all were found."""
+"""The most files with several names to remember until all names were found."""
 DEEPEST = 128
-"""Levels of directories, with an open descriptor each."""
+"""The most levels of directories to enter; each has an open descriptor."""
 _CHECKED_EVERY = 64
 _REPORTED_EVERY = 50_000
 _FEW = 30
@@ -172,7 +172,7 @@ class Walk:
         self._unreadable = 0
         self._too_deep = 0
         self._linked: dict[int, int] = {}
-        """Names that were not found yet, by inode."""
+        """The number of names that were not found yet, by inode."""
         self._forgotten_links = 0
 
     def run(self) -> None:
@@ -317,7 +317,7 @@ class Walk:
         self.sample.add(level.prefix, entry.name, status.st_size)
 
     def _was_met(self, status: os.stat_result) -> bool:
-        """True when another name of the file was counted.
+        """True if another name of the file was counted already.
 
         Files are forgotten after their last name, and only a limited number is remembered.
         """
@@ -343,8 +343,8 @@ def _close(level: _Level) -> None:
 def _mounted_twice(root: str) -> frozenset[str]:
     """Directories below a root, as prefixes, that would be counted twice.
 
-    They are mount points of a part of the walked tree, or of a directory of its file system that
-    another one shows already (bind mounts).
+    They are bind mounts of a part of the walked tree, or of a directory that an earlier bind mount
+    shows already.
     """
     foreign = re.match(r"/proc/([0-9]+)/root(/.*)", root)
     process, path = (foreign[1], foreign[2]) if foreign else ("self", os.path.realpath(root))

@@ -1,7 +1,7 @@
-"""The one door to the machine: ``Host``, through which all facts about it are read.
+"""``Host``: the only interface through which facts about the machine are read.
 
 ``LiveHost`` is this machine, ``RecordedHost`` replays a capture, ``RecordingHost`` wraps a live one
-and keeps every answer. Readers take a Host, so a test can be any machine.
+and records every answer. Readers take a Host, so a test can present any machine.
 
 Parsers return ``Missing(reason)`` for an unknown value. Readers turn it into null and keep the
 reason in ``Gaps``, by JSON pointer relative to the part that they return.
@@ -59,7 +59,7 @@ class Host(Protocol):
         """The contents of a file; HostReadError above the limit."""
 
     def read_text(self, path: str) -> str:
-        """The text of a file; bytes that are no UTF-8 become surrogate escapes."""
+        """The text of a file; bytes that are not UTF-8 become surrogate escapes."""
 
     def list_dir(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
@@ -71,10 +71,10 @@ class Host(Protocol):
         """The path with every symbolic link resolved; the file must exist."""
 
     def device_of(self, path: str) -> Device:
-        """``st_dev`` of a path."""
+        """The number of the device that holds a path (``st_dev``)."""
 
     def filesystem_magic(self, path: str) -> int:
-        """``f_type`` of statfs(2)."""
+        """The magic number of a path's file system (``f_type`` of statfs(2))."""
 
     def room(self, path: str) -> Room:
         """The size and free space of a path's file system.
@@ -86,19 +86,19 @@ class Host(Protocol):
         """Run a program without a shell, by its path or a name for ``find_program``."""
 
     def version_texts(self, path: str) -> str:
-        """The text of ``-V`` of an nginx program, read from its file."""
+        """The output of ``nginx -V``, read from the program's file without running it."""
 
     def find_program(self, name: str) -> str:
-        """The absolute path of a program that may be run; as root only in system directories."""
+        """The absolute path of a program that may be run; root searches only system directories."""
 
     def distrust(self, path: str) -> str:
-        """The reason why others could write a program (or ``/proc/PID/exe``); empty for none."""
+        """The reason why untrusted users could write a program (or ``/proc/PID/exe``), or empty."""
 
     def caller(self) -> int:
-        """The id of the calling user, also behind sudo."""
+        """The id of the calling user; under sudo, of the user who called sudo."""
 
     def is_in_lab(self, pid: int) -> bool:
-        """True for a process of a lab of nginx-tune, and so none of the host's own."""
+        """True for a process of an nginx-tune lab, which does not belong to the host itself."""
 
     def processes(self, *names: str) -> list[int]:
         """The ids of the processes with one of these names (``comm``), ascending."""
@@ -110,7 +110,7 @@ class Host(Protocol):
         """The listening TCP sockets (sock_diag) of a process's network namespace, or of ours."""
 
     def disk_activity(self, seconds: float) -> dict[str, float]:
-        """The busy share of each block device, watched for ``seconds``."""
+        """The share of time in which each block device was busy, watched for ``seconds``."""
 
     def scan_dataset(
         self, path: str, *, budget_seconds: float, sample_ratio: float = 1.0
@@ -127,7 +127,7 @@ Gaps = dict[str, str]
 
 
 class Missing(NamedTuple):
-    """The reason why a value is unknown, in its place."""
+    """Takes the place of an unknown value, with the reason why it is unknown."""
 
     reason: str
 
@@ -151,7 +151,7 @@ def read_parsed(host: Host, path: str, parse: Callable[[str], U | Missing]) -> U
 
 
 def known(value: T | Missing, gaps: Gaps, pointer: str) -> T | None:
-    """The value, or null for a missing one, with its reason under ``pointer``."""
+    """The value; for a missing one null, with the reason kept in ``gaps`` under ``pointer``."""
     if isinstance(value, Missing):
         gaps[pointer] = value.reason
         return None

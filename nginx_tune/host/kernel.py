@@ -1,6 +1,6 @@
 """The kernel: release, features for nginx, sysctls and limits.
 
-Where systemd starts nginx, the limits on descriptors are those of its unit files. Source:
+If systemd starts nginx, the limits on descriptors come from its unit files. Source:
 systemd.unit(5) (search path, drop-ins, the last one wins), systemd.exec(5) (``LimitNOFILE=``),
 systemd-system.conf(5) (``DefaultLimitNOFILE=``, 1024:524288 by default).
 """
@@ -43,17 +43,17 @@ NETWORK_SYSCTLS = (
     "net.core.somaxconn",
     *(name for name in SYSCTLS if name.startswith(("net.ipv4.", "net.ipv6."))),
 )
-"""Sysctls of each network namespace, all since Linux 4.15; the other ``net.core`` ones are global.
+"""Sysctls of each network namespace, all since Linux 4.15; other ``net.core`` ones are global.
 Source: net/ipv4/sysctl_net_ipv4.c."""
 
 _SINCE = {"epollexclusive": (4, 5), "cachestat": (6, 5)}
-"""Features by their first release (EPOLLEXCLUSIVE: epoll_ctl(2))."""
+"""The first kernel release with each feature (EPOLLEXCLUSIVE: epoll_ctl(2))."""
 
 _BY_SYSCTL = {
     "task_delayacct": "kernel.task_delayacct",
     "tcp_migrate_req": "net.ipv4.tcp_migrate_req",
 }
-"""Features with a sysctl, which exists when they do."""
+"""Features that a kernel has exactly if it has this sysctl."""
 
 
 def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
@@ -88,10 +88,10 @@ def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
 
 
 def of_network(kernel: Kernel, asked: Listening | Missing) -> tuple[Kernel, Gaps]:
-    """The kernel for an nginx in another network namespace.
+    """The kernel's facts as they apply to an nginx in another network namespace.
 
-    Sysctls that the namespace lacks exist once, in the first namespace, more of them in older
-    kernels. Where its sysctls are unknown, ours are left out.
+    Sysctls that the namespace lacks are global, more of them in older kernels. If the namespace's
+    sysctls are unknown, those of ours are left out.
     """
     if isinstance(asked, Missing) or asked.sysctls is None:
         reason = asked.reason if isinstance(asked, Missing) else "it was not asked"
@@ -119,7 +119,7 @@ def read_limits(host: Host, *, process: str = "self") -> tuple[Limits, Gaps]:
 
 
 def of_nginx(host: Host, limits: Limits, *, is_running: bool) -> Limits:
-    """The limits of nginx: of the running one, else of its unit, else of the reader."""
+    """The limits of the running nginx, else of its systemd unit, else of this process."""
     if is_running:
         return replace(limits, nofile_of="nginx")
     unit = read_unit_limits(host)
@@ -131,8 +131,8 @@ def of_nginx(host: Host, limits: Limits, *, is_running: bool) -> Limits:
 def _read_can_raise(host: Host, process: str) -> bool | Missing:
     """True for a process that may raise its hard limits.
 
-    Source: kernel/sys.c do_prlimit() uses capable(), which means the first user namespace: the one
-            that maps user 0 to user 0 over the whole range.
+    Source: kernel/sys.c do_prlimit() uses capable(), which checks the initial user namespace: the
+            one that maps every user to itself.
     """
     text = attempt(host.read_text, f"/proc/{process}/status")
     mask = text if isinstance(text, Missing) else parse_status(text).get("CapEff")
@@ -161,7 +161,7 @@ def _read_integer(host: Host, sysctl: str) -> int | Missing:
 
 
 def _read_name(host: Host, path: str, option: str) -> str | Missing:
-    """A name from its file (the hardware name since 6.1), else from uname."""
+    """A name from its file in /proc (for the hardware since Linux 6.1), else from uname."""
     name = attempt(_read_line, host, path)
     if not isinstance(name, Missing):
         return name
@@ -170,17 +170,17 @@ def _read_name(host: Host, path: str, option: str) -> str | Missing:
 
 
 def _has_file(content: str | Missing, system: str | Missing) -> bool | Missing:
-    """True for an existing file of /proc, on a host with a visible /proc."""
+    """True if a file of /proc exists; Missing if all of /proc is unreadable."""
     if isinstance(content, Missing) and isinstance(system, Missing):
         return content
     return not isinstance(content, Missing)
 
 
 def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
-    """True when kernel TLS is there or can be loaded.
+    """True if kernel TLS is present or can be loaded.
 
-    Source: net/tls/tls_proc.c; the module is loaded on the first use of the ULP, for which
-    unprivileged workers lack the right (net/ipv4/tcp_ulp.c).
+    Source: net/tls/tls_proc.c; the first use of the ULP loads the module, but
+    unprivileged workers lack the right to load it (net/ipv4/tcp_ulp.c).
     """
     if not isinstance(attempt(host.read_text, "/proc/net/tls_stat"), Missing):
         return True
@@ -206,7 +206,7 @@ BOOTED = "/run/systemd/system"
 UNIT = "nginx.service"
 _ADMINISTRATOR = "/etc/systemd"
 _PLACES = ("/usr/lib/systemd", "/lib/systemd", "/usr/local/lib/systemd", "/run/systemd")
-"""Directories in ascending precedence; ``_ADMINISTRATOR`` precedes all."""
+"""Directories in ascending precedence; ``_ADMINISTRATOR`` overrides them all."""
 _EVERY = (*_PLACES, _ADMINISTRATOR)
 _DEFAULT = DescriptorLimit(1024, 524_288)
 
@@ -232,9 +232,9 @@ def read_unit_limits(host: Host) -> DescriptorLimit | Missing:
 def limits_in(
     text: str, section: str, key: str, before: DescriptorLimit, otherwise: DescriptorLimit
 ) -> DescriptorLimit:
-    """The limits after a unit file, by its last assignment.
+    """The limits after reading a unit file: its last valid assignment counts.
 
-    They are ``before`` without a readable assignment, and ``otherwise`` after an empty one.
+    Without one they are ``before``; an empty assignment resets them to ``otherwise``.
     """
     found, current = before, ""
     for line in map(str.strip, text.splitlines()):
@@ -259,7 +259,7 @@ def _count(text: str) -> int | None:
 
 
 def _drop_ins(host: Host, directories: list[str]) -> Iterator[str]:
-    """The texts in the order of their names; a later directory's file hides its namesakes."""
+    """The texts of drop-ins by name; a later directory's file replaces one of the same name."""
     by_name: dict[str, str] = {}
     for directory in directories:
         names = attempt(host.list_dir, directory)

@@ -1,11 +1,11 @@
-"""The processes of nginx-tune's labs, which are no part of the host although they run nginx.
+"""The processes of nginx-tune's labs: they run nginx but do not belong to the host itself.
 
 Every process of a lab has a mark in its environment. nginx overwrites that memory with its title
 (ngx_setproctitle.c), so the ancestors of a process are searched too. Another user's environment is
-unreadable, but command lines are not: a lab's first process runs a module of ours in a form that
-nobody types.
+unreadable, but the command line is not: a lab's first process runs a module of nginx-tune with
+options that nobody types.
 
-Anyone can give their own processes a mark: it only excludes them from the host's.
+Anyone can mark their own processes, which only excludes those from the host's.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -21,20 +21,20 @@ _MODULE = b"nginx_tune."
 
 
 def is_in_lab(host: Any, pid: int) -> bool:
-    """True for a process of a lab that this one is not in; False where nothing is readable.
+    """True for a process of a lab, seen from outside of any lab; False if nothing is readable.
 
-    A process can only exclude itself and its children from the host's.
+    With the mark, a process can only exclude itself and its children from the host's processes.
     """
     return _is_of_lab(host, pid) and not is_marked(host, "self")
 
 
 def is_marked(host: Any, process: Union[int, str]) -> bool:
-    """True when a process or an ancestor has the mark."""
+    """True if a process or one of its ancestors has the mark."""
     return any(_has_mark(host, ancestor) for ancestor in lineage(host, process))
 
 
 def lineage(host: Any, process: Union[int, str]) -> Iterator[Union[int, str]]:
-    """A process and its ancestors, up to the first of its namespace."""
+    """A process and its ancestors, up to the first process of its PID namespace."""
     seen: set[Union[int, str]] = set()
     while process not in {0, *seen}:
         seen.add(process)
@@ -69,6 +69,6 @@ def _read(host: Any, process: Union[int, str], name: str) -> bytes:
     """A file of a process in /proc; empty if unreadable."""
     try:
         data = host.read_bytes("/proc/{}/{}".format(process, name))
-    except Exception:  # noqa: BLE001  # the collector's door raises OSError, the other its own
+    except Exception:  # noqa: BLE001  # the collector raises OSError, a Host its own error
         return b""
     return bytes(data)

@@ -1,4 +1,4 @@
-"""This machine."""
+"""The machine of this process, as a ``Host``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nginx_tune.host.trust import caller_id
 
 
 class LiveHost:
-    """The machine of this process; ``progress`` gets the state of a long scan."""
+    """Reads this machine; ``progress`` is called with the state of a long scan."""
 
     def __init__(self, progress: Callable[[str], None] = lambda _: None) -> None:
         self._progress = progress
@@ -161,7 +161,7 @@ class LiveHost:
 
 
 def _read_up_to(descriptor: int, limit_bytes: int) -> bytes:
-    """The bytes of a file, cut off beyond the limit."""
+    """The bytes of a file; reading stops once they exceed the limit."""
     parts = []
     size = 0
     while size <= limit_bytes and (part := os.read(descriptor, 1 << 16)):

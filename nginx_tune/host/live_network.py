@@ -1,8 +1,8 @@
 """The network of this machine: its links, listening sockets with backlogs, and taken ports.
 
-Links come from netlink, else from sysfs, sockets from sock_diag in a process's network namespace.
-Backlogs and drops are facts. Taken ports are read apart, for a configuration that listens; no
-socket that others could want is bound for it.
+Links come from netlink, else from sysfs. Sockets come from sock_diag, in a process's network
+namespace. Backlogs and drops are facts of the host. Taken ports are read separately, to check a
+configuration's ``listen`` lines; no port that others may want is bound for that.
 
 Source: sock_diag(7); net/ipv4/inet_diag.c inet_diag_msg_attrs_fill().
 """
@@ -81,7 +81,7 @@ def _read_netlink() -> list[Link]:
         def ask_speed(name: str) -> int | None:
             try:
                 return _bits(ethtool.get_link_mode(name).speed)
-            except Exception:  # noqa: BLE001  # pyroute2 raises what the driver's answer leads it to
+            except Exception:  # noqa: BLE001  # pyroute2 may raise anything on a driver's answer
                 return _sysfs_speed(name)
 
         lower = _lower_names(dump)
@@ -96,7 +96,7 @@ def _read_netlink() -> list[Link]:
 def _details(ethtool: Any, name: str) -> dict[str, Any]:
     """The driver's queues, rings and offloads.
 
-    Unsupported parts are left out, for which pyroute2 raises any kind of error.
+    Parts that the driver does not support are left out; pyroute2 raises any kind of error there.
     """
     found: dict[str, Any] = {}
     with contextlib.suppress(Exception):
@@ -113,7 +113,7 @@ def _details(ethtool: Any, name: str) -> dict[str, Any]:
 
 
 def _lower_names(dump: list[Any]) -> dict[str, list[str]]:
-    """The links under each link, by their master or carrier."""
+    """The links under each link, found by their master or carrier."""
     names = {message["index"]: str(message.get_attr("IFLA_IFNAME")) for message in dump}
     found: dict[str, list[str]] = {name: [] for name in names.values()}
     for message in dump:
@@ -173,7 +173,7 @@ def _read_sysfs() -> list[Link]:
 
 
 def _sysfs_kind(directory: Path) -> str | None:
-    """The kind by sysfs, where only the missing device shows a veth."""
+    """The kind from sysfs; None for a veth, whose only sign there is that it has no device."""
     if _word(directory / "type") == "772":
         return "loopback"
     if (directory / "tun_flags").exists():
@@ -190,7 +190,7 @@ def _sysfs_speed(name: str) -> int | None:
 
 
 def _bits(megabits: int | None) -> int | None:
-    """The speed in bits; drivers report an unknown one as 0, -1 or its unsigned form."""
+    """The speed in bits per second; drivers report 0, -1 or unsigned -1 if it is unknown."""
     return megabits * 10**6 if megabits and 0 < megabits < (1 << 31) else None
 
 
@@ -249,14 +249,14 @@ def _listen_socket(message: Any) -> ListenSocket:
 
 
 def _drops(meminfo: str | None) -> int | None:
-    """The drops in an attribute in the form ``00:1f:…``."""
+    """The drops in a memory attribute, given as bytes in the form ``00:1f:…``."""
     data = bytes.fromhex((meminfo or "").replace(":", ""))
     numbers = struct.unpack(f"={len(data) // 4}I", data[: len(data) // 4 * 4])
     return numbers[_DROPS] if len(numbers) > _DROPS else None
 
 
 def _sysctls() -> dict[str, str]:
-    """The sysctls of the calling thread's namespace, without missing ones."""
+    """The sysctls of the calling thread's network namespace; missing ones are left out."""
     found = {}
     for name in NETWORK_SYSCTLS:
         with contextlib.suppress(OSError):
@@ -265,7 +265,7 @@ def _sysctls() -> dict[str, str]:
 
 
 def _somaxconn() -> int | None:
-    """The sysctl of the calling thread's namespace."""
+    """``net.core.somaxconn`` of the calling thread's network namespace."""
     try:
         return int(Path("/proc/sys/net/core/somaxconn").read_text())
     except (OSError, ValueError):
@@ -274,7 +274,7 @@ def _somaxconn() -> int | None:
 
 T = TypeVar("T")
 _STATES = {"tcp": 1 << 10, "udp": 1 << 7}
-"""TCP_LISTEN; TCP_CLOSE, the state of a bound UDP socket without a peer."""
+"""TCP_LISTEN; for UDP TCP_CLOSE, the state of a bound socket without a peer."""
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP}
 _PIDFD_GETFD = 438
 """The number on every architecture but alpha (Linux 5.6)."""
@@ -293,7 +293,7 @@ class BoundSocket(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """The process of a socket, and the socket's sharing options."""
+    """A process that holds a socket, and the socket's sharing options."""
 
     pid: int
     name: str
@@ -351,12 +351,12 @@ def _bound_socket(kind: Literal["tcp", "udp"], message: Any) -> BoundSocket:
 
 
 def _is_set(value: object) -> bool:
-    """True for a non-zero attribute of one byte, a number or pyroute2's text (``01``)."""
+    """True if a one-byte attribute, a number or pyroute2's text (``01``), is not zero."""
     return str(value).strip("0: ") not in {"", "None"}
 
 
 def find_holder(inode: int) -> Holder | None:
-    """The process of a socket; None if invisible."""
+    """A process that holds a socket; None if none is visible."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -400,10 +400,10 @@ def _copied(pid: int, descriptor: int) -> socket.socket:
 
 
 def why_not_here(host: str) -> int | None:
-    """The error number of binding to an address here; None for an address that may be here.
+    """The error number if this host cannot bind to an address; None if it may be able to.
 
-    It is tried with any free port, without listening: so routes of type ``local`` and
-    ``ip_nonlocal_bind`` count as they do for nginx.
+    A socket is bound to any free port, without listening. So routes of type ``local`` and
+    ``ip_nonlocal_bind`` have the same effect as for nginx.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -35,7 +35,7 @@ class _Limit(NamedTuple):
 def read_memory(
     host: Host, *, process: str = "self", cgroup_directory: str | None = None
 ) -> tuple[Memory, Gaps]:
-    """The memory of a process (a pid or ``self``), or in the given cgroup."""
+    """The memory that a process (a pid or ``self``) or the given cgroup may use."""
     gaps: Gaps = {}
     meminfo = attempt(host.read_text, "/proc/meminfo")
     fields = {} if isinstance(meminfo, Missing) else parse_meminfo(meminfo)
@@ -79,10 +79,10 @@ def read_memory(
 def _with_dirty(
     host: Host, memory: Memory, fields: dict[str, int], absent: Missing, gaps: Gaps
 ) -> Memory:
-    """The memory with its dirty pages and their limits.
+    """Add the dirty pages and their limits.
 
-    Source: Documentation/admin-guide/sysctl/vm.rst: the ratios are of the memory for file data; a
-            limit in bytes, where set, replaces its ratio.
+    Source: Documentation/admin-guide/sysctl/vm.rst: the ratios are shares of the memory for file
+            data; a limit in bytes, if set, replaces its ratio.
     """
     dirty = fields.get("Dirty")
 
@@ -106,7 +106,7 @@ def _with_dirty(
 
 
 def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
-    """The memory with the cache of ZFS.
+    """Add the size and limit of the ZFS cache (ARC).
 
     Source: arcstats of OpenZFS, a kstat with the columns name, type and data.
     """
@@ -121,7 +121,7 @@ def _with_arc(host: Host, memory: Memory, gaps: Gaps) -> Memory:
 
 
 def _with_paging(host: Host, memory: Memory, gaps: Gaps) -> Memory:
-    """The memory with its swap and its huge pages.
+    """Add the swap areas and the huge-page settings.
 
     Source: Documentation/admin-guide/mm/transhuge.rst.
     """
@@ -143,7 +143,7 @@ def _read_sysctl(host: Host, name: str) -> int | Missing:
 
 
 def _least_limit(host: Host, group: ControlGroup | Missing) -> _Limit | Missing:
-    """The least limit of the group and its ancestors."""
+    """The lowest limit of the group and its ancestors."""
     if isinstance(group, Missing):
         return group
     found = []
@@ -179,7 +179,7 @@ class _Bound(NamedTuple):
 def _page_cache_limit(
     available: int | None, limit: _Limit | Missing, usage: int | Missing
 ) -> _Bound:
-    """The lesser of the memory that the machine and the cgroup leave for file data."""
+    """The memory for file data: what the machine or the cgroup leaves, whichever is less."""
     if isinstance(limit, Missing):
         if available is None:
             return _Bound(None, "neither MemAvailable nor a cgroup limit is known")

@@ -1,11 +1,11 @@
-"""The mounts of a process, through which it sees files, and its control groups.
+"""The files that a process sees through its mounts, and its control groups.
 
 An nginx in a container has its own mount namespace, with its mounts in ``/proc/PID/mountinfo`` and
 its files below ``/proc/PID/root``. That is a magic link: the kernel continues with the other
-namespace's mounts, but the link's text is just ``/``, so links are followed here one by one from
+namespace's mounts, but the link's text is just ``/``. So links are followed here one by one, from
 that root.
 
-A control group is a directory below a mount, another one for each controller.
+A control group is a directory below a mount; each controller can have a different one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nginx_tune.host.parse_proc import membership_for, parse_membership
 from nginx_tune.host.parse_storage import Mount, is_inside, parse_mountinfo
 
 _MOST_STEPS = 200
-"""Steps of a path at most; the kernel follows 40 links."""
+"""The most steps of a path; the kernel follows 40 links."""
 
 
 class View(NamedTuple):
@@ -52,17 +52,17 @@ class View(NamedTuple):
             candidate = parent
 
     def outside(self, path: str) -> str:
-        """Our path of a file of this view."""
+        """The path by which this process reaches a file of this view."""
         return f"{self.root}{path}"
 
 
 def own_view(host: Host) -> View:
-    """Our own view."""
+    """The view of this process."""
     return View(host, read_mounts(host))
 
 
 def view_of(host: Host, pid: int) -> View | Missing:
-    """Another process's view, which needs the right to trace it."""
+    """The view of another process; this needs the right to trace that process."""
     mounts = read_mounts(host, str(pid))
     root = f"/proc/{pid}/root"
     reachable = attempt(host.device_of, f"{root}/")
@@ -72,7 +72,7 @@ def view_of(host: Host, pid: int) -> View | Missing:
 
 
 def read_mounts(host: Host, process: str = "self") -> list[Mount]:
-    """The mounts of a process; none if unreadable."""
+    """The mounts of a process; empty if unreadable."""
     text = attempt(host.read_text, f"/proc/{process}/mountinfo")
     return [] if isinstance(text, Missing) else parse_mountinfo(text)
 
@@ -102,7 +102,7 @@ def _real_path_below(host: Host, root: str, path: str) -> str | Missing:
 
 
 class ControlGroup(NamedTuple):
-    """A control group of a controller."""
+    """A control group for a controller."""
 
     version: int
     directories: list[str]
@@ -110,7 +110,7 @@ class ControlGroup(NamedTuple):
 
 
 def read_group(host: Host, controller: str, process: str = "self") -> ControlGroup | Missing:
-    """A process's control group (a pid or ``self``) of a controller."""
+    """The control group of a process (a pid or ``self``) for a controller."""
     membership_text = attempt(host.read_text, f"/proc/{process}/cgroup")
     if isinstance(membership_text, Missing):
         return membership_text
@@ -126,7 +126,7 @@ def read_group(host: Host, controller: str, process: str = "self") -> ControlGro
 
 
 def group_at(host: Host, directory: str) -> ControlGroup | Missing:
-    """The control group of a directory, with its ancestors in the hierarchy."""
+    """The control group at a directory, with its ancestors in the hierarchy."""
     directory = directory.rstrip("/") or "/"
     around = [
         mount
@@ -149,10 +149,10 @@ def _hierarchy_mount(mounts: list[Mount], version: int, controller: str) -> Moun
 
 
 def _directory(mount: Mount, path: str) -> str:
-    """The directory of a group below a mount, which may show a part of the hierarchy.
+    """The directory of a group below a mount, which may show only a part of the hierarchy.
 
     A container without a cgroup namespace sees the host's path while only its own group is mounted:
-    then ``root`` is that path. A path outside the mounted part is the mount itself.
+    the mount's ``root`` is then that path. For a path outside of it, this is the mount point.
     """
     if mount.root != "/" and is_inside(path, mount.root):
         path = path[len(mount.root) :]

@@ -1,8 +1,8 @@
-"""The namespaces of processes: calls in another's network, and the kernel's own ids.
+"""Namespaces of processes: calls in another network namespace, and the kernel's process ids.
 
-A process sees others by the ids of its PID namespace, while trace events and BPF programs have the
-initial namespace's. In the sandbox they are read from the outer /proc, which comes in as an open
-directory.
+A process sees other processes by their ids in its PID namespace. Trace events and BPF programs use
+the ids of the initial namespace. In the sandbox those are read from the outer /proc, which is
+passed in as an open directory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _CLONE_NEWNET = 0x40000000
 def in_network_of(pid: int, ask: Callable[[], T]) -> T:
     """The result of a function in a process's network namespace.
 
-    Errors: OSError when the namespace cannot be entered or the process is gone; the function's own.
+    Errors: OSError when the namespace cannot be entered or the process is gone; also the function's
+    own errors.
     """
     if is_our_network(pid):
         return ask()
-    # A thread can enter a namespace by itself, and ends with it.
+    # A single thread can enter a namespace; this thread ends with the call.
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(_enter_and_ask, pid, ask).result()
 
@@ -55,13 +56,13 @@ def _enter_and_ask(pid: int, ask: Callable[[], T]) -> T:
 
 
 OUTER_PROC_VARIABLE = "NGINX_TUNE_OUTER_PROC"
-"""The variable with the descriptor of the initial PID namespace's /proc."""
+"""The environment variable with the descriptor of the initial PID namespace's /proc."""
 INITIAL_NAMESPACE = "pid:[4026531836]"
-"""The initial namespace, the same on every kernel (PROC_PID_INIT_INO)."""
+"""The initial PID namespace, the same on every kernel (PROC_PID_INIT_INO)."""
 
 
 def is_initial_namespace() -> bool:
-    """True when this process sees the kernel's own ids."""
+    """True if this process is in the initial PID namespace."""
     try:
         return Path("/proc/self/ns/pid").readlink() == Path(INITIAL_NAMESPACE)
     except OSError:
@@ -69,7 +70,7 @@ def is_initial_namespace() -> bool:
 
 
 def read_global_ids(pids: Sequence[int]) -> dict[int, int] | Missing:
-    """The kernel's id of each process that still exists."""
+    """The id in the initial PID namespace of each process that still exists."""
     if is_initial_namespace():
         return {pid: pid for pid in pids}
     descriptor = os.environ.get(OUTER_PROC_VARIABLE, "")
@@ -98,7 +99,7 @@ def read_global_ids(pids: Sequence[int]) -> dict[int, int] | Missing:
 
 
 def _ids(process: Path) -> tuple[int, ...]:
-    """A process's ids from the namespace of this /proc to its own, by NSpid of its status."""
+    """A process's ids (NSpid), from the PID namespace of this /proc down to its own."""
     try:
         lines = (process / "status").read_text(errors="replace").splitlines()
         line = next(line for line in lines if line.startswith("NSpid:"))

@@ -1,4 +1,4 @@
-"""The network: links with credible speeds, its use, and the listening sockets.
+"""The network: links with credible speeds, use of the network, and listening sockets.
 
 Drivers of virtual links report fixed speeds, which count as unknown.
 """
@@ -34,18 +34,19 @@ _FAKES = {
     "dummy": "a dummy has no speed",
     "ifb": "an ifb has no speed",
 }
-"""The reasons by kind. Source: drivers/net/veth.c, drivers/net/tun.c: fixed ethtool answers."""
+"""The reasons to ignore a reported speed, by kind. Source: drivers/net/veth.c, drivers/net/tun.c:
+fixed ethtool answers."""
 
 _NOMINAL_DRIVERS = {"vmxnet3": "vmxnet3 reports a nominal speed, not the host's uplink"}
 
 MOST_QUEUES = 256
-"""Queues of each direction to read at most."""
+"""The most queues of each direction to read."""
 
 
 def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps]:
     """All links, with the declared speeds (bits per second by name).
 
-    Errors: UsageError for a declared link that is not there.
+    Errors: UsageError for a declared link that does not exist.
     """
     asked = attempt(host.links)
     if isinstance(asked, Missing):
@@ -72,7 +73,7 @@ def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps
 
 
 def _with_queues(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
-    """The link with its driver and queues, from sysfs."""
+    """Add a link's driver and queues, from sysfs."""
     names = attempt(host.list_dir, f"/sys/class/net/{link.name}/queues")
     queues: Queues | Missing
     if isinstance(names, Missing):
@@ -100,7 +101,7 @@ def _with_queues(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
 
 
 def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
-    """The link with its device's node and interrupts, and the packets that its ring missed.
+    """Add the NUMA node and interrupts of a link's device, and the packets that its ring missed.
 
     Source: Documentation/ABI/testing/sysfs-class-net-statistics, rx_missed_errors.
     """
@@ -130,7 +131,7 @@ def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
 
 
 def _count_masks(host: Host, link: str, queues: list[str], mask: str) -> int:
-    """The queues with a non-empty CPU mask; none in a kernel without such masks.
+    """The number of queues with a non-empty CPU mask; 0 in a kernel without such masks.
 
     Source: Documentation/networking/scaling.rst.
     """
@@ -173,7 +174,7 @@ def _with_speed(link: Link, speed: int | None, reason: str) -> Link:
 
 
 def _from_lower(host: Host, link: Link, lower: list[Link]) -> Link:
-    """The speed that the links under a bond, VLAN or bridge allow."""
+    """A bond, VLAN or bridge with the speed that the links under it allow."""
     names = ", ".join(below.name for below in lower)
     real = [below.speed_bits_per_second for below in lower if below.speed_bits_per_second]
     if not real or len(real) < len(lower):
@@ -195,7 +196,7 @@ _CONNTRACK = "/proc/sys/net/netfilter/nf_conntrack_"
 
 
 def add_network_use(host: Host, network: Network, pid: int | None) -> tuple[Network, Gaps]:
-    """The network with its use; that of TCP in the network namespace of ``pid``."""
+    """Add the use of the network; for TCP, in the network namespace of ``pid``."""
     gaps: Gaps = {}
     process = "self" if pid is None else str(pid)
     softnet = read_parsed(host, "/proc/self/net/softnet_stat", parse_softnet)
@@ -235,7 +236,7 @@ def _read_tcp(host: Host, process: str, gaps: Gaps) -> Tcp:
 
 
 def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Missing]:
-    """The entries and the limit of our network namespace.
+    """The number and limit of tracked connections in our network namespace.
 
     Source: Documentation/networking/nf_conntrack-sysctl.rst.
     """
@@ -257,7 +258,7 @@ def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Miss
 
 
 MOST_DESCRIPTORS = 4096
-"""Descriptors of a master to read at most; its listening sockets are among the first."""
+"""The most descriptors of a master to read; its listening sockets are among the first."""
 
 
 def ask_listening(host: Host, pid: int | None) -> Listening | Missing:
@@ -310,7 +311,7 @@ def read_listeners(
 def add_counters(
     host: Host, network: Network, asked: Listening | Missing, pid: int | None
 ) -> tuple[Network, Gaps]:
-    """The network with the kernel's counters of ``pid``'s listening sockets.
+    """Add the kernel's counters for the listening sockets of ``pid``.
 
     Source: Documentation/networking/snmp_counter.rst.
     """

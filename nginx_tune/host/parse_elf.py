@@ -28,7 +28,7 @@ ElfPaths = NamedTuple(
 
 
 def parse_elf(read_at: ReadAt) -> Optional[ElfPaths]:
-    """The names in an ELF file; None for another file.
+    """The loader and libraries that an ELF file names; None for any other file.
 
     Errors: ValueError for a broken ELF file.
     """
@@ -69,7 +69,7 @@ def _parse(read_at: ReadAt, head: bytes) -> ElfPaths:
 
 
 def _header(table: bytes, at: int, order: str, wide: bool) -> Tuple[int, int, int, int]:
-    """The kind, offset, address and size in the file of a segment."""
+    """A segment's kind, file offset, address and size in the file."""
     if wide:
         kind, _, offset, address, _, size = struct.unpack_from(order + "IIQQQQ", table, at)
     else:
@@ -117,8 +117,8 @@ _TEXTS = re.compile(
 def version_texts(program: bytes) -> str:
     """The lines of ``nginx -V``, read from the program without running it; empty for none.
 
-    The texts are compiled into nginx whole. So a program that must not be run, from a container or
-    of another user, still reports its version.
+    The texts are compiled into nginx as a whole. So even a program that must not be run, such as
+    one of a container or another user, shows its version.
     """
     found = []
     for match in _TEXTS.finditer(program):

@@ -34,7 +34,7 @@ class ListeningSocket(NamedTuple):
     """Connections in the accept queue: ``rx_queue`` of a listening socket."""
 
     def covers(self, address: IPAddress, port: int) -> bool:
-        """True when it may accept a connection to this address and port.
+        """True if this socket may accept a connection to an address and port.
 
         An IPv6 wildcard may accept IPv4 too, unless IPV6_V6ONLY is set, which is unknown here.
         """
@@ -46,16 +46,16 @@ class ListeningSocket(NamedTuple):
 
 
 def canonical(address: IPAddress) -> IPAddress:
-    """The address, or the IPv4 address mapped into it."""
+    """The address; for an IPv4-mapped IPv6 address, the IPv4 address."""
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 
 
 def parse_listeners(text: str, *, byteorder: str) -> list[ListeningSocket]:
-    """The listening sockets, without malformed rows.
+    """The listening sockets in ``/proc/net/tcp`` or ``tcp6``; malformed rows are skipped.
 
-    ``byteorder`` is the machine's (``sys.byteorder``): addresses are printed as numbers of 32
-    bits in its order.
+    ``byteorder`` is that machine's (``sys.byteorder``), in which addresses are printed as 32-bit
+    numbers.
     Source: net/ipv4/tcp_ipv4.c get_openreq4(), get_tcp4_sock().
     """
     found = []
@@ -107,7 +107,7 @@ _TLS_LINE = re.compile(r"^(Tls\w+)\s+([0-9]{1,20})\s*$", re.MULTILINE)
 
 
 def parse_netstat(text: str) -> dict[str, int]:
-    """The counters by name; each pair of lines has names and values.
+    """The counters by name; of each pair of lines, the first has names and the second values.
 
     Source: net/ipv4/proc.c netstat_seq_show().
     """
@@ -128,7 +128,7 @@ def parse_netstat(text: str) -> dict[str, int]:
 
 
 def parse_tls_stat(text: str) -> dict[str, int]:
-    """The counters by name. Source: Documentation/networking/tls.rst."""
+    """The counters of kernel TLS, by name. Source: Documentation/networking/tls.rst."""
     return {name: int(value) for name, value in _TLS_LINE.findall(text)}
 
 
@@ -140,8 +140,8 @@ _LEVELS = 3
 def parse_softnet(text: str) -> Softnet | Missing:
     """The sums of the counters over all CPUs.
 
-    Source: net/core/net-procfs.c softnet_seq_show(): a line for each CPU, 32 bits of hexadecimal
-            a number, the first three in every kernel.
+    Source: net/core/net-procfs.c softnet_seq_show(): a line for each CPU, of 32-bit hexadecimal
+            numbers; every kernel has the first three.
     """
     rows = [_SOFTNET.fullmatch(line.strip()) for line in text.splitlines() if line.strip()]
     if not rows:
@@ -157,7 +157,7 @@ def parse_softnet(text: str) -> Softnet | Missing:
 
 
 def parse_tcp_pages(text: str) -> int | Missing:
-    """The pages of TCP's buffers.
+    """The memory of TCP's buffers, in pages.
 
     Source: net/ipv4/proc.c sockstat_seq_show(): ``TCP: inuse 5 orphan 0 tw 0 alloc 7 mem 1``.
     """
@@ -166,13 +166,13 @@ def parse_tcp_pages(text: str) -> int | Missing:
 
 
 def parse_time_wait(text: str) -> int | Missing:
-    """The connections in TIME_WAIT, from the same line."""
+    """The connections in TIME_WAIT, from the line ``TCP:`` of sockstat."""
     match = re.search(r"^TCP: .*\btw ([0-9]{1,18})\b", text, re.MULTILINE)
     return int(match[1]) if match else Missing("sockstat has no connections in TIME_WAIT")
 
 
 def parse_tcp_mem(text: str) -> tuple[int, int, int] | Missing:
-    """The pages below which TCP allocates freely, above which it saves, and its limit.
+    """The thresholds of TCP's memory, in pages: allocates freely below, saves above, and limit.
 
     Source: Documentation/networking/ip-sysctl.rst, tcp_mem.
     """

@@ -33,7 +33,7 @@ _FREENGINX_BASE = "1.25.4"
 
 
 class VersionOutput(NamedTuple):
-    """The answer of ``nginx -V``."""
+    """The contents of ``nginx -V``."""
 
     product: str
     version: str
@@ -45,14 +45,14 @@ class VersionOutput(NamedTuple):
     pid_path: str
     openssl_built: str | Missing = Missing("built without TLS")
     openssl: str | Missing = Missing("built without TLS")
-    """The library at run time, or at build time where no other is named."""
+    """The TLS library at run time; at build time if no other is named."""
 
 
 def parse_build(text: str) -> VersionOutput | Missing:
     """The product, its version and its configure arguments.
 
     Shape:  flags in the order of the configure line, compiler options without their values.
-    Errors: Missing for a text that is not nginx's.
+    Errors: Missing for a text that nginx did not print.
     Source: src/core/nginx.c ngx_show_version_info() of nginx and its forks.
     """
     versions = _VERSION.findall(text)
@@ -129,14 +129,14 @@ def _numbers(version: str) -> list[int]:
 
 
 _PASSING = {"-t", "-T", "-v", "-V", "-s", "-h", "-?"}
-"""Options of an nginx that reports or signals something and ends."""
+"""Options with which nginx only reports or signals something and exits."""
 
 
 class Title(NamedTuple):
     """The title of an nginx process."""
 
     role: str
-    """``master``, ``worker``, ``leaving`` (a worker on its way out), ``other`` (cache manager, …)
+    """``master``, ``worker``, ``leaving`` (a worker that shuts down), ``other`` (cache manager, …)
     or ``single`` (no title: ``master_process off``)."""
     arguments: list[str]
     """The command line in a master's title, split at blanks, without its quotes."""
@@ -145,7 +145,7 @@ class Title(NamedTuple):
 def parse_title(arguments: list[str]) -> Title:
     """The role of an nginx process, from its command line.
 
-    Source: src/os/unix/ngx_process_cycle.c, ngx_setproctitle.c; Angie puts the generation behind
+    Source: src/os/unix/ngx_process_cycle.c, ngx_setproctitle.c; Angie adds the generation to
             a worker's title (ngx_setproctitle_gen).
     """
     first = arguments[0] if arguments else ""
@@ -161,7 +161,7 @@ def parse_title(arguments: list[str]) -> Title:
 
 
 def global_directives(arguments: list[str]) -> str:
-    """The directives of ``-g``, up to the next option, since the title has no quotes."""
+    """The directives of ``-g``; they end at the next option, since the title has no quotes."""
     words: list[str] = []
     is_inside = False
     for word in arguments[1:]:
@@ -183,7 +183,7 @@ class StartOptions(NamedTuple):
 
 
 def parse_start_options(arguments: list[str]) -> StartOptions:
-    """The values of ``-c`` and ``-p`` on nginx's command line, attached or apart."""
+    """The values of ``-c`` and ``-p`` on nginx's command line, attached or separate."""
     found: dict[str, str] = {}
     words = iter(arguments[1:])
     for word in words:

@@ -17,7 +17,7 @@ _RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
 def parse_integer(text: str) -> int | Missing:
-    """A decimal number alone in its file."""
+    """The decimal number that is a file's whole text."""
     text = text.strip()
     if not _INTEGER.fullmatch(text):
         return Missing(f"not a number: {text[:40]!r}")
@@ -66,7 +66,7 @@ class DescriptorLimit(NamedTuple):
 
 
 def parse_open_files(text: str) -> DescriptorLimit | Missing:
-    """The line ``Max open files`` of ``/proc/PID/limits``.
+    """The limits in the line ``Max open files`` of ``/proc/PID/limits``.
 
     Source: proc_pid_limits(5).
     """
@@ -86,7 +86,7 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 def parse_parent_pid(stat: str) -> int | Missing:
-    """The parent in ``/proc/PID/stat``, after the name in brackets, which may contain brackets."""
+    """The parent's pid, which follows the name; the name may itself contain brackets."""
     words = stat.rpartition(")")[2].split()
     return parse_integer(words[1]) if len(words) > 1 else Missing("/proc/PID/stat is cut off")
 
@@ -123,7 +123,7 @@ CAPABILITIES = (
 
 
 def parse_soft_limits(text: str) -> dict[str, int]:
-    """The soft limits of ``/proc/PID/limits``, without open files and unlimited ones."""
+    """The finite soft limits in ``/proc/PID/limits``, except that of open files."""
     found = {}
     for title, name in _LIMITS.items():
         match = re.search(rf"^{title}\s+([0-9]{{1,20}})\s", text, re.MULTILINE)
@@ -195,7 +195,7 @@ class HostCpu(NamedTuple):
 
     total: int
     idle: int
-    """Idle time with ``iowait``."""
+    """Idle time, including ``iowait``."""
     steal: int
     iowait: int
     """Idle time while a task waited for a disk."""
@@ -217,7 +217,7 @@ _MEMINFO_LINE = re.compile(r"^([\w()]+):\s+([0-9]{1,18})( kB)?$", re.MULTILINE)
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """The fields by name, in bytes, except counts of huge pages."""
+    """The fields by name, in bytes; the counts of huge pages remain counts."""
     return {
         match[1]: int(match[2]) * (1024 if match[3] else 1)
         for match in _MEMINFO_LINE.finditer(text)
@@ -230,7 +230,7 @@ def total_memory_bytes(fields: dict[str, int]) -> int | Missing:
 
 
 def available_memory_bytes(fields: dict[str, int]) -> int | Missing:
-    """``MemAvailable``; before Linux 3.14 free memory and file data."""
+    """``MemAvailable``; before Linux 3.14, the sum of free memory and file data."""
     if "MemAvailable" in fields:
         return fields["MemAvailable"]
     if "MemFree" in fields and "Cached" in fields:
@@ -294,7 +294,7 @@ _UNLIMITED_V1 = 1 << 60
 
 
 class Membership(NamedTuple):
-    """A process's group in a hierarchy."""
+    """The control group of a process in one hierarchy."""
 
     version: int
     controllers: frozenset[str]
@@ -302,7 +302,7 @@ class Membership(NamedTuple):
 
 
 def parse_membership(text: str) -> list[Membership]:
-    """The memberships in ``/proc/PID/cgroup``, without malformed lines.
+    """The memberships in ``/proc/PID/cgroup``; malformed lines are skipped.
 
     Source: cgroups(7): ``hierarchy-ID:controller-list:cgroup-path``; version 2 is ``0::PATH``.
     """
@@ -318,7 +318,7 @@ def parse_membership(text: str) -> list[Membership]:
 
 
 def membership_for(memberships: list[Membership], controller: str) -> Membership | Missing:
-    """The membership for a controller: of version 1 where it is mounted there."""
+    """The membership for a controller: version 1 if the controller is there, else version 2."""
     own = [group for group in memberships if controller in group.controllers]
     unified = [group for group in memberships if group.version == 2]  # noqa: PLR2004
     return next(iter(own + unified), Missing(f"no cgroup with the {controller} controller"))
@@ -356,7 +356,7 @@ def unreclaimable_bytes(stat: dict[str, int], version: int) -> int | Missing:
 
 
 def parse_cpu_max(text: str) -> float | Missing | None:
-    """The quota of ``cpu.max`` in CPUs; None for none."""
+    """The quota in ``cpu.max``, in CPUs; None if there is no quota."""
     words = text.split()
     if words and words[0] == "max":
         return None
@@ -364,7 +364,7 @@ def parse_cpu_max(text: str) -> float | Missing | None:
 
 
 def parse_cfs_quota(quota: str, period: str) -> float | Missing | None:
-    """The quota of version 1 in CPUs (``cpu.cfs_quota_us``); None for none (-1)."""
+    """The quota of version 1 (``cpu.cfs_quota_us``), in CPUs; None if there is no quota (-1)."""
     if quota.strip() == "-1":
         return None
     return _cpus(quota, period)

@@ -1,8 +1,8 @@
 """Mounts, stacked devices, disks and sizes of files, from texts and numbers of the kernel; pure.
 
 ``/proc/PID/mountinfo`` shows the mount of a path; device-mapper, md, ZFS and the block layer show
-the stacking; bus, model and driver show the kind of a disk. File sizes come in any number, and the
-memory for them stays bounded: powers of two, quantiles and a sample.
+the stacking; bus, model and driver show the kind of a disk. Any number of file sizes fits into a
+bounded memory, as powers of two, quantiles and a sample.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FIELDS_AFTER_DASH = 2
 
 
 class Mount(NamedTuple):
-    """A mount."""
+    """A line of ``/proc/PID/mountinfo``."""
 
     mount_id: int
     parent_id: int
@@ -36,7 +36,7 @@ class Mount(NamedTuple):
 
 
 def parse_mountinfo(text: str) -> list[Mount]:
-    """The mounts in the kernel's order, without malformed lines.
+    """The mounts in the kernel's order; malformed lines are skipped.
 
     Source: proc_pid_mountinfo(5).
     """
@@ -66,7 +66,7 @@ def _parse_line(line: str) -> Mount | None:
 
 
 def _plain(text: str) -> str:
-    """The text without octal escapes of blanks and backslashes (fs/seq_file.c mangle_path())."""
+    """The text with the octal escapes of mangle_path() in fs/seq_file.c decoded."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
@@ -88,9 +88,9 @@ def is_inside(path: str, directory: str) -> bool:
 def mount_of(mounts: list[Mount], path: str) -> Mount | None:
     """The mount of ``path`` (absolute, links resolved).
 
-    Later mounts hide earlier ones, also those below the new mount point, so the tree is walked from
-    the root along parent ids. Without a root in the list (cut off, odd namespace) the longest mount
-    point wins, and the last of equals.
+    Later mounts hide earlier ones, also those below the new mount point. So the tree is walked from
+    the root along parent ids. If the list has no root (cut off, odd namespace), the longest mount
+    point wins; of equal ones, the last.
     """
     ids = {mount.mount_id for mount in mounts}
     current = next(
@@ -123,7 +123,7 @@ _DISKSTATS = re.compile(
 
 
 def parse_dm_kind(uuid: str) -> str:
-    """The kind of a device-mapper device by the prefix of its uuid; else ``dm``.
+    """The kind of a device-mapper device, by the prefix of its uuid; ``dm`` if unknown.
 
     Source: the prefixes of lvm2, cryptsetup and multipath-tools.
     """
@@ -138,7 +138,7 @@ def parse_dm_kind(uuid: str) -> str:
 
 
 def parse_dm_table(text: str) -> dict[str, str]:
-    """The targets by device, from ``dmsetup table``, joined with ``+``."""
+    """The targets of each device in ``dmsetup table``, joined with ``+``."""
     found: dict[str, list[str]] = {}
     for name, target in _TABLE_LINE.findall(text):
         targets = found.setdefault(name, [])
@@ -148,7 +148,7 @@ def parse_dm_table(text: str) -> dict[str, str]:
 
 
 def parse_sync_completed(text: str) -> float | Missing:
-    """The share done, from ``md/sync_completed``: ``DONE / TOTAL`` sectors, or ``none``."""
+    """The synchronised share, from ``md/sync_completed``: ``DONE / TOTAL`` sectors, or ``none``."""
     match = re.fullmatch(r"([0-9]{1,20}) / ([0-9]{1,20})", text.strip())
     if match is None:
         return Missing("nothing is being synchronised")
@@ -162,7 +162,7 @@ def parse_zpool_devices(text: str) -> list[str]:
 
 
 def parse_busy_milliseconds(text: str) -> dict[str, int]:
-    """The time with a request in flight by device, from ``/proc/diskstats``.
+    """The milliseconds with a request in flight, by device, from ``/proc/diskstats``.
 
     Source: Documentation/admin-guide/iostats.rst, field 10.
     """
@@ -170,7 +170,7 @@ def parse_busy_milliseconds(text: str) -> dict[str, int]:
 
 
 class Identity(NamedTuple):
-    """The kernel's identification of a block device."""
+    """What the kernel reports on the identity of a block device."""
 
     name: str
     directory: str = ""
@@ -280,7 +280,7 @@ _HYPERVISOR_FILESYSTEMS = {"9p", "virtiofs", "vboxsf", "fuse.vmhgfs-fuse"}
 
 
 def classify_filesystem(filesystem: str) -> Classification | None:
-    """The class of the storage of a file system without a block device; None for other ones."""
+    """The storage class of a file system without a block device; None for any other."""
     if filesystem in _MEMORY_FILESYSTEMS:
         return Classification("memory", f"{filesystem} keeps its files in memory")
     if filesystem in NETWORK_FILESYSTEMS:
@@ -295,9 +295,9 @@ def classify_filesystem(filesystem: str) -> Classification | None:
 
 
 _MOST_SIZES = 1 << 16
-"""Sizes that are exact to the byte, in a few megabytes of memory."""
+"""The most distinct sizes to count exactly, in a few megabytes of memory."""
 _BITS = 9
-"""Leading bits of a size that are kept for more sizes, exact to 0.2 %."""
+"""The leading bits of a size to keep if there are more sizes: exact to 0.2 %."""
 
 
 class SizeCounter:
@@ -333,7 +333,7 @@ class SizeCounter:
         bucket[1] += size_bytes
 
     def sizes(self, scale: float = 1.0) -> Sizes | None:
-        """The distribution; a quantile is the size that such a share of files does not exceed.
+        """The distribution of sizes; a quantile is a size that its share of files does not exceed.
 
         ``scale`` is the number of files that each counted one represents.
         """
@@ -390,7 +390,7 @@ class Sampled(NamedTuple):
 class ByteSample:
     """A sample of files in which each byte of the tree is equally likely.
 
-    With all files laid end to end, those with a multiple of the stride are kept. The stride is 0
+    With all files laid end to end and a mark in each stride, the files with a mark are kept. The stride is 0
     (all files) until the sample is full and doubles each time it is full again, so one walk is
     enough and the tree's size need not be known.
     """
@@ -402,7 +402,7 @@ class ByteSample:
         self._end_bytes = 0
 
     def add(self, directory: str, name: str, size_bytes: int) -> None:
-        """Add a file; empty ones have no bytes."""
+        """Add a file if it belongs in the sample; an empty file never does."""
         start = self._end_bytes
         self._end_bytes += size_bytes
         if size_bytes and self._holds_mark(start, size_bytes):

@@ -1,11 +1,11 @@
-"""Paths: their targets, their place below a directory, and their use as root.
+"""Paths: where they lead, opening files below a directory, and which ones root may use.
 
-``..`` leads up from a link's target, as for the kernel, not back along its name. A file below a
-directory is opened by a path on which no step is a link or leads up.
+``..`` means the parent of a link's target, as for the kernel. A file below a directory is opened by
+a path without links and without ``..``.
 
 ``TMPDIR`` and the directories for caches and state come from the caller's environment, and sudo may
-leave ``HOME`` the caller's. Their contents are run (a disk image is mounted) and trusted (a
-settings file), so root only uses places that are root's on the whole path.
+keep the caller's ``HOME``. Files there are executed (a disk image is mounted) or trusted (a
+settings file), so root only uses a place if only root can change any directory on its path.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from nginx_tune.host.trust import (
 
 
 def absolute_path(path: str) -> str:
-    """The absolute path without ``..``; links stay, except before a ``..``."""
+    """The absolute path without ``..``; links are kept, except before a ``..``."""
     if ".." not in path.split("/"):
         return os.path.abspath(path)  # noqa: PTH100  # links stay
     return climbed(posixpath.join(os.getcwd(), path), os.path.realpath)  # noqa: PTH109
 
 
 def climbed(path: str, real_path: Callable[[str], str]) -> str:
-    """The absolute path with its ``..`` resolved; links behind the last one stay."""
+    """The absolute path with its ``..`` resolved; links after the last ``..`` are kept."""
     parts = path.split("/")
     below = len(parts) - parts[::-1].index("..")
     return posixpath.normpath(posixpath.join(real_path("/".join(parts[:below])), *parts[below:]))
 
 
 def steps_below(name: str) -> list[str] | None:
-    """The steps of a relative path that only leads down; None for any other."""
+    """The components of a relative path without ``..``; None for any other path."""
     steps = [step for step in name.split("/") if step not in {"", "."}]
     return None if name.startswith("/") or ".." in steps else steps
 
 
 def open_below(directory: str, name: str, flags: int = os.O_RDONLY | os.O_NONBLOCK) -> int:
-    """A descriptor of a file by its relative path below a directory.
+    """Open a file by its relative path below a directory; returns the descriptor.
 
-    Errors: OSError, with ELOOP for a path that leads up or through a link, also at its end.
+    Errors: OSError, with ELOOP for a path that is absolute or contains ``..`` or a link.
     """
     steps = steps_below(name)
     if steps is None:
@@ -77,9 +77,9 @@ def _through_link(name: str) -> OSError:
 
 
 def why_not_below(directory: str, name: str) -> str:
-    """The reason why a path leads, or could lead, out of a directory; empty for none.
+    """The reason why a path leads, or could lead, out of a directory; empty if it does not.
 
-    A missing file has none, and may be anything later: open files by `open_below`.
+    A missing file passes, but may be a link later: open files with ``open_below``.
     """
     if name.startswith("/"):
         return "is an absolute path"
@@ -99,9 +99,9 @@ _PLACES = ("TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
 
 def settle_places() -> list[str]:
-    """Drop variables of places that others could change from root's environment.
+    """Remove variables from root's environment that name places others could change.
 
-    Shape: a sentence for each. HOME is replaced without one, since sudo may keep or change it.
+    Shape: a sentence for each. HOME is replaced silently, since sudo may keep or change it.
     """
     if not acts_as_root():
         return []
@@ -118,14 +118,14 @@ def settle_places() -> list[str]:
 
 
 def why_not_own(path: Path) -> str:
-    """The reason why root must not rely on the files of a place; empty for none."""
+    """The reason why root must not rely on the files at a path; empty if root may."""
     return distrust_place(os.path.abspath(path)) if acts_as_root() else ""  # noqa: PTH100
 
 
 def why_not_handed(path: str) -> str:
-    """The reason why root must not apply the contents of a file; empty for none.
+    """The reason why root must not apply the contents of a file; empty if root may.
 
-    Behind sudo the calling user's files will do, since he became root himself.
+    Under sudo, files of the calling user are accepted, since that user became root.
     """
     if not acts_as_root():
         return ""
@@ -141,9 +141,9 @@ def check_writable(path: Path) -> None:
 
 
 def open_own(path: Path) -> int:
-    """A descriptor for reading a file of this user; links are not followed.
+    """Open a file of this user for reading; links are not followed.
 
-    Errors: OSError, with FileNotFoundError also for a file that another user owns or may write.
+    Errors: OSError; FileNotFoundError also for a file that another user owns or may write.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     status = os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""Programs that may hang, write without end or outlive the one that started them."""
+"""Limits for programs that may hang, write without end or outlive their parent process."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def run_bounded(
     is_checked: bool = False,
     enter: Callable[[], None] | None = None,
 ) -> ProgramResult:
-    """Run a program within a time and 4 MiB of output; its status and output.
+    """Run a program with limits on its time and output (4 MiB); returns its status and output.
 
     ``is_checked`` is for a program that was checked before the sandbox was entered. ``enter`` is
     called in the child before it becomes the program, which then inherits no environment.
     Errors: HostReadError when it cannot be started, takes longer or writes more.
-    Side effects: runs it in a session of its own, which is killed with it.
+    Side effects: starts a new session for it, which is killed as a whole.
     """
     question = f"run {' '.join(argv)}"
     try:
@@ -64,7 +64,7 @@ def run_bounded(
 def _collect(
     process: subprocess.Popen[bytes], question: str, deadline: float
 ) -> tuple[bytes, bytes]:
-    """Both streams up to their ends."""
+    """The standard output and standard error, read to their ends."""
     if process.stdout is None or process.stderr is None:
         raise HostReadError(question, "no pipes")
     received: dict[int, bytearray] = {
@@ -101,6 +101,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def die_with_parent() -> None:
     """Have the kernel kill this process when the thread that started it ends (prctl(2)).
 
-    It is for a fork before exec, and async-signal-safe.
+    Call it between fork and exec; it is async-signal-safe.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,9 +1,9 @@
 """The start of other programs: which file runs, and with which environment.
 
-As root only programs that nobody but root could write are started (see ``trust``). Names are looked
+As root, only programs that no other user could write are started (see ``trust``). Names are looked
 up in the system's directories, never in the caller's PATH or the working directory, and only
-harmless variables are inherited. An ordinary user has his own PATH and environment, which gain him
-nothing.
+harmless variables are inherited. An ordinary user keeps PATH and environment, since they
+give no further rights.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -26,7 +26,7 @@ NGINX_DIRECTORIES = (
     "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/nginx/sbin", "/opt/nginx/sbin",
     "/usr/local/openresty/nginx/sbin", "/usr/local/openresty/bin",
 )  # fmt: skip
-"""More directories of nginx."""
+"""Further directories in which nginx is installed."""
 _KEPT = re.compile(r"HOME|USER|LOGNAME|TERM|TMPDIR|LANG|LC_\w+|XDG_\w+_HOME|NGINX_TUNE_\w+|COLUMNS")
 _TIME_ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _OF_PROCESS = re.compile(r"/proc/([0-9]+)/exe")
@@ -56,9 +56,9 @@ def is_vouched_for(path: str) -> bool:
 
 
 def find_program(name: str) -> str:
-    """The absolute path of a program by its path or name.
+    """The absolute path of a program, given by path or name.
 
-    Errors: ProgramError when there is none that may be run.
+    Errors: ProgramError if no such program may be run.
     """
     if "/" in name:
         path = os.path.abspath(name)  # noqa: PTH100  # links stay, since the name is run
@@ -83,7 +83,7 @@ def find_program(name: str) -> str:
 
 
 def search_path() -> List[str]:
-    """The directories of programs, in the order of the search."""
+    """The directories in which programs are searched for, in order."""
     places = list(DIRECTORIES + NGINX_DIRECTORIES)
     if not acts_as_root():
         places = os.environ.get("PATH", "").split(":") + places
@@ -91,12 +91,12 @@ def search_path() -> List[str]:
 
 
 def why_not_run(path: str) -> str:
-    """The reason why this process must not run a program; empty when it may."""
+    """The reason why this process must not run a program; empty if it may."""
     return why_distrusted(path) if acts_as_root() else ""
 
 
 def why_distrusted(path: str) -> str:
-    """The reason why others could write a program; empty for none, or one that is vouched for."""
+    """The reason why an untrusted user could write a program; empty if none, or if vouched for."""
     if is_vouched_for(path):
         return ""
     process = _OF_PROCESS.fullmatch(path)
@@ -144,7 +144,7 @@ def start_program(
 ) -> "subprocess.Popen[bytes]":
     """Start a program without a shell, with streams of bytes.
 
-    ``environment`` is added to the inherited variables, if any are. ``is_checked`` is for a part of
+    ``environment`` is added to the inherited variables (none without ``inherits``). ``is_checked`` is for a part of
     this installation, or a program that was checked before the sandbox was entered.
 
     Errors: OSError, with ProgramError for a program that is missing or must not be run.
@@ -169,9 +169,9 @@ def start_program(
 
 
 def _hold(path: str) -> int:
-    """A checked descriptor of the file that a process runs; -1 for any other path.
+    """A checked descriptor of the file behind ``/proc/PID/exe``; -1 for any other path.
 
-    A second lookup by path could find another process with the same number.
+    A second lookup of the path could find another process with the same pid.
     """
     if not _OF_PROCESS.fullmatch(path):
         return -1
@@ -184,7 +184,7 @@ def _hold(path: str) -> int:
 
 
 def start_text_program(argv: Sequence[Any], **options: Any) -> "subprocess.Popen[str]":
-    """``start_program`` with streams of text, in UTF-8, other bytes replaced."""
+    """``start_program`` with text streams in UTF-8; other bytes are replaced."""
     started: Any = start_program(argv, encoding="utf-8", errors="replace", **options)
     return started  # type: ignore[no-any-return]  # the streams are as asked
 
@@ -192,9 +192,9 @@ def start_text_program(argv: Sequence[Any], **options: Any) -> "subprocess.Popen
 def run_program(
     argv: Sequence[Any], *, stdin: bytes = b"", stdout: Any = subprocess.PIPE, **options: Any
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program to its end; its output and status.
+    """Run a program to its end; returns its output and status.
 
-    Errors: as ``start_program``.
+    Errors: as for ``start_program``.
     """
     options.setdefault("stderr", subprocess.PIPE)
     process = start_program(argv, stdin=subprocess.PIPE, stdout=stdout, **options)

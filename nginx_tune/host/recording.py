@@ -26,7 +26,7 @@ def _question(verb: str, *parts: str) -> str:
 
 
 def to_bytes(value: Any) -> bytes:
-    """The contents of a file from its answer.
+    """The contents of a file, decoded from a recorded answer.
 
     Errors: ValueError, msgspec.ValidationError.
     """
@@ -49,7 +49,7 @@ def _each_text(change: Callable[[str], str], value: Any) -> Any:
 
 
 class RecordingHost:
-    """A host that passes every question on and keeps the answer, errors too."""
+    """A host that passes every question on and records the answers, errors included."""
 
     def __init__(self, host: Host) -> None:
         self.answers: dict[str, Answer] = {}
@@ -114,7 +114,7 @@ class RecordingHost:
         return self._keep("caller", int, self._host.caller)
 
     def is_in_lab(self, pid: int) -> bool:
-        """The answer alone is kept, no environment."""
+        """Only the answer is recorded, not the environment."""
         return self._keep(_question("in-lab", str(pid)), bool, self._host.is_in_lab, pid)
 
     def processes(self, *names: str) -> list[int]:
@@ -148,7 +148,7 @@ def _run_value(run: ProgramResult) -> dict[str, Any]:
 
 
 class RecordedHost:
-    """A host that answers from a capture; unrecorded questions have no answer."""
+    """A host that answers from a capture; a question that is not in it is an error."""
 
     def __init__(self, answers: dict[str, Answer]) -> None:
         self._answers = answers
@@ -168,7 +168,7 @@ class RecordedHost:
             raise HostReadError(question, "the capture has no valid answer") from None
 
     def read_bytes(self, path: str, *, limit_bytes: int = MOST_BYTES) -> bytes:
-        """The contents of a file; the recorded ones are within the limit."""
+        """The contents of a file; the limit applied when they were recorded."""
         return self._converted(_question("read", path), to_bytes)
 
     def read_text(self, path: str) -> str:

@@ -2,7 +2,7 @@
 
 Serial numbers and world-wide names, MAC and IP addresses, UUIDs and values on command lines are
 replaced. The same secret becomes the same word everywhere, in questions too, so that a replay
-finds its way. No question asks for environments or contents of datasets.
+finds its answers. No question asks for environments or contents of datasets.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -13,15 +13,15 @@ import re
 from typing import Any, Callable, Dict, List, Match, Pattern, Tuple
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}[-_](?:[0-9a-fA-F]{4}[-_]){3}[0-9a-fA-F]{12}(?![0-9a-fA-F])")
-"""Also behind other letters (``pod6f1c…``), and with ``_`` as in systemd's slices."""
+"""Also matches after other letters (``pod6f1c…``), and with ``_`` as in systemd's slices."""
 _LVM_UUID = re.compile(r"(?<=LVM-)[A-Za-z0-9]{32,64}\b")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])")
 _MAC_NAME = re.compile(r"(?<=\benx)[0-9a-f]{12}\b")
-"""The address in a link's predictable name."""
+"""The MAC address in the predictable name of a link."""
 _WWN = re.compile(r"\b(?:0x|naa\.|eui\.|nvme\.|3)[0-9a-fA-F]{16,64}\b")
 _BY_ID = re.compile(r"(?<=/dev/disk/by-id/)\S+")
 _IPV4 = re.compile(r"(?<![\w.-])(?<!(?<!/)/)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w.-])")
-"""No address behind a name, a dash or a single slash, as in ``openresty/1.21.4.1``."""
+"""Does not match after a name, a dash or a single slash, as in ``openresty/1.21.4.1``."""
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?![\w:])")
 _NOBODYS = frozenset({"0.0.0.0", "127.0.0.1", "::", "::1"})  # noqa: S104  # nothing is bound
 """Addresses that are the same on every host."""
@@ -33,9 +33,9 @@ _ADDRESSED = re.compile(
     r"^(?:read /proc/\w+/mountinfo|read /(?!proc/|sys/)|real /|list /|link /|dataset |links"
     r"|listening )"
 )
-"""Questions whose answers can contain IP addresses; ``0::/`` of a cgroup looks like one."""
+"""Questions whose answers can contain IP addresses. Elsewhere a cgroup's ``0::/`` looks like one."""
 _KEPT_OPTIONS = frozenset({"-c", "-p", "-e"})
-"""nginx's options with paths, which the facts name."""
+"""nginx's options with paths, which the facts show anyway."""
 
 
 def redact_answers(
@@ -54,7 +54,7 @@ def redact_answers(
 
 
 class _Words:
-    """The words in place of secrets, numbered in order."""
+    """The words that replace secrets, numbered in order of appearance."""
 
     def __init__(self) -> None:
         self._known: Dict[str, str] = {}
@@ -83,7 +83,7 @@ class _Words:
 
 
 def _fitting(words: _Words, question: str, is_key: bool) -> Callable[[str], str]:
-    """The change of the texts of a question's answer, or of the question itself."""
+    """The function that redacts the texts of an answer to a question, or the question itself."""
     if not is_key:
         for pattern, change in (
             (_CMDLINE, _redact_cmdline),
@@ -112,7 +112,7 @@ def _fitting(words: _Words, question: str, is_key: bool) -> Callable[[str], str]
 
 
 def _redact_serial(text: str) -> str:
-    """The text with the kind of device (``LVM-…``, ``mpath-…``) and without its identity."""
+    """An identifier reduced to the kind of device (``LVM-…``, ``mpath-…``)."""
     kind, dash, rest = text.strip().partition("-")
     if not dash or not kind.isalpha():
         return "redacted\n"
@@ -137,7 +137,7 @@ def _redact_unit(text: str) -> str:
 
 
 def _redact_cmdline(text: str) -> str:
-    """Nginx's command line with only the values of its path options."""
+    """The command line of nginx, in which only path options keep their values."""
     title, separator, rest = text.partition(": master process ")
     if not separator:
         return "\0".join(_redact_words(text.split("\0")))
@@ -158,7 +158,7 @@ def _redact_words(words: List[str]) -> List[str]:
 
 
 def _map(function: Callable[[str], str], value: Any) -> Any:
-    """The value with every text changed, with the keys of mappings."""
+    """The value with a function applied to every text, keys of mappings included."""
     if isinstance(value, str):
         return function(value)
     if isinstance(value, list):
@@ -174,7 +174,7 @@ def _map(function: Callable[[str], str], value: Any) -> Any:
 
 
 def from_bytes(data: bytes) -> Any:
-    """The contents of a file as an answer: text, or base64 if they are no UTF-8."""
+    """The contents of a file as an answer: text, or base64 if they are not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -182,5 +182,5 @@ def from_bytes(data: bytes) -> Any:
 
 
 def escaped(text: str) -> str:
-    """The text for JSON, with bytes of file names that are no UTF-8 escaped."""
+    """The text for JSON; bytes of file names that are not UTF-8 are escaped."""
     return text.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -23,7 +23,7 @@ _OVERLAYFS = 0x794C7630
 _ZFS = 0x2FC12FC1
 _SEED = 1
 _FEW_FILES = 30
-"""A ratio from fewer files of a larger sample is not trusted."""
+"""With a larger sample, a ratio from fewer files than this is not trusted."""
 _NO_CACHESTAT = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
 
 ResidencyMethod = Literal["cachestat", "mincore"]
@@ -38,9 +38,10 @@ class _Answer(NamedTuple):
 def read_residency(
     root: str, sample: ByteSample, total_bytes: int, *, deadline: float, is_whole: bool = True
 ) -> Residency:
-    """The residency of the tree of a sample; ``is_whole``: the walk covered every file.
+    """The share of a tree in the page cache, estimated from a sample of its files.
 
-    Files are read in a shuffled order, so those read when the time is up are a fair sample.
+    ``is_whole``: true if the walk covered every file. The order is random, so the files that were
+    checked when the time is up are a fair sample.
     """
     if not sample.files:
         return Residency(reason="no bytes to ask about")
@@ -136,7 +137,7 @@ def may_ask_mincore(descriptor: int, owner: int) -> bool:
 
 
 def _open(path: str) -> int:
-    """A descriptor whose mapping keeps the access time where the kernel permits that."""
+    """Open a file for mapping, without changing its access time if the kernel permits that."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         return os.open(path, flags | os.O_NOATIME)
@@ -193,7 +194,7 @@ def cachestat_pages(descriptor: int) -> int:
 
 
 def mincore_pages(descriptor: int, size_bytes: int) -> int:
-    """The file's pages in the page cache, by a mapping that is not touched.
+    """The file's pages in the page cache, through a mapping that is never accessed.
 
     Errors: OSError. For a file that the caller neither owns nor may write, the kernel reports all
             pages as resident (mm/mincore.c can_do_mincore()): check the owner first.

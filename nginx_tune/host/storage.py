@@ -1,10 +1,10 @@
 """The disks under paths.
 
-A path is in a mount with a block device (``MAJOR:MINOR``), or in a file system that names the place
-of its bytes: overlayfs in its layers, btrfs in a list of devices, tmpfs in memory, NFS elsewhere. A
+A path is on a mount with a block device (``MAJOR:MINOR``), or on a file system that keeps its data
+elsewhere: overlayfs in its layers, btrfs on a list of devices, tmpfs in memory, NFS on a server. A
 block device is a partition, or on top of others (``slaves/``: md, LVM, dm, bcache), or a file
-(loop), which is a path again. A device with nothing under it is a leaf disk. Paths with a common
-leaf neither fail nor queue independently, whatever devices are between.
+(loop), which again has a path. A device with nothing under it is a leaf disk. Paths that share a
+leaf disk also share its failures and queues, whatever devices are in between.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from nginx_tune.host.parse_storage import (
 )
 
 _MAX_DEPTH = 32
-"""Levels of devices; the recording of a host may contain a loop."""
+"""The most levels of devices; a recorded host may contain a cycle."""
 
 _SYSTEM_DIRECTORIES = (
     "/boot", "/dev", "/efi", "/etc", "/proc", "/root", "/run", "/snap", "/sys", "/tmp", "/usr",  # noqa: S108
     "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/kubelet",
     "/var/lib/lxcfs", "/var/log", "/var/snap", "/var/tmp",  # noqa: S108
 )  # fmt: skip
-"""Mounts at or below these contain no served data, unless they are asked for."""
+"""Mounts at or below these count as without served data, unless the user names a path there."""
 _NO_SIZE = Missing("the file system has no size")
-"""The kernel's own file systems have none, and some of programs."""
+"""The kernel's own file systems have no size, and neither have some FUSE ones."""
 _SYSTEM_FILESYSTEMS = {"squashfs", "iso9660", "udf", "vfat", "efivarfs", "erofs"}
 
 
@@ -54,13 +54,13 @@ def read_storage(
 ) -> tuple[Storage, Gaps]:
     """The storage under the given paths and under every mount for data.
 
-    ``nginx_pid`` names an nginx in another mount namespace: paths that we do not have are looked
-    up in its mounts, with ``nginx_first`` all of them. The disks are watched for
-    ``watch_seconds``.
+    ``nginx_pid`` is an nginx in another mount namespace. Paths that do not exist in ours are looked
+    up in its mounts; with ``nginx_first``, its mounts come first for all paths. The disks are
+    watched for ``watch_seconds``.
 
     Shape: the given paths first, then data mounts of the preferred view. Independent disks are
-           counted over the given paths, else over the data mounts. Without either, only the root
-           is read.
+           counted over the given paths, else over the data mounts. If there are neither, only the
+           root is read.
     """
     gaps: Gaps = {}
     views = [own_view(host)]
@@ -116,7 +116,7 @@ def _watch(host: Host, seconds: float) -> dict[str, float] | Missing:
 
 
 def data_mount_points(mounts: list[Mount]) -> list[str]:
-    """Mount points of file systems for data on disks, without the system's own, sorted."""
+    """Mount points that may hold served data on disks, without those of the system, sorted."""
     points = {
         mount.mount_point
         for mount in mounts
@@ -131,7 +131,7 @@ def data_mount_points(mounts: list[Mount]) -> list[str]:
 def count_independent(paths: Iterable[PathStorage], disks: Iterable[Disk]) -> int | None:
     """The number of groups of leaf disks; paths with a common leaf are one group.
 
-    None when no path has a leaf on a disk (memory is none).
+    None if no path is on a disk; memory does not count as one.
     """
     memory = {disk.name for disk in disks if disk.class_ == "memory"}
     groups: list[set[str]] = []
@@ -160,9 +160,9 @@ class _Below:
 
 
 class PathResolver:
-    """A resolver of a host's paths, which collects leaf disks, layers and arrays.
+    """Finds the storage under paths, and collects the leaf disks, layers and arrays on the way.
 
-    ``views`` are the views of files by preference; one is our own.
+    ``views`` are in order of preference; one of them must be our own.
     """
 
     def __init__(self, host: Host, views: list[View], *, loop_is_leaf: bool = False) -> None:
@@ -212,7 +212,7 @@ class PathResolver:
         return placed, gaps
 
     def _view_with(self, path: str) -> View:
-        """The first view in which the path exists, else the first."""
+        """The first view in which the path exists, else the first view."""
         if len(self._views) == 1:
             return self._views[0]
         there = (v for v in self._views if not isinstance(v.real_path(path), Missing))
@@ -260,9 +260,9 @@ class PathResolver:
     def _layer_holder(self, view: View, mount: Mount, layer: str) -> tuple[Mount | None, View]:
         """The mount of a layer, and its view.
 
-        A container's layers have the names of whoever mounted them, which are often ours. For an
-        invisible layer no parent will do, since the nearest visible one would be the overlay
-        itself.
+        The path of a container's layer is valid for the process that mounted it, often in our own
+        view. If a layer is not visible, its parent must not be used instead: the nearest visible
+        one would be the overlay itself.
         """
         for candidate in [view, self._own] if view.is_foreign else [view]:
             real = candidate.real_path(layer)
@@ -272,7 +272,7 @@ class PathResolver:
         return None, view
 
     def _under_btrfs(self, mount: Mount, below: _Below, depth: int) -> None:
-        """Follow every device of the btrfs with the mounted one."""
+        """Follow every device of the btrfs to which the mounted device belongs."""
         source = attempt(self._host.real_path, mount.source)
         name = mount.source if isinstance(source, Missing) else source
         name = name.rpartition("/")[2]
@@ -287,7 +287,7 @@ class PathResolver:
         below.reasons.append(f"the devices of the btrfs on {mount.source} are not known")
 
     def _under_bcachefs(self, mount: Mount, below: _Below, depth: int) -> None:
-        """Follow every device. Source: bch2_show_devname() in fs/bcachefs/fs.c, with colons."""
+        """Follow every device, joined by colons. Source: bch2_show_devname(), fs/bcachefs/fs.c."""
         for source in mount.source.split(":"):
             real = attempt(self._host.real_path, source)
             name = posixpath.basename(source if isinstance(real, Missing) else real)
@@ -349,7 +349,7 @@ class PathResolver:
             self._under_device(f"{real}/slaves/{slave}", below, depth + 1)
 
     def _add_multipath(self, real: str, paths: list[str], below: _Below) -> None:
-        """Add the disk of several paths, with the facts of the first path."""
+        """Add a multipath disk, with the facts of its first path."""
         name = posixpath.basename(real)
         below.leaves[name] = None
         first = attempt(self._host.real_path, f"{real}/slaves/{paths[0]}")

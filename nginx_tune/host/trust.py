@@ -2,13 +2,14 @@
 
 Any process can call itself nginx, any directory can be in PATH, and a program is as trustworthy as
 everyone who may write its file, a directory on the way to it, its loader or a library that it
-names. So each step of the path is checked, with symbolic links, and everything that the file loads.
+names. So each step of the path is checked, including symbolic links, and everything that the file
+loads.
 
-An access list (ACL) does not get around it: the group bits of its file are its mask. File systems
-that an ordinary user can mount (FUSE, removable media) are mounted nosuid, and show any owner.
+An access list (ACL) cannot bypass this: the file's group bits are its mask. File systems that an
+ordinary user can mount (FUSE, removable media) may show any owner, but are mounted nosuid.
 Source: acl(5), fusermount3(1), udisks(8).
 
-For an ordinary user the same checks apply, with his own files as trusted.
+For an ordinary user the same checks apply, and the user's own files are trusted.
 
 This file is part of the collector: standard library, Python 3.6.
 """
@@ -26,14 +27,14 @@ _MOST_LINKS = 40
 _MOST_LIBRARIES = 256
 _NOSUID = 2
 _LONGEST_PART = 1 << 20
-"""The bound on a read of a file whose sizes are not trusted."""
+"""The most bytes to read at once from a file, since its own size fields are not trusted."""
 _LIBRARY_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
 
 
 def acts_as_root() -> bool:
     """True when this process is root of a machine with other users.
 
-    Root of a user namespace without other ids is an ordinary user.
+    Root of a user namespace with no other user ids counts as an ordinary user.
     """
     if os.geteuid() != 0:
         return False
@@ -46,38 +47,38 @@ def acts_as_root() -> bool:
 
 
 def distrust(path: str) -> str:
-    """The reason why others could write a program; empty for none."""
+    """The reason why an untrusted user could write a program; empty if none could."""
     return _Looker().program(path)
 
 
 def distrust_directory(path: str) -> str:
-    """The reason why others could change or create a directory's contents; empty for none."""
+    """The reason why an untrusted user could change or create a directory's contents, or empty."""
     return _Looker().directory(path)
 
 
 def distrust_place(path: str) -> str:
-    """The reason why others could change or replace this user's files at a path; empty for none.
+    """The reason why others could change or replace this user's files at a path, or empty.
 
-    Unlike for programs a directory such as /tmp will do: everyone may create names in it, and only
-    their owner may change them (the sticky bit).
+    Unlike for programs, a directory with the sticky bit, such as /tmp, is accepted: everyone may
+    create files in it, but only their owner may rename or remove them.
     """
     return _Looker(sticky_will_do=True).directory(path)
 
 
 def distrust_handed(path: str, user: int) -> str:
-    """The reason why a file that root is given may be another user's; empty for none.
+    """The reason why a file that root was given may be another user's; empty if it cannot be.
 
-    ``user`` typed the command, and is as trusted as root. File systems mounted nosuid are fine
-    here, as /home and /tmp of hardened hosts are; root cannot read a user's FUSE mount.
+    ``user`` typed the command and is trusted like root. File systems mounted nosuid are accepted,
+    since /home and /tmp of hardened hosts are; root cannot read a user's FUSE mount.
     """
     return _Looker(sticky_will_do=True, handed_by=user).directory(path)
 
 
 def foreign_link(path: str) -> str:
-    """The reason not to write through a path: another user's link on the way, or at its end.
+    """The reason not to write to a path: it leads through another user's link, or ends in one.
 
     The kernel may follow it (fs.protected_symlinks is for sticky directories, and can be off).
-    Shape: empty for none.
+    Shape: empty if there is no such link.
     """
     try:
         for step, status in _steps(posixpath.join(os.getcwd(), path)):  # noqa: PTH109
@@ -89,18 +90,18 @@ def foreign_link(path: str) -> str:
 
 
 def distrust_process(pid: int) -> str:
-    """The reason not to run the program of a process; empty for none.
+    """The reason not to run the program of a process; empty if there is none.
 
-    The check is of the file that the process runs, whatever its name; an upgrade may have replaced
-    or removed it since.
+    The check is of the file that the process really runs: an upgrade may have put another one in
+    its place, or removed it.
     """
     return distrust_opened("/proc/{}/exe".format(pid))
 
 
 def distrust_opened(link: str) -> str:
-    """The same for a file by a link of /proc, of a process or a descriptor.
+    """The reason not to run the file behind a link in /proc (``PID/exe``, ``self/fd/N``).
 
-    A descriptor keeps its file, whatever becomes of the process.
+    A descriptor keeps its file even after the process has ended. Shape: empty if there is none.
     """
     looker = _Looker()
     try:
@@ -113,7 +114,7 @@ def distrust_opened(link: str) -> str:
 
 
 class _Looker:
-    """Checks of files, each of them once."""
+    """Checks files and what they load, each only once."""
 
     def __init__(
         self,
@@ -127,7 +128,7 @@ class _Looker:
         self._heeds_nosuid = handed_by is None
         if handed_by is not None:
             self._owners |= {handed_by}
-            # A user's own group has his number, where each user has one.
+            # On systems with a group for each user, it has the user's number.
             self._group = handed_by or self._group
         self._places: Dict[str, str] = {}
         self._programs: Set[str] = set()
@@ -185,7 +186,7 @@ class _Looker:
         return ""
 
     def directory(self, path: str) -> str:
-        """The reason why others may change a directory's contents, or create it."""
+        """The reason why an untrusted user may change a directory's contents, or create it."""
         if not posixpath.isabs(path):
             return "that is the working directory"
         return self.place(path, may_be_absent=True)[1]
@@ -213,7 +214,7 @@ class _Looker:
         return done, ""
 
     def fault(self, path: str, status: os.stat_result) -> str:
-        """The reason why others may write a file, or the names in a directory."""
+        """The reason why an untrusted user may write a file, or the names in a directory."""
         if status.st_uid not in self._owners:
             return "{} belongs to user {}".format(path, status.st_uid)
         if stat.S_ISLNK(status.st_mode):
@@ -228,7 +229,7 @@ class _Looker:
 
     @staticmethod
     def _brought(path: str, status: os.stat_result, before: Optional[int]) -> str:
-        """The reason why a file system may be an ordinary user's mount."""
+        """The reason why an ordinary user may have mounted a step's file system; or empty."""
         if before is None or status.st_dev == before or stat.S_ISLNK(status.st_mode):
             return ""
         if not _is_nosuid(path) or _is_nosuid("/"):
@@ -241,7 +242,7 @@ def _is_nosuid(path: str) -> bool:
 
 
 def _steps(path: str) -> Iterator[Tuple[str, os.stat_result]]:
-    """The directories and links on a path, and at last the file itself.
+    """The directories and links on a path, and finally the file itself.
 
     Errors: OSError for a missing step.
     """
@@ -273,7 +274,7 @@ def _steps(path: str) -> Iterator[Tuple[str, os.stat_result]]:
 
 
 def _find_library(name: str, directories: List[str]) -> str:
-    """The path of a library by the loader's search; empty if unknown."""
+    """The path at which the loader finds a library; empty if unknown."""
     for directory in directories + _library_directories():
         path = posixpath.join(directory, name)
         if os.path.exists(path):  # noqa: PTH110
@@ -308,10 +309,10 @@ def _library_directories() -> List[str]:
 
 
 def caller_id() -> int:
-    """The id of the calling user; behind sudo the one who typed the command.
+    """The id of the calling user; under sudo, of the user who typed the command.
 
-    Source: sudo(8), SUDO_UID. It gives no rights beyond those of a user who may call sudo: his
-    files are trusted as root's where they are named.
+    Source: sudo(8), SUDO_UID. It gives no more rights than sudo already gave that user, whose files
+    are trusted like root's if the command names them.
     """
     asked = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and re.fullmatch(r"[0-9]{1,10}", asked):

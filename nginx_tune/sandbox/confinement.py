@@ -1,19 +1,19 @@
 """The confinement of an nginx: its files, rights and resources inside the sandbox.
 
-Processes: from Linux 6.14 on each PID namespace has its own ``pid_max``. Before, it was the whole
-host's, so it is written only on a new enough kernel. RLIMIT_NPROC does not help root: it does not
-apply to user 0, and counts processes of the workers' user elsewhere. The lab's cgroups limit
-processes and memory beside these limits (``nginx.lab.sandbox``). Source: kernel/pid_namespace.c,
-pidns_install_sysctls and kernel/pid.c; kernel/fork.c, copy_process.
+Processes: since Linux 6.14 each PID namespace has its own ``pid_max``, which is set there. On older
+kernels it applies to the whole host and is left alone. RLIMIT_NPROC does not help root: it does not
+apply to user 0, and it also counts processes of the workers' user outside the sandbox. The lab's
+cgroups limit processes and memory in addition (``nginx.lab.sandbox``). Source:
+kernel/pid_namespace.c, pidns_install_sysctls and kernel/pid.c; kernel/fork.c, copy_process.
 
-Descriptors: the limit of each process leaves half of the host's (``fs.file-max``) when the
-supervisor allows as many processes as it may.
+Descriptors: even if the supervisor allows the most processes, all of them together can open only
+half of what the host allows (``fs.file-max``).
 
-Rights: the capabilities of a master that binds ports and changes its workers' user.
+Rights: only the capabilities that a master needs to bind ports and change its workers' user.
 
-Writes: a second barrier by Landlock, where the kernel has it. A host's pipe in a shown directory
-can be written through a read-only mount, and Landlock prevents opening it for writing. Reads are
-not checked, so they cost nothing. Source: Documentation/userspace-api/landlock.rst.
+Writes: Landlock is a second barrier, where the kernel has it. A host's pipe in a shown directory
+can be written even through a read-only mount; Landlock prevents that. Reads are not checked, so
+they cost nothing. Source: Documentation/userspace-api/landlock.rst.
 """
 
 from __future__ import annotations
@@ -32,50 +32,50 @@ from nginx_tune.errors import UndecidedError
 from nginx_tune.sandbox import kernel_calls
 
 SandboxPart = Literal["memory", "processes", "seccomp", "sockets"]
-"""A part of the sandbox that the user may give up where a host lacks it."""
+"""A part of the sandbox that the user may give up on a host that cannot provide it."""
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of nginx's resources."""
+    """Limits on the resources of the sandboxed nginx."""
 
     processes: int = 2048
-    """Processes and threads, with all children."""
+    """Number of processes and threads, children included."""
     data_bytes: int = 2 << 30
-    """Private memory of a process."""
+    """Private memory of one process."""
     file_bytes: int = 4 << 30
-    """The size of a written file."""
+    """Size of one written file."""
     cover_bytes: int = 1 << 30
-    """Data in a writable place in memory."""
+    """Data in one writable directory in memory."""
     cover_files: int = 200_000
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents and limits of a sandbox, by nginx's paths."""
+    """The contents and limits of a sandbox. Paths are those that nginx uses."""
 
     shown: list[str]
-    """Files and directories of the host, read-only, with the links on the way."""
+    """Files and directories of the host to show read-only, with the links that lead to them."""
     covers: dict[str, str] = {}
-    """Writable directories by path, each from ``Covers``."""
+    """Writable directories: the source of each (``Covers.source``), by path."""
     disks: dict[str, str] = {}
-    """Read-only directories of ``Covers`` in place of the host's."""
+    """Read-only directories that replace the host's: the source in ``Covers`` of each, by path."""
     laid: dict[str, str] = {}
-    """Read-only files and sockets of ours in place of the host's."""
+    """Read-only files and sockets that replace the host's: the source of each, by path."""
     hidden: list[str] = []
-    """Directories that appear empty within shown ones."""
+    """Directories inside shown ones that appear empty."""
     uses_unix_sockets: bool = False
-    """True for a configuration with unix sockets, which are forbidden otherwise."""
+    """True if the configuration uses unix sockets; otherwise they are forbidden."""
     uses_file_aio: bool = False
-    """True for a build with file AIO, whose contexts are limited on the host."""
+    """True for a build with file AIO; the host limits its contexts."""
     transparent: bool = False
-    """True for sending from other addresses than the host's (``proxy_bind … transparent``)."""
+    """True if nginx sends from addresses that are not the host's (``proxy_bind … transparent``)."""
     threads: int = 0
-    """Pool threads of a process: each has a stack, which counts as private memory although next to
-    nothing of it is used."""
+    """Pool threads of one process. The whole stack of each counts as private memory, although
+    hardly any of it is used."""
     workers: int = 0
-    """Workers of the configuration, where they exceed the CPUs."""
+    """Workers of the configuration; it matters only if they outnumber the CPUs."""
     limits: ResourceLimits = ResourceLimits()
     weaker: list[SandboxPart] = []
-    """Parts to do without where they are impossible."""
+    """Parts to leave out if the host cannot provide them."""
 
 
 _OWN_NUMBERS_SINCE = (6, 14)
@@ -87,22 +87,22 @@ _PID_MAX = Path("/proc/sys/kernel/pid_max")
 _USUAL_STACK_BYTES = 8 << 20
 _LEAST_DESCRIPTORS = 1024
 _AIO_SHARE = 4
-"""A sandbox's share of the host's ``fs.aio-max-nr``: one in so many."""
+"""A sandbox may use the host's ``fs.aio-max-nr`` divided by this."""
 
 
 class HostShare(NamedTuple):
     """A sandbox's share of the host's limited resources."""
 
     processes: int
-    """Concurrent processes: the workers of two generations and some more, without threads."""
+    """Concurrent processes: the workers of two generations and a reserve. Threads do not count."""
     descriptors: int
-    """Open descriptors of a process."""
+    """Open descriptors of one process."""
     aio_events: int
     """Events of file AIO over the life of the sandbox."""
 
 
 def share_of_host(wanted: Confinement) -> HostShare:
-    """The share of a sandbox by this host's limits."""
+    """A sandbox's share under the limits of this host."""
     return share_of(
         wanted,
         cpus=os.cpu_count() or 1,
@@ -115,14 +115,14 @@ def share_of_host(wanted: Confinement) -> HostShare:
 def share_of(
     wanted: Confinement, *, cpus: int, file_max: int, nr_open: int, aio_max_nr: int
 ) -> HostShare:
-    """The share of a sandbox by sysctls ``fs.*``; pure."""
+    """A sandbox's share under the given values of sysctls ``fs.*``; pure."""
     processes = min(32 + 4 * max(wanted.workers, cpus), wanted.limits.processes)
     descriptors = min(nr_open, max(_LEAST_DESCRIPTORS, file_max // 2 // processes))
     return HostShare(processes, descriptors, aio_max_nr // _AIO_SHARE)
 
 
 def _kernel_figure(name: str) -> int:
-    """The value of a sysctl ``fs.*``; 0 where the kernel lacks it."""
+    """The value of a sysctl ``fs.*``; 0 if the kernel lacks it."""
     try:
         return int(Path("/proc/sys/fs", name).read_text())
     except OSError:
@@ -130,7 +130,7 @@ def _kernel_figure(name: str) -> int:
 
 
 def has_own_numbers(release: str, cpus: int, wanted: int) -> bool:
-    """True if a PID namespace on such a kernel can be limited to so few process ids; pure."""
+    """True if this kernel release can limit a PID namespace to ``wanted`` process ids; pure."""
     found = re.match(r"([0-9]+)\.([0-9]+)", release)
     if found is None or (int(found[1]), int(found[2])) < _OWN_NUMBERS_SINCE:
         return False
@@ -138,7 +138,7 @@ def has_own_numbers(release: str, cpus: int, wanted: int) -> bool:
 
 
 def can_limit_numbers(wanted: int) -> bool:
-    """True if a PID namespace on this host can be limited to so few process ids."""
+    """True if this host can limit a PID namespace to ``wanted`` process ids."""
     try:
         possible = Path("/sys/devices/system/cpu/possible").read_text()
         cpus = int(possible.strip().rpartition(",")[2].rpartition("-")[2]) + 1
@@ -148,9 +148,9 @@ def can_limit_numbers(wanted: int) -> bool:
 
 
 def limit_processes(wanted: Confinement, *, in_groups: bool) -> None:
-    """Limit processes and threads by the PID namespace where possible, beside or without a cgroup.
+    """Limit processes and threads through the PID namespace if possible, with or without a cgroup.
 
-    The first process of the namespace calls it.
+    The first process of the namespace must call it.
     Errors: UndecidedError when nothing limits them.
     """
     most = wanted.limits.processes
@@ -174,13 +174,13 @@ def _limit_numbers(most: int) -> bool:
 
 
 def limit_process(wanted: Confinement, share: HostShare, *, is_root: bool) -> None:
-    """Limit the resources of the calling process and its children, each by itself."""
-    # Not 0, since a program in kernel.core_pattern would still get the crash, outside. With 1 the
+    """Limit the resources of the calling process and its children; limits are per process."""
+    # Not 0: a program in kernel.core_pattern would still run, outside the sandbox. With 1 the
     # kernel dumps nothing. Source: do_coredump() in fs/coredump.c.
     resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     size = wanted.limits.file_bytes
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    # A stack is a private writable mapping, which RLIMIT_DATA counts whole (Linux 4.7).
+    # RLIMIT_DATA counts a whole stack, as a private writable mapping (Linux 4.7).
     threads = min(wanted.threads, wanted.limits.processes)
     size = wanted.limits.data_bytes + threads * _stack_bytes()
     resource.setrlimit(resource.RLIMIT_DATA, (size, size))
@@ -200,7 +200,7 @@ def limit_process(wanted: Confinement, share: HostShare, *, is_root: bool) -> No
 def end_first() -> None:
     """Make this process the first that the kernel kills when memory is short.
 
-    Nothing in the sandbox can undo it, which needs CAP_SYS_RESOURCE (proc(5)).
+    Nothing in the sandbox can undo this: that needs CAP_SYS_RESOURCE (proc(5)).
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -216,14 +216,14 @@ CHOWN, DAC_OVERRIDE, KILL, SETGID, SETUID, NET_BIND_SERVICE, NET_RAW = 0, 1, 5, 
 _LAST_CAPABILITY = 63
 
 KEPT_AS_ROOT = (CHOWN, DAC_OVERRIDE, KILL, SETGID, SETUID, NET_BIND_SERVICE)
-"""Capabilities to own temporary directories, read others' keys and write their logs, end workers,
-change to the workers' user, and bind ports below 1024. All visible files of the host are read-only,
-so DAC_OVERRIDE only reads."""
+"""Capabilities to change the owner of temporary directories, read keys and write logs of other
+users, end workers, change to the workers' user, and bind ports below 1024. The host's visible files
+are read-only, so DAC_OVERRIDE only allows reading them."""
 KEPT_AS_USER = (NET_BIND_SERVICE,)
 
 
 def drop_capabilities(*, is_root: bool, transparent: bool) -> None:
-    """Drop all capabilities that nginx does not need, for good."""
+    """Permanently drop all capabilities that nginx does not need."""
     kept = (*(KEPT_AS_ROOT if is_root else KEPT_AS_USER), *((NET_RAW,) if transparent else ()))
     for number in range(_LAST_CAPABILITY + 1):
         if number not in kept and not kernel_calls.drop_from_bounding_set(number):
@@ -237,7 +237,7 @@ def drop_capabilities(*, is_root: bool, transparent: bool) -> None:
 
 
 def drop_all_capabilities() -> None:
-    """Drop all capabilities."""
+    """Drop every capability, permanently."""
     for number in range(_LAST_CAPABILITY + 1):
         if not kernel_calls.drop_from_bounding_set(number):
             break
@@ -254,9 +254,9 @@ _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 
 
 def restrict_writes(writable: Iterable[str], files: Iterable[str]) -> None:
-    """Restrict writes to some directories and files, where the kernel has Landlock.
+    """Allow writes only below ``writable`` and to ``files``, if the kernel has Landlock.
 
-    Errors: OSError when it refuses.
+    Errors: OSError if the kernel refuses.
     """
     version = kernel_calls.landlock_version()
     if version < 1:
@@ -273,7 +273,7 @@ def restrict_writes(writable: Iterable[str], files: Iterable[str]) -> None:
                 kernel_calls.allow_beneath(ruleset, path, wanted)
         file_rights = wanted & (_WRITE_FILE | _TRUNCATE | _IOCTL_DEV)
         for path in files:
-            with contextlib.suppress(OSError):  # missing, or a pipe, which has no rules
+            with contextlib.suppress(OSError):  # missing, or a pipe: no rule for it
                 kernel_calls.allow_beneath(ruleset, path, file_rights)
         kernel_calls.restrict_self(ruleset)
     finally:

@@ -1,8 +1,8 @@
 """File systems for nginx's writes, in a mount namespace in which no program ever runs.
 
-The lab and its processes run in another namespace, in which nginx never writes: no path there leads
-to these. They are reached by a descriptor that was opened before nginx started, and nginx's files
-are opened below it without following links.
+The lab and its processes run in another namespace, where no path leads to these file systems. They
+reach them through a descriptor that was opened before nginx started, and open nginx's files below
+it without following links.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Covers:
-    """The namespace, and its directory with a mount for each name.
+    """A mount namespace, and a directory in it with one mount (a cover) for each name.
 
-    Make it once all mounts of the host are read-only, since it copies the caller's mounts. It ends
-    with the process that made it.
+    It copies the caller's mounts, so make all mounts of the host read-only first. It ends with the
+    process that created it.
     """
 
     def __init__(self, directory: Path) -> None:
-        """``directory``: an empty one of the lab, which stays empty in the lab's own mounts."""
+        """``directory`` must be empty; in the lab's own mount namespace it stays empty."""
         self._directory = str(directory)
         self.namespace, self._root = _in_new_thread(self._make)
 
@@ -45,11 +45,11 @@ class Covers:
         return namespace, os.open(self._directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def source(self, name: str) -> str:
-        """The path of a cover in this namespace alone, from which a sandbox is made."""
+        """The path of a cover inside this namespace, for building a sandbox."""
         return f"{self._directory}/{name}"
 
     def path(self, name: str) -> Path:
-        """The path of a cover for this process, by its descriptor."""
+        """The path by which this process reaches a cover, through the open descriptor."""
         return Path(f"/proc/self/fd/{self._root}/{name}")
 
     def add_memory(self, name: str) -> None:
@@ -59,10 +59,10 @@ class Covers:
         self._mount("nginx-tune", name, "tmpfs", _PLAIN, data)
 
     def add_copy(self, name: str, directory: str, own: Collection[str] = ()) -> None:
-        """Add a host's directory whose writes go to memory, with its contents in sight.
+        """Add a directory of the host with its contents; writes to it go to memory.
 
-        Names in ``own`` are empty files of the caller. Pipes are removed: without a reader, a
-        worker that opens one as its log would wait for ever.
+        Each name in ``own`` is an empty file that the caller owns. Pipes are removed: a worker that
+        opens one as its log would wait forever for a reader.
         """
         layers = f"{name}.layers"
         self.add_memory(layers)
@@ -73,7 +73,7 @@ class Covers:
             (upper / file).touch(0o644)
         self._mount_over(name, directory, self.source(layers))
         for path in list(self.path(name).iterdir()):
-            with contextlib.suppress(OSError):  # another user's directory takes no change
+            with contextlib.suppress(OSError):  # in another user's directory
                 if stat.S_ISFIFO(path.lstat().st_mode):
                     path.unlink()
 
@@ -81,7 +81,7 @@ class Covers:
         self.path(name).mkdir(0o755)
 
         def mount() -> None:
-            # By descriptors of this namespace, since the overlay's options reserve characters.
+            # Layers are given by descriptor, since overlay options reserve some characters.
             opened = [os.open(layer, os.O_PATH | os.O_CLOEXEC) for layer in (lower, layers)]
             below, above = (f"/proc/self/fd/{number}" for number in opened)
             data = f"lowerdir={below},upperdir={above}/upper,workdir={above}/work"
@@ -94,7 +94,7 @@ class Covers:
         _in_new_thread(lambda: self._enter(mount))
 
     def add_disk(self, name: str, device: str, *, writable: bool) -> None:
-        """Mount an ext4 file system."""
+        """Add the ext4 file system on a block device."""
         flags = _PLAIN | calls.MS_NOATIME | (0 if writable else calls.MS_RDONLY)
         self._mount(device, name, "ext4", flags, "")
 
@@ -124,13 +124,13 @@ class Covers:
                 os.close(here)
 
     def open(self, name: str, inner: str) -> int:
-        """A descriptor for reading a file of nginx; errors as of ``open_below``."""
+        """Open a file in a cover for reading; errors as for ``open_below``."""
         return open_below(self.path(name), inner)
 
     def remove_socket(self, name: str, inner: str) -> bool:
-        """Remove a socket of an earlier nginx, or a copy of the host's.
+        """Remove a socket that an earlier nginx left or that was copied from the host.
 
-        Returns True when none is left, False for another user's directory, where it stays.
+        Returns True if no socket is left, False if it cannot be removed (another user's directory).
         """
         *directories, last = _parts(inner)
         try:
@@ -158,10 +158,10 @@ class Covers:
 
 
 def open_below(root: Path, path: str) -> int:
-    """A descriptor for reading a file below a directory that nginx may have written to.
+    """Open a file for reading, below a directory that nginx may have written to.
 
     Errors: OSError; ELOOP for a link anywhere on the way, ENODEV for a device such as /dev/null,
-            EINVAL for anything else but a file.
+            EINVAL for anything else that is not a regular file.
     """
     *directories, last = _parts(path) or ["."]
     file = _step(_descend(root, directories), last, os.O_PATH)
@@ -173,16 +173,16 @@ def open_below(root: Path, path: str) -> int:
             raise OSError(errno.ENODEV, "a device keeps nothing", path)
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "not a file", path)
-        # By the descriptor, whatever has the file's name by now.
+        # Reopened by descriptor, since the name may lead to another file by now.
         return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(file)
 
 
 def open_files(root: Path) -> Iterator[tuple[str, int]]:
-    """The path below a directory and a descriptor, valid until the next, of each regular file.
+    """Yield the relative path and an open descriptor of each regular file below a directory.
 
-    They are sorted by directory; links are not followed.
+    A descriptor is valid until the next one. Files are sorted by directory; links are not followed.
     """
     for here, directories, files, number in os.fwalk(root, follow_symlinks=False):
         directories.sort()
@@ -197,7 +197,7 @@ def open_files(root: Path) -> Iterator[tuple[str, int]]:
 
 
 def _descend(root: Path, directories: Iterable[str]) -> int:
-    """A descriptor of a directory below another one, without following links."""
+    """Open a directory below another one, without following links."""
     here = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in directories:
         here = _step(here, name, os.O_PATH | os.O_DIRECTORY)
@@ -205,7 +205,7 @@ def _descend(root: Path, directories: Iterable[str]) -> int:
 
 
 def _parts(path: str) -> list[str]:
-    """The names on a path. Errors: OSError ELOOP for a way up."""
+    """The components of a path. Errors: OSError ELOOP for ``..``."""
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if ".." in parts:
         raise OSError(errno.ELOOP, "a way out of the directory", path)
@@ -213,7 +213,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _step(directory: int, name: str, flags: int) -> int:
-    """A descriptor of an entry, without following a link; closes its directory's."""
+    """Open an entry without following a link; closes the descriptor of its directory."""
     try:
         return os.open(name, flags | _NO_LINK, dir_fd=directory)
     except NotADirectoryError as error:
@@ -223,6 +223,6 @@ def _step(directory: int, name: str, flags: int) -> int:
 
 
 def _in_new_thread(call: Callable[[], T]) -> T:
-    """Call a function in a thread of its own, whose namespace ends with it."""
+    """Call a function in a new thread, so that only this thread enters a namespace."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(call).result()

@@ -1,7 +1,7 @@
-"""System calls that make a sandbox, by ctypes and without a program.
+"""The system calls that build a sandbox, through ctypes.
 
-They are made between fork and exec, thousands of times in a benchmark, so nothing here starts a
-process or keeps state. Errors: OSError with the call's name.
+They run between fork and exec, thousands of times in a benchmark, so nothing here starts a process
+or keeps state. Errors: OSError with the call's name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOUNT_ATTR_RDONLY, _MOUNT_ATTR_NOSUID, _MOUNT_ATTR_NODEV = 1, 2, 4
 
 _SECCOMP_SET_MODE_FILTER, _FILTER_SPEC_ALLOW, _FILTER_NEW_LISTENER = 1, 4, 8
 NOTIFICATIONS = _NOTIFICATION_RECEIVE, _NOTIFICATION_SEND = (0xC0502100, 0xC0182101)
-"""The ioctl() requests of a supervisor's descriptor."""
+"""The ioctl() requests on the descriptor of a seccomp supervisor."""
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 """struct seccomp_notif: id, pid, flags, then struct seccomp_data."""
 _RESPONSE = struct.Struct("=QqiI")
@@ -45,7 +45,7 @@ _O_PATH = os.O_PATH | os.O_CLOEXEC
 
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-"""The number by architecture (include/uapi/asm*/unistd.h); those below are the same for all."""
+"""The number by architecture (include/uapi/asm*/unistd.h); the ones below are the same on all."""
 _MOUNT_SETATTR = 442
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 
@@ -106,9 +106,9 @@ class _MountAttributes(ctypes.Structure):
 
 
 def seal_tree(mounted: int, *, read_only: bool) -> None:
-    """Make a mount and all below it nodev, nosuid and mostly read-only in one call.
+    """Make a mount and all mounts below it nodev, nosuid and optionally read-only in one call.
 
-    ``mounted`` is a descriptor of its root.
+    ``mounted`` is a descriptor of the mount's root.
     Errors: OSError ENOSYS before Linux 5.12.
     """
     flags = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV | (_MOUNT_ATTR_RDONLY if read_only else 0)
@@ -125,7 +125,7 @@ def seal_tree(mounted: int, *, read_only: bool) -> None:
 
 
 def no_new_privileges() -> None:
-    """Prevent programs from gaining rights by their files from here on."""
+    """From here on, prevent programs from gaining rights by setuid bits or file capabilities."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
@@ -163,7 +163,7 @@ def clear_ambient() -> None:
 
 
 def raise_ambient(number: int) -> None:
-    """Keep a capability over exec without being root."""
+    """Keep a capability across exec in a process that is not root."""
     _check(_libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_RAISE, number, 0, 0), "PR_CAP_AMBIENT")
 
 
@@ -182,12 +182,12 @@ def can_supervise() -> bool:
 def install_filter(program: bytes, *, listens: bool = False) -> int:
     """Filter all system calls from here on by a BPF program (seccomp(2)).
 
-    Returns a descriptor for ``receive_call`` with ``listens``, else 0.
+    With ``listens``, returns a descriptor for ``receive_call``; otherwise 0.
     Errors: OSError for a kernel without filters.
     """
     code = ctypes.create_string_buffer(program, len(program))
     whole = _Program(len(program) // 8, ctypes.addressof(code))
-    # Without the speculation barriers of filters before 5.16, which would affect measurements.
+    # Before Linux 5.16 a filter adds speculation barriers, which would distort measurements.
     status = _libc.syscall(
         ctypes.c_long(_SECCOMP[architecture()]),
         ctypes.c_uint(_SECCOMP_SET_MODE_FILTER),
@@ -245,7 +245,7 @@ class _Beneath(ctypes.Structure):
 
 
 def make_ruleset(files: int, scoped: int) -> int:
-    """The descriptor of a Landlock ruleset that forbids file rights without a rule."""
+    """Create a Landlock ruleset: it forbids these file rights wherever no rule allows them."""
     rules = _Ruleset(files, 0, scoped)
     size = ctypes.sizeof(rules) if scoped else 8
     number = _libc.syscall(

@@ -1,13 +1,13 @@
 """The start of a program inside the sandbox, from the fork to nginx.
 
-There are three processes. The caller's fork makes the namespaces and waits. Its child is the first
-process of the new PID namespace: it builds the root, starts nginx, answers the system calls that
-the filter leaves to it (``Supervisor``) and collects ended children. The third drops its rights and
-becomes nginx. All end with either of the first two, since the kernel kills a PID namespace with its
-first process.
+There are three processes. The caller's fork creates the namespaces and waits. Its child is the
+first process of the new PID namespace: it builds the root, starts nginx, answers the system calls
+that the filter leaves to it (``Supervisor``) and reaps ended children. The third drops its rights
+and becomes nginx. If either of the first two ends, all end, since the kernel kills a PID namespace
+with its first process.
 
-The supervisor counts new processes and contexts of file AIO, for which the kernel has no limit of a
-sandbox, and refuses and records every other call.
+The supervisor counts new processes and file-AIO contexts, which the kernel cannot limit for one
+sandbox. It refuses and records every other call that it gets.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
 def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
     """Plan a sandbox.
 
-    Errors: UndecidedError for a part that this host lacks and that is not given up.
+    Errors: UndecidedError if this host lacks a part that the user did not give up.
     """
     machine = calls.architecture()
     filters: tuple[bytes | None, bytes | None] = (None, None)
@@ -96,7 +96,7 @@ def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
 
 
 class Entrance:
-    """The steps of a forked child before exec, and of its parent afterwards, for one start."""
+    """One start: the steps of the forked child before exec, and of its parent afterwards."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Entrance:
     def _give_up_rights(self, first: socket.socket) -> None:
         wanted, plan = self._prepared.wanted, self._prepared.plan
         is_root = os.geteuid() == 0
-        # Its standard input is a device of the host on a writable mount.
+        # The inherited standard input is a device of the host, on a writable mount.
         null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
         os.dup2(null, 0)
         os.close(null)
@@ -184,7 +184,7 @@ class Entrance:
             ) from None
 
     def _be_first(self, ruled: int, other: socket.socket) -> NoReturn:
-        """Become the first process: without rights, readable memory and most open files."""
+        """Become the namespace's first process: drop rights, hide memory, close most files."""
         calls.hide_memory()
         calls.no_new_privileges()
         drop_all_capabilities()
@@ -210,9 +210,9 @@ class Entrance:
         os._exit(FAILED)
 
     def finish(self) -> int:
-        """The first process's id on the host, once nginx runs.
+        """Wait until nginx runs; returns the first process's id on the host.
 
-        Errors: UndecidedError with the reason when the sandbox could not be made.
+        Errors: UndecidedError with the reason if the sandbox could not be made.
         """
         self._close(self._report, self._refuse)
         os.set_blocking(self._refused, False)
@@ -227,7 +227,7 @@ class Entrance:
         return int(lines[0]) if lines else 0
 
     def refusals(self) -> list[str]:
-        """The names of the system calls refused since the last call, each once."""
+        """The names of system calls that were refused since this was last called, each once."""
         return _read_refusals(self._refused) if self._refused in self._open else []
 
     def close(self) -> None:
@@ -247,9 +247,9 @@ def run_inside(
     *,
     join_files: Sequence[Path] = (),
 ) -> tuple[ProgramResult, list[str]]:
-    """The output of a program in a sandbox within a time, and the system calls refused to it.
+    """Run a program in a sandbox; returns its output and the system calls refused to it.
 
-    Errors: HostReadError when it cannot be started or takes longer; UndecidedError when the sandbox
+    Errors: HostReadError if it cannot be started or takes too long; UndecidedError if the sandbox
             cannot be made.
     """
     entrance = Entrance(sandbox, join_files=join_files)
@@ -265,7 +265,7 @@ def run_inside(
 
 
 def _close_all(kept: Collection[int] = ()) -> None:
-    """Close all descriptors, so that whoever waits for their end waits for nginx alone."""
+    """Close all descriptors but ``kept``, so that only nginx holds the caller's pipes open."""
     edge = 0
     for number in sorted(kept):
         os.closerange(edge, number)
@@ -274,9 +274,9 @@ def _close_all(kept: Collection[int] = ()) -> None:
 
 
 def _wait_for(child: int) -> NoReturn:
-    """Collect children until none is left, and end as ``child`` did.
+    """Reap children until none is left, then exit with the status of ``child``.
 
-    After a success others may go on: nginx that goes to the background.
+    A failure of ``child`` ends this at once. After a success others may go on: nginx as a daemon.
     """
     status = FAILED
     while True:
@@ -299,7 +299,7 @@ _SIGNALLED = 128
 
 
 class Supervisor:
-    """The answers to the calls that the filter passes on, until the children have ended."""
+    """Answers the calls that the filter passes on, until the children have ended."""
 
     def __init__(self, listener: int, record: int, processes: int, share: HostShare) -> None:
         """``record``: a pipe for refused calls; ``processes``: a descriptor of ``/proc``."""
@@ -312,7 +312,7 @@ class Supervisor:
         self._recorded: set[bytes] = set()
 
     def run(self, child: int) -> NoReturn:
-        """Answer calls and collect children; ends as ``child`` did, once no other is left."""
+        """Answer calls and reap children; once none is left, exit with the status of ``child``."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -373,12 +373,12 @@ class Supervisor:
 
 
 def _events_taken(asked: int) -> int:
-    """The part of ``fs.aio-nr`` of a context. Source: ioctx_alloc() in fs/aio.c."""
+    """The events that a context takes from ``fs.aio-nr``. Source: ioctx_alloc() in fs/aio.c."""
     return max(asked, 4 * (os.cpu_count() or 1)) * 2
 
 
 def _read_refusals(record: int) -> list[str]:
-    """The names of the refused calls in a pipe so far, each once."""
+    """The names of the refused calls that the pipe holds so far, each once."""
     names = {number: name for name, number in call_numbers(calls.architecture()).items()}
     text = b""
     with contextlib.suppress(BlockingIOError):
@@ -394,5 +394,5 @@ def _read_refusals(record: int) -> list[str]:
 
 
 def _end_as(status: int) -> NoReturn:
-    """End with another process's exit code, with a signal as a shell reports it."""
+    """Exit with another process's status; a signal is reported as by a shell (128 + number)."""
     os._exit(status if status >= 0 else _SIGNALLED - status)

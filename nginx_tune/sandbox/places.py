@@ -19,7 +19,7 @@ KERNELS_OWN = frozenset(
         "hugetlbfs", "rpc_pipefs", "nsfs", "selinuxfs", "nfsd",
     }
 )  # fmt: skip
-"""File systems without files of the operator."""
+"""Kernel file systems, which hold no files of the operator."""
 _MOST_LINKS = 40
 
 
@@ -84,7 +84,7 @@ def read_mounts() -> list[Mount]:
 
 
 def in_sight(mounts: Sequence[Mount]) -> list[Mount]:
-    """The mounts that no later one covers; a later one over the root covers nothing."""
+    """The mounts that no later mount covers. A later mount on ``/`` counts as covering nothing."""
     covers: set[str] = set()
     found = []
     for mount in reversed(mounts):
@@ -97,7 +97,7 @@ def in_sight(mounts: Sequence[Mount]) -> list[Mount]:
 
 
 def below(mounts: Iterable[Mount], directory: str) -> list[Mount]:
-    """The mounts below a directory, without itself and the kernel's own file systems."""
+    """The mounts below a directory, without its own mount and kernel file systems."""
     return [
         mount
         for mount in mounts
@@ -108,12 +108,12 @@ def below(mounts: Iterable[Mount], directory: str) -> list[Mount]:
 
 
 def is_private(path: str) -> bool:
-    """True for a private place, and for the root."""
+    """True for the root and for paths that are never shown whole."""
     return path == "/" or path in PRIVATE or is_inside(path, "/proc") or is_inside(path, "/sys")
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """The paths that are below no other one, sorted."""
+    """The paths that are not below another of the paths, sorted."""
     found: list[str] = []
     for path in sorted(set(paths)):
         if not any(is_inside(path, other) for other in found):

@@ -27,9 +27,9 @@ _ALLOW, _KILL, _ERROR, _ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _X32 = 0x40000000
 _FIRST_NEW = 424
-"""The first number (Linux 5.1) from which on the calls are the same on every architecture;
-libraries fall back on ENOSYS."""
-ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
+"""From this number on (Linux 5.1), calls are the same on every architecture, and C libraries have
+a fallback for ENOSYS."""
+ALLOWED = frozenset(  # a text: shorter than a list of 200 strings
     """
     read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice tee
     copy_file_range open openat creat close close_range stat lstat fstat newfstatat statx statfs
@@ -55,7 +55,7 @@ ALLOWED = frozenset(  # by lines, which a list of 200 strings would not be
     io_submit io_getevents io_destroy io_cancel io_pgetevents
     """.split()  # noqa: SIM905
 )
-"""Calls with any arguments. The supervisor counts new processes and io_setup()."""
+"""Calls that are allowed with any arguments. The supervisor counts new processes and io_setup()."""
 _FCNTL = (0, 1, 2, 3, 4, 8, 9, 1030, 1031, 1032)
 """F_DUPFD to F_SETFL, F_SETOWN, F_GETOWN, F_DUPFD_CLOEXEC, the sizes of pipes. Locks and leases on
 shown files would block the host."""
@@ -70,9 +70,9 @@ _SOCK_FLAGS = 0o2004000
 """SOCK_NONBLOCK and SOCK_CLOEXEC, the same on both architectures."""
 _SOCK_STREAM, _SOCK_DGRAM = 1, 2
 _PROTOCOLS = (0, 6, 17, 262)
-"""The family's own, TCP, UDP, MPTCP."""
+"""The family's default, TCP, UDP, MPTCP."""
 _NEW_NAMESPACES = 0x7E020080
-"""All CLONE_NEW* flags, with that of time."""
+"""All CLONE_NEW* flags, including CLONE_NEWTIME."""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _FILE_TYPES = (0, 0o100000, 0o010000)
@@ -88,12 +88,13 @@ def plan_filter(
     asks: bool = True,
     also_ioctl: Iterable[int] = (),
 ) -> bytes:
-    """Shape: a BPF program for one of ``AUDIT``; ``numbers`` are its call numbers by name.
+    """The filter as a BPF program, for an architecture of ``AUDIT``.
 
-    ``unix_sockets`` allows sockets with a path; connected pairs of streams nginx always needs.
-    ``file_aio`` is for a build that sets up contexts of file AIO as its workers start.
-    With ``asks`` what is refused or counted is left to a supervisor, without it is refused or, of
-    new processes, allowed. ``also_ioctl`` are requests that are allowed beside nginx's.
+    ``numbers`` are the call numbers by name. ``unix_sockets`` allows sockets with a path; connected
+    pairs of streams are always allowed, since nginx needs them. ``file_aio`` is for a build whose
+    workers set up file-AIO contexts as they start. With ``asks``, a supervisor decides on calls to
+    refuse or count. Without it they are refused, but new processes are allowed. ``also_ioctl`` are
+    requests that are allowed in addition to nginx's.
     """
     refuse = _ASK if asks else _ERROR | _EPERM
     count = _ASK if asks else _ALLOW
@@ -109,7 +110,7 @@ def plan_filter(
         "ioctl": _one_of(1, (*_IOCTL, *also_ioctl), refuse),
         "prctl": _prctl(refuse),
         "socket": _socket([_AF_INET, _AF_INET6, *([_AF_UNIX] if unix_sockets else [])], refuse),
-        # No limit of dumps: with 0 a program in kernel.core_pattern is run (see ``confinement``).
+        # Not for core dumps: a limit of 0 would run a program in kernel.core_pattern.
         "setrlimit": _set_limit(0, refuse),
         "prlimit64": _set_limit(1, refuse, value=2),
         "socketpair": _pair(refuse),
@@ -132,7 +133,7 @@ def plan_filter(
 
 
 def _clone(refuse: int, count: int) -> FilterProgram:
-    """No new namespaces; any number of threads; processes by the supervisor's count."""
+    """Refuse new namespaces, allow any number of threads, and count new processes."""
     part = FilterProgram()
     part.load(_argument(0))
     part.if_any_bit(_NEW_NAMESPACES, refuse)
@@ -142,7 +143,7 @@ def _clone(refuse: int, count: int) -> FilterProgram:
 
 
 def _socket(families: list[int], refuse: int) -> FilterProgram:
-    """Streams and datagrams of nginx's address families.
+    """Allow streams and datagrams of nginx's address families.
 
     Other types are refused: SOCK_PACKET of AF_INET would be a packet socket (inet_create,
     packet(7)).
@@ -160,7 +161,7 @@ def _socket(families: list[int], refuse: int) -> FilterProgram:
 
 
 def _pair(refuse: int) -> FilterProgram:
-    """Pairs of unix streams alone: a datagram socket of a pair could send anywhere.
+    """Allow only pairs of unix streams: a datagram socket of a pair could send anywhere.
 
     Another family would make the host load its module (net-pf-N, __sock_create()).
     """
@@ -175,7 +176,7 @@ def _pair(refuse: int) -> FilterProgram:
 
 
 def _prctl(refuse: int) -> FilterProgram:
-    """The requests of nginx and C libraries; a request to be dumpable succeeds without effect.
+    """Allow the requests of nginx and C libraries; PR_SET_DUMPABLE succeeds without effect.
 
     A dumpable worker would expose its root, as /proc/PID/root, to its user outside the sandbox.
     """
@@ -188,7 +189,7 @@ def _prctl(refuse: int) -> FilterProgram:
 
 
 def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0) -> FilterProgram:
-    """The allowed values of an argument, without some bits."""
+    """Allow only these values of an argument, ignoring the bits in ``without``."""
     part = FilterProgram()
     part.load(_argument(place))
     if without:
@@ -199,7 +200,10 @@ def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0)
 
 
 def _set_limit(place: int, refuse: int, *, value: int | None = None) -> FilterProgram:
-    """Any limit but that of dumps, which may be read: ``value`` is the place of a new one."""
+    """Allow setting any limit except for core dumps, and reading that one.
+
+    ``value`` is the place of the argument that points to a new limit.
+    """
     part = FilterProgram()
     part.load(_argument(place))
     part.unless_one_of([_RLIMIT_CORE], _ALLOW)
@@ -213,7 +217,7 @@ def _set_limit(place: int, refuse: int, *, value: int | None = None) -> FilterPr
 
 
 def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Runs of successive numbers, first and last."""
+    """The first and last number of each run of successive numbers."""
     found: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][1] + 1:
@@ -224,7 +228,7 @@ def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def _argument(number: int) -> int:
-    """The offset of an argument's low half on little-endian machines, as both known ones are.
+    """The offset of an argument's low half; both known architectures are little-endian.
 
     The kernel takes all checked arguments as 32-bit numbers, so the high half is irrelevant.
     """
@@ -253,7 +257,7 @@ class FilterProgram:
         self._add(_RETURN, 0, 0, action)
 
     def if_within(self, first: int, last: int, action: int) -> None:
-        """End with an action when the word is in a range, with both ends."""
+        """End with an action when the word is in a range, both ends included."""
         if first == last:
             self._add(_JUMP_EQUAL, 0, 1, first)
         else:
@@ -274,7 +278,7 @@ class FilterProgram:
         self.answer(action)
 
     def only_for(self, number: int, part: FilterProgram) -> None:
-        """Check a call by a part of its own, which ends with an action."""
+        """Check one system call by its own part of the program, which must end with an action."""
         self._add(_JUMP_EQUAL, 0, len(part.code) // 8, number)
         self.code += part.code
 
@@ -285,7 +289,7 @@ _COLUMNS = {"x86_64": 1, "aarch64": 2}
 
 @functools.cache
 def call_numbers(machine: str) -> Mapping[str, int]:
-    """The call numbers of an architecture by name; none for an unknown one."""
+    """The call numbers of an architecture, by name; empty for an unknown architecture."""
     column = _COLUMNS.get(machine)
     if column is None:
         return {}

@@ -1,17 +1,17 @@
-"""The new root: planned once, built for each nginx in a mount namespace of its own.
+"""The new root: planned once, then built for each nginx in its own mount namespace.
 
-It is a small read-only file system in memory. It contains, each at its own path, shown files
-(read-only, no devices, no setuid), writable places (covers, which exist in no other root), a /dev
-of a few harmless devices, a /proc of the sandbox's own processes, and empty /run, /tmp and
+It is a small read-only file system in memory. It contains shown files at their usual paths
+(read-only, no devices, no setuid), writable places (covers, which no other root contains), a /dev
+with a few harmless devices, a /proc with only the sandbox's processes, and empty /run, /tmp and
 /dev/shm. The rest of the host is absent.
 
 A host's socket or pipe in a shown directory would be usable through a read-only mount. Where
 Landlock forbids opening pipes for writing and nginx uses no unix sockets, directories are shown
 directly, without cost. Otherwise they are shown through an overlay, whose sockets and pipes differ
-from the host's (fs/overlayfs/inode.c; unix_find_bsd() compares inodes). So are directories that
-contain a place that the host lacks.
+from the host's (fs/overlayfs/inode.c; unix_find_bsd() compares inodes). So are directories
+in which a mount point must be added.
 
-An earlier nginx may have put links into its covers. So places are reached from a descriptor of the
+An earlier nginx may have put links into its covers, so places are reached from a descriptor of the
 new root, without following links.
 """
 
@@ -31,7 +31,7 @@ from nginx_tune.sandbox.confinement import Confinement
 from nginx_tune.sandbox.places import below, find, is_private, outermost, read_mounts, settle
 
 _STAGE = "/tmp"  # noqa: S108  # covered in this namespace
-"""The directory in which the new root is built, which every system has."""
+"""The directory in which the new root is built; every system has it."""
 DEVICES = ("null", "zero", "full", "random", "urandom")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
                  "stderr": "/proc/self/fd/2"}  # fmt: skip
@@ -47,23 +47,23 @@ MountKind = Literal["file", "directory", "empty", "memory"]
 
 
 class RootPlace(NamedTuple):
-    """A place of the new root."""
+    """One mount of the new root."""
 
     path: str
     kind: MountKind
     source: str = ""
-    """The source, for the kinds ``file`` and ``directory``."""
+    """The path of the source, for the kinds ``file`` and ``directory``."""
     writable: bool = False
     overlaid: bool = False
     """Shown through an overlay, since it may contain sockets and pipes of the host."""
     optional: bool = False
-    """Left empty if it cannot be shown, since nobody named it."""
+    """True if no setting names it: it is left empty if it cannot be shown."""
     points: tuple[tuple[str, MountKind], ...] = ()
-    """Other places in it that the source lacks."""
+    """Mount points for places inside it that the source lacks."""
 
 
 class RootPlan(NamedTuple):
-    """The parts of the new root, outer places first."""
+    """The places and links of the new root; outer places come first."""
 
     places: list[RootPlace]
     links: dict[str, str]
@@ -73,12 +73,12 @@ class RootPlan(NamedTuple):
 
     @property
     def writable(self) -> list[str]:
-        """The writable places."""
+        """The paths of the writable places."""
         return [place.path for place in self.places if place.writable]
 
 
 def plan_root(wanted: Confinement) -> RootPlan:
-    """Plan the root from the present files."""
+    """Plan the root from the files that exist now."""
     links: dict[str, str] = {}
     shown = _find_shown(wanted.shown, links)
     named = _find_shown([path for path in wanted.shown if not _is_root(path)], {})
@@ -121,7 +121,7 @@ def plan_root(wanted: Confinement) -> RootPlan:
 
 
 def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, MountKind]:
-    """The existing ones of the wanted paths by real path; adds the links on the way."""
+    """The kinds of the paths that exist, by real path; adds the links on the way to ``links``."""
     shown: dict[str, MountKind] = {}
     for path in (name for wanted in paths for name in _expand(wanted)):
         found = find(path)
@@ -133,7 +133,7 @@ def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, MountK
 
 
 def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
-    """The sources by real path; adds the host's links on the way."""
+    """The sources by real path; adds the host's links on the way to ``links``."""
     found = {}
     for path, source in paths.items():
         place = settle(path)
@@ -143,7 +143,7 @@ def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
 
 
 def _with_points(places: list[RootPlace]) -> list[RootPlace]:
-    """The places, with the points that a host's directory lacks for others."""
+    """The places, each with the mount points for inner places that its source lacks."""
     points: dict[str, list[tuple[str, MountKind]]] = {}
     for place in places:
         path = place.path
@@ -172,12 +172,12 @@ def _is_kind(path: str, kind: MountKind) -> bool:
 
 
 def build_root(plan: RootPlan) -> None:
-    """Build the root and enter it, in a mount and a PID namespace of one's own.
+    """Build the root and enter it; the caller must have its own mount and PID namespace.
 
-    Errors: OSError that names the step; UndecidedError for an impossible part.
+    Errors: OSError that names the step; UndecidedError for a part that the host cannot provide.
     """
     calls.mount("none", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
-    # Sources are opened before the new root covers paths below it.
+    # Sources are opened first: the new root will hide everything below its directory.
     sources = {
         place.path: os.open(place.source, _HOLD)
         for place in plan.places
@@ -187,7 +187,7 @@ def build_root(plan: RootPlan) -> None:
     calls.mount("tmpfs", _STAGE, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=0755,size=16m")
     new_root = _NewRoot(plan)
     for path, descriptor in files.items():
-        # Devices are bound, since a user namespace may make none; not even their mode can change.
+        # Devices are bind mounts, since a user namespace cannot create any. Their mode is fixed.
         new_root.bind_file(descriptor, path, nodev=path in _PROCESSORS)
     for name, text in _DEVICE_LINKS.items():
         new_root.link(f"/dev/{name}", text)
@@ -218,7 +218,7 @@ class _NewRoot:
             self._floors = f"{_STAGE}/.floors"
 
     def put(self, place: RootPlace, source: int) -> None:
-        """Mount a place."""
+        """Mount one place of the plan."""
         if place.kind == "memory":
             self.mount_memory(place.path)
         elif place.kind == "empty":
@@ -240,27 +240,27 @@ class _NewRoot:
             self._seal(place.path, place.kind, read_only=not place.writable)
 
     def mount_memory(self, path: str) -> None:
-        """Mount an empty directory of the sandbox's own."""
+        """Mount an empty, writable file system in memory."""
         mode = "0755" if path == "/run" else "1777"
         data = f"mode={mode},size={self._plan.cover_bytes},nr_inodes={self._plan.cover_files}"
         self._mount(path, "tmpfs", "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, data)
 
     def mount_proc(self) -> None:
-        """Mount a read-only /proc with the sandbox's own processes alone."""
+        """Mount a read-only /proc that shows only the sandbox's processes."""
         flags = _SEALED | calls.MS_NOEXEC
         try:
             self._mount("/proc", "proc", "proc", flags, "subset=pid")
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # Before Linux 5.8 all of /proc, with the writable parts hidden.
+            # Before Linux 5.8, mount all of /proc and hide the writable parts.
             self._mount("/proc", "proc", "proc", flags)
             for name in ("sys", "bus", "fs", "irq", "acpi", "scsi", "tty", "driver"):
                 with contextlib.suppress(OSError):
                     self._mount(f"/proc/{name}", "tmpfs", "tmpfs", _SEALED, "size=4k")
 
     def bind_file(self, descriptor: int, path: str, *, nodev: bool) -> None:
-        """Mount a file of the host."""
+        """Bind-mount a file of the host read-only."""
         point = self._reach(path, "file")
         _bind(descriptor, f"/proc/self/fd/{point}")
         os.close(point)
@@ -278,7 +278,7 @@ class _NewRoot:
             self._remount(path, _SEALED)
 
     def _remount(self, path: str, flags: int) -> None:
-        """Add flags to those of a mount, which must stay."""
+        """Add flags to a mount; it must keep its present ones."""
         point = self._reach(path, "file", makes=False)
         target = f"/proc/self/fd/{point}"
         try:
@@ -287,7 +287,7 @@ class _NewRoot:
             os.close(point)
 
     def enter(self) -> None:
-        """Make it the root, read-only from here on."""
+        """Make this the root directory, read-only from here on."""
         if self._floors:
             # An overlay keeps mounts of its layers by itself.
             calls.detach(self._floors)
@@ -313,7 +313,7 @@ class _NewRoot:
             os.close(point)
 
     def _reach(self, path: str, kind: MountKind, *, makes: bool = True) -> int:
-        """A descriptor of a path in the new root, which is created if missing.
+        """Open a path in the new root; with ``makes``, create it if missing.
 
         Errors: OSError, ELOOP for a link on the way.
         """
@@ -327,7 +327,7 @@ class _NewRoot:
         return found
 
     def _parent(self, path: str, *, makes: bool) -> int:
-        """A kept descriptor of a directory.
+        """The descriptor of a directory, which is opened once and kept.
 
         Outer places come first, so nothing is mounted over a directory after it was opened.
         """
@@ -344,7 +344,7 @@ class _NewRoot:
         return self._parents[path]
 
     def _lay_over(self, place: RootPlace, source: int) -> bool:
-        """Show a directory through an overlay; returns False where it is to be shown directly.
+        """Show a directory through an overlay; returns False if it must be shown directly.
 
         The overlay has two lower layers and no upper one, so it is read-only.
         """
@@ -386,7 +386,7 @@ class _NewRoot:
 
 
 def _open_entry(directory: int, name: str, *, is_file: bool, makes: bool) -> int:
-    """A descriptor of a directory's entry, without following a link; created if missing."""
+    """Open a directory's entry without following a link; with ``makes``, create it if missing."""
     try:
         return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=directory)
     except FileNotFoundError:
@@ -405,7 +405,7 @@ def _make(name: str, directory: int | None, *, is_file: bool) -> None:
 
 
 def _shape_floor(place: RootPlace, source: int, floor: str) -> None:
-    """Create a place's missing points in a layer, with the attributes of the source."""
+    """Create a place's missing mount points in a layer, with the owner and mode of the source."""
     for path, kind in place.points:
         parts = path[len(place.path.rstrip("/")) + 1 :].split("/")
         for number in range(len(parts) + 1):
@@ -426,7 +426,7 @@ def _bind(source: int, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        # In a user namespace the mounts below come along.
+        # A user namespace can only bind a mount together with the mounts below it.
         calls.mount(name, target, flags=calls.MS_BIND | calls.MS_REC)
 
 
@@ -443,7 +443,7 @@ def _can_be_seen(path: str) -> bool:
 
 
 def _expand(path: str) -> list[str]:
-    """The path; for the root its entries."""
+    """The path itself, or the entries of the root directory."""
     if not _is_root(path):
         return [path]
     return [f"/{name}" for name in os.listdir("/")]  # noqa: PTH208
@@ -475,6 +475,6 @@ _STATVFS = {
 
 
 def flags_of(point: str) -> int:
-    """The flags of a mount, which must stay in a user namespace."""
+    """The flags of a mount; a user namespace may not remove any."""
     flags = os.statvfs(point).f_flag
     return sum(ours for theirs, ours in _STATVFS.items() if flags & theirs)
