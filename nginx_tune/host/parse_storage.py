@@ -390,9 +390,9 @@ class Sampled(NamedTuple):
 class ByteSample:
     """A sample of files in which each byte of the tree is equally likely.
 
-    With all files laid end to end and a mark in each stride, the files with a mark are kept. The stride is 0
-    (all files) until the sample is full and doubles each time it is full again, so one walk is
-    enough and the tree's size need not be known.
+    With all files laid end to end and a mark in each stride, the files with a mark are kept. The
+    stride is 0 (all files) until the sample is full and doubles each time it is full again, so one
+    walk is enough and the tree's size need not be known.
     """
 
     def __init__(self, capacity: int) -> None:

@@ -144,8 +144,9 @@ def start_program(
 ) -> "subprocess.Popen[bytes]":
     """Start a program without a shell, with streams of bytes.
 
-    ``environment`` is added to the inherited variables (none without ``inherits``). ``is_checked`` is for a part of
-    this installation, or a program that was checked before the sandbox was entered.
+    ``environment`` is added to the inherited variables (none without ``inherits``). ``is_checked``
+    is for a part of this installation, or a program that was checked before the sandbox was
+    entered.
 
     Errors: OSError, with ProgramError for a program that is missing or must not be run.
     """

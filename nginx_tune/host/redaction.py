@@ -33,7 +33,7 @@ _ADDRESSED = re.compile(
     r"^(?:read /proc/\w+/mountinfo|read /(?!proc/|sys/)|real /|list /|link /|dataset |links"
     r"|listening )"
 )
-"""Questions whose answers can contain IP addresses. Elsewhere a cgroup's ``0::/`` looks like one."""
+"""Questions whose answers can contain IP addresses; a cgroup's ``0::/`` only looks like one."""
 _KEPT_OPTIONS = frozenset({"-c", "-p", "-e"})
 """nginx's options with paths, which the facts show anyway."""
 

@@ -1,8 +1,9 @@
-"""Logs that hold one another's lines: the same packed, by another name, or copies that overlap.
+"""Logs that repeat the lines of another: compressed, under another name, or overlapping copies.
 
-The first lines of a log are looked for in those that begin before it. Where they are found the two
-are compared on, until one of them ends: only if nothing differs are they parts of one log. So the
-logs of two hosts over the same time, or of two servers asked alike for a while, are no repeats.
+The first lines of a log are searched for in the logs that begin before it. If they are found, the
+two logs are compared from there until one of them ends. Only if nothing differs is one a repeat of
+the other. So logs of two hosts over the same time, or of two servers that got the same requests for
+a while, are no repeats.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from nginx_tune.errors import UsageError
 _HEAD_BYTES = 4096
 _LONGEST_HEAD_BYTES = 1 << 17
 _LEAST_LINES = 8
-"""The lines that two logs which are not the same from end to end must share."""
+"""The fewest lines that two logs must share, unless they are the same from end to end."""
 _BLOCK_BYTES = 1 << 20
 _MOST_TRIES = 100
-"""Places where a log seems to begin in another: lines without a time are alike."""
+"""The most places in a log to try as the beginning of another: lines without a time are alike."""
 Opened = Callable[[str], AbstractContextManager[tuple[BufferedIOBase, Any]]]
 
 
 class Repeat:
-    """A log, looked for in another that is read block by block."""
+    """Searches for one log in another, which is read block by block."""
 
     def __init__(self, log: str, opened: Opened, broken: tuple[type[Exception], ...]) -> None:
         self.log = log
@@ -34,10 +35,10 @@ class Repeat:
         self._broken = broken
         self._head = self._first_lines()
         self._before = b"\n"
-        """The end of what was read, which a head may begin in; at first as if a line had ended."""
+        """The end of what was read so far, in which the head may begin; at first a line end."""
         self._stack = ExitStack()
         self._rest: Iterator[bytes] | None = None
-        """The rest of the log, where its head was found."""
+        """The rest of the log to compare, once its head was found."""
         self._ahead = b""
         self._lines = 0
         self._at_start = self._is_first = False
@@ -45,7 +46,7 @@ class Repeat:
         self.found = False
 
     def feed(self, block: bytes) -> None:
-        """The next bytes of the other log."""
+        """Take the next bytes of the other log."""
         text = block if self._head and not self.found else b""
         while text:
             if self._rest is not None:
@@ -64,22 +65,22 @@ class Repeat:
             text = text[at + 1 :]
 
     def start(self) -> None:
-        """Another log begins."""
+        """Note that the next log to search in begins."""
         self._before, self._is_first, self._tries = b"\n", True, _MOST_TRIES
 
     def end(self) -> None:
-        """The other log has ended."""
+        """Note that the other log has ended."""
         if self._rest is not None and not self.found:
             is_whole = self._at_start and not self._ahead and next(self._rest, b"") == b""
             self.found = is_whole or self._lines >= _LEAST_LINES
         self._stop()
 
     def _compare(self, text: bytes) -> bytes:
-        """Compare on; what is left where they differ, to be searched again."""
+        """Continue to compare; returns the rest after a difference, to be searched again."""
         assert self._rest is not None  # noqa: S101  # its head was found
         while text:
             self._ahead = self._ahead or next(self._rest, b"")
-            if not self._ahead:  # all of it was found, and the other goes on
+            if not self._ahead:  # all of it was found, and the other log goes on
                 self.found = self._lines >= _LEAST_LINES
                 self._stop()
                 return b"" if self.found else text
@@ -98,12 +99,12 @@ class Repeat:
 
     def _contents(self) -> Iterator[bytes]:
         file, _ = self._stack.enter_context(self._opened(self.log))
-        with contextlib.suppress(*self._broken):  # what breaks off ends there
+        with contextlib.suppress(*self._broken):  # a truncated log ends there
             while block := file.read1(_BLOCK_BYTES):
                 yield block
 
     def _first_lines(self) -> bytes:
-        """As many lines as must be shared, fewer where it has no more; only whole ones."""
+        """The first whole lines: as many as must be shared, or fewer if the log has no more."""
         head = b""
         with contextlib.suppress(*self._broken), self._opened(self.log) as (file, _):
             while len(head) < _LONGEST_HEAD_BYTES and head.count(b"\n") < _LEAST_LINES:

@@ -1,4 +1,4 @@
-"""Access logs, in whatever they are packed, and what the reader finds in them."""
+"""Access logs, compressed or plain, and what the reader finds in them."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from nginx_tune.observe.access_log_repeats import Repeat, refuse_repeats
 from nginx_tune.observe.object_storage import StoredLog, is_url, open_object
 
 LONGEST_LINE_BYTES = 1 << 16
-"""The most of a line that is read, as the executable has it (``probes/src/learn/mod.rs``)."""
+"""The most bytes of a line to read, as in the executable (``probes/src/learn/mod.rs``)."""
 _BLOCK_BYTES = 1 << 20
 _GZIP, ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 _PEEK_LINES = 200
 _COPIES = 4
-"""Logs in which what is read now is looked for."""
+"""The number of following logs that are checked for being copies of the current one."""
 _TOLD_EVERY_SECONDS = 0.2
 _PATIENCE_SECONDS = 0.3
-"""The time until a pipe to which nothing was written is told of."""
+"""The time after which a pipe without a writer is reported."""
 
 
 class LogFrame(NamedTuple):
-    """A part of what the reader reads (``probes/src/learn/mod.rs``)."""
+    """A part of the reader's input (``probes/src/learn/mod.rs``)."""
 
     kind: Literal["L", "B", "T"]
-    """A log begins, bytes of it, the tally of a file."""
+    """``L``: a log begins; ``B``: bytes of the log; ``T``: the tally in a file."""
     data: bytes
 
 
@@ -66,9 +66,9 @@ _ROTATED = re.compile(
 
 
 def host_of(log: str) -> str:
-    """A name for the host that wrote a log: the log's own, without what its rotation adds.
+    """A name for the host that wrote a log: the log's name without the suffixes of rotation.
 
-    Connection numbers are a host's own, so they are told apart by it.
+    Connection numbers are unique only within a host, so this name distinguishes them.
     """
     name = "" if log == "-" else log
     while (shorter := _ROTATED.sub("", name)) != name:
@@ -77,9 +77,9 @@ def host_of(log: str) -> str:
 
 
 class LogFiles:
-    """Access logs, to be read once.
+    """Access logs, which can be read once.
 
-    They are read in the order of their first lines' times: what is repeated comes soon after.
+    They are read in the order of the times in their first lines: a copy follows soon after.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class LogFiles:
         host: str | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``host`` is whose logs they are; ``tell`` is told of a pipe that nobody writes to."""
+        """``host`` wrote the logs (None: by name); ``tell`` reports a pipe without a writer."""
         self._host = host
         self._tell = tell
         logs = [log.name for log in found]
@@ -107,16 +107,16 @@ class LogFiles:
         self.broken: list[str] = []
         """Logs that could not be read to their end, and why."""
         self.has_failed = False
-        """Whether it was the system that could not read one of them: its content may be whole."""
+        """True if the system failed to read one of them: its contents may be complete."""
         sizes = [log.size for log in found if log.size is not None]
         self.total_bytes = sum(sizes) if len(sizes) == len(found) else None
-        """The size of the files as they lie there, packed ones too; None with a pipe among them."""
+        """The size of the files as stored, before decompression; None if one is a pipe."""
         self.read_bytes = 0
-        """The part of these that was read."""
+        """The number of these bytes that were read."""
         self._begun: dict[str, Repeat] = {}
 
     def frames(self) -> Iterator[LogFrame]:
-        """Each log's beginning with the name of its host, and its bytes a block at a time."""
+        """For each log, a frame with the name of its host, then its bytes block by block."""
         for index, log in enumerate(self.logs):
             yield LogFrame("L", (host_of(log) if self._host is None else self._host).encode())
             before = self.read_bytes
@@ -139,7 +139,7 @@ class LogFiles:
             refuse_repeats(repeats, log)
 
     def _repeats(self, index: int) -> list[Repeat]:
-        """The next logs: in their order a copy begins soon after what it is a copy of."""
+        """The next logs, to search for in this one: a copy begins soon after its original."""
         later = self.logs[index + 1 : index + 1 + _COPIES]
         for log in later:
             if log not in self._begun and log != "-" and Path(log).is_file():
@@ -161,9 +161,9 @@ def check_readable(log: str) -> None:
 
 
 def _check_foreign(log: str) -> None:
-    """No stream that this command itself writes to: nobody else would ever end it.
+    """Refuse a stream that this command itself writes to, since it would never end.
 
-    Images of nginx have their logs as links to /dev/stdout, which is another for each who opens it.
+    In images of nginx, logs are links to /dev/stdout, a different stream for each process.
     """
     given = os.stat(log)  # noqa: PTH116
     for number, name in ((1, "standard output"), (2, "standard error")):
@@ -180,7 +180,7 @@ def _check_foreign(log: str) -> None:
 
 
 def _check_once(logs: Sequence[str]) -> None:
-    """No file by two names: its requests would count twice, and all rates with them."""
+    """Refuse a file given under two names: its requests would count twice."""
     seen: dict[str | tuple[int, int], str] = {}
     for log in logs:
         if log == "-" or not (is_url(log) or Path(log).is_file()):
@@ -203,8 +203,8 @@ def _in_order(logs: Sequence[str], form: LineFormat) -> list[str]:
 
 
 def _first_moment(log: str, form: LineFormat) -> int:
-    """The first second that a log tells of; 0 when none of its first lines does."""
-    if not Path(log).is_file():  # reading a pipe would take from it
+    """The first second in a log; 0 if none of its first lines has a time."""
+    if not Path(log).is_file():  # reading would consume a pipe
         return 0
     lines: list[bytes] = []
     with (
@@ -221,9 +221,10 @@ def _first_moment(log: str, form: LineFormat) -> int:
 def _opened(
     log: str, tell: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[BufferedIOBase, BufferedReader]]:
-    """A log's plain bytes, whatever packs them (told by its first bytes, not by its name).
+    """Open a log: its decompressed bytes, and the file that they come from.
 
-    And the file that they come from, whose place tells how much of it was read.
+    The first bytes show the compression, not the name. The position in the file shows how much of
+    it was read.
     """
     if log == "-":
         if sys.stdin is None:
@@ -240,10 +241,10 @@ def _opened(
 
 
 def _opener(log: str, flags: int, *, tell: Callable[[str], None]) -> int:
-    """A descriptor of a log; of a named pipe once somebody has written to it, or has gone."""
+    """Open a log; for a named pipe, wait until a writer has written to it or closed it."""
     if not Path(log).is_fifo():
         return os.open(log, flags)
-    descriptor = os.open(log, flags | os.O_NONBLOCK)  # open() would wait without a word
+    descriptor = os.open(log, flags | os.O_NONBLOCK)  # open() would wait silently
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)
     try:
@@ -253,7 +254,7 @@ def _opener(log: str, flags: int, *, tell: Callable[[str], None]) -> int:
     except BaseException:  # Ctrl-C too
         os.close(descriptor)
         raise
-    os.set_blocking(descriptor, True)  # named so by the system
+    os.set_blocking(descriptor, True)  # reads wait from here on
     return descriptor
 
 
@@ -275,7 +276,7 @@ def _unpacked(file: BufferedReader) -> BufferedIOBase:
 
 
 def zstd() -> Any:
-    """The module of zstd, which only packed files need."""
+    """The zstd module, which is imported only for compressed files."""
     if sys.version_info >= (3, 14):
         from compression import zstd as module  # noqa: PLC0415
     else:
@@ -284,7 +285,7 @@ def zstd() -> Any:
 
 
 def _unpacking_errors() -> tuple[type[Exception], ...]:
-    """The errors that reading packed bytes may end in, of the modules that were needed."""
+    """The errors that reading compressed bytes may raise, from the modules loaded so far."""
     kinds = [("backports.zstd", "ZstdError"), ("compression.zstd", "ZstdError")]
     kinds.append(("lzma", "LZMAError"))
     loaded = (getattr(sys.modules[name], kind) for name, kind in kinds if name in sys.modules)
@@ -292,10 +293,10 @@ def _unpacking_errors() -> tuple[type[Exception], ...]:
 
 
 class Learnt(NamedTuple):
-    """The sum of what was read, and what could not be."""
+    """The sum of what was read from logs, and what could not be read."""
 
     logs: list[str]
-    """Digests."""
+    """Digests of the logs."""
     tally: Tally
     raw_tally: msgspec.Raw
     timeline: Timeline
@@ -304,7 +305,7 @@ class Learnt(NamedTuple):
     broken: list[str]
     """Logs that could not be read to their end, and why."""
     refused: list[str]
-    """Where the first lines stand that were left out."""
+    """The places of the first lines that were left out."""
 
 
 def read_logs(
@@ -313,10 +314,10 @@ def read_logs(
     *,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Learnt:
-    """What the logs hold.
+    """Read the logs and add up what is in them.
 
-    Errors: UsageError when no line is in the format: then it is another format, or no log;
-    MissingToolError when the executable is not built.
+    Errors: UsageError if no line is in the format (it is another format, or no log);
+    MissingToolError if the executable is not built.
     """
     reading = read_frames(watched_frames(files, on_progress), plan)
     _refuse_twice(reading.logs, files.logs)
@@ -327,7 +328,7 @@ def read_logs(
 
 
 def learnt_of(reading: LogReading, *, broken: list[str], logs: Sequence[str] = ()) -> Learnt:
-    """A reading, taken apart."""
+    """Decode the parts of a reading."""
     tally = msgspec.json.decode(reading.tally, type=Tally)
     refused = []
     for reason, places in reading.first_lines.items():
@@ -365,7 +366,7 @@ def _refuse(files: LogFiles, plan: LearnPlan, counts: LogCounts, reading: LogRea
         raise UsageError(files.broken[0])
     if not counts.lines:
         raise UsageError(f"{names}: empty")
-    if counts.lines <= len(files.broken):  # the beginning of a line each
+    if counts.lines <= len(files.broken):  # only the beginning of a line each
         raise UsageError(f"{'; '.join(files.broken)}, before the end of its first line")
     if set(counts.refused) == {"own"}:
         raise UsageError(f"{names}: all {counts.lines:,} requests are nginx-tune's own")
@@ -391,7 +392,7 @@ REASONS = {
 
 
 def watched_frames(files: LogFiles, on_progress: Callable[[str], None]) -> Iterator[LogFrame]:
-    """The frames of logs, with a step of progress now and then."""
+    """The frames of logs; reports progress several times a second."""
     done, told = 0, 0.0
     for frame in files.frames():
         yield frame
@@ -413,9 +414,9 @@ def watched_frames(files: LogFiles, on_progress: Callable[[str], None]) -> Itera
 
 
 def read_frames(frames: Iterable[LogFrame], plan: LearnPlan) -> LogReading:
-    """What the executable finds: it reads a plan from a file and frames from a pipe.
+    """Run the executable, which reads a plan from a file and frames from a pipe.
 
-    Errors: UndecidedError, also for a tally that is none.
+    Errors: UndecidedError, also for an invalid tally.
     """
     with tempfile.NamedTemporaryFile() as plan_file, tempfile.TemporaryFile() as errors:
         plan_file.write(encode(plan))

@@ -1,8 +1,8 @@
 """The kernel's accounts of processes: waits for block I/O, CPU of every thread, listen drops.
 
-Delay accounting counts sleeps in ``io_schedule`` alone: a wait for a page of a file, but no
-metadata read of XFS and no call to an NFS server. Since 6.12 the count of a thread can jump by the
-uptime of the host (__block_task stamps the wrong thread), so more than the elapsed time is dropped.
+Delay accounting counts only sleeps in ``io_schedule``: waits for a page of a file, but not metadata
+reads of XFS or calls to an NFS server. Since Linux 6.12 a thread's count can jump by the uptime of
+the host (__block_task stamps the wrong thread), so growth above the elapsed time is dropped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class DelayReading(NamedTuple):
 
 
 class BlockDelayMeter:
-    """A reader of threads' delays: by taskstats, else by the 10-ms ticks of their stat files."""
+    """Reads the delays of threads from taskstats, else from the 10-ms ticks of stat files."""
 
     def __init__(self, threads: Sequence[int]) -> None:
         self._threads = list(threads)
@@ -58,7 +58,7 @@ class BlockDelayMeter:
         self.missing = self._choose()
 
     def _choose(self) -> Missing | None:
-        """Choose the method; returns the reason where there is none."""
+        """Choose the method; returns the reason if none is possible."""
         try:
             switched_on = _SWITCH.read_text().strip() == "1"
         except OSError:
@@ -85,7 +85,7 @@ class BlockDelayMeter:
         return None
 
     def read(self) -> DelayReading:
-        """The delays now, without threads that are gone."""
+        """The present delays; threads that have ended are left out."""
         seconds = {}
         for thread in self._threads:
             try:

@@ -48,7 +48,7 @@ def count_connections(log: BinaryIO, *, start: int) -> dict[str, int]:
 
 
 _MOST_HELD_DESCRIPTORS = 200_000
-"""Descriptors of all workers that are read at most, at about 2 µs each."""
+"""The most descriptors to read over all workers, at about 2 µs each."""
 
 
 def count_held(workers: Sequence[int], ports: AbstractSet[int]) -> dict[int, int] | None:
@@ -92,9 +92,9 @@ _STATES = 1 << ESTABLISHED | 1 << SYN_SENT | 1 << CLOSE_WAIT
 _WITH_INFO = 1 << (2 - 1)
 _SECONDS = 2.0
 _MOST_DESCRIPTORS = 20_000
-"""Descriptors of all workers in one sample at most, at about 2 µs each."""
+"""The most descriptors to read in one sample over all workers, at about 2 µs each."""
 _MOST_SOCKETS = 50_000
-"""Sockets of the whole namespace at most."""
+"""The most sockets in the whole namespace."""
 
 
 class WaitingLook(NamedTuple):
@@ -104,7 +104,7 @@ class WaitingLook(NamedTuple):
     client_seconds: list[float]
     """The time so far that each waiting client has waited."""
     sending: int
-    """Clients that take no more of what is sent to them."""
+    """Clients that do not take the data sent to them."""
     upstreams: int
     upstream_seconds: list[float]
     """The time so far that nginx has waited for each upstream."""
@@ -195,10 +195,10 @@ def sort_waiting(
 
 
 def _has_not_taken(sock: TcpSocket) -> bool:
-    """True when the peer, or the path to it, takes no more data.
+    """True if the peer, or the path to it, takes no more data.
 
-    Unacknowledged bytes alone are no sign of it, since acknowledgements are delayed. They count
-    once an acknowledgement is overdue.
+    Unacknowledged bytes alone do not show it, since acknowledgements are delayed. They count once
+    an acknowledgement is overdue.
     """
     if sock.held_bytes is None:  # before Linux 4.6
         return sock.unsent_bytes > 0
@@ -235,7 +235,7 @@ def read_sockets() -> list[TcpSocket]:
 
 
 def _busy_pool_threads(worker: int) -> tuple[int, int]:
-    """The number of a worker's threads without the main one, and of those not asleep."""
+    """The number of a worker's pool threads, and how many of them are not asleep."""
     total = busy = 0
     try:
         names = os.listdir(f"/proc/{worker}/task")  # noqa: PTH208

@@ -1,10 +1,10 @@
-"""Logs that are read by the workers of a Dask cluster, and their partial results, added there.
+"""Reading logs with the workers of a Dask cluster, which also add up the partial results.
 
-A task is one log or one sum, and its name is a hash of what it is of. It finds its job, with the
-key of the hashes in it, in a plugin of its worker. So the key travels with the plugin, from this
-process through the scheduler to each worker, those that come later too, and is in no task graph.
+A task reads one log or computes one sum; its name is a hash of its inputs. Its job, which contains
+the key for hashes, is in a plugin of its worker. So the key is in no task graph: it goes with the
+plugin from this process through the scheduler to each worker, including those that join later.
 
-This module imports distributed (``nginx-tune[dask]``): import it when it is asked for.
+This module imports distributed (``nginx-tune[dask]``), so import it only on request.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from nginx_tune.observe.object_storage import StoredLog
 
 _CONNECT_SECONDS = 10
 _WORKER_SECONDS = 30
-"""The time until a scheduler without a worker is given up."""
+"""The time to wait for a scheduler to have a worker."""
 _WIDTH = 8
-"""Partial results that one task adds, and that are left to this process."""
+"""The most partial results that one task adds up, and that are left for this process."""
 
 
 class _JobPlugin(WorkerPlugin):  # type: ignore[misc]  # its types are not ours to check
-    """A job on each worker."""
+    """Brings the job to each worker."""
 
     def __init__(self, name: str, job: LearnJob) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class _JobPlugin(WorkerPlugin):  # type: ignore[misc]  # its types are not ours 
 
 
 class _Packed(NamedTuple):
-    """A sum on its way between workers."""
+    """A sum, packed to be sent between workers."""
 
     data: bytes
     owners: Mapping[str, str]
@@ -80,7 +80,7 @@ def _job(plugin: str) -> LearnJob:
 
 def _read(plugin: str, log: StoredLog) -> LogOutcome:
     job = _job(plugin)
-    if job.version != __version__:  # a worker that came after the others were asked
+    if job.version != __version__:  # a worker that joined after the check
         return LogOutcome(unread=f"{log.name}: {_other_version(get_worker().address, __version__)}")
     return keep_partial(job, log)
 
@@ -100,12 +100,12 @@ def _packed(merged: Merged) -> _Packed:
 
 
 def learn_by_dask(kept: KeptLogs, address: str | None, *, is_plain_allowed: bool = False) -> Merged:
-    """The sum of all logs, of which the workers read those that are missing.
+    """The sum of all logs; the workers read the logs that have no partial result.
 
-    ``address`` is the scheduler's; without one a cluster of this process's threads is made for the
-    time. Errors: UsageError for workers of another version, and for connections to other hosts that
-    are not encrypted; UndecidedError where no worker can be reached, or the scheduler is lost; else
-    those of ``kept``.
+    ``address`` is the scheduler's; None for a temporary cluster of threads in this process.
+    Errors: UsageError for workers of another version, and for unencrypted connections to other
+    hosts; UndecidedError if no worker can be reached, or the scheduler is lost; also those of
+    ``kept``.
     """
     with _quiet(), _client(address) as client:
         try:
@@ -130,7 +130,7 @@ def learn_by_dask(kept: KeptLogs, address: str | None, *, is_plain_allowed: bool
 
 
 def _read_missing(client: Any, plugin: str, kept: KeptLogs) -> None:
-    """Have each missing log read, whatever becomes of the others."""
+    """Have the workers read each missing log, even if others fail."""
     logs = [kept.logs[name] for name in kept.missing]
     keys = [f"learn-{name.partition('.')[0]}" for name in kept.missing]
     futures = client.map(_read, [plugin] * len(logs), logs, key=keys, pure=False)
@@ -151,7 +151,7 @@ def _read_missing(client: Any, plugin: str, kept: KeptLogs) -> None:
 
 
 def _sums(client: Any, kept: KeptLogs) -> Iterator[PartialResult]:
-    """At most ``_WIDTH`` sums of all partial results."""
+    """At most ``_WIDTH`` sums, which together cover all partial results."""
     if len(kept.logs) <= _WIDTH:
         yield from map(kept.result, kept.logs)
         return
@@ -209,7 +209,7 @@ def _plugin(client: Any, job: LearnJob) -> Iterator[str]:
 @contextlib.contextmanager
 def _client(address: str | None) -> Iterator[Any]:
     if address is None:
-        # No page for others on this host, and no file where they could lie in wait for it.
+        # No web page for other users of this host, and no scratch files where they can plant some.
         routes: dict[str, Any] = {
             f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")
         }
@@ -244,7 +244,7 @@ def _client(address: str | None) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Leave it to our own lines to say what went wrong."""
+    """Silence Dask's messages, since this module reports what went wrong."""
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     with warnings.catch_warnings():

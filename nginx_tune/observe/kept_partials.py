@@ -1,8 +1,8 @@
-"""One partial result for each log, kept by a name of what it is of.
+"""One partial result for each log, stored under a hash of its inputs.
 
-Who repeats a call reads only logs that have no partial result yet: a run that was interrupted goes
-on, and of logs that grow by the hour only the new ones are read. The sum is that of one run over
-all logs, to the last byte.
+A repeated call reads only the logs that have no partial result yet. So it continues an interrupted
+run, and of a growing set of logs it reads only the new ones. The sum is the same as that of one run
+over all logs, to the last byte.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _NAME = b"nginx-tune part"
 _SUFFIX = ".partial"
 _LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?/?$")
 _SHOWN_LOGS = 3
-"""Logs whose first refused lines are told."""
+"""The most logs whose first refused lines are reported."""
 
 
 class LearnJob(NamedTuple):
-    """All that a partial result depends on, but for the log; the plan has the key."""
+    """Everything except the log on which a partial result depends; the plan contains the key."""
 
     plan: LearnPlan
     places: Places | None
@@ -58,20 +58,20 @@ class LearnJob(NamedTuple):
 
 
 class LogOutcome(NamedTuple):
-    """What became of a log, beside its partial result."""
+    """The outcome of reading a log, apart from its partial result."""
 
     unread: str = ""
-    """Why it has none."""
+    """The reason why there is no partial result."""
     broken: str = ""
-    """Why it is of the log's beginning alone."""
+    """The reason why the partial result covers only the beginning of the log."""
     refused: Sequence[str] = ()
-    """Where its first lines stand that were left out."""
+    """The places of the first lines that were left out."""
 
 
 def partial_name(job: LearnJob, log: StoredLog) -> str:
-    """The name of a log's partial result: another one for every other content, plan or version.
+    """The name of a log's partial result; it changes with the log's content, plan and version.
 
-    It is a hash by the job's key, so it tells nobody else where the log lies.
+    It is a hash with the job's key, so it does not reveal the path of the log.
     """
     plan = encode(msgspec.structs.replace(job.plan, key=""))
     given = [job.version, job.host, log.name, log.version]
@@ -84,7 +84,7 @@ def partial_name(job: LearnJob, log: StoredLog) -> str:
 def keep_partial(
     job: LearnJob, log: StoredLog, on_progress: Callable[[str], None] = lambda _: None
 ) -> LogOutcome:
-    """Read a log and keep its partial result; a log that cannot be read is no error."""
+    """Read a log and store its partial result. A log that cannot be read is not an error."""
     try:
         if find_log(log.name) != log:
             return LogOutcome(unread=f"{log.name}: has changed since this run began")
@@ -106,7 +106,7 @@ def keep_partial(
 
 
 class KeptLogs:
-    """The logs of a job, with the names of their partial results and what is told of them."""
+    """The logs of a job, the names of their partial results, and what to report about them."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class KeptLogs:
         tell: Callable[[str], None],
         on_progress: Callable[[str], None],
     ) -> None:
-        """Errors: UsageError for a log that can be read once, or whose state cannot be told."""
+        """Errors: UsageError for a log that can be read only once or whose version is unknown."""
         for log in logs:
             if not log.version:
                 if log.name != "-" and not is_url(log.name):
@@ -139,7 +139,7 @@ class KeptLogs:
         self._refusing = 0
 
     def note(self, name: str, outcome: LogOutcome) -> None:
-        """Keep what became of a log for the end, and tell of lines that were left out."""
+        """Remember the outcome of a log for the end, and report lines that were left out."""
         if outcome.unread:
             self._unread.append(outcome.unread)
         if outcome.broken:
@@ -150,7 +150,7 @@ class KeptLogs:
         self._refusing += bool(outcome.refused)
 
     def refuse_unread(self) -> None:
-        """Errors: UndecidedError if a log could not be read: without it the sum is another."""
+        """Errors: UndecidedError if a log could not be read: the sum would be incomplete."""
         for reason in self._unread:
             self.tell(reason)
         if self._unread:
@@ -161,11 +161,11 @@ class KeptLogs:
             )
 
     def result(self, name: str) -> PartialResult:
-        """A kept partial result, by the name of its log."""
+        """A stored partial result, labelled with the name of its log."""
         return read_result(self.folder.name_of(name))._replace(name=self.logs[name].name)
 
     def sum_of(self, results: Iterator[PartialResult]) -> Merged:
-        """The sum of all, with the reasons that are known.
+        """The sum of all partial results, with the known reasons why logs are broken.
 
         Errors: UsageError when no line is in the format.
         """
@@ -179,9 +179,9 @@ class KeptLogs:
 
 
 def learn_kept(kept: KeptLogs) -> Merged:
-    """The sum of all logs, of which those are read that are missing.
+    """The sum of all logs; those without a partial result are read now.
 
-    Errors: UndecidedError after the last log if one could not be read; those of `merge_results`.
+    Errors: UndecidedError after the last log if one could not be read; those of ``merge_results``.
     """
     total = sum(log.size or 0 for log in kept.logs.values())
     missing = set(kept.missing)
@@ -212,7 +212,7 @@ def _no_request(counts: LogCounts, plan: LearnPlan, logs: int) -> str:
 
 
 def refuse_plain(address: str) -> None:
-    """Errors: UsageError for an address beyond this host whose connections are not encrypted."""
+    """Errors: UsageError for an address on another host with unencrypted connections."""
     scheme, _, place = address.rpartition("://")
     if scheme in {"tls", "wss", "inproc"} or _LOOPBACK.match(place):
         return

@@ -1,4 +1,4 @@
-"""A configuration's answers about access logs: their format, and the places that requests go to."""
+"""What a configuration shows about access logs: their format, and where requests go."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _ESCAPES = ("default", "json", "none")
 
 
 def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]) -> LineFormat:
-    """The format of the logs: as wanted (a name, a string), else as the configuration says.
+    """The format of the logs: the requested one (a name, a string), else the configuration's.
 
     Errors: UsageError for a name that neither nginx nor the configuration knows, and for logs that
-    the configuration has in several formats: what is read as another would count as broken lines.
+    the configuration writes in several formats: lines of another format would count as broken.
     """
     defined = {} if tree is None else log_formats(tree)
     name = wanted
@@ -59,7 +59,7 @@ def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]
 
 
 def _told_format(tree: ConfTree, logs: Sequence[str]) -> str | None:
-    """The one format that the configuration has the logs in; null where it names none of them."""
+    """The format in which the configuration writes the logs; None if it names none of them."""
     told = {format_of_log(tree, absolute_path(log)): log for log in logs if log != "-"}
     told.pop(None, None)
     if len(told) > 1:
@@ -117,7 +117,7 @@ class Places:
         )
 
     def find(self, sample: RequestSample) -> RequestSample:
-        """The requests with the number of their place for a path, and of the rest what it needs."""
+        """The requests with the number of their place instead of the path, and few other fields."""
         found = [(line, self._found(request)) for line, request in sample.requests]
         return msgspec.structs.replace(sample, requests=found if self._numbers else [])
 

@@ -40,7 +40,7 @@ def read_key(path: str) -> str:
 
 
 def partial_of(learnt: Learnt, plan: LearnPlan) -> Partial:
-    """The document of what was learnt with a plan, without the key."""
+    """The document of what was learnt with a plan; it does not contain the key."""
     key = bytes.fromhex(plan.key)
     return Partial(
         version=__version__,
@@ -54,13 +54,13 @@ def partial_of(learnt: Learnt, plan: LearnPlan) -> Partial:
 
 
 def pack_partial(partial: Partial) -> bytes:
-    """The bytes of its file: JSON, packed by zstd."""
+    """The bytes of a partial result's file: JSON, compressed with zstd."""
     packed: bytes = zstd().compress(msgspec.json.encode(partial, order="deterministic"), 1)
     return packed
 
 
 def is_partial(path: str) -> bool:
-    """True if a file begins like a packed partial result; false if it cannot be read."""
+    """True if a file begins like a partial result; False if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(ZSTD)) == ZSTD
@@ -88,15 +88,15 @@ def unpack_partial(data: bytes, source: str) -> Partial:
 
 
 class PartialResult(NamedTuple):
-    """A partial result with the names that messages have for it."""
+    """A partial result with the names that messages use for it."""
 
     name: str
-    """Of its file, or of the one log that it is of; empty for a sum in memory."""
+    """The name of its file, or of its only log; empty for a sum in memory."""
     partial: Partial
     owners: Mapping[str, str] = MappingProxyType({})
     """Names by the digest of their log; a log that is not listed is from ``name``."""
     broken: Sequence[str] = ()
-    """The names behind ``broken_logs``, if not ``name``."""
+    """The names of the logs counted in ``broken_logs``; if empty, it is ``name``."""
 
 
 class Merged(NamedTuple):

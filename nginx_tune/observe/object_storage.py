@@ -1,7 +1,8 @@
 """Logs and partial results by URL: object storage, web servers, whatever fsspec reaches.
 
-fsspec is an extra (``nginx-tune[s3]``), imported with the first URL. Its own configuration and that
-of each storage's library (``AWS_PROFILE``, ``AWS_ENDPOINT_URL``, …) say how a storage is reached.
+fsspec is an extra (``nginx-tune[s3]``), imported with the first URL. The way to reach a storage is
+set in its configuration and that of the storage's library (``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
+…).
 """
 
 from __future__ import annotations
@@ -25,34 +26,34 @@ _BLOCK_BYTES = 8 << 20
 _BLOCKS = 3
 """Blocks of an object in memory: the next one is fetched while one is unpacked."""
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "Last-Modified", "LastModified", "mtime")
-"""What storages name the state of an object by, the most exact first."""
+"""The fields by which storages identify the state of an object, the most exact first."""
 
 
 class UnreachableError(UndecidedError):
-    """An object that could not be read now, whatever it holds."""
+    """The error for an object that could not be read at this time."""
 
 
 class StoredLog(NamedTuple):
-    """A log at a place, in the state that it was found in."""
+    """A log, and the state in which it was found."""
 
     name: str
     """A URL, a path, or ``-``."""
     size: int | None
-    """In bytes as it lies there; null where that is not known in advance."""
+    """In bytes, as stored; null if it is not known in advance."""
     version: str
-    """Another one for every other content; empty where nothing says so."""
+    """Differs for different contents; empty if nothing shows when the log changes."""
 
 
 def is_url(name: str) -> bool:
-    """True for what fsspec reads; a path that looks like it is meant by ``./``."""
+    """True for a URL that fsspec reads; write ``./`` before a path that looks like one."""
     return _URL.match(name) is not None
 
 
 def find_logs(names: Sequence[str]) -> list[StoredLog]:
-    """The logs that names and patterns of URLs stand for, each pattern's in the order of names.
+    """The logs for names and URL patterns; the matches of a pattern are sorted by name.
 
-    Errors: UsageError for a URL of no object; UnreachableError; MissingToolError without fsspec or
-    the library of the storage.
+    Errors: UsageError for a URL without an object; UnreachableError; MissingToolError without
+    fsspec or the library of the storage.
     """
     found: list[StoredLog] = []
     for name in names:
@@ -63,7 +64,7 @@ def find_logs(names: Sequence[str]) -> list[StoredLog]:
 
 
 def find_log(name: str) -> StoredLog:
-    """The log of just this name; errors are those of `find_logs`."""
+    """The log of one name, which is not a pattern; errors as for ``find_logs``."""
     if not is_url(name):
         return _local_log(name)
     system, path = _system_of(name)
@@ -85,7 +86,7 @@ def _local_log(path: str) -> StoredLog:
 def _matching(pattern: str) -> list[StoredLog]:
     system, path = _system_of(pattern)
     with _failures(f"{pattern}: cannot read"):
-        system.invalidate_cache()  # in a long-lived process, a listing of another time
+        system.invalidate_cache()  # in a long-lived process, it may be old
         listed = system.glob(path, detail=True)
     files = [info for _, info in sorted(listed.items()) if info.get("type") == "file"]
     if not files:
@@ -101,9 +102,9 @@ def _stored(url: str, info: dict[str, Any]) -> StoredLog:
 
 @contextlib.contextmanager
 def open_object(url: str) -> Iterator[io.BufferedReader]:
-    """The bytes of an object, a block ahead.
+    """Open an object for reading; one block is fetched ahead.
 
-    Errors: UnreachableError, also while it is read; UsageError for one that is not there.
+    Errors: UnreachableError, also while it is read; UsageError for one that does not exist.
     """
     system, path = _system_of(url)
     kept = {"cache_type": "background", "cache_options": {"maxblocks": _BLOCKS}}
@@ -114,7 +115,7 @@ def open_object(url: str) -> Iterator[io.BufferedReader]:
 
 
 class _ObjectFile(io.RawIOBase):
-    """A file of fsspec whose failures, which each storage names in its own way, are one error."""
+    """A file of fsspec; the different errors of the storages all become one."""
 
     def __init__(self, url: str, file: Any) -> None:
         self._url, self._file = url, file
@@ -138,9 +139,9 @@ class _ObjectFile(io.RawIOBase):
 
 
 def read_object(name: str) -> bytes:
-    """All of a file or an object.
+    """The whole contents of a file or an object.
 
-    Errors: UsageError; UnreachableError for an object that is there.
+    Errors: UsageError; UnreachableError for an object that exists.
     """
     if is_url(name):
         system, path = _system_of(name)
@@ -157,7 +158,7 @@ class Folder:
     """A directory, or a prefix of object storage, whose files are written whole or not at all."""
 
     def __init__(self, place: str) -> None:
-        """``place`` is a path or a URL; a directory is made, for its owner alone."""
+        """``place`` is a path or a URL; a missing directory is created, private to its owner."""
         self.place = place.removeprefix("file://").rstrip("/")
         self._system: Any = None
         self._path = ""
@@ -185,7 +186,7 @@ class Folder:
         return {str(name).rpartition("/")[2] for name in listed}
 
     def name_of(self, file: str) -> str:
-        """The full name of a file in it."""
+        """The full path or URL of a file in it."""
         return f"{self.place}/{file}"
 
     def write(self, file: str, data: bytes) -> None:
@@ -196,7 +197,7 @@ class Folder:
         with _failures(f"{self.name_of(file)}: cannot write"):
             if self._system is None:
                 _replace(Path(self.place, file), data)
-            else:  # storages show an object when all of it is there
+            else:  # storages show an object only once it is complete
                 self._system.pipe_file(f"{self._path}/{file}", data)
 
 
@@ -214,7 +215,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def _system_of(url: str) -> tuple[Any, str]:
-    """The file system of fsspec that a URL is in, and its path there."""
+    """The fsspec file system of a URL, and the path in it."""
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415  # an extra
     except ImportError:
@@ -233,12 +234,12 @@ def _system_of(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def _failures(what: str) -> Iterator[None]:
-    """Have each failure be one error: every storage's library has errors of its own."""
+    """Turn every failure into one kind of error, since each storage's library has its own."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
         cause = error.__cause__
-        if isinstance(error, FileNotFoundError):  # what a web server's other failures are too
+        if isinstance(error, FileNotFoundError):  # also raised for other failures of a web server
             if (
                 not isinstance(cause, OSError)
                 and getattr(cause, "status", 404) == HTTPStatus.NOT_FOUND

@@ -92,7 +92,7 @@ tracepoint:sched:sched_switch /@off[(uint64)args->next_pid]/ {{
 def answer_marks(*maps: str) -> str:
     """The probes that print these maps at every mark, and end the program.
 
-    No key of these maps may be deleted: bpftrace fails on one that goes while it is printed.
+    No key of these maps may be deleted: bpftrace fails if one vanishes while it prints the map.
     """
     printing = " ".join(f"print({name});" for name in maps)
     return f"""
@@ -198,9 +198,9 @@ def add_open_turns(
 ) -> None:
     """Count the turn that each thread is in at a mark, with its age so far.
 
-    ``silent`` maps threads that a system call shows to be in a turn to their wait. One that never
-    left or entered epoll_wait has been in the same turn since tracing began; if it never left or
-    got a CPU either, it has waited since then.
+    ``silent`` has the wait of each thread whose system call shows that it is in a turn. A thread
+    that never left or entered epoll_wait has been in the same turn since tracing began. If it never
+    left or got a CPU either, it has waited since then.
     """
     now = round(reading.at_seconds * 1e9)
     began = reading.maps.get("@began", {}).get("", now)
@@ -222,7 +222,7 @@ def add_open_turns(
 
 
 def _under_way(reading: MarkReading, thread: int, now: int) -> dict[Wait, int]:
-    """The wait that a thread is in, with its time in the run queue apart."""
+    """The wait that a thread is in; its time in the run queue is counted separately."""
     off, why, woken = (_numbers(reading, f"@{m}").get(thread, 0) for m in ("off", "why", "woken"))
     wait = WHY.get(why)
     if not off or wait is None:

@@ -209,8 +209,8 @@ class TaskDelay(NamedTuple):
     accounted: bool | None
     """False when the kernel does not account for this thread; None where that is unknown.
 
-    The kernel decides at the start of a thread; one that is older than the switch stays at zero
-    (delayacct_tsk_init).
+    The kernel decides when a thread starts; one that started before accounting was switched on
+    stays at zero (delayacct_tsk_init).
     """
 
 
@@ -376,7 +376,7 @@ _PATTERNS = [(known.id, re.compile(known.pattern)) for known in LOG_MESSAGES if 
 _MOST_KNOWN = 1 << 14
 """Messages whose meaning is cached; the frequent ones are few."""
 MOST_MESSAGES = 64
-"""Messages in a document at most: each upstream's address makes its own."""
+"""The most messages in a document: each upstream's address makes another one."""
 _NONE = MappingProxyType[tuple[str, str], int]({})
 
 
@@ -394,7 +394,7 @@ class ErrorLogCounts(NamedTuple):
         )
 
     def by_name(self, field: str) -> dict[str, int]:
-        """The same by subject: the pool, or the limit in the line."""
+        """The lines that add to a counter, by their subject, such as a pool or a limit."""
         found: Counter[str] = Counter()
         for (id_, name), n in self.messages.items():
             if field in MESSAGES_BY_ID[id_].counts:
@@ -409,7 +409,7 @@ def logged_messages(counts: ErrorLogCounts) -> list[LoggedMessage]:
 
 
 def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
-    """The counts over an error log; other lines than nginx's are skipped."""
+    """The counts over an error log; lines that nginx did not write are skipped."""
     levels: Counter[str] = Counter()
     messages: Counter[tuple[str, str]] = Counter()
     known: dict[bytes, tuple[str, str] | None] = {}

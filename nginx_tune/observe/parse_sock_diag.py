@@ -177,7 +177,7 @@ def parse_established(text: str, ports: AbstractSet[int]) -> set[int]:
 _CLOCK_SECONDS = 0.0055
 """Resolution of the times of sockets: the kernel counts whole ticks, mostly of 4 ms."""
 _SHORT_SECONDS = 0.02
-"""An idle time that is too short to conclude from."""
+"""An idle time that is too short to draw conclusions from."""
 LATEST_ACK_SECONDS = 0.25
 """The longest delay of an acknowledgement with a margin, without the round trip."""
 _LARGEST_ASK_BYTES = 1200
@@ -194,7 +194,7 @@ class _Seen(NamedTuple):
 
 
 class TurnTaking:
-    """The side of each connection that waits, judged with the results of the previous sample."""
+    """Judges which side of each connection waits, with the help of the previous sample."""
 
     def __init__(self) -> None:
         self._before: dict[int, _Seen] = {}

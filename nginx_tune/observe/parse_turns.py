@@ -25,7 +25,7 @@ WAIT_BY_STATE: dict[str, Wait] = {"D": "blocked", "S": "asleep", "T": "stopped",
 
 @dataclass
 class TurnCounts:
-    """The turns of threads over a time; threads by the kernel's ids."""
+    """The turns of threads in an interval; thread ids are the kernel's."""
 
     values: Counter[int] = field(default_factory=Counter)
     """Number of turns by nanoseconds."""
@@ -117,7 +117,7 @@ class _Turn:
 
 
 class TurnReader:
-    """A reader of threads' events in the order of the pipe, which counts turns."""
+    """Counts turns from the events of threads, in the order of the pipe."""
 
     def __init__(self, *, began_nanoseconds: int = 0) -> None:
         """``began_nanoseconds``: the start of the recording; 0 for before the first event."""
@@ -172,10 +172,10 @@ class TurnReader:
         self._resume(on, now)
 
     def _runs(self, thread: int, now: int) -> None:
-        """Note that a thread is on its CPU, and so resumed by now.
+        """Note that a thread is on a CPU, so that its wait is over.
 
-        Linux 6.18 leaves the switch from an idle CPU out of an instance that is limited to threads
-        (set_event_pid). The CPU was idle, so the thread ran as soon as it was woken.
+        If an instance is limited to threads (set_event_pid), Linux 6.18 does not report the switch
+        from an idle CPU. An idle CPU runs a thread as soon as it is woken.
         """
         turn = self._turns.get(thread)
         if turn is not None and turn.off:
@@ -203,9 +203,9 @@ class TurnReader:
     ) -> None:
         """Count the turns still under way, with their age.
 
-        ``in_turns`` maps threads that a system call shows to be in a turn to their wait. One that
-        never left or entered epoll_wait has been in the same turn since the recording began; if it
-        never left or got a CPU either, it has waited since then.
+        ``in_turns`` has the wait of each thread whose system call shows that it is in a turn. A
+        thread that never left or entered epoll_wait has been in the same turn since the recording
+        began. If it never left or got a CPU either, it has waited since then.
         """
         if self._began:
             for thread, held in (in_turns or {}).items():
@@ -247,11 +247,11 @@ class NameCalls(NamedTuple):
     opens: Counter[int]
     renames: Counter[int]
     open_reads: Counter[int] | None
-    """Calls of open() by the disk reads that they caused; None where these are not traced."""
+    """Calls of open() by the number of disk reads they caused; None if reads are not traced."""
 
 
 class OpenReader:
-    """A reader of threads' events in the order of the pipe, which times open() and rename()."""
+    """Times open() and rename() from the events of threads, in the order of the pipe."""
 
     def __init__(self) -> None:
         self._inside: dict[int, tuple[str, int]] = {}

@@ -30,11 +30,11 @@ _LOOKS_PER_SECOND = 2000
 _FASTEST_SECONDS = 0.01
 _SHOWN = "DRS"
 _ASKED_OF_SLEEPERS = 8
-"""One in so many samples of a sleeping thread reads its call: most sleep in epoll_wait."""
+"""A sleeping thread's call is read in one of so many samples: most sleep in epoll_wait."""
 
 
 class BlockedState(NamedTuple):
-    """A main thread's state and call that is neither its own work nor epoll_wait."""
+    """The state and call of a main thread that waits elsewhere than in epoll_wait."""
 
     state: str
     """``D`` or ``S``."""
@@ -54,13 +54,13 @@ class StateShares(NamedTuple):
 
 
 class StateSampler:
-    """A sampler of the states of threads, in a thread of its own until ``finish``."""
+    """Samples the states of threads, in a separate thread that runs until ``finish``."""
 
     def __init__(self, threads: Sequence[int]) -> None:
         self._interval_seconds = max(_FASTEST_SECONDS, len(threads) / _LOOKS_PER_SECOND)
         self._files: dict[int, int] = {}
         self.held: Counter[BlockedState] = Counter()
-        """Samples of all threads; each call read of a sleeper stands for eight."""
+        """Samples of all threads; each call read from a sleeping thread counts as eight."""
         self._sleepers = 0
         for thread in threads:
             with contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ class StateSampler:
                     self._ask(thread, state)
 
     def _ask(self, thread: int, state: str) -> None:
-        """Count the call of a thread that does not run, where it can be read."""
+        """Count the call of a thread that does not run, if it can be read."""
         weight = 1
         if state == "S":
             self._sleepers += 1
@@ -170,8 +170,8 @@ def read_call(thread: int) -> Call | None:
 def threads_in_turns(threads: Mapping[int, int]) -> dict[int, Wait | None]:
     """The threads outside epoll_wait, each with its wait.
 
-    ``threads`` maps our ids to the kernel's, which are the keys of the result. Threads that cannot
-    be read are left out; a thread that runs or could run has no wait.
+    ``threads`` maps the ids that we see to the kernel's ids, which are the keys of the result.
+    Threads that cannot be read are left out; a thread that runs or could run has no wait.
     """
     return {
         kernel_id: WAIT_BY_STATE.get(_state_letter(seen))
@@ -219,7 +219,7 @@ MOST_THREADS = 64
 
 
 class CpuSampler:
-    """A sampler of the code that threads run, from ``start`` to ``finish``."""
+    """Samples the code that threads run, from ``start`` to ``finish``."""
 
     def __init__(self, threads: Sequence[int]) -> None:
         self._buffers: dict[int, tuple[int, mmap.mmap]] = {}
@@ -272,7 +272,7 @@ class CpuSampler:
 
 
 def _open(thread: int) -> tuple[int, mmap.mmap]:
-    """The profiler of a thread, without the kernel's code where that is not allowed."""
+    """Open the profiler of a thread; it leaves out kernel code if sampling that is not allowed."""
     flags = _DISABLED | _WITHOUT_HYPERVISOR | _IS_RATE
     try:
         descriptor = _perf_event_open(thread, flags)

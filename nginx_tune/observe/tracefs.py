@@ -1,8 +1,8 @@
-"""Tracefs, as mounted or by a private mount, and tracing by instances of our own in it.
+"""Tracefs, as mounted or through a private mount, and tracing with separate instances in it.
 
-An instance is a set of events and buffers apart from others'. It stays in the kernel until its
-directory is removed, so the next run removes those of killed runs. The kernel refuses to remove an
-instance whose pipe is open, and ours is open all the time.
+An instance has its own events and buffers. It stays in the kernel until its directory is removed,
+so each run first removes the instances of killed runs. This spares running ones: their pipe is
+open, and the kernel then refuses to remove the instance.
 
 ``TracefsTurns`` traces loop turns where bpftrace is missing; ``OpenTracer`` traces open() and
 rename(), which no thread pool offloads.
@@ -54,11 +54,11 @@ class TraceFs(NamedTuple):
 
 
 def open_tracefs() -> TraceFs | Missing:
-    """Tracefs as mounted, else by a detached mount for this process alone."""
+    """Tracefs as mounted, else through a detached mount that only this process has."""
     for place in PLACES:
         try:
             if (place / "events").is_dir():
-                os.listdir(place / "events")  # noqa: PTH208  # may be visible and closed to us
+                os.listdir(place / "events")  # noqa: PTH208  # may be visible but not readable
                 return TraceFs(place, is_mounted=True)
         except PermissionError:
             return Missing("no right to look into tracefs: run it with sudo")
@@ -175,10 +175,10 @@ def sweep_tracing() -> list[str]:
 
 
 _EVENTS_PER_SECOND = 20_000
-"""About 5 % of a CPU to read; so busy a server shows its turns in a tenth of a second."""
+"""Reading them takes about 5 % of a CPU. In a server so busy, 0.1 s shows enough turns."""
 _POLL_SECONDS = 0.02
 _BUFFER_KIB = 1024
-"""Buffer of each CPU: the events of the busiest server between two polls."""
+"""The buffer of each CPU holds the events of the busiest server between two polls."""
 _WAIT_CALLS = ("epoll_wait", "epoll_pwait", "epoll_pwait2")
 
 
@@ -187,10 +187,10 @@ class TracefsTurns:
 
     method = "tracefs"
     pid = None
-    """There is no other process: the cost is this one's."""
+    """None: no other process is involved, so the cost is in this process."""
 
     def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
-        """``threads`` are the kernel's own ids by those that we see.
+        """``threads`` maps the ids that we see to the kernel's ids.
 
         Errors: OSError when it cannot be traced this way.
         """
@@ -265,7 +265,7 @@ class TracefsTurns:
     def finish(self) -> list[TurnCounts]:
         """The turns by interval; turns still open at the end count with their age.
 
-        The end counts as the last mark, so a caller marks and finishes at once.
+        The end counts as the last mark, so callers should finish right after the last mark.
         """
         self._ended.set()
         self._thread.join()
@@ -273,7 +273,7 @@ class TracefsTurns:
             self._instance.write("tracing_on", "0")
         self._read()
         self._reader.finish(time.monotonic_ns(), threads_in_turns(self._threads))
-        # Turns before the first mark are not wanted; those after the last belong to its interval.
+        # Turns before the first mark are dropped; those after the last belong to its interval.
         *_, last = spans = [*self._spans[1:]] or [TurnCounts()]
         last.add(self._reader.take())
         self._instance.remove()
@@ -288,7 +288,7 @@ class TracefsTurns:
 
 _OPEN_POLL_SECONDS = 0.05
 _OPEN_BUFFER_KIB = 2048
-"""Buffer of each CPU: about 10,000 calls between two polls."""
+"""The buffer of each CPU holds about 10,000 calls between two polls."""
 _NAME_CALLS = ("openat", "open", "openat2", "rename", "renameat", "renameat2")
 _READS = "block_bio_queue"
 

@@ -1,8 +1,8 @@
-"""Tracing of loop turns by the best means here, and of thread pools' queues by bpftrace.
+"""Tracing of loop turns by the best means available, and of pool queues by bpftrace.
 
 bpftrace counts inside the kernel, so the cost does not grow with detail. A mark is a call of
 getpgid(2) with an id that no process has. The program recognises it and prints its maps, and ends
-at the last one. It dies with the process that started it, and its probes with it.
+at the last one. The program and its probes die with the process that started it.
 
 The waits in thread pools' queues come from probes on functions that nginx exports.
 """
@@ -65,9 +65,9 @@ class Tracing(NamedTuple):
 
     tracer: TurnTracer | None
     global_ids: dict[int, int]
-    """The kernel's ids by ours."""
+    """The kernel's ids, by the ids that we see."""
     reasons: list[str]
-    """The reasons against each better means."""
+    """The reason why each better means was not used."""
 
     @property
     def reason(self) -> str:
@@ -111,7 +111,7 @@ def _try_bpftrace(
     try:
         return BpftraceTurns(threads, tracefs)
     except OSError as error:
-        # An error of the kernel is one of tracefs, which the other means meets too.
+        # An error from the kernel concerns tracefs, so the other means will report it too.
         if error.strerror is None:
             reasons.append(str(error))
         return None
@@ -128,7 +128,7 @@ def _try_tracefs(
 
 
 def missing_bpftrace() -> Missing | None:
-    """The reason why bpftrace is not found; None when it is."""
+    """The reason why bpftrace is not found; None if it is found."""
     try:
         find_program("bpftrace")
     except ProgramError as error:
@@ -142,7 +142,7 @@ class BpftraceTurns:
     method = "bpftrace"
 
     def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
-        """``threads`` maps our ids to the kernel's. Errors: OSError when bpftrace cannot trace."""
+        """``threads`` maps ids that we see to the kernel's. Errors: OSError if it cannot trace."""
         self._threads = dict(threads)
         enters = tracefs.events("syscalls", "sys_enter_epoll_wait", "sys_enter_epoll_pwait")
         self._program = Program(turns_program(list(threads.values()), enters), tracefs)
@@ -369,8 +369,8 @@ class Program:
     def finish(self) -> list[MarkReading | None]:
         """The reading of each mark, None for an unanswered one; ends the program.
 
-        The end takes most of a second, since the kernel waits for a grace period with each probe.
-        After an answer to the last mark nobody waits for it.
+        Ending takes most of a second, since the kernel waits for a grace period for each probe. If
+        the last mark was answered, the program ends in the background.
         """
         _call(self._magic)
         if self._answered.is_set():

@@ -1,1 +1,1 @@
-"""The causes that a window over a server shows; their pages are the TOML files beside."""
+"""The causes that a window over a server shows. The TOML files here are their pages."""

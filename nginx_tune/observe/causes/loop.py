@@ -1,6 +1,6 @@
-"""The causes that keep loops from running: disks, sleeps, stops, and the CPU.
+"""The causes that keep event loops from running: disks, sleeps, stops, and the CPU.
 
-The CPU holds a loop up by long computing, saturation, other programs, a quota or a hypervisor.
+Causes of the CPU are long computing, saturation, other programs, a quota and a hypervisor.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from nginx_tune.observe.causes.parts import (
 )
 
 BLOCKED_RATIO = 0.05
-"""The share of time in waits for disks from which they are a cause: one arrival in twenty finds the
-loop blocked, where a p95 begins."""
+"""The least share of time in waits for disks that is a cause: one arrival in twenty then finds the
+loop blocked, which affects the p95."""
 _CLEAR_OF_ERROR = 2.0
-"""Standard errors that a sampled share must lie above zero."""
+"""The number of standard errors by which a sampled share must exceed zero."""
 _STOPPED_RATIO = 0.005
 _FEWEST_LOOKS = 2
 _MOSTLY = 0.5
@@ -36,7 +36,7 @@ _A_LOG = ("a log", "/")
 
 
 def blocked_on_disk(window: CauseWindow) -> Cause | None:
-    """The cause of main threads in state D, by their calls."""
+    """The cause of main threads in state D, depending on the calls that they wait in."""
     server, seconds = window.server, window.seconds
     blocked = measure_blocked(server, seconds)
     if blocked is None or blocked.worst < BLOCKED_RATIO:
@@ -215,7 +215,7 @@ def stopped(window: CauseWindow) -> Cause | None:
 
 _SATURATED = 0.9
 _MUCH_OF_A_CPU, _NEVER_IDLE = 0.5, 0.95
-"""A loop that is never idle is saturated, although others take some of its CPU."""
+"""A loop that is never idle is saturated, even if other programs take some of its CPU."""
 _CONTENDED = 0.2
 _THROTTLED_PERIODS = 0.05
 _STOLEN = 0.05
@@ -295,7 +295,7 @@ def throttled(window: CauseWindow) -> Cause | None:
 
 
 def contention(window: CauseWindow) -> Cause | None:
-    """The cause of main threads that are ready to run without a CPU."""
+    """The cause of main threads that are ready to run but have no CPU."""
     server = window.server
     shares = [(w.run_queue_seconds or 0.0) / window.seconds for w in server.workers]
     quota = server.quota
@@ -322,7 +322,7 @@ def contention(window: CauseWindow) -> Cause | None:
 
 
 def stolen(window: CauseWindow) -> Cause | None:
-    """The cause of CPU time that a hypervisor gave to others."""
+    """The cause of CPU time that the hypervisor gave to other guests."""
     ratio = window.server.steal_ratio
     if ratio is None or ratio < _STOLEN:
         return None
@@ -337,11 +337,11 @@ def stolen(window: CauseWindow) -> Cause | None:
 
 
 def _is_refuted(window: CauseWindow) -> bool:
-    """True when the threads' CPU times rule out that turns computed for so long.
+    """True if the threads' CPU times rule out that turns computed for so long.
 
-    An arrival waits half a turn's length, so at most half of the longest turn in the share of time
-    spent computing. A factor of two allows for the different clocks. Stolen time counts in the turn
-    and not in the thread's CPU time.
+    An arrival during a turn waits half its length on average. So the mean wait is at most half the
+    longest turn times the share of time spent computing. A factor of two allows for the different
+    clocks. Stolen time counts in the turn, but not in the thread's CPU time.
     """
     known = [worker.main_thread_cpu_seconds for worker in window.server.workers]
     seconds = [part for part in known if part is not None]
@@ -365,7 +365,7 @@ def _at_work(window: CauseWindow, worker: WorkerUse) -> float:
 
 
 def _ran(server: ServerMeasurement) -> tuple[str, list[str]]:
-    """The code that the time went to, as the end of a sentence, and what is unknown of it."""
+    """The code that used the CPU, as the end of a sentence, and what is unknown about it."""
     ran = what_ran(server.cpu_samples)
     if ran:
         return f": {ran}", ["which requests: the access log with $request_time shows them"]

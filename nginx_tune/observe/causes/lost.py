@@ -1,4 +1,4 @@
-"""The causes that lose requests or queue them, and those that error logs name."""
+"""The causes that lose or queue requests, and the causes that error logs name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nginx_tune.documents.units import percent_text, seconds_text
 from nginx_tune.observe.causes.parts import CauseWindow, figures
 
 _SHARE = 0.01
-"""The share of requests: now and then an upstream closes a kept connection as it is used."""
+"""The least share of requests that matters: upstreams sometimes close a kept connection in use."""
 _FEWEST = 5
-"""Lines that matter where the number of requests is unknown."""
+"""The fewest lines that matter if the number of requests is unknown."""
 _SHOWN = 3
 
 
@@ -103,7 +103,7 @@ def find_lost(window: CauseWindow) -> list[Cause]:
 
 
 def find_by_design(window: CauseWindow) -> list[Cause]:
-    """The causes that are the configuration's intent, where they affect many requests."""
+    """The causes that the configuration intends, if they affect many requests."""
     return [cause for logged in _BY_DESIGN if (cause := _named(window, logged)) is not None]
 
 
@@ -248,7 +248,7 @@ def accept_overflow(window: CauseWindow) -> Cause | None:
 
 
 def queue_wait(window: CauseWindow) -> Cause | None:
-    """The cause of tasks that wait in a pool's queue, timed or with every thread at work."""
+    """The cause of tasks that wait in a pool's queue: timed, or inferred from busy threads."""
     wait = window.server.pool_queue_wait_seconds
     if wait is not None and wait.p99 is not None:
         if wait.p99 < _LONG_WAIT_SECONDS:

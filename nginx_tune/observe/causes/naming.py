@@ -1,9 +1,9 @@
 """The causes in a window over a server, each with its figures and what remains unknown.
 
 Load average, iowait and the size of processes are no evidence: all three rise when thread pools
-help. The main threads count: a worker's loop serves nobody while it waits for a disk, computes,
-sleeps or is stopped. Causes outside the loops are here too: slow upstreams, name servers, disks
-behind pools, uneven workers.
+help. What counts is the main threads: a worker's loop serves nobody while it waits for a disk,
+computes, sleeps or is stopped. Causes outside the loops are found too: slow upstreams, name
+servers, disks behind pools, uneven workers.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def find_causes(
     allowed_seconds: float = ALLOWED_SECONDS,
     has_ended: bool = False,
 ) -> list[Cause]:
-    """The causes that the figures show, lost requests first; one entry that says so without any.
+    """The causes that the figures show, lost requests first. Without any, one entry says so.
 
     ``allowed_seconds`` is the allowed time of a request: longer turns, and waits of a tenth of it,
-    always have a cause. ``has_ended``: nginx ended before the window did.
+    always get a cause. ``has_ended``: nginx ended before the window did.
     Errors: UsageError for a malformed histogram.
     """
     if duration_seconds < _LEAST_SECONDS or not server.workers:
@@ -123,7 +123,7 @@ def _found(
 
 
 def _uncounted(unknown: Sequence[Unknown]) -> list[str]:
-    """The counts that error logs do not have, by reason."""
+    """The counts that error logs do not show, by reason."""
     kinds = {
         f"/server/{harm.name}": harm.words for harm in HARMS if harm.is_logged and harm.is_kind
     }
@@ -164,8 +164,8 @@ def _not_enough(lacking: list[str]) -> Cause:
 def find_variant_causes(measurements: Sequence[Measurement]) -> list[VariantCause]:
     """The causes that at least half of a variant's runs show, the baseline's first.
 
-    A run without workers, such as a stand-in's, shows none. The figures are those of the middle one
-    of the runs that show the cause.
+    A run without workers, such as one with a stand-in server, shows none. The figures come from the
+    middle one of the runs that show the cause.
 
     Errors: UsageError for a malformed histogram.
     """
@@ -192,17 +192,17 @@ def _often_seen(variant: str, runs: list[list[Cause]]) -> list[VariantCause]:
 
 
 _FEWEST_WAITING = 1.0
-"""Concurrent requests without an answer, on average, from which their wait is a cause."""
+"""The mean number of unanswered requests at a time from which their wait is a cause."""
 _UNEVEN = 2.0
 _FEWEST_CONNECTIONS = 20
 _FEWEST_LOOKS = 3
 _OFTEN = 0.5
-"""The share of samples: one stall shows every client waiting in one sample."""
+"""The least share of samples with a wait: a single stall shows every client waiting in one."""
 _AT_WORK = 0.25
 _CURRENT = 8
-"""The median of an accept queue: a free loop accepts at once, but a few always wait."""
+"""The least median of an accept queue that matters: even with a free loop, a few wait."""
 _MUCH = 0.5
-"""The share of a CPU from which half of the arrivals find the loop at work."""
+"""The share of a CPU at which half of the arrivals find the loop busy."""
 
 
 def slow_upstream(window: CauseWindow) -> Cause | None:
@@ -272,8 +272,8 @@ def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
 def unseen_waits(window: CauseWindow) -> str:
     """The requests that may wait although no connection shows it; empty for none.
 
-    From the mean number of requests in progress and Little's law (L = λW) with stub_status, else
-    from connections whose waiting side is unclear.
+    With stub_status, this follows from the mean number of requests in progress and Little's law
+    (L = λW); otherwise from connections whose waiting side is unclear.
     """
     waiting, status = _looked(window), window.server.stub_status
     if waiting is None:
@@ -427,12 +427,12 @@ def _looked(window: CauseWindow) -> Waiting | None:
 
 
 def _lasts(so_far_seconds: float | None, window: CauseWindow) -> bool:
-    """True for a wait beyond the allowed time; a sample finds it half over on average."""
+    """True for a wait beyond the allowed time; on average a sample finds half of it over."""
     return so_far_seconds is not None and 2 * so_far_seconds >= window.allowed_seconds
 
 
 def _unexplained(window: CauseWindow) -> float | None:
-    """Concurrent requests that wait for long, and for neither upstreams nor pools; else None."""
+    """The number of requests that wait long for neither upstreams nor pools; None for few."""
     waiting = _looked(window)
     if waiting is None or not _lasts(waiting.client_seconds, window):
         return None

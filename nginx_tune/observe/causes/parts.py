@@ -60,7 +60,7 @@ class CauseWindow(NamedTuple):
     def is_held_by(self, part: str) -> bool:
         """True when this part of the turns makes them exceed the allowed time.
 
-        A single long turn may have a small mean wait, of which the part must then be most.
+        After a single long turn the mean wait may be small; this part must then be most of it.
         """
         whole, own = self.arrival_wait_seconds or 0.0, self.wait_by(part)
         if not self.is_beyond or not whole:
@@ -71,8 +71,8 @@ class CauseWindow(NamedTuple):
 def arrival_wait_seconds(turns: LoopTurn, *, workers: int, duration_seconds: float) -> float | None:
     """The mean wait of an event for its loop, from the histogram of turns; None without one.
 
-    A turn of t seconds meets the arrivals of t seconds, which wait half of it: the sum of half the
-    squares over all time. Source: mean residual life of a renewal process.
+    The arrivals during a turn of t seconds wait t / 2 on average. So the mean is half the sum of
+    the squared lengths, divided by all time. Source: mean residual life of a renewal process.
     """
     if not turns.histogram or not workers or not turns.traced_ratio:
         return None
@@ -127,7 +127,7 @@ _SHOWN = 0.05
 
 
 def what_ran(samples: Mapping[str, int]) -> str:
-    """``81 % zlib (compression), 12 % the kernel``; empty with too few samples."""
+    """The code that ran, such as ``81 % zlib (compression)``; empty with too few samples."""
     total = sum(samples.values())
     if total < _FEWEST_SAMPLES:
         return ""
@@ -158,7 +158,7 @@ def tail_text(turns: LoopTurn) -> str:
 
 
 def longest_text(turns: LoopTurn) -> str:
-    """The longest turn as text, ``≥ 2.46 s`` where it was not traced whole."""
+    """The longest turn as text; ``≥ 2.46 s`` if only a part of it was traced."""
     return f"{'≥ ' if 'max' in turns.at_least else ''}{seconds_text(turns.max)}"
 
 
@@ -168,7 +168,7 @@ def measured(turns: LoopTurn, name: str) -> float | None:
 
 
 def figures(*items: tuple[str, float | None, str]) -> list[CauseEvidence]:
-    """The known ones among these figures."""
+    """The figures whose values are known."""
     return [found for item in items if (found := figure(*item)) is not None]
 
 
@@ -206,7 +206,7 @@ _PARTS = {
 
 
 def percent(blocked: Blocked) -> str:
-    """The share with its error, and the worst worker's where it differs."""
+    """The blocked share with its error, and the worst worker's share if that is much higher."""
     worst = (
         f" (worst: {percent_text(blocked.worst)})" if blocked.worst > 1.2 * blocked.ratio else ""
     )

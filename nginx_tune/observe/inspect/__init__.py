@@ -1,1 +1,1 @@
-"""Looking at a host: facts, disks, what can be measured there."""
+"""The inspection of a host: its facts, its disks, and what can be measured there."""

@@ -1,7 +1,7 @@
 """The disk probe: the choice of disks, the plan of its reads, and the curve; pure.
 
-Disks that are busy, cost money or are degraded are refused. Where the numbers are no curve, the
-reason takes its place.
+Disks that are busy, cost money or are degraded are refused. If the numbers do not make a curve,
+the reason takes its place.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _TLS_BYTES = 32 << 10
 
 _DEEPEST = 64
 _DEEPEST_PARALLEL = 128
-"""The last depth of disks with many queues and of arrays of several disks."""
+"""The greatest depth for disks with many queues and for arrays of several disks."""
 _MANY_LEAVES = 4
 
 _OPENING_SHARE = 0.1
 _MOST_OPENING_SECONDS = 2.0
 _WAITING_SHARE = 0.1
-"""The share of time to wait for the last reads of each step."""
+"""The share of time reserved for the last reads of each step."""
 _WARMUP_SHARE = 0.15
 _TURN_SECONDS = 0.2
 """A throttled disk works in slices of 100 or 200 ms (block/blk-throttle.c, throtl_slice): the
 measured time is a whole number of them, so that no part of one counts as a gain."""
 _LEAST_MEASURED_SECONDS = 0.1
 _DEPTH_1_WEIGHT = 2.0
-"""Depth 1 gives the model its latency from the fewest reads a second."""
+"""Depth 1 gets more time: it gives the model its latency, with the fewest reads a second."""
 
 
 def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
-    """Bytes of a cold read of nginx at the disk.
+    """The size in bytes of one cold read of nginx at the disk.
 
     ``readahead``: sendfile() reads the read-ahead of the file system's device, at most a chunk,
     since some devices announce megabytes. ``chunk``: a read-ahead as large as ``sendfile_max_chunk
@@ -65,7 +65,7 @@ def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
 
 
 def deepest(disk_class: DiskClass, leaves: int) -> int:
-    """The last depth of a sweep."""
+    """The greatest depth of a sweep."""
     parallel = disk_class == "nvme" or leaves >= _MANY_LEAVES
     return _DEEPEST_PARALLEL if parallel else _DEEPEST
 
@@ -73,7 +73,7 @@ def deepest(disk_class: DiskClass, leaves: int) -> int:
 def plan_disk(
     paths: Sequence[str], *, read_bytes: int, depth: int, seconds: float, seed: int = 1
 ) -> DiskPlan:
-    """A plan of ``seconds``, with the time to open files.
+    """A plan that takes ``seconds``, including the time to open files.
 
     Sequential reads first, then random reads of nginx's size at depths 1, 2, 4 … up to ``depth``,
     then reads of 4 KiB at the same depths.
@@ -114,7 +114,7 @@ def _timed(step: DiskStep, seconds: float) -> DiskStep:
 
 
 MOST_BUSY_RATIO = 0.2
-"""Utilisation from which a disk serves others, whom the probe would slow down and measure."""
+"""The utilisation above which a disk is too busy: a probe would slow down other work."""
 _QUIET = (None, "idle", "frozen")
 """Sync actions of an md array that read no member for the array itself."""
 
@@ -124,9 +124,9 @@ class DiskTarget(NamedTuple):
 
     disks: tuple[str, ...]
     directories: tuple[str, ...]
-    """Paths by which we reach them."""
+    """Paths by which this process reaches them."""
     device: str | None
-    """The block device with all of the data, for want of files."""
+    """The block device with all of the data, to read if there are too few files."""
     filesystem: str
     read_bytes: int
     depth: int
@@ -170,7 +170,7 @@ def disk_targets(facts: Facts, asked: Sequence[str], *, read_size: ReadSize | in
 
 
 def refusals(targets: Sequence[DiskTarget], storage: Storage) -> list[str]:
-    """The reasons against loading disks now, one for each; empty without any.
+    """The reasons not to load these disks now; empty if there are none.
 
     Network volumes may cost credits or money, busy disks serve others, and an array that is
     degraded or rebuilding performs unlike the healthy one.
@@ -238,7 +238,7 @@ def _target(
 
 
 def _outside(facts: Facts, place: PathStorage) -> str:
-    """Our path of a place that was followed through nginx's mounts."""
+    """The path by which this process reaches a place that is seen through nginx's mounts."""
     running = facts.nginx.running
     if not place.seen_by_nginx or running is None:
         return place.path
@@ -280,19 +280,19 @@ def _through(place: PathStorage, storage: Storage) -> str:
 
 
 _LEAST_BEYOND = 10
-"""A quantile needs this many reads beyond it."""
+"""The number of reads that must lie beyond a quantile."""
 _LEAST_DEVICE_RATIO = 0.9
-"""The least share of bytes from a block device."""
+"""The least share of the bytes read that must come from a block device."""
 _MOST_CPU_RATIO = 0.8
 _UNACCOUNTED = ("9p", "fuse", "virtiofs", "zfs")
-"""File systems whose reads the kernel counts for no device."""
+"""File systems whose reads the kernel does not count for any device."""
 _SLOW_SECONDS = 0.01
 _MOST_STALLS_RATIO = 0.01
-"""More frequent waits are a throttled disk's, one in each slice."""
+"""More frequent stalls come from a throttled disk, which has one in each slice."""
 
 
 def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> Curve | str:
-    """The curve of a run, or the reason why its numbers are not the disk's."""
+    """The curve of a run, or the reason why its numbers do not describe the disk."""
     done = [step for step in run.steps if not step.skipped]
     main = _sweep(done, read_bytes)
     if not main.points:
@@ -379,7 +379,7 @@ def _notes(steps: Sequence[DiskStepRun], *, accounted: bool) -> list[str]:
 
 
 def _stalls(steps: Sequence[DiskStepRun]) -> list[str]:
-    """The occasional stalls of an SSD; only at depth 1, where nothing queues, are they its own."""
+    """Notes on occasional stalls of an SSD, only at depth 1, where no read queues behind others."""
     return [
         f"stalls: {step.outliers} of {step.latency_seconds.count} reads of "
         f"{step.read_bytes >> 10} KiB at depth 1 took over ten times the median, "
@@ -417,7 +417,7 @@ def _sweep_gaps(sweep: Sweep) -> dict[str, str]:
 
 
 def _of_nulls(curve: Curve, gaps: dict[str, str]) -> dict[str, str]:
-    """The reasons of nulls; known values need none."""
+    """The reasons whose values are null in the curve."""
     parts = msgspec.to_builtins(curve)
 
     def value(pointer: str) -> object:

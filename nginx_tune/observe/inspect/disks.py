@@ -30,7 +30,7 @@ DISK_SECONDS = 10.0
 _FINDING_SECONDS = 2.0
 """Time to find files."""
 _LEAST_BYTES = 64 << 20
-"""Bytes of files at least; the disk's own cache would hold fewer, so the device is read instead."""
+"""The fewest bytes of files: fewer would fit into the disk's own cache, so the device is read."""
 
 
 class ProbedDisks(NamedTuple):
@@ -123,7 +123,7 @@ class _Source(NamedTuple):
 
 
 def _source(target: DiskTarget) -> _Source:
-    """The target's files, or the whole device when they are too few and it may be read."""
+    """The target's files, or the whole device if they are too few and the device may be read."""
     through = f", through {target.through}" if target.through else ""
     sample = choose_files(target.directories, budget_seconds=_FINDING_SECONDS)
     device = target.device
@@ -132,7 +132,7 @@ def _source(target: DiskTarget) -> _Source:
     if sample.paths:
         size = f"{plural(len(sample.paths), 'file')} of {bytes_text(sample.bytes)}"
         where = " and ".join(target.directories)
-        # Names of directories are bytes; those that are no UTF-8 are escaped.
+        # Names of directories are bytes; those that are not UTF-8 are escaped.
         where = where.encode(errors="surrogateescape").decode(errors="backslashreplace")
         return _Source(sample.paths, f"{size} under {where}{through}")
     if device is not None:
@@ -141,7 +141,7 @@ def _source(target: DiskTarget) -> _Source:
 
 
 def _may_read(device: str) -> bool:
-    """True for a device that opens; its mode is not enough (rules of a container)."""
+    """True if a device can be opened; a container may forbid what its mode permits."""
     try:
         os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
@@ -166,7 +166,7 @@ def _progress(name: str, line: dict[str, Any]) -> Step:
 
 
 LEAST_FILE_BYTES = 4096
-"""Bytes of a file at least; smaller ones cannot be read in blocks past the page cache."""
+"""The fewest bytes of a file: direct reads, which bypass the page cache, need whole blocks."""
 MOST_FILES = 512
 _MOST_SEEN = 200_000
 

@@ -1,6 +1,6 @@
-"""The checks of ``doctor``: what a host lets nginx-tune measure, one check for each need.
+"""The checks of ``doctor``: what nginx-tune can measure on a host, one check for each need.
 
-The kernel's means of tracing are tried out, since nothing is concluded from unreadable files.
+The kernel's means of tracing are tried out, since unreadable files prove nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def names() -> list[str]:
 
 
 def unmet(doctor: Doctor, required: list[str]) -> list[Check]:
-    """The required checks without success."""
+    """The required checks that did not succeed."""
     return [check for check in doctor.checks if check.name in required and check.status != "ok"]
 
 
@@ -151,7 +151,7 @@ def _delay_accounting(host: Host) -> Checked:
 
 
 def _taskstats(host: Host) -> Checked:
-    """CONFIG_TASK_IO_ACCOUNTING, which shows as a file, depends on CONFIG_TASKSTATS."""
+    """Look for /proc/self/io: CONFIG_TASK_IO_ACCOUNTING depends on CONFIG_TASKSTATS."""
     accounting = attempt(host.read_text, "/proc/self/io")
     if isinstance(accounting, Missing):
         return Checked("unknown", accounting.reason)
@@ -227,7 +227,7 @@ _PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
     "unshare": "util-linux",
 }
-"""Debian's packages with another name than their program."""
+"""Debian packages whose name differs from that of their program."""
 _OTHER_PACKAGES = {
     "fedora": {"libnbd-bin": "nbdfuse", "mount": "util-linux"},
     "alpine": {"libnbd-bin": "libnbd", "mount": "losetup"},
@@ -288,7 +288,7 @@ _SECONDS = 20.0
 
 
 def _look_at_namespaces(host: Host) -> Checked:
-    """Namespaces as root, else a user namespace, which is tried."""
+    """Look for namespaces as root, else try out a user namespace."""
     kinds = attempt(host.list_dir, "/proc/self/ns")
     if isinstance(kinds, Missing):
         return Checked("unknown", f"what namespaces there are is not shown: {kinds.reason}")
@@ -310,7 +310,7 @@ def _look_at_namespaces(host: Host) -> Checked:
 
 
 def _look_at_tracepoints(host: Host) -> Checked:
-    """Tracefs with the events of epoll; when it is not mounted, the right to mount it."""
+    """Look for tracefs with the events of epoll; if not mounted, for the right to mount it."""
     reasons = []
     for directory in _TRACEFS:
         events = attempt(host.list_dir, f"{directory}/events/syscalls")
@@ -340,7 +340,7 @@ def _look_at_tracepoints(host: Host) -> Checked:
 
 
 def _look_at_uprobes(host: Host) -> Checked:
-    """Probes on functions of programs."""
+    """Look for uprobes: probes on functions of programs."""
     for directory in _TRACEFS:
         if not isinstance(attempt(host.list_dir, f"{directory}/events"), Missing):
             if "uprobe_events" in host.list_dir(directory):
@@ -355,7 +355,7 @@ def _look_at_uprobes(host: Host) -> Checked:
 
 
 def _look_at_bpftrace(host: Host) -> Checked:
-    """bpftrace, by a program that ends at once."""
+    """Try out bpftrace with a program that ends at once."""
     path = attempt(host.find_program, "bpftrace")
     if isinstance(path, Missing):
         return Checked("missing", path.reason, package="bpftrace")
@@ -370,7 +370,7 @@ def _look_at_bpftrace(host: Host) -> Checked:
 
 
 def _look_at_profiler(host: Host) -> Checked:
-    """The right to sample other users' processes by perf_event_open.
+    """Look for the right to sample other users' processes with perf_event_open.
 
     Source: Documentation/admin-guide/perf-security.rst; a kernel with the call has the sysctl.
     """

@@ -52,16 +52,16 @@ def gather_facts(
     """The facts of a host; ``unknown`` has the reason of each null.
 
     Limits, cgroups and CPUs are those of the running nginx master (``pid``, or the one that reads
-    ``conf_path``), else of the calling process. Paths that we do not have are looked up in its
-    mount namespace; with ``pid`` all paths are.
+    ``conf_path``), else of the calling process. Paths that do not exist here are looked up in
+    its mount namespace; with ``pid``, all paths are.
 
     ``memory_cgroup`` is the directory of another memory cgroup. ``loop_is_leaf`` treats loop
     devices as disks, as emulated hosts need it. ``link_speeds`` are bits per second by link.
     ``sample_ratio`` is the share of a dataset's files whose size is read. Disks are watched for
     ``watch_seconds``.
 
-    Errors: UsageError for a dataset that is not there, a named binary that is no nginx, a pid
-            that is no nginx master, a speed for a link that is not there.
+    Errors: UsageError for a dataset that does not exist, a named binary that is no nginx, a pid
+            that is no nginx master, a speed for a link that does not exist.
     """
     gaps: Gaps = {}
     nginx, found = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=conf_path)
@@ -130,7 +130,7 @@ def gather_facts(
 
 
 def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: bool) -> list[str]:
-    """The paths of a dataset here and in the mount namespace of an nginx elsewhere."""
+    """The paths of a dataset here and in nginx's mount namespace, if that is another."""
     view = None if foreign is None else view_of(host, foreign)
     real = view.real_path(path) if isinstance(view, View) else None
     if not isinstance(view, View) or not isinstance(real, str):
@@ -142,7 +142,7 @@ def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: 
 def _read_dataset(
     host: Host, path: str, places: list[str], *, budget_seconds: float, sample_ratio: float
 ) -> Dataset:
-    """The dataset at the first of the places that has one."""
+    """The dataset at the first of the places where one can be scanned."""
     reason = ""
     for place in places:
         try:
@@ -176,13 +176,13 @@ def seal_facts(
 ) -> Facts:
     """The facts with ``unknown`` complete and every text valid UTF-8.
 
-    Names of files and mounts are bytes; those that are no UTF-8 are escaped.
+    Names of files and mounts are bytes; those that are not UTF-8 are escaped.
     """
     nulls: list[str] = []
     built = _walk(msgspec.to_builtins(facts), "", nulls)
     built["unknown"] = [
         {"path": pointer, "reason": _fit(gaps.get(pointer, default_reason))}
-        # Unreadable values that are no null come last: a list left empty, say.
+        # Unreadable values that are not null come last, such as a list left empty.
         for pointer in [*nulls, *sorted(gaps.keys() - set(nulls))]
     ]
     return msgspec.convert(built, Facts)
@@ -240,7 +240,7 @@ def with_current_settings(facts: Facts, host: Host, *, results: Sequence[str] = 
 
 
 def current_settings(tree: ConfTree, nginx: Nginx) -> Nginx:
-    """The program with the settings of its configuration."""
+    """The facts of nginx with the settings of its configuration."""
     user = tree.main.first("user")
     lines = [line for http in http_blocks(tree) if http.block for line in http.block]
     return replace(
@@ -257,7 +257,7 @@ def current_settings(tree: ConfTree, nginx: Nginx) -> Nginx:
 
 
 def _types_path(line: Directive, tree: ConfTree) -> str | None:
-    """The file of a ``types`` block, where nginx includes it by a fixed name."""
+    """The file of a ``types`` block, if nginx includes it by a fixed name."""
     if line.name != "types" or line.file == tree.path or not line.file.startswith("/"):
         return None
     return None if _PATTERNS & set(line.file) else line.file

@@ -1,4 +1,4 @@
-"""The inspection of a host: live, recorded, or from a recording.
+"""The inspection of a host: live, live with a recording, or replayed from one.
 
 A capture may contain the configuration files of the host's nginx, without their secrets.
 """
@@ -68,7 +68,7 @@ def replay(capture: Capture, extra: Request | None = None) -> Facts:
 
 
 def _escaped(request: Request) -> Request:
-    """The request in JSON's characters, with the names of the recorded questions."""
+    """The request with its texts escaped for JSON, as in the recorded questions."""
     return msgspec.structs.replace(
         request,
         paths=[escaped(path) for path in request.paths],
@@ -92,7 +92,7 @@ def _joined(first: Request, second: Request) -> Request:
 def with_volumes(facts: Facts, volumes: Mapping[str, Volume]) -> Facts:
     """The facts with the declared volumes of disks.
 
-    Errors: UsageError when a disk is not there.
+    Errors: UsageError for a disk that does not exist.
     """
     names = [disk.name for disk in facts.storage.disks]
     for name in volumes:
@@ -135,7 +135,7 @@ def read_configuration(host: Host, nginx: Nginx) -> dict[str, Answer]:
     """The answers for the main file and its includes, without secrets.
 
     The files of an nginx in another mount namespace are read through its root, links included, and
-    recorded under its names.
+    recorded under the paths that nginx uses.
     Errors: UndecidedError for another user's process, whose title would choose the files.
     """
     running = nginx.running
@@ -168,7 +168,7 @@ T = TypeVar("T")
 
 
 class _Inside(NamedTuple):
-    """Files of a container under its names, each answer kept."""
+    """Reads the files of a container by its own paths, and keeps each answer."""
 
     view: View
     answers: dict[str, Answer]
@@ -195,7 +195,7 @@ class _Inside(NamedTuple):
             raise
 
     def _outside(self, question: str, path: str) -> str:
-        """Our name of a file; the kernel would take a link in there for one of ours."""
+        """The path by which this process reaches a file; links are resolved in the container."""
         real = self.view.real_path(path)
         if isinstance(real, Missing):
             raise HostReadError(question, real.reason)

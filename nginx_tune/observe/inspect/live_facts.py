@@ -33,7 +33,7 @@ which suffice for a large one."""
 MOST_DATASETS = 32
 MOST_PATHS = 256
 MOST_LOGS = 8
-"""Error logs, those of the main context first; the end of each is read."""
+"""The most error logs to read, those of the main context first; only the end of each is read."""
 
 
 def gather_live_facts(
@@ -156,8 +156,8 @@ _STREAMS: Final = ("/dev/", "/proc/")
 def with_access_logs(facts: Facts, host: Host) -> Facts:
     """The facts with the kind of each access log of the host's nginx.
 
-    The logs are those of the configuration, unless it is in another mount namespace, and the
-    build's. In a container the image's log is looked up there.
+    The logs are the build's default and those of the configuration, if that is in this mount
+    namespace. For an nginx in a container, paths are looked up in the container.
     """
     nginx = facts.nginx
     running = nginx.running
@@ -177,7 +177,7 @@ def with_access_logs(facts: Facts, host: Host) -> Facts:
 
 
 def is_plain_log(host: Host, path: str, nginx: Nginx) -> bool | None:
-    """True for a path to a file, False for a pipe, terminal or device, as in images.
+    """True if a log is a file; False for a pipe, terminal or device, as in images.
 
     Links to streams count by their names, since ``/dev/stdout`` is another stream for each process.
     A missing path will be a file. None where it may not be read.

@@ -72,7 +72,7 @@ class Subjects(NamedTuple):
     ports: frozenset[int] = frozenset()
     """The ports that nginx listens on."""
     below: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """The disks of ``disks`` on top of another one, by the lower disk."""
+    """For each lower disk, the ones in ``disks`` on top of it."""
     access_logs: frozenset[str] = frozenset()
     """Paths outside nginx's mount namespace."""
     worker_connections: int | None = None
@@ -80,7 +80,7 @@ class Subjects(NamedTuple):
     has_ipv6: bool = True
     """True when nginx's network has an IPv6 address."""
     hidden_counts: Mapping[str, str] = MappingProxyType({})
-    """The reason why a log hides lines, by the counter that they add to."""
+    """For each counter whose lines a log hides, the reason."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Moment:
     children: frozenset[int] | None = None
     """The children of the master."""
     cpu_seconds: dict[int, float] = field(default_factory=dict)
-    """CPU time of all threads by process, with the master."""
+    """CPU time of all threads, by process; the master is included."""
     scheduling: dict[int, Scheduling] = field(default_factory=dict)
     """By main thread."""
     switches: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Moment:
 
 
 class MomentReader:
-    """A reader of a server's moments."""
+    """Reads the counters of a server at a moment."""
 
     def __init__(self, host: Host, subjects: Subjects, meter: BlockDelayMeter) -> None:
         self._host = host
@@ -174,7 +174,7 @@ class MomentReader:
 
 
 def _ask_status(master: int, page: StatusPage) -> StatusCounters | Missing:
-    """The page in nginx's own network, since a container's port differs outside of it."""
+    """Read the page in nginx's network namespace: outside, a container's port may differ."""
     try:
         return in_network_of(master, lambda: _read_status(page))
     except OSError as error:

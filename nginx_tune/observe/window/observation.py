@@ -1,6 +1,6 @@
-"""The observation of a running nginx: the choice of one, its files and disks, a window over it.
+"""The observation of a running nginx: choose one, find its files and disks, and watch it.
 
-Other nginx beside it are reported with the CPU time that they used meanwhile.
+Other running nginx are reported with the CPU time that they used meanwhile.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ENDED = "ended: nginx ended in the window"
 _MOST_LATE_SECONDS = 0.5
 _MOST_LINKS = 40
 _STREAM = re.compile(r"/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>[0-9]{1,9})")
-"""The logs of containers: a path that leads each process to a stream of its own."""
+"""Paths of logs in containers, which lead each process to its own stream."""
 _NUMBERS = {"stdout": "1", "stderr": "2"}
 
 
@@ -69,7 +69,7 @@ class WatchRequest(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """An observation, and its early end by Ctrl-C or with nginx."""
+    """An observation, and whether Ctrl-C or the end of nginx cut it short."""
 
     observation: Observation
     interrupted: bool
@@ -209,7 +209,7 @@ def _subjects(host: Host, nginx: Nginx, running: Running, request: WatchRequest)
 def _disks(
     host: Host, nginx: Nginx, running: Running, tree: ConfTree
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """The block devices under the paths that nginx reads and writes, and their order."""
+    """The block devices under the paths that nginx reads and writes, and how they are stacked."""
     paths = [served.path for served in served_paths(tree)]
     paths += written_paths(Context(tree, Facts(nginx=nginx)))
     wanted = [path for path in dict.fromkeys(paths) if path != "/"][:MOST_PATHS]
@@ -270,14 +270,14 @@ def _status_page(tree: ConfTree, *, wanted: bool) -> StatusPage | Missing:
 
 
 class _Files(NamedTuple):
-    """Files by nginx's paths, which may be in another mount namespace."""
+    """Reads files by nginx's paths, which may be in another mount namespace."""
 
     host: Host
     master: int
     view: View | None
 
     def log(self, path: str) -> str:
-        """Our path of a log of nginx, which may be a standard stream of its own."""
+        """The path by which this process opens a log of nginx, even a standard stream of it."""
         name = path
         for _ in range(_MOST_LINKS):
             if stream := _STREAM.fullmatch(name):
@@ -290,12 +290,12 @@ class _Files(NamedTuple):
         return self.outside(path)
 
     def outside_as_it_is(self, path: str) -> str:
-        """Our path of one of nginx's, without following a link at its end."""
+        """The path by which this process reaches one of nginx's, even a link at its end."""
         parent = self.outside(posixpath.dirname(path))
         return posixpath.join(parent, posixpath.basename(path))
 
     def outside(self, path: str) -> str:
-        """Our path of one of nginx's."""
+        """The path by which this process reaches one of nginx's paths."""
         if self.view is None:
             return path
         real = self.view.real_path(path)
@@ -324,7 +324,7 @@ class Others:
         self._before = {master.pid: _cpu_seconds(master) for master in self._masters}
 
     def finish(self) -> list[OtherNginx]:
-        """Each with its CPU time, null where workers started or ended."""
+        """Each other nginx with its CPU time; null if workers started or ended."""
         return [
             OtherNginx(
                 pid=master.pid,
@@ -341,7 +341,7 @@ def _cpu_seconds(master: Master) -> float | None:
 
 
 def with_pointer(observation: Observation) -> Observation:
-    """The observation, pointing to another nginx that was busier where evidence is missing."""
+    """The observation; if evidence is missing, it points to another nginx that was busier."""
     busier = busier_other(observation)
     causes = [
         replace(cause, next_command=f"nginx-tune observe --pid {busier.pid}")

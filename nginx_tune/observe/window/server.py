@@ -138,7 +138,7 @@ def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
 
 
 def _logs(logs: ErrorLogCounts, window: Window) -> ErrorLogCounts:
-    """The counts of error logs; without an IPv6 address it, and no port, is what was missing."""
+    """The counts of error logs. Without an IPv6 address, that was missing and not a port."""
     if window.subjects.has_ipv6:
         return logs
     return logs._replace(
@@ -150,7 +150,7 @@ def _logs(logs: ErrorLogCounts, window: Window) -> ErrorLogCounts:
 
 
 def _block_delay(window: Window, turns: LoopTurn | None, gaps: Gaps) -> tuple[float | None, str]:
-    """The block-I/O delay of all main threads, else their traced time in state D; its method."""
+    """The block-I/O delay of all main threads, else their traced time in D; and the method."""
     if window.delay_missing is None:
         per_worker = [window.delay_of(pid) for pid in window.subjects.workers]
         return sum_known(per_worker), window.delay_method
@@ -204,7 +204,7 @@ def _status(window: Window, gaps: Gaps) -> StubStatus | None:
 
 
 def _listeners(window: Window, gaps: Gaps) -> list[ListenerUse]:
-    """The listeners by address, each over all its sockets; ``reuseport`` has one per worker."""
+    """The listeners by address, each over all its sockets (one per worker with ``reuseport``)."""
     looks = [m.listening for m in window.moments if not isinstance(m.listening, Missing)]
     if not looks:
         missing = window.moments[-1].listening
@@ -328,9 +328,9 @@ def loop_turn_of(counts: TurnCounts, *, workers: int, seconds: float, method: st
 
 
 def _arrival_waits(counts: TurnCounts, workers: int) -> dict[str, float]:
-    """The mean seconds that an arrival waits for its loop: ``all``, and its part of each wait.
+    """The mean seconds that an arrival waits for its loop: ``all``, and the part of each wait.
 
-    A turn of t seconds meets the arrivals of t seconds, which wait half of it on average.
+    The arrivals during a turn of t seconds wait t / 2 on average.
     Source: mean residual life of a renewal process.
     """
     nanoseconds = counts.traced_seconds * 1e9 * workers
@@ -342,7 +342,7 @@ def _arrival_waits(counts: TurnCounts, workers: int) -> dict[str, float]:
 
 
 def _at_least(latency: Latency, counts: TurnCounts) -> list[str]:
-    """The statistics that are lower bounds, since turns were not traced whole."""
+    """The statistics that are lower bounds, since some turns were traced only in part."""
     bounds = counts.bounds.total()
     if not bounds or latency.max is None:
         return []
@@ -374,7 +374,7 @@ def _value_at(rank: int, values: Counter[int]) -> int | None:
 
 _MOST_CALLS = 8
 _LEAST_BEYOND = 10
-"""A quantile needs this many samples beyond it."""
+"""The number of samples that must lie beyond a quantile."""
 _APPENDED = "+"
 
 
@@ -420,7 +420,7 @@ def _plan_waiting(window: Window, gaps: Gaps) -> Waiting | None:
 
 
 def plan_round_trips(looks: Iterable[WaitingLook | Missing]) -> RoundTrips | None:
-    """The last round trip of each client connection; null without any."""
+    """Quantiles over the last round trip of each client connection; null without any."""
     last: dict[int, float] = {}
     for look in looks:
         if not isinstance(look, Missing):
@@ -437,7 +437,7 @@ def plan_round_trips(looks: Iterable[WaitingLook | Missing]) -> RoundTrips | Non
 
 
 def _quantile(ascending: Sequence[float], q: float) -> float | None:
-    """The least value with a share ``q`` at or below it; null with too few beyond it."""
+    """The least value with a share ``q`` at or below it; null if too few lie beyond it."""
     rank = math.ceil(q * len(ascending))
     return ascending[rank - 1] if len(ascending) - rank >= _LEAST_BEYOND else None
 

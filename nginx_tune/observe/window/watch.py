@@ -1,8 +1,8 @@
-"""The watch over a server for a window, of a running nginx or of a run of an experiment.
+"""The watch over a server for a window: a running nginx, or one in a run of an experiment.
 
 A thread takes a reading once a second, another samples thread states, and a tracer counts loop
-turns. Slow preparations come before ``start``. ``LogWindow`` reads the lines that an error log gets
-in the window, through a rotation.
+turns. Slow preparations come before ``start``. ``LogWindow`` reads the lines that are
+added to an error log in the window, even across a rotation.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class ServerWatch:
     """A window over a server, as a context manager.
 
-    Entering attaches the tracers, in the thread that outlives them. Leaving without ``finish`` ends
-    them without a result.
+    Entering attaches the tracers; the calling thread must outlive them. Leaving without ``finish``
+    ends them without a result.
     """
 
     def __init__(
@@ -207,18 +207,18 @@ class ServerWatch:
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MOST_LOG_BYTES = 64 << 20
-"""Bytes read of a log in a window at most; an overflowing pool writes about 3 MB a second."""
+"""The most bytes of a log to read in a window; an overflowing pool writes about 3 MB/s."""
 
 
 class LogWindow:
-    """An error log from its present end on."""
+    """The lines that are added to an error log from now on."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._descriptor, self._start = _open_at_end(path)
 
     def finish(self) -> ErrorLogCounts | Missing:
-        """The counts of the lines since, in this file and in one that took its name."""
+        """The counts of the added lines, in this file and in a new one of the same name."""
         lines: list[bytes] = []
         if self._descriptor is not None:
             lines += _read_from(self._descriptor, self._start)
@@ -231,7 +231,7 @@ class LogWindow:
         try:
             descriptor = os.open(self.path, _FLAGS)
         except FileNotFoundError as error:
-            # nginx opens every log at its start; one that was never here is another file to it.
+            # nginx creates every log when it starts. If this one never existed, the path is wrong.
             unseen = self._descriptor is None
             return Missing(f"{self.path}: {error.strerror}") if unseen else parse_error_log(lines)
         except (OSError, ValueError) as error:
@@ -246,7 +246,7 @@ class LogWindow:
 
 
 def _open_at_end(path: str) -> tuple[int | None, int]:
-    """The open log and its size; None when it is missing or no regular file."""
+    """The open log and its size; None if it is missing or not a regular file."""
     try:
         descriptor = os.open(path, _FLAGS)
     except (OSError, ValueError):
@@ -259,7 +259,7 @@ def _open_at_end(path: str) -> tuple[int | None, int]:
 
 
 def _read_from(descriptor: int, start: int) -> list[bytes]:
-    """The lines from ``start`` on; all of them when the file was truncated meanwhile."""
+    """The lines from ``start`` on; all lines if the file was truncated meanwhile."""
     size = os.fstat(descriptor).st_size
     position = start if size >= start else 0
     end = min(size, position + _MOST_LOG_BYTES)

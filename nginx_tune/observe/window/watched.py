@@ -1,7 +1,7 @@
-"""A load run that also watches the server, where it runs on this host.
+"""A load run that also watches the server, if it runs on this host.
 
-The CPU that the server used is no interference. Where responses do not name their worker, the
-kernel shows the worker of each connection.
+The CPU time that the server used is then not counted as interference. If responses do not name
+their worker, the kernel shows the worker of each connection.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def run_watched_probe(
     *,
     on_progress: ProbeProgress | None = None,
 ) -> Measurement:
-    """Run a load plan; its measurement with the server's use of this host.
+    """Run a load plan; returns its measurement with the server's use of this host.
 
-    Errors: as ``run_probe``.
+    Errors: as for ``run_probe``.
     """
     watch = _Watch(plan, host)
     with watch:
@@ -44,7 +44,7 @@ def run_watched_probe(
 
 
 class _Watch:
-    """A reader of the server's processes at the start and the end of the measured time."""
+    """Reads the server's processes at the start and the end of the measured time."""
 
     def __init__(self, plan: LoadPlan, host: Host) -> None:
         target = plan.target
@@ -126,7 +126,7 @@ def _listening_pids(host: Host, target: Target) -> list[int]:
 
 
 def _is_here(address: str) -> bool:
-    """True for an address of this host, the only ones that can be bound."""
+    """True for an address of this host: only those can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
         try:

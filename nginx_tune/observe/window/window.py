@@ -59,7 +59,7 @@ class Window:
         return self.moments[-1].at - self.moments[0].at
 
     def delay_of(self, pid: int) -> float | None:
-        """Block-I/O delay of a main thread; a jump of the count costs its second alone."""
+        """Block-I/O delay of a main thread; after a jump of the count only one second is lost."""
         if self.delay_missing is not None:
             return None
         known = [
@@ -71,12 +71,12 @@ class Window:
 
 
 def difference(before: N | None, after: N | None) -> N | None:
-    """The growth; None when either value is unknown."""
+    """The growth; None if either value is unknown."""
     return None if before is None or after is None else after - before
 
 
 def sum_known(values: Sequence[float | None]) -> float | None:
-    """The sum; None when a part is unknown or there is none."""
+    """The sum; None if a part is unknown or there are no parts."""
     known = [value for value in values if value is not None]
     return math.fsum(known) if known and len(known) == len(values) else None
 
@@ -198,7 +198,7 @@ def plan_iowait(window: Window) -> float | None:
 
 
 def plan_steal(window: Window) -> float | None:
-    """The share of the host's CPU time that a hypervisor gave to others."""
+    """The share of the host's CPU time that the hypervisor gave to other guests."""
     return _cpu_share(window, lambda cpu: cpu.steal)
 
 
@@ -243,14 +243,14 @@ def _disk(window: Window, name: str) -> DiskUse:
 def read_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
     """Bytes read from all disks; None when a disk has no counters.
 
-    Reads of a disk on top of another appear in both and count once: the lower disk counts with what
-    exceeds the upper ones' reads, at least 0, since those may come from memory.
+    Reads of a disk on top of another appear in both but count once. The lower disk adds only what
+    exceeds the reads of the disks on top of it; at least 0, since those may come from memory.
     """
     return _moved(before, after, subjects, lambda counters: counters.read_bytes)
 
 
 def written_bytes(before: Moment, after: Moment, subjects: Subjects) -> int | None:
-    """Bytes written to all disks, counted likewise."""
+    """Bytes written to all disks, counted in the same way as reads."""
     return _moved(before, after, subjects, lambda counters: counters.write_bytes)
 
 
@@ -273,11 +273,11 @@ class NamesTouched(msgspec.Struct, frozen=True):
     opens: Latency | None = None
     renames: Latency | None = None
     open_reads: dict[str, int] = {}
-    """Calls of open() by the disk reads that they caused."""
+    """Calls of open() by the number of disk reads that they caused."""
 
 
 def plan_names(window: Window, gaps: Gaps) -> NamesTouched:
-    """Calls of open() and rename(); the reason in ``gaps`` where they are unknown."""
+    """Calls of open() and rename(); if they are unknown, the reason goes into ``gaps``."""
     calls = window.opens
     if isinstance(calls, NameCalls):
         reads = {} if calls.open_reads is None else calls.open_reads
