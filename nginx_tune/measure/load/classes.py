@@ -36,7 +36,7 @@ THINK_SECONDS = 0.02
 _LEAST_DRAIN_SECONDS = 5.0
 
 HELD_CONNECTIONS = 32
-"""Default connections of a class with a rate: several per worker, and few of nginx's 512
+"""Default connections of a class with a rate: several per worker, but few compared with nginx's 512
 ``worker_connections``."""
 
 
@@ -52,11 +52,11 @@ class ServedFile(NamedTuple):
 
 
 def default_classes() -> list[ScenarioClass]:
-    """Two closed loops scaled to one worker, on a hot file and random ones, and a paced class.
+    """Two closed loops, one on a hot file and one on random files, and a class with a rate.
 
-    Users pause 20 ms between requests, since a closed loop without pauses saturates a CPU over
-    loopback and compares the machine with itself. The class without a file has a rate that gives
-    its tail enough samples at hardly any cost.
+    The closed loops are scaled to one worker. Their users pause 20 ms between requests: a closed
+    loop without pauses saturates a CPU over loopback and compares the machine with itself. The
+    class without a file has a rate that gives its tail enough samples at hardly any cost.
     """
     return [
         ScenarioClass(
@@ -90,7 +90,7 @@ def plan_load(
     memory_url: str | None,
     files_of: Mapping[str, Sequence[ServedFile]] | None = None,
 ) -> LoadPlan:
-    """The load of a variant, without length and seed.
+    """The load plan of a variant; its length and seed are not set yet.
 
     The first file is the hot one; the random class requests all others. ``files_of``: files by
     disk, for classes that name a disk. Errors: UndecidedError if a class has nothing to request.
@@ -148,7 +148,7 @@ def hot_urls(classes: Sequence[ScenarioClass], files: Sequence[ServedFile]) -> l
 
 
 def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
-    """The choice of the next file of a class."""
+    """The way in which a class chooses its next file."""
     if item.source == "hot":
         return "fixed"
     if item.once:
@@ -157,7 +157,7 @@ def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
 
 
 def _beside_memory(paths: Paths, memory_url: str, times: int) -> Paths:
-    """The paths with ``times`` requests without a file for each, whose length is unknown."""
+    """The paths, and for each ``times`` requests without a file; lengths are then unknown."""
     more = [memory_url] * (times * len(paths.paths))
     return msgspec.structs.replace(paths, paths=[*paths.paths, *more], bytes=None)
 
@@ -177,7 +177,7 @@ _MOST_URGENCY = 7
 
 
 def family_faults(classes: Sequence[RequestClass]) -> list[str]:
-    """The faults of shared connections, priorities and reading paces, each with its field.
+    """The faults in shared connections, priorities and reading paces, each with its field.
 
     The probe checks again (``probes/src/plan/family.rs``), since a plan may come from anywhere.
     """
@@ -288,7 +288,7 @@ def search_capacity(
 
 
 _LONGEST_SECONDS = 120.0
-"""Bound on a step that is prolonged for its samples."""
+"""The longest time to which a step is prolonged to get enough samples."""
 _DRAIN_SECONDS = 2.0
 """The wait after a step; requests still unanswered then count as failed."""
 

@@ -23,8 +23,8 @@ from nginx_tune.documents.loadplan import (
 from nginx_tune.errors import UsageError
 
 OPEN_LOOP_CONNECTIONS = 1000
-"""Cap of an open loop: enough that arrivals do not wait for the probe, and within a host's usual
-28,000 local ports and nginx's usual 1,024 connections per worker."""
+"""The most connections of an open loop: arrivals do not wait for the probe, and a host's usual
+28,000 local ports and nginx's usual 1,024 connections per worker are enough."""
 
 CLOSED_LOOP_USERS = 10
 
@@ -43,7 +43,7 @@ RATE_PER_THREAD = 40_000.0
 
 @dataclass(frozen=True)
 class Keepalive:
-    """The life of connections: unlimited, some requests, or closed at random."""
+    """How long connections are kept: without limit, for some requests, or closed at random."""
 
     kept: bool = True
     requests: int | None = None
@@ -52,7 +52,7 @@ class Keepalive:
 
 @dataclass(frozen=True)
 class OfferedRate:
-    """An open loop's rate: one, several in equal steps, or growing from the first to the last."""
+    """The rate of an open loop: one value, several equal steps, or a ramp from first to last."""
 
     values: tuple[float, ...]
     ramp: bool = False
@@ -84,7 +84,7 @@ class Load:
 
 
 def default_threads(rate: OfferedRate | None, connections: int, cpus: int) -> int:
-    """The threads for a load: a core sends some 70,000 small requests per second.
+    """The number of threads for a load; a core sends some 70,000 small requests per second.
 
     At least half of the CPUs are left to others, such as the server. A closed loop gets one thread,
     since its rate is unknown; a run limited by the probe's CPU time is flagged.
@@ -96,7 +96,7 @@ def default_threads(rate: OfferedRate | None, connections: int, cpus: int) -> in
 
 
 def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
-    """The load plan of the options.
+    """The load plan for some options.
 
     Errors: UsageError for options that contradict each other.
     """
@@ -125,7 +125,7 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
 
 
 def _class(path: str, load: Load, arrivals: Arrivals, connections: int) -> LoadClass:
-    """A class over any protocol."""
+    """The parts of a class that are the same for every protocol."""
     return LoadClass(
         name="url",
         arrivals=arrivals,
@@ -222,10 +222,10 @@ CAP_NAMES = {
 
 
 def plan_within(plan: LoadPlan, given: Mapping[str, float]) -> LoadPlan:
-    """The plan with the caps that hold for it.
+    """The plan with the caps that apply to it.
 
-    ``given``: the caller's caps by name, else the defaults. A plan's own caps hold only if lower,
-    since a file must not lift its own bounds.
+    ``given``: the caller's caps by name; the others have their defaults. A plan's own caps apply
+    only if they are lower, since a file must not raise its own bounds.
     """
     bounds = {}
     for name, cap in CAP_NAMES.items():

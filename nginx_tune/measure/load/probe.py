@@ -36,7 +36,7 @@ WHEELS = ("x86_64", "aarch64")
 PLATFORMS = "manylinux_2_17_{cpu}.manylinux2014_{cpu}.musllinux_1_1_{cpu}"
 """The platform tags of such a wheel, as ``build_hook.py`` writes them."""
 _PATIENCE_SECONDS = 15.0
-"""Time beyond the plan's, to start and print on a busy machine."""
+"""Time allowed beyond the plan, to start and to print on a busy machine."""
 _INTERRUPTED_SECONDS = 3.0
 """The probe prints its result within a second of a signal."""
 _READ_BYTES = 1 << 16
@@ -45,7 +45,7 @@ ProbeProgress = Callable[[dict[str, Any]], None]
 
 
 class ProbeInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
-    """Ctrl-C during a run; ``measurement`` is that of the time so far, if the probe printed one."""
+    """Ctrl-C during a run; ``measurement`` covers the time so far, if the probe printed one."""
 
     def __init__(self, measurement: Measurement | None) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ def run_probe(
 
 
 class RunInterrupted(KeyboardInterrupt):  # it is a KeyboardInterrupt
-    """Ctrl-C during a run; ``result`` is that of the time so far, if the probe printed one."""
+    """Ctrl-C during a run; ``result`` covers the time so far, if the probe printed one."""
 
     def __init__(self, result: Document | None) -> None:
         super().__init__()
@@ -106,10 +106,10 @@ def find_probe() -> Path:
 
 
 def _install_command(package: Path) -> str:
-    """The command that adds the probe to this installation, by its own installer and origin.
+    """The command that adds the probe to this installation, given its installer and origin.
 
-    A checkout builds it; an installation from sources is repeated with cargo; one from the wheel
-    without a probe is replaced by the wheel for this CPU.
+    In a checkout, cargo builds the probe. An installation from sources is repeated with cargo. An
+    installation from the wheel without a probe is replaced by the wheel for this CPU.
     Source: PEP 376 (INSTALLER), PEP 610 (direct_url.json).
     """
     if (crate := package.parent / "probes").joinpath("Cargo.toml").is_file():

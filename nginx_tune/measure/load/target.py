@@ -128,7 +128,7 @@ def resolve_name(name: str) -> list[str]:
 
 
 def permit_target(plan: LoadPlan, *, allow_targets: Sequence[str], allow_live: bool) -> LoadPlan:
-    """The plan with the caller's permissions instead of its own, as a file must not lift limits.
+    """The plan with the caller's permissions instead of its own: a file must not lift limits.
 
     Errors: UsageError for a malformed or unknown name or address.
     """
@@ -215,7 +215,7 @@ def read_paths(file: Path) -> list[str]:
 
 @contextlib.contextmanager
 def plain_manifests(plan: LoadPlan) -> Iterator[LoadPlan]:
-    """The plan with its gzip manifests decompressed for the time of the context.
+    """The plan with its gzip manifests decompressed while the context lasts.
 
     Errors: UsageError if one cannot be read.
     """
@@ -252,7 +252,7 @@ def _unreadable(file: Path, error: Exception) -> UsageError:
 def find_listening_pids(host: Host, address: str, port: int) -> list[int]:
     """The processes that listen on an address and port, as far as they are visible.
 
-    Of nginx, these are the master and its workers.
+    For nginx, these are the master and its workers.
     """
     ip = ipaddress.ip_address(address)
     inodes = {item.inode for item in _listeners(host) if item.covers(ip, port)}
@@ -266,7 +266,7 @@ def find_socket_pids(host: Host, path: str) -> list[int]:
 
 
 def find_workers(host: Host, pids: Sequence[int]) -> list[int]:
-    """The workers among some processes: the children of a master, else all."""
+    """The workers among some processes: the children of one of them, else all."""
     parents = {pid: next(islice(lineage(host, pid), 1, None), 0) for pid in pids}
     children = [pid for pid in pids if parents[pid] in parents]
     return children or list(pids)
@@ -297,7 +297,7 @@ def _pids(host: Host) -> list[int]:
 
 
 def _sockets(host: Host, pid: int) -> set[int]:
-    """Inodes of the sockets that a process holds; none when it is another user's or gone."""
+    """Inodes of the sockets that a process holds; empty if another user's process or ended."""
     found = set()
     try:
         for name in host.list_dir(f"/proc/{pid}/fd"):

@@ -2,14 +2,14 @@
 
 Trends: a server that is still filling its caches gets faster every second (or slower, if it fills
 its disks' queues), so a run's figures depend on when it was cut. Each class's median and request
-rate are tested for rank correlation with time, exactly for few seconds; the size of a trend is the
-last third over the first.
+rate are tested for rank correlation with time, exactly for few seconds. The size of a trend is the
+ratio of the last third to the first.
 
-Cross-check: a verdict has one number per run and cannot see that a single second made it. So for
+Cross-check: a verdict has one number per run, which a single second may have determined. So for
 each metric with an outcome, a two-level bootstrap draws pairs, and stretches of neighbouring
 seconds within each run, and gives the interval of the ratio. The report notes a contradiction. The
-outcome stands, since neighbouring seconds are correlated. A class's quantile is here the mean of
-its seconds' quantiles, an approximation of the run's own.
+outcome does not change, since neighbouring seconds are correlated. A class's quantile is here the
+mean of its seconds' quantiles, an approximation of the run's own.
 
 Sources: Mann 1945 and Kendall's tau for trends (the count of arrangements is Knuth's recurrence of
 inversions); Künsch 1989 and Politis and Romano 1992 (blocks of neighbours); Davison and Hinkley
@@ -108,7 +108,7 @@ _WEIGHTS = {f"{_SERVER}{harm.name}": harm.weight for harm in HARMS}
 
 
 def read_window(document: Observation | Measurement) -> ComparedWindow:
-    """The series and totals of a document, without metrics that lack more than a tenth of them."""
+    """The series and totals of a document; metrics missing in over a tenth of it are left out."""
     server = document.server
     series = dict(_server_series(server))
     if isinstance(document, Measurement):
@@ -137,9 +137,9 @@ def read_window(document: Observation | Measurement) -> ComparedWindow:
 
 
 def _bounded(measurement: Measurement) -> Iterable[str]:
-    """Quantiles among requests that were cut off, in the whole window or in a second of it.
+    """Names of quantiles that cut-off requests affect, in the whole window or in one second.
 
-    Requests unfinished at the end are in no second.
+    Requests that are unfinished at the end are in no second.
     """
     for name, part in measurement.classes.items():
         latency = part.response_seconds
@@ -194,7 +194,7 @@ def _complete(pairs: list[tuple[float | None, float | None]]) -> Series | None:
 
 
 _FEWEST_OF_A_TREND = 7
-"""With fewer seconds and several classes, no order is unlikely enough."""
+"""The fewest seconds: with fewer, and several classes, no order is unlikely enough."""
 _ALPHA = 0.01
 _WORTH = 1.10
 """The smallest trend that matters, last third over first."""
@@ -243,7 +243,7 @@ def warmup_seconds(run: Measurement) -> int | None:
 
 
 def find_trends(series: Sequence[SeriesPoint]) -> dict[str, float]:
-    """Last third over first third of the medians, else of the rates, of classes with a trend."""
+    """For each class with a trend, the ratio of last to first third: of medians, else of rates."""
     trends: dict[str, float] = {}
     names = dict.fromkeys(name for point in series for name in point.classes)
     for name in names:
@@ -264,7 +264,7 @@ def whole_seconds(run: Measurement) -> list[SeriesPoint]:
 
 
 def _change(values: Sequence[float]) -> float | None:
-    """The last third over the first; None if too small to matter or unknown."""
+    """The ratio of the last third to the first; None if too small to matter or unknown."""
     if len(values) < _FEWEST_OF_A_TREND:
         return None
     third = max(len(values) // 3, 1)
@@ -300,7 +300,7 @@ SeriesOf = dict[int, dict[str, Series]]
 def with_seconds_checks(
     metrics: Sequence[MetricVerdict], runs: PairedRuns, bar: Criterion, *, seed: int
 ) -> list[MetricVerdict]:
-    """The metrics, with the cross-check of those that have an outcome and a ratio."""
+    """The metrics; those with an outcome and a ratio get the cross-check."""
     settled = [metric.name for metric in metrics if metric.outcome in _SETTLED and metric.low]
     if not settled or len(runs.pairs) < _FEWEST_PAIRS:
         return list(metrics)
@@ -375,7 +375,7 @@ def _series(run: Measurement) -> dict[str, Series]:
 
 
 def _widened(alpha: float, size: int) -> float:
-    """The nominal alpha that gives an interval from few pairs its coverage.
+    """The nominal alpha with which an interval from few pairs reaches its coverage.
 
     The bootstrap variance is (n - 1) / n of the true one, and itself estimated: Student's quantile
     (Abramowitz and Stegun 26.7.5) replaces the normal one.

@@ -6,10 +6,10 @@ stayed the same, or moved against the outcome (better under more requests, worse
 control is an unchanged server watched at the same times; every ratio is divided by the control's
 (difference in differences).
 
-A counter of harm is too rare to resample. One that must stay at zero is worse once it is not.
-Others are worse if there are at least twice as many per request (per second where requests are
-unknown) and clearly more than chance, since failures come in clumps. More traffic, or the same
-rise in the control, leaves that undecided.
+Counters of harm are too rare to resample. A counter that must stay at zero is worse once it is
+above zero. Other counters are worse if they at least double per request (per second if requests
+are unknown) and clearly exceed chance, since failures come in clumps. With more traffic, or the
+same rise in the control, that is left undecided.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def compare(
 def comparison_status(
     comparison: Comparison | RunComparison, *, accept_inconclusive: bool = False
 ) -> ExitStatus:
-    """The exit status of a comparison of windows or of kept runs, as of a verdict."""
+    """The exit status of a comparison of windows or of kept runs, by the rules for verdicts."""
     if comparison.outcome == "worse":
         return ExitStatus.FOUND
     if comparison.outcome == "invalid":
@@ -138,7 +138,7 @@ def _common(windows: Windows) -> list[str]:
 
 
 def _doubt(counts: Sequence[JudgedCount], windows: Windows) -> str:
-    """The reason why the whole is neither better nor the same; empty for none."""
+    """The reason not to call the whole better or the same; empty if there is none."""
     doubts = [f"{count.metric.name}: {count.metric.reason}" for count in counts if count.is_doubt]
     if new := new_causes(*windows):
         doubts.append(f"named after the change and not before it: {', '.join(new)}")
@@ -201,7 +201,7 @@ def _is_same(traffic: ComparedMetric) -> bool:
 def _with_traffic(
     metric: ComparedMetric, traffic: ComparedMetric | None, windows: Windows
 ) -> ComparedMetric:
-    """The metric, undecided where a change of traffic may explain its outcome."""
+    """The metric; it is undecided if a change of traffic may explain its outcome."""
     settled = metric.outcome in ("better", "worse", "no_difference")
     if not settled or windows.control is not None or windows.before.is_loaded:
         return metric
@@ -328,7 +328,7 @@ class JudgedCount(NamedTuple):
 
     metric: ComparedMetric
     is_doubt: bool
-    """True if it may be worse, so that the whole is neither better nor the same."""
+    """True if it may be worse; the whole is then not called better or the same."""
 
 
 def judge_count(
@@ -339,7 +339,7 @@ def judge_count(
     *,
     more_traffic: bool,
 ) -> JudgedCount:
-    """A counter of harm that both windows have, judged."""
+    """Judge a counter of harm that both windows have."""
     outcome, reason, is_doubt = _outcome_of_count(name, before, after)
     if outcome == "worse" and control is not None and _grew(name, *control):
         outcome, reason, is_doubt = "inconclusive", f"{reason}; it rose in the control too", True
@@ -379,7 +379,7 @@ def _outcome_of_count(
 
 
 def _grew(name: str, before: ComparedWindow, after: ComparedWindow) -> bool:
-    """True for at least twice as many, and clearly more than chance."""
+    """True if a count has at least doubled and clearly exceeds chance."""
     if name not in before.totals or name not in after.totals:
         return False
     old, new = round(before.totals[name]), round(after.totals[name])
@@ -418,5 +418,5 @@ def new_causes(
 
 
 def only_in_one(before: ComparedWindow, after: ComparedWindow) -> list[str]:
-    """The counts of one window that the other lacks."""
+    """The counts that only one of the windows has."""
     return sorted(before.totals.keys() ^ after.totals.keys())

@@ -1,10 +1,10 @@
 """A metric in two variants: its pairs, its outcome, and the CPU time of the same requests.
 
 CPU time per request can only be compared for the same requests. In a closed loop a faster variant
-answers another mix: more of the class that it made fast. If each class costs a variant the same per
-request, then the baseline's CPU time for the candidate's requests lies between its own times the
-smallest and times the largest ratio of the classes' requests. Only a candidate beyond both counts
-as a difference.
+answers a different mix, with more requests of the class that became faster. If a request of a class
+always costs a variant the same, then the baseline's CPU time for the candidate's requests has two
+bounds: its own CPU time, multiplied by the smallest and by the largest ratio of requests over the
+classes. Only a candidate outside of both bounds counts as a difference.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class Criterion(NamedTuple):
     floor: float = 0.0
     """The noise floor of this host, as a share."""
     alpha: float = ALPHA
-    """The share of wrong claims, less for one of several looks."""
+    """The accepted share of wrong claims; lower if this is one of several looks."""
 
 
 TOO_FEW = "are needed"
@@ -218,8 +218,8 @@ def outcome_of(
 def _stands(comparison: MetricPairs, outcome: Outcome) -> bool:
     """True if an outcome holds for all true values above the lower bounds.
 
-    Ranks and intervals grow with every number. So lower bounds of the candidate allow "higher", and
-    lower bounds of the baseline allow "lower".
+    If a number is larger, ranks and intervals can only grow. So with lower bounds of the candidate
+    "higher" is certain, and with lower bounds of the baseline "lower" is.
     """
     return stands(
         outcome,
@@ -230,7 +230,7 @@ def _stands(comparison: MetricPairs, outcome: Outcome) -> bool:
 
 
 def stands(outcome: Outcome, better_when: BetterWhen, *, can_grow: bool, can_shrink: bool) -> bool:
-    """True if an outcome holds even if the true ratio is higher, or lower, or either."""
+    """True if an outcome also holds for a higher true ratio, a lower one, or both, as possible."""
     if not (can_grow or can_shrink) or outcome not in ("better", "worse", "no_difference"):
         return True
     is_higher = (outcome == "better") is (better_when == "higher")
@@ -336,7 +336,7 @@ class CostComparison(MetricPairs):
 
     @cached_property
     def middles(self) -> None:
-        """None: the ratio is of the same requests, the figures shown are as measured."""
+        """None: the ratio is for the same requests, but the figures shown are as measured."""
         return None
 
     @cached_property
@@ -363,7 +363,7 @@ def _times(log_ratio: float, name: str) -> str:
 def _range_of(pair: Pair, log_ratio: float) -> tuple[float, float]:
     """The range of the log ratio of the cost of the same requests.
 
-    ``log_ratio``: that of CPU time per request over all classes.
+    ``log_ratio`` is the log ratio of CPU time per request over all classes.
     """
     ratios = _class_ratios(pair)
     if not ratios:
@@ -395,7 +395,7 @@ def _total_ratio(pairs: Sequence[Pair], name: str) -> float:
 
 
 def _class_ratios(pair: Pair) -> dict[str, float]:
-    """The log of candidate's over baseline's requests of each class that matters.
+    """The log ratio of candidate to baseline requests, for each class that matters.
 
     Infinite for a class that only one variant answered, whose cost is then unknown.
     """

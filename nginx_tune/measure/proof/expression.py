@@ -100,7 +100,7 @@ class Expression:
     word: str = ""
     """The word that a ``decision`` or an ``outcome`` is compared with."""
     dimension: Dimension | None = None
-    """Of the limit's unit; None for a bare number."""
+    """The dimension of the limit's unit; None for a bare number."""
 
     @property
     def metric(self) -> str | None:

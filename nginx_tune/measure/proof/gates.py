@@ -65,9 +65,9 @@ class Evaluated:
 
 
 def check_expressions(expressions: Iterable[str], classes: Iterable[str] | None) -> None:
-    """Check that every expression can be read and names metrics of these classes; None: of any.
+    """Check that expressions can be read and name metrics of these classes (None: of any class).
 
-    Called before any load, so that a misspelt gate does not cost an hour.
+    This is called before any load, so that a misspelt gate does not cost an hour.
 
     Errors: UsageError.
     """
@@ -135,7 +135,7 @@ def judge_claims(
 
 
 def _with_less_than(result: ClaimResult, results: Sequence[ClaimResult]) -> ClaimResult:
-    """The result, judged too by the claim whose number its own must be less than."""
+    """The result, also judged against the claim whose number it must stay below."""
     if not result.less_than or result.left_out:
         return result
     other = next((other for other in results if other.name == result.less_than), None)
@@ -199,7 +199,7 @@ def answer_expression(
 
 
 def _answer_bound(expression: Expression, reading: Reading) -> Evaluated:
-    """The result from a bound, where it decides: a lower bound may prove "above the limit"."""
+    """The result from a bound, if that decides: a lower bound may prove "above the limit"."""
     bound = reading.at_most if reading.at_least is None else reading.at_least
     if bound is None or expression.operator in ("==", "!="):
         return _unknown(reading.reason)
@@ -353,7 +353,7 @@ def _held_by_round(
 
 
 _BLOCKED = "server.loop_blocked_ratio without pools"
-"""The model's share of all time, not of the loop turns, for a server without pools."""
+"""For a server without pools, the model's share of blocked time: of all time, not of turns."""
 
 _CHUNK = "seconds of one cold chunk"
 """The time of one blocking sendfile(), which makes the longest turns of a loop without pools."""

@@ -132,7 +132,7 @@ def rank_of(quantile: float, total: int) -> int:
 
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram | None:
-    """The sum of histograms; None for none.
+    """The sum of histograms; None if there are none.
 
     Errors: UsageError for different layouts, whose sum would not be exact.
     """
@@ -196,7 +196,7 @@ def encode_histogram(histogram: Histogram) -> str:
 
 
 def _number(value: int) -> bytes:
-    """A zig-zag LEB128 number."""
+    """Encode a number as zig-zag LEB128."""
     left = (value << 1) ^ (value >> 63)
     out = bytearray()
     while left > 0x7F and len(out) < _MAX_COUNTER_BYTES - 1:  # noqa: PLR2004  # seven bits a byte
@@ -207,7 +207,7 @@ def _number(value: int) -> bytes:
 
 
 def _half_bits(digits: int) -> int:
-    """The ``half_bits`` that keep so many decimal digits."""
+    """The ``half_bits`` that keep this number of decimal digits."""
     return max(math.ceil(math.log2(2 * 10**digits)) - 1, 0)
 
 

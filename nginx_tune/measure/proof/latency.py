@@ -46,8 +46,8 @@ class Reading:
     value: float | None
     reason: str = ""
     at_least: float | None = None
-    """Set if only a lower bound is known. ``value`` is then None, or, for mean and maximum, that of
-    the requests as far as they were seen."""
+    """Set if only a lower bound is known. ``value`` is then None; for mean and maximum it is
+    computed from the requests as far as they were seen."""
     at_most: float | None = None
     """Set if only an upper bound is known: a ratio to a lower bound."""
 
@@ -80,7 +80,7 @@ def own_sample(latency: Latency) -> LatencySample:
 def sample_of(part: ClassMeasurement, field: str) -> LatencySample:
     """The latency of a class in ``field``, with its censored requests.
 
-    Older measurements have the count by class only.
+    Older measurements count them only by class.
     """
     latency: Latency = getattr(part, field)
     if part.response_seconds.censored >= part.censored:
@@ -280,7 +280,7 @@ def hidden_stall(part: ClassMeasurement, duration_seconds: float) -> HiddenStall
 def scheduled_quantile(histogram: Histogram, share: float, pace: float) -> float:
     """The quantile with the omitted requests added, one for every ``pace`` of a longer wait.
 
-    A request of latency v stands for itself and for those due meanwhile: v - pace, v - 2 pace, ….
+    A request of latency v also represents those due meanwhile: v - pace, v - 2 pace, ….
     """
     middle = histogram.layout.middle_value
     values = [(float(middle(index)), count) for index, count in histogram.counts.items()]

@@ -1,8 +1,8 @@
 """The sum of measurements of several load hosts.
 
 Each host ran its stripe of one plan, or a load of its own seed. Counts and histograms add, so
-quantiles are those of a single host that sent everything; percentiles are never averaged. Rates are
-of the time in which all hosts measured.
+quantiles are those of a single host that sent everything; percentiles are never averaged. Rates
+cover only the time in which all hosts measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_SUMS = frozenset({"most_streams", "mean_streams", "peer_limit"})
 
 
 def add_streams(parts: Sequence[Streams]) -> Streams | None:
-    """The sum of stream counts; None for none."""
+    """The sum of stream counts; None if there are none."""
     if not parts:
         return None
     streams = sum(part.streams for part in parts)
@@ -76,7 +76,7 @@ class _Window:
 def merge_measurements(parts: Sequence[HostMeasurement]) -> Measurement:
     """The sum of the measurements.
 
-    Errors: UsageError for parts that cannot be added, with two that do not fit.
+    Errors: UsageError for parts that cannot be added; it names two that do not fit.
     """
     _check(parts)
     measurements = [part.measurement for part in parts]
@@ -270,7 +270,7 @@ def _has_only_connections(part: HostMeasurement) -> bool:
 
 
 def _merge_generators(generators: Sequence[Generator]) -> Generator:
-    """The sum of the probes' own costs, with the worst of ratios."""
+    """The sum of the probes' own costs; of ratios, the worst."""
 
     def worst(read: Callable[[Generator], float | None]) -> float | None:
         return max((v for item in generators if (v := read(item)) is not None), default=None)
@@ -303,7 +303,7 @@ def _flags_of_all(measurements: Sequence[Measurement], skew: float | None) -> li
 
 
 def lost_stripes(measurements: Sequence[Measurement]) -> list[str]:
-    """A text on the missing stripes of each seed; empty for whole loads."""
+    """A text on the missing stripes of each seed; empty if none are missing."""
     stripes: dict[int, list[Stripe]] = {}
     for item in measurements:
         stripes.setdefault(item.seed, []).append(item.stripe)
@@ -317,7 +317,7 @@ def lost_stripes(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def _merge_series(measurements: Sequence[Measurement]) -> list[SeriesPoint]:
-    """The sum by second of each host's own time, without quantiles, which do not add."""
+    """The sum over hosts for each second of their own time; quantiles are left out."""
     seconds: dict[int, dict[str, list[ClassSecond]]] = {}
     for item in measurements:
         for point in item.series:

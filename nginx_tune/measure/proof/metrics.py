@@ -45,7 +45,7 @@ class Metric:
     unit: Unit
     better_when: BetterWhen
     read: Callable[[Sequence[Measurement]], Reading]
-    """The value of some runs together."""
+    """Reads the value over some runs together."""
 
 
 FAILURE_KINDS = (
@@ -87,9 +87,9 @@ _DEFAULT_SERVER_METRICS = (
 
 
 def find_metric(name: str, classes: Iterable[str] | None = None) -> Metric:
-    """The metric of a name; with ``classes`` its class must be one of them.
+    """The metric with a name; if ``classes`` are given, its class must be one of them.
 
-    Errors: UsageError that names the nearest metrics there are.
+    Errors: UsageError that names the most similar metrics.
     """
     known = None if classes is None else list(classes)
     for position in (i for i, character in enumerate(name) if character == "."):

@@ -1,6 +1,6 @@
-"""Metrics that are numbers of a measurement: their units, and their sums over runs.
+"""Metrics that are numbers of a measurement: their units, and how runs are combined.
 
-A quotient of numbers is that of their sums over the runs.
+A quotient of two numbers is computed from their sums over the runs.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def read_error_statuses(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_loop_turn_per_ttfb(runs: Sequence[Measurement], name: str, statistic: str) -> Reading:
-    """A statistic of the loop turns over the same one of a class's time to first byte.
+    """A statistic of the loop turns, divided by that of a class's time to first byte.
 
     Near 1, clients wait for the loop turn in progress when their request arrives.
     """
@@ -198,7 +198,7 @@ def read_loop_turn_per_ttfb(runs: Sequence[Measurement], name: str, statistic: s
 
 
 def read_open_per_blocked(runs: Sequence[Measurement]) -> Reading:
-    """The main threads' time in open() over the time that their loops waited for disks."""
+    """The main threads' time in open(), divided by the time their loops waited for disks."""
     inside, blocked = 0.0, 0.0
     for run in runs:
         opens, turns = run.server.open_seconds, run.server.loop_turn_seconds
@@ -271,7 +271,7 @@ class QuicNumber(NamedTuple):
 
 
 QUIC_FIGURES: dict[str, QuicNumber] = {"lost_packets": QuicNumber("count", "lower", "lost_packets")}
-"""By the name in gates."""
+"""The counters of QUIC connections, by their name in gates."""
 
 
 def read_quic(runs: Sequence[Measurement], name: str, number: QuicNumber) -> Reading:

@@ -54,7 +54,7 @@ class Objectives:
 
     @property
     def samples(self) -> int:
-        """The requests that its rarest quantile needs, with 30 % to spare."""
+        """The number of requests that the rarest quantile needs, with 30 % to spare."""
         shares = [
             QUANTILES[statistic]
             for expression in self.expressions
@@ -64,7 +64,7 @@ class Objectives:
 
 
 def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
-    """The objective of some expressions; one without a class (``p99 <= 50ms``) is of every class.
+    """The objective of some expressions; without a class (``p99 <= 50ms``) one is for every class.
 
     Errors: UsageError for an expression that cannot be read, names an unknown metric, compares
             variants, or bounds a metric from its worse side.
@@ -113,7 +113,7 @@ def _check_objective(text: str, classes: Sequence[str] | None) -> Expression:
 def check_objectives(texts: Iterable[str]) -> None:
     """Check that each text can be an objective of some class.
 
-    Errors: UsageError, as of ``parse_objective``.
+    Errors: UsageError, as for ``parse_objective``.
     """
     for text in texts:
         _read_objective(text)
@@ -148,7 +148,7 @@ def parse_allowed_seconds(text: str) -> float:
 
 
 def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -> CapacityStep:
-    """The step of a search from a run at a rate."""
+    """Judge a run at a rate, as a step of a search."""
     measured: dict[str, float | None] = {}
     limit: LimitedBy | None = None
     reasons = []
@@ -241,7 +241,7 @@ def check_run_gates(requires: Sequence[str], classes: Iterable[str]) -> None:
 
 
 def judge_run_gates(requires: Sequence[str], run: Measurement) -> list[GateResult]:
-    """The result of each gate; one without a class is of every class.
+    """The result of each gate; a gate without a class applies to every class.
 
     A quantity that was not measured has no value and does not pass.
     Errors: UsageError.
@@ -267,7 +267,7 @@ def judge_run_gates(requires: Sequence[str], run: Measurement) -> list[GateResul
 
 
 MAJORITY = 2
-"""Runs, of at most three, that decide on a rate."""
+"""The number of runs, out of at most three, that decide on a rate."""
 
 INTERRUPTED: LimitedBy = "interrupted"
 
@@ -282,7 +282,7 @@ class Bounds(NamedTuple):
     lowest: float
     highest: float
     precision_ratio: float = 0.05
-    """The gap between a rate that held and one that did not at which the search ends."""
+    """The search ends once a rate that held and one that did not are this close."""
     most_steps: int = 40
 
 

@@ -1,7 +1,7 @@
 """Latency histograms in buckets of powers of two.
 
-Counters of an HdrHistogram end at powers of two (in nanoseconds), so each bucket is a sum of whole
-counters, and exact.
+Powers of two (in nanoseconds) are boundaries between counters of an HdrHistogram, so each bucket is
+an exact sum of whole counters.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nginx_tune.measure.proof.metrics import SERVER_LATENCIES
 from nginx_tune.measure.proof.runs import counts_for
 
 EVERY = "all"
-"""The name for every latency with samples."""
+"""The name that selects every latency with samples."""
 
 _OF_CLASS = {
     "": "response_seconds",

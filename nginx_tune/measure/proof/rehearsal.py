@@ -47,9 +47,9 @@ _KIND = re.compile(r"[a-z_]{1,40}")
 _LEAST_LASTING = 3
 _CALM_SECONDS = 1.0
 _BUSY_RATIO = 0.5
-"""The share of the host's CPU time of other processes up to which a rehearsal can be judged."""
+"""The largest share of the host's CPU time that other processes may use in a valid rehearsal."""
 _LASTING_RATIO = 2.0
-"""The factor over the failures before a change, above which those after it are its own."""
+"""Failures are due to a change if their share afterwards exceeds this multiple of that before."""
 
 
 def reload_name(one: RehearsedReload) -> str:
@@ -187,11 +187,11 @@ class Lasting(NamedTuple):
 
 
 def lasting_failures(one: RehearsedReload) -> Lasting | None:
-    """The failures that the change left behind; None for none.
+    """The failures that the change left behind; None if there are none.
 
     A few failures may still belong to the change, as phases are whole seconds. Failures that were
-    as frequent before are not the change's. If requests waited long even before, the machine is too
-    busy for timeouts to count.
+    as frequent before are not due to the change. If requests waited long even before, the machine
+    is too busy for timeouts to count.
     """
     phases = {phase.name: phase for phase in one.phases}
     after, before = phases.get("after"), phases.get("before", Phase(name="before"))

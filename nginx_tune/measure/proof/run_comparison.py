@@ -1,9 +1,9 @@
 """The comparison of two kept runs: the second one's candidate against the first one's.
 
-The host may have changed between them. A baseline that both share is the control: the log ratios
-of candidate to baseline, by pair, of one are compared with those of the other, so that what moved
-the host cancels. Without a common baseline the candidates' own values are compared, with a warning,
-and the outcome is always ``inconclusive``.
+The host may have changed between them. If both have the same baseline, it is the control: the log
+ratios of candidate to baseline, by pair, are compared between the runs, so that changes of the host
+cancel. Without a common baseline the candidates' own values are compared, with a warning, and the
+outcome is always ``inconclusive``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rank_sum_cumulative(first: int, second: int) -> list[int]:
 def shift_interval(first: Sequence[float], second: Sequence[float]) -> Interval | None:
     """The narrowest exact interval of the shift with a coverage of at least ``1 - ALPHA``.
 
-    If none reaches it, the widest with its level; None for an empty sample.
+    If none reaches it, the widest interval with its level; None for an empty sample.
     """
     if not first or not second:
         return None

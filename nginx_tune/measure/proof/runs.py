@@ -1,7 +1,7 @@
 """Runs of two variants: their order, the pairs they make, and requests that fail in them.
 
 A run is one fresh start of a variant in the same cache state. Runs ``2 k`` and ``2 k + 1`` are
-pair ``k``: one of either variant, next to each other in time, so that a drift of the host meets
+pair ``k``: one of either variant, next to each other in time, so that a drift of the host affects
 both. Two pairs in a row run as ABBA or as BAAB, so that a steady drift cancels.
 
 A validity flag on either run discards the pair. Three kinds only warn:
@@ -10,7 +10,7 @@ A validity flag on either run discards the pair. Three kinds only warn:
 - too few connections to compare workers: everything else in the run is still valid;
 - other work on the host: interleaving spreads it over both variants, and it widens the interval.
 
-Where the probe was late for one class alone, the pair counts for the other classes.
+If the probe was late for only one class, the pair still counts for the other classes.
 
 Requests that a limit of the configuration refuses are counted apart from failures: a faster server
 meets a fixed limit more often and is not worse for it.
@@ -47,7 +47,7 @@ _WRONG_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")
 the probe was, unlike failed connections and timeouts."""
 
 _LOAD_FLAGS = ("few_connections",)
-"""First words of the flags of a load too small to compare workers by."""
+"""First words of the flags for a load that is too small to compare workers."""
 
 _HOST_FLAGS = ("foreign_cpu", "steal", "throttled", "clock", "ack_stalls", "hlog")
 """First words of the flags about the host, which both variants share."""
@@ -193,9 +193,9 @@ def flag_warnings(runs: PairedRuns) -> list[str]:
 
 
 def failure_warnings(runs: PairedRuns) -> list[str]:
-    """One line for each class of which more than 1 % of a variant's requests failed.
+    """One line for each class in which more than 1 % of a variant's requests failed.
 
-    Where both variants fail alike, no metric shows it.
+    If both variants fail alike, no metric shows it.
     """
     warnings = []
     for name in runs.classes:
@@ -276,7 +276,7 @@ def _rank(seed: int, start: int, variant: str) -> bytes:
 def select_pairs(
     measurements: Sequence[Measurement], variants: int, *, against: str, variant: str
 ) -> list[Measurement]:
-    """Two of ``variants`` variants of each round, renamed baseline and candidate, as pairs."""
+    """The runs of two variants as pairs, renamed; ``variants`` is the number in each round."""
     selected = []
     for run in measurements:
         if run.variant in (against, variant):
@@ -287,7 +287,7 @@ def select_pairs(
 
 
 def count_valid(measurements: Sequence[Measurement], variants: Sequence[str]) -> int:
-    """Rounds in which no flag discards a variant, not even for one class."""
+    """The number of rounds in which no flag discards a variant, not even for one class."""
     first, *others = variants
     valid: set[int] | None = None
     for other in others:
@@ -298,7 +298,7 @@ def count_valid(measurements: Sequence[Measurement], variants: Sequence[str]) ->
 
 
 _MORE_FAILURES = 0.001
-"""The share of requests that the candidate may fail beyond the baseline's."""
+"""The share of requests by which the candidate's failures may exceed the baseline's."""
 _MOSTLY_FAILED = 0.5
 """The share of failed requests above which a class cannot be judged."""
 
@@ -386,7 +386,7 @@ def with_limits(measurement: Measurement, limited: Mapping[str, Collection[int]]
 
 
 def limit_warnings(runs: PairedRuns) -> list[str]:
-    """One line for each class of which a limit of the configuration refused requests."""
+    """One line for each class in which a limit of the configuration refused requests."""
     warnings = []
     for name in runs.classes:
         counts, any_refused = [], False

@@ -3,13 +3,13 @@
 Successive halving (Jamieson and Talwalkar 2016): every candidate is measured in one interleaved
 round, the better half in another one, and so on, with two rounds from the third step on. A
 candidate is ranked by its ratio to the recommendation, which runs in all rounds, within the same
-rounds, so that a drift of the host meets both.
+rounds, so that a drift of the host affects both.
 
 The best of many noisy figures is partly the luckiest: most winners of a search lose when they are
 measured again (Freischuetz et al., TUNA, EuroSys 2025). So a search claims nothing. It names a
 challenger, which is compared on fresh seeds, by the looks of ``verdict``, with the recommendation
-and with today's configuration, and is announced only if it beats both. Among equal candidates that
-takes two wrong "better" at once, each with half of the 5 % of all looks. So at most 2.5 % of
+and with the current configuration, and is announced only if it beats both. Among equal candidates
+that takes two wrong "better" at once, each with half of the 5 % of all looks. So at most 2.5 % of
 searches announce a wrong winner, whatever the number of candidates and looks.
 """
 
@@ -27,10 +27,10 @@ from nginx_tune.measure.proof.runs import pair_runs, select_pairs
 from nginx_tune.measure.proof.statistics import Interval, hodges_lehmann, signed_rank_interval
 
 TODAY = "baseline"
-"""The variant that is today's configuration."""
+"""The variant that is the current configuration."""
 RECOMMENDED = "recommended"
 MOST_CANDIDATES = 8
-"""Besides today's configuration and the recommendation."""
+"""The most candidates, besides the current configuration and the recommendation."""
 _ROUNDS = (1, 1, 2)
 """Rounds of each step; the last entry holds for all further steps."""
 _FINALISTS = 2

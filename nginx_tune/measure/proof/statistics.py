@@ -176,7 +176,8 @@ def pairs_needed(
     """The approximate number of pairs that settles the outcome with a power of 80 %.
 
     ``worth``: log of the smallest ratio worth having. An estimate beyond it is settled once the
-    interval excludes zero, one within it once the interval fits inside. None for more than 1000.
+    interval excludes zero; a smaller one is settled once the interval fits inside. None for more
+    than 1000.
     """
     fewest = fewest_pairs(tests, alpha)
     if len(log_ratios) <= 1:
@@ -256,7 +257,7 @@ def _strengths(values: Sequence[float], seed: int) -> list[float]:
 FEWEST_SECONDS = 20
 """The fewest seconds of a series: with fewer there are too few stretches to resample."""
 _MOST_POINTS = 600
-"""The points to which a longer series is shortened, by sums of equal stretches."""
+"""The most points of a series; a longer one is shortened by summing equal stretches."""
 _RESAMPLES = 4000
 _SHORTEST_STRETCH = 5
 

@@ -5,18 +5,18 @@ same requests (CPU time). All others are tested together (``step_down``). A diff
 least six pairs, an exact interval clear of 1, an estimate beyond both the smallest effect worth
 having and the host's noise floor, and, if tested together, a corrected p-value.
 
-- worse: any judged metric is worse, unless the caller accepted that one beforehand, or the
-  candidate fails more requests;
+- worse: the candidate fails more requests, or a judged metric is worse that the caller did not
+  accept beforehand;
 - better: the primary metric is better; or it shows no difference, and another one is better;
 - no difference: the whole intervals of the primary metric and of the cost lie inside the margin;
 - invalid: too few pairs count, or disks failed reads;
 - inconclusive: anything else, with the number of pairs that would settle it.
 
-Looks: testing at 5 % after every pair and stopping at the first difference is wrong in far more
-than 5 %. So there are few looks, each with half as many pairs again. The first spends the smallest
-alpha that its pairs can give (seven that agree: 2 of 2^7 patterns), every further one a fixed share
-of the rest. Together they spend at most 5 %, so all intervals hold together with 95 %, and a
-comparison may stop at any look for any reason.
+Looks: testing at 5 % after every pair and stopping at the first difference would be wrong in far
+more than 5 % of cases. So there are few looks, each with half as many pairs again. The first spends
+the smallest alpha that its pairs can give (seven that agree: 2 of 2^7 patterns), every further one
+a fixed share of the rest. Together they spend at most 5 %, so all intervals hold together with 95
+%, and a comparison may stop at any look for any reason.
 
 Source: Bonferroni over looks; repeated confidence intervals, Jennison and Turnbull 1989.
 """
@@ -211,7 +211,7 @@ def _judge_metrics(
 
 
 def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdict]:
-    """The metrics, without judging a mean that is worse where the rate of its class is better.
+    """The metrics; a mean that is worse is not judged if the rate of its class is better.
 
     Closed-loop users get more answers only by waiting less (Little's law), so such a mean comes
     from requests still unanswered at the ends of the runs.
@@ -246,7 +246,7 @@ def _unjudged(metric: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
         return _not_judged(metric, "shown to explain; what clients see is judged")
     if isinstance(comparison, CostComparison) and metric.outcome not in ("better", "worse"):
         mix = comparison.other_mix
-        if mix:  # the ratio is then that of the unexplained part, which is no cost
+        if mix:  # the ratio then covers only the unexplained part
             return _not_judged(
                 msgspec.structs.replace(metric, ratio=None, low=None, high=None), mix
             )
@@ -389,7 +389,7 @@ class Look(NamedTuple):
     """An interim analysis of all pairs so far."""
 
     number: int
-    """From 1."""
+    """Counted from 1."""
     pairs: int
     alpha: float
     """The share of wrong claims that it may make."""

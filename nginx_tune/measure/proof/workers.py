@@ -22,8 +22,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import percent_text
 
 FEWEST_CONNECTIONS = 5
-"""The mean per worker below which workers cannot be compared: by chance alone, one often has no
-connection or twice its share."""
+"""The mean number per worker below which workers cannot be compared: by chance alone, one often has
+no connection or twice its share."""
 
 _FEW_CONNECTIONS = "few_connections"
 
@@ -102,7 +102,7 @@ def _few_connections(name: str, part: ClassMeasurement) -> list[str]:
 
 
 def few_connections(name: str, connections: int, workers: int) -> list[str]:
-    """The flag for too few connections over so many workers, if they are."""
+    """The flag for too few connections to compare this many workers, if it applies."""
     if workers < 2 or connections >= FEWEST_CONNECTIONS * workers:  # noqa: PLR2004  # nothing to compare
         return []
     flag = (
@@ -196,8 +196,8 @@ def with_interference(measurement: Measurement, server_cpu_seconds: float | None
 def with_late_watch(measurement: Measurement, watched_seconds: float) -> Measurement:
     """The measurement, flagged if the server was watched for too little of the time.
 
-    On a busy host the watch may begin long after the warm-up. Its CPU time and loop turns are then
-    of a part, and the requests of the whole. The flag discards the run.
+    On a busy host the watch may begin long after the warm-up. CPU time and loop turns then cover
+    only a part of the run, but requests the whole. The flag discards the run.
     """
     measured = measurement.duration_seconds
     if watched_seconds >= _LEAST_WATCHED_RATIO * measured:

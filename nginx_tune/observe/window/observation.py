@@ -290,7 +290,7 @@ class _Files(NamedTuple):
         return self.outside(path)
 
     def outside_as_it_is(self, path: str) -> str:
-        """The path by which this process reaches one of nginx's, even a link at its end."""
+        """Like ``outside``, but without following a link at the end of the path."""
         parent = self.outside(posixpath.dirname(path))
         return posixpath.join(parent, posixpath.basename(path))
 
