@@ -20,7 +20,7 @@ from nginx_tune.host.parse_storage import (
 )
 
 _SECTOR_BYTES = 512
-"""The unit of ``/sys/block/X/size``, whatever the disk's own sectors."""
+"""The unit of ``/sys/block/X/size``, independent of the disk's sector size."""
 
 
 def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
@@ -68,7 +68,7 @@ def read_disk(host: Host, directory: str) -> tuple[Disk, Gaps]:
 
 
 def read_read_ahead_bytes(host: Host, directory: str) -> int | Missing:
-    """The read-ahead of a block device; for a file, that of its file system's device counts."""
+    """The read-ahead of a block device. For files, use the device of their file system."""
     kibibytes = _read_integer(host, f"{directory}/queue/read_ahead_kb")
     return mapped(kibibytes, lambda n: n * 1024)
 

@@ -118,7 +118,7 @@ _FEW = 30
 _HASH = 0x9E3779B97F4A7C15
 _WORD = 1 << 64
 _BLOCK_BYTES = 512
-"""The unit of ``st_blocks``, whatever the file system's own blocks (inode(7))."""
+"""The unit of ``st_blocks``, independent of the file system's block size (inode(7))."""
 
 
 class Estimate(NamedTuple):

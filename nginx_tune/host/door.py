@@ -107,7 +107,7 @@ class Host(Protocol):
         """The network links (netlink), with the drivers' speeds."""
 
     def listening(self, pid: int | None) -> Listening:
-        """The listening TCP sockets (sock_diag) of a process's network namespace, or of ours."""
+        """The listening TCP sockets (sock_diag) in a process's network namespace (None: ours)."""
 
     def disk_activity(self, seconds: float) -> dict[str, float]:
         """The share of time in which each block device was busy, watched for ``seconds``."""

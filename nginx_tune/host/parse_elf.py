@@ -24,7 +24,7 @@ ReadAt = Callable[[int, int], bytes]
 ElfPaths = NamedTuple(
     "ElfPaths", [("interpreter", str), ("libraries", List[str]), ("directories", List[str])]
 )
-"""The interpreter (empty for none), the names of libraries, and RPATH and RUNPATH as stored."""
+"""The interpreter (or empty), the names of libraries, and RPATH and RUNPATH as stored."""
 
 
 def parse_elf(read_at: ReadAt) -> Optional[ElfPaths]:
@@ -115,7 +115,7 @@ _TEXTS = re.compile(
 
 
 def version_texts(program: bytes) -> str:
-    """The lines of ``nginx -V``, read from the program without running it; empty for none.
+    """The lines of ``nginx -V``, read from the program without running it; empty if it has none.
 
     The texts are compiled into nginx as a whole. So even a program that must not be run, such as
     one of a container or another user, shows its version.

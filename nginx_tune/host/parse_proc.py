@@ -55,7 +55,7 @@ def parse_release(release: str) -> tuple[int, int]:
 
 
 UNLIMITED = (1 << 63) - 1
-"""The value for unlimited descriptors (RLIM_INFINITY is no JSON integer)."""
+"""The value for unlimited descriptors (RLIM_INFINITY does not fit into a JSON integer)."""
 
 
 class DescriptorLimit(NamedTuple):
@@ -123,7 +123,7 @@ CAPABILITIES = (
 
 
 def parse_soft_limits(text: str) -> dict[str, int]:
-    """The finite soft limits in ``/proc/PID/limits``, except that of open files."""
+    """The finite soft limits in ``/proc/PID/limits``, except the limit of open files."""
     found = {}
     for title, name in _LIMITS.items():
         match = re.search(rf"^{title}\s+([0-9]{{1,20}})\s", text, re.MULTILINE)

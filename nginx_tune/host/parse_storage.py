@@ -230,7 +230,7 @@ _NAMES: tuple[tuple[str, DiskClass, str], ...] = (
 def classify(identity: Identity) -> Classification:
     """The class of a leaf disk and the reason. ``rotational`` alone proves nothing.
 
-    Source: Linux's NVMe, SCSI and virtio drivers each set the flag by a rule of their own.
+    Source: Linux's NVMe, SCSI and virtio drivers each set the flag by a different rule.
     """
     for pattern, disk_class, reason in _NAMES:
         if re.fullmatch(pattern, identity.name):

@@ -64,7 +64,7 @@ def run_bounded(
 def _collect(
     process: subprocess.Popen[bytes], question: str, deadline: float
 ) -> tuple[bytes, bytes]:
-    """The standard output and standard error, read to their ends."""
+    """Read standard output and standard error until both end."""
     if process.stdout is None or process.stderr is None:
         raise HostReadError(question, "no pipes")
     received: dict[int, bytearray] = {

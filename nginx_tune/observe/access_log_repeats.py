@@ -3,7 +3,7 @@
 The first lines of a log are searched for in the logs that begin before it. If they are found, the
 two logs are compared from there until one of them ends. Only if nothing differs is one a repeat of
 the other. So logs of two hosts over the same time, or of two servers that got the same requests for
-a while, are no repeats.
+a while, are not repeats.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ def _unpacking_errors() -> tuple[type[Exception], ...]:
 
 
 class Learnt(NamedTuple):
-    """The sum of what was read from logs, and what could not be read."""
+    """The results of all logs, and what could not be read."""
 
     logs: list[str]
     """Digests of the logs."""
@@ -314,7 +314,7 @@ def read_logs(
     *,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Learnt:
-    """Read the logs and add up what is in them.
+    """Read the logs and add up their requests.
 
     Errors: UsageError if no line is in the format (it is another format, or no log);
     MissingToolError if the executable is not built.

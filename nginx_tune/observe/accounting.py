@@ -212,7 +212,7 @@ def _cpu_from_ticks(pid: int) -> float | None:
 
 
 def read_listen_counters(pid: int | None = None) -> tuple[int | None, int | None]:
-    """ListenOverflows and ListenDrops of a process's network namespace, else of ours.
+    """ListenOverflows and ListenDrops in a process's network namespace (None: this process's).
 
     Source: /proc/net/netstat, TcpExt; they count drop events, retries of one client included.
     """

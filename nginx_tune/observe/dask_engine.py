@@ -59,7 +59,7 @@ class _JobPlugin(WorkerPlugin):  # type: ignore[misc]  # its types are not ours 
 
 
 class _Packed(NamedTuple):
-    """A sum, packed to be sent between workers."""
+    """A sum, serialised to be sent between workers."""
 
     data: bytes
     owners: Mapping[str, str]

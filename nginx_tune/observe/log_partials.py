@@ -71,7 +71,7 @@ def is_partial(path: str) -> bool:
 def unpack_partial(data: bytes, source: str) -> Partial:
     """The document in the bytes of a file.
 
-    Errors: UsageError that names ``source`` if they are no partial result or of another version.
+    Errors: UsageError that names ``source`` if they are not a partial result of this version.
     """
     try:
         raw = zstd().decompress(data)

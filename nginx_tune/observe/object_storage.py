@@ -1,4 +1,4 @@
-"""Logs and partial results by URL: object storage, web servers, whatever fsspec reaches.
+"""Logs and partial results by URL: in object storage, on web servers, or wherever fsspec reads.
 
 fsspec is an extra (``nginx-tune[s3]``), imported with the first URL. The way to reach a storage is
 set in its configuration and that of the storage's library (``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,

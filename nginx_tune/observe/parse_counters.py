@@ -155,7 +155,7 @@ def parse_swapped_in(text: str) -> int | None:
 
 
 def parse_load_average(text: str) -> float | None:
-    """The first load average of /proc/loadavg, that of the last minute.
+    """The load average of the last minute, the first one in /proc/loadavg.
 
     Source: loadavg_proc_show in fs/proc/loadavg.c.
     """
@@ -207,7 +207,7 @@ class TaskDelay(NamedTuple):
     block_io_count: int
     block_io_nanoseconds: int
     accounted: bool | None
-    """False when the kernel does not account for this thread; None where that is unknown.
+    """False when the kernel does not account for this thread; None if that is unknown.
 
     The kernel decides when a thread starts; one that started before accounting was switched on
     stays at zero (delayacct_tsk_init).

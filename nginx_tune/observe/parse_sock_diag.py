@@ -205,7 +205,7 @@ class TurnTaking:
         self._before, self._now = self._now, {}
 
     def waits(self, sock: TcpSocket, *, we_ask: bool) -> bool | None:
-        """True when the requesting side waits for an answer; None where that is unclear.
+        """True when the requesting side waits for an answer; None if that is unclear.
 
         With ``we_ask`` nginx is the requesting side (an upstream connection).
         """

@@ -40,8 +40,8 @@ class TurnCounts:
     stopped: Counter[int] = field(default_factory=Counter)
     squares: Counter[str] = field(default_factory=Counter)
     """Sums over turns of their length times the length of a part, in square nanoseconds: ``all``
-    for the whole turn, and each wait. An arrival meets a turn in proportion to its length, and the
-    parts share the time that it then waits."""
+    for the whole turn, and each wait. The probability that an arrival falls into a turn is
+    proportional to the turn's length, and the parts share the time that the arrival then waits."""
     bounds: Counter[int] = field(default_factory=Counter)
     """The lower bounds among ``values``: turns whose start or end was not traced."""
     traced_seconds: float = 0.0
@@ -201,7 +201,7 @@ class TurnReader:
     def finish(
         self, now_nanoseconds: int, in_turns: Mapping[int, Wait | None] | None = None
     ) -> None:
-        """Count the turns still under way, with their age.
+        """Count the turns that have not ended, with their length so far.
 
         ``in_turns`` has the wait of each thread whose system call shows that it is in a turn. A
         thread that never left or entered epoll_wait has been in the same turn since the recording
@@ -288,7 +288,7 @@ class OpenReader:
             self._reads[asked] += 1
 
     def finish(self, now_nanoseconds: int, *, has_reads: bool = True) -> NameCalls:
-        """All calls; those still under way count with their age."""
+        """All calls; those that have not ended count with their duration so far."""
         for thread, since in self._inside.items():
             self._count(since, now_nanoseconds, self._asked.pop(thread, 0))
         self._inside.clear()

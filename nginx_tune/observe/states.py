@@ -124,7 +124,7 @@ class StateSampler:
 
 
 def share_states(seconds: Sequence[Counter[str]]) -> StateShares:
-    """The shares over all seconds: D, R and S always, other states where they occur."""
+    """The shares over all seconds: D, R and S always, other states only if they occur."""
     total: Counter[str] = Counter()
     for second in seconds:
         total.update(second)

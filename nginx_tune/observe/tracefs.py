@@ -152,7 +152,7 @@ class TraceInstance:
 
 
 def sweep_instances(tracefs: TraceFs) -> list[str]:
-    """Remove the instances of dead runs; their names. Live ones are busy and stay."""
+    """Remove the instances of dead runs; returns their names. Live ones are busy and stay."""
     gone = []
     for directory in (tracefs.root / "instances").glob(f"{PREFIX}*"):
         try:
@@ -164,7 +164,7 @@ def sweep_instances(tracefs: TraceFs) -> list[str]:
 
 
 def sweep_tracing() -> list[str]:
-    """Remove the tracing instances of dead runs, if tracefs is there; their names."""
+    """Remove the tracing instances of dead runs, if there is tracefs; returns their names."""
     tracefs = open_tracefs()
     if isinstance(tracefs, Missing):
         return []
@@ -263,7 +263,7 @@ class TracefsTurns:
         self._spans.append(span)
 
     def finish(self) -> list[TurnCounts]:
-        """The turns by interval; turns still open at the end count with their age.
+        """The turns by interval; turns open at the end count with their length so far.
 
         The end counts as the last mark, so callers should finish right after the last mark.
         """

@@ -186,7 +186,7 @@ _MOST_QUEUE_SECONDS = 10.0
 
 
 class QueueWaits(NamedTuple):
-    """Tasks of thread pools by their wait in nanoseconds."""
+    """Counts of thread-pool tasks, by their wait in nanoseconds."""
 
     values: Counter[int]
     posted: int

@@ -209,7 +209,7 @@ class StoppedCall(NamedTuple):
 def receive_call(listener: int) -> StoppedCall:
     """The next call that the filter passed to its supervisor.
 
-    Errors: OSError ENOENT when its process has ended meanwhile.
+    Errors: OSError ENOENT if its process has ended.
     Source: seccomp_unotify(2).
     """
     text = fcntl.ioctl(listener, _NOTIFICATION_RECEIVE, bytes(_NOTIFICATION.size))
@@ -224,7 +224,7 @@ def answer_call(listener: int, call: StoppedCall, *, error: int) -> None:
 
 
 def landlock_version() -> int:
-    """The kernel's active Landlock version; 0 for none."""
+    """The kernel's active Landlock version; 0 without Landlock."""
     status = _libc.syscall(
         ctypes.c_long(_LANDLOCK_CREATE),
         None,

@@ -4,8 +4,8 @@ It is a list of the calls of nginx 1.18 to 1.30 and its modules with threads, fi
 of Lua, Perl and njs. A few calls are checked by their arguments. Any other call is refused: with
 ENOSYS where C libraries have a fallback, else by the supervisor, which records it (``launch``).
 
-The numbers of system calls are those of Linux 6.14, by architecture, from the table
-``system_calls.tsv`` beside this file; apart from the table the module is pure.
+The numbers of system calls, by architecture, come from the table ``system_calls.tsv`` in this
+directory (Linux 6.14). Apart from reading the table, the module is pure.
 
 Source: seccomp(2), seccomp_unotify(2); include/uapi/linux/{seccomp,filter,audit}.h;
 arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.

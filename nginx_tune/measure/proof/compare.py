@@ -1,10 +1,10 @@
 """The comparison of a window before a change with one after it, with an optional control.
 
-Everything that changed meanwhile is in the difference, above all traffic. So the request rate is
-compared first. Without a control, an outcome is given only where traffic cannot explain it: traffic
-stayed the same, or moved against the outcome (better under more requests, worse under fewer). A
-control is an unchanged server watched at the same times; every ratio is divided by the control's
-(difference in differences).
+The difference contains everything that changed in between, above all traffic. So the request rate
+is compared first. Without a control, an outcome is given only where traffic cannot explain it:
+traffic stayed the same, or moved against the outcome (better under more requests, worse under
+fewer). A control is an unchanged server watched at the same times; every ratio is divided by the
+control's (difference in differences).
 
 Counters of harm are too rare to resample. A counter that must stay at zero is worse once it is
 above zero. Other counters are worse if they at least double per request (per second if requests
@@ -222,7 +222,7 @@ def _undecided(metric: ComparedMetric, reason: str) -> ComparedMetric:
 
 
 def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetric:
-    """One metric, judged by the interval of its ratio, or of its difference where a value is 0."""
+    """Judge one metric by the interval of its ratio, or of its difference if a value is 0."""
     unit, direction = unit_and_side(name)
     series = [window.series[name] for window in _all(windows)]
     values = [one.value for one in series]
@@ -301,7 +301,7 @@ def _direction(grew: bool, direction: str) -> Outcome:
 
 
 def _whole_seconds(series: Series, window: ComparedWindow) -> int:
-    """The seconds of a series; an unfinished last second is a point of its own."""
+    """The seconds of a series; an unfinished last second is a separate point."""
     points = len(series)
     return round(window.seconds) if points == math.ceil(window.seconds) else points
 

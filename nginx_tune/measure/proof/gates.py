@@ -253,7 +253,7 @@ def _spellings(unit: Unit) -> str:
 
 
 def _unit_of(expression: Expression, classes: Sequence[str] | None) -> Unit | None:
-    """The unit of the expression's quantity; None for a prediction that is not of a metric.
+    """The unit of the expression's quantity; None if a prediction is not about a metric.
 
     Errors: UsageError for an unknown metric.
     """
@@ -379,7 +379,7 @@ def judge_predictions(
     without_pools: bool = False,
     chunk_in_loop: bool = False,
 ) -> list[PredictionResult]:
-    """Predictions with their measurements.
+    """Judge predictions by their measurements.
 
     ``measurements``: pairs of the baseline and the variant of this name. ``tried``: ids of the
     decisions in which the two differ. ``without_pools``: true if the baseline has no thread pools.
@@ -484,7 +484,7 @@ def _result(
 
 
 def _source_figure(expression: Expression, claims: Sequence[Claim], variant: str) -> str:
-    """The source's figure for the same quantity; empty for none."""
+    """The source's figure for the same quantity; empty if it has none."""
     for claim in claims:
         claimed = parse_expression(claim.expression)
         same = (claimed.source, claimed.name) == (expression.source, expression.name)

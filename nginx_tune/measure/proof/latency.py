@@ -6,8 +6,8 @@ above it. So a quantile above the youngest of these ages is a lower bound. If th
 recorded, ten further samples must lie beyond the quantile. Quantiles of several runs come from
 added histograms, never from averaged quantiles.
 
-Coordinated omission: in a stall, each user of a closed loop waits with one request, however many
-would have arrived meanwhile, so the stall hardly shows in quantiles. Adding the missing requests at
+Coordinated omission: in a stall, each user of a closed loop waits with only one request, although
+many would have arrived, so the stall hardly shows in quantiles. Adding the missing requests at
 the user's usual pace estimates what a schedule of the same rate would have seen. The estimate is
 only a note. Source: Tene, HdrHistogram, ``recordValueWithExpectedInterval``.
 """
@@ -264,7 +264,7 @@ class HiddenStall:
 
 
 def hidden_stall(part: ClassMeasurement, duration_seconds: float) -> HiddenStall | None:
-    """The stall that the quantiles of a closed loop hide; None for an open loop or a small one."""
+    """The stall that the quantiles of a closed loop hide; None for open loops and small stalls."""
     latency = part.response_seconds
     if not part.users or not latency.histogram or not latency.count or duration_seconds <= 0:
         return None

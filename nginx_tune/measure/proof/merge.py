@@ -1,6 +1,6 @@
 """The sum of measurements of several load hosts.
 
-Each host ran its stripe of one plan, or a load of its own seed. Counts and histograms add, so
+Each host ran its stripe of one plan, or a load with a different seed. Counts and histograms add, so
 quantiles are those of a single host that sent everything; percentiles are never averaged. Rates
 cover only the time in which all hosts measured.
 """

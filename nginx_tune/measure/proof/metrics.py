@@ -2,7 +2,7 @@
 
 ``CLASS.p99`` is short for ``CLASS.response_seconds.p99``. A metric has one value per run, which
 pairs compare, and one for all runs of a variant together: counts add, rates are averaged, quantiles
-come from added histograms. What was not measured has a reason instead of a value.
+come from added histograms. A metric that was not measured has a reason instead of a value.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _EXAMPLE = "for example 'p99 <= 50ms' or 'hot.p99 <= 50ms'"
 
 @dataclass(frozen=True)
 class Objectives:
-    """Expressions that a run must meet, all of them and without a failed request."""
+    """Expressions that a run must all meet, without a failed request."""
 
     texts: tuple[str, ...]
     expressions: tuple[Expression, ...]

@@ -1,4 +1,4 @@
-"""The comparison of two kept runs: the second one's candidate against the first one's.
+"""The comparison of two kept runs: the candidate of the second against that of the first.
 
 The host may have changed between them. If both have the same baseline, it is the control: the log
 ratios of candidate to baseline, by pair, are compared between the runs, so that changes of the host

@@ -1,6 +1,6 @@
 """The verdict on a candidate: better, worse, no difference, inconclusive or invalid.
 
-Two metrics are named beforehand and tested each by itself: the primary one, and the cost of the
+Two metrics are named beforehand and tested separately: the primary one, and the cost of the
 same requests (CPU time). All others are tested together (``step_down``). A difference needs at
 least six pairs, an exact interval clear of 1, an estimate beyond both the smallest effect worth
 having and the host's noise floor, and, if tested together, a corrected p-value.
@@ -336,7 +336,7 @@ def _with_ratio(metric: MetricVerdict) -> str:
 
 
 def _first_flag(runs: PairedRuns) -> str:
-    """The reason why the first pair does not count; empty for none."""
+    """The reason why the first discarded pair does not count; empty if all pairs count."""
     if runs.discarded:
         return f"; {runs.discarded[0].reason}"
     spoilt = next((pair for pair in runs.pairs if pair.spoilt), None)
@@ -396,7 +396,7 @@ class Look(NamedTuple):
 
 
 def next_look(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
-    """The look after ``last``; the first one for None."""
+    """The look after ``last``; with None, the first look."""
     if last is None:
         return Look(1, max(first_pairs, FEWEST_FIRST), FIRST_ALPHA)
     number = last.number + 1
@@ -425,9 +425,9 @@ def meets_stopping_rule(metric: MetricVerdict, *, margin: float = MARGIN) -> boo
 def rejudge(
     validation: Validation, *, requires: Sequence[str] = (), primary_metric: str | None = None
 ) -> Validation:
-    """A kept validation judged again by other gates or by another primary metric.
+    """Judge a kept validation again, by other gates or by another primary metric.
 
-    Errors: those of ``judge``.
+    Errors: as for ``judge``.
     """
     before = validation.verdict
     gates = list(requires) or validation.requires

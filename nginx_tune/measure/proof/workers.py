@@ -127,7 +127,7 @@ WorkerMethod = Literal["sched_switch", "taskstats", "stat", "samples"]
 
 
 class Blocked(NamedTuple):
-    """Share of the workers' time in which their main threads waited for disks."""
+    """The share of time in which the workers' main threads waited for disks."""
 
     ratio: float
     worst: float

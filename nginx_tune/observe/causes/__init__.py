@@ -1,1 +1,1 @@
-"""The causes that a window over a server shows. The TOML files here are their pages."""
+"""The causes that a window over a server shows. Their pages are the TOML files in here."""

@@ -192,7 +192,7 @@ def _often_seen(variant: str, runs: list[list[Cause]]) -> list[VariantCause]:
 
 
 _FEWEST_WAITING = 1.0
-"""The mean number of unanswered requests at a time from which their wait is a cause."""
+"""The least mean number of requests waiting at the same time that is a cause."""
 _UNEVEN = 2.0
 _FEWEST_CONNECTIONS = 20
 _FEWEST_LOOKS = 3
@@ -270,7 +270,7 @@ def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
 
 
 def unseen_waits(window: CauseWindow) -> str:
-    """The requests that may wait although no connection shows it; empty for none.
+    """The requests that may wait although no connection shows it; empty if there are none.
 
     With stub_status, this follows from the mean number of requests in progress and Little's law
     (L = λW); otherwise from connections whose waiting side is unclear.
@@ -432,7 +432,7 @@ def _lasts(so_far_seconds: float | None, window: CauseWindow) -> bool:
 
 
 def _unexplained(window: CauseWindow) -> float | None:
-    """The number of requests that wait long for neither upstreams nor pools; None for few."""
+    """The number of requests that wait long, but not for upstreams or pools; None if few do."""
     waiting = _looked(window)
     if waiting is None or not _lasts(waiting.client_seconds, window):
         return None

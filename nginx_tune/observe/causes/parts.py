@@ -214,5 +214,5 @@ def percent(blocked: Blocked) -> str:
 
 
 def main_threads(count: int) -> str:
-    """The main threads of so many workers, as the subject of a sentence."""
+    """The main threads of this number of workers, as the subject of a sentence."""
     return "the worker's main thread" if count == 1 else f"the main threads of {count} workers"

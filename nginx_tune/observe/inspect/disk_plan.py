@@ -120,7 +120,7 @@ _QUIET = (None, "idle", "frozen")
 
 
 class DiskTarget(NamedTuple):
-    """Leaf disks that are measured together, and the place of their files."""
+    """Leaf disks that are measured together, and where their files are."""
 
     disks: tuple[str, ...]
     directories: tuple[str, ...]

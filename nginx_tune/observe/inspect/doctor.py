@@ -227,7 +227,7 @@ _PACKAGES = {
     "mkfs.ext4": "e2fsprogs",
     "unshare": "util-linux",
 }
-"""Debian packages whose name differs from that of their program."""
+"""Debian packages that are not named like their program."""
 _OTHER_PACKAGES = {
     "fedora": {"libnbd-bin": "nbdfuse", "mount": "util-linux"},
     "alpine": {"libnbd-bin": "libnbd", "mount": "losetup"},

@@ -60,8 +60,8 @@ def gather_facts(
     ``sample_ratio`` is the share of a dataset's files whose size is read. Disks are watched for
     ``watch_seconds``.
 
-    Errors: UsageError for a dataset that does not exist, a named binary that is no nginx, a pid
-            that is no nginx master, a speed for a link that does not exist.
+    Errors: UsageError for a dataset that does not exist, a named binary that is not nginx, a
+            pid that is not an nginx master, a speed for a link that does not exist.
     """
     gaps: Gaps = {}
     nginx, found = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=conf_path)
@@ -218,7 +218,7 @@ _PATTERNS = frozenset("*?[")
 def with_current_settings(facts: Facts, host: Host, *, results: Sequence[str] = ()) -> Facts:
     """The facts with the user, media types and compression of the current configuration.
 
-    The build's defaults are no substitute: its user is often ``nobody``, who may not read the
+    The build's defaults cannot replace them: its user is often ``nobody``, who may not read the
     files, and it has no types and no compression. The facts are unchanged without a configuration,
     or with one in another mount namespace. ``results`` are files that will be written.
 

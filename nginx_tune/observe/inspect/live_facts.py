@@ -47,7 +47,7 @@ def gather_live_facts(
     """The host's facts with the directories and error logs of a configuration.
 
     Without ``scans`` no served file is counted.
-    Errors: UsageError for a named binary that is no nginx.
+    Errors: UsageError for a named binary that is not nginx.
     """
     meant = absolute_path(tree.path)
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
@@ -89,7 +89,7 @@ def _nothing(path: str) -> Dataset:
 
 
 def _is_absent(path: str) -> bool:
-    """True where the path certainly does not exist; an unreadable directory may contain it."""
+    """True if the path certainly does not exist; an unreadable directory may contain it."""
     try:
         Path(path).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -113,9 +113,9 @@ TAIL_BYTES = 4 << 20
 
 
 def read_error_log(path: str, *, tail_bytes: int = TAIL_BYTES) -> ErrorLog:
-    """The messages at the end of an error log; none for one that does not exist yet.
+    """The messages at the end of an error log; empty if the log does not exist yet.
 
-    Errors: HostReadError when it cannot be read or is no regular file.
+    Errors: HostReadError if it cannot be read or is not a regular file.
     """
     try:
         # Without blocking: a log may be a FIFO.
@@ -180,7 +180,7 @@ def is_plain_log(host: Host, path: str, nginx: Nginx) -> bool | None:
     """True if a log is a file; False for a pipe, terminal or device, as in images.
 
     Links to streams count by their names, since ``/dev/stdout`` is another stream for each process.
-    A missing path will be a file. None where it may not be read.
+    A missing path will be a file. None if it may not be read.
     """
     running = nginx.running
     is_apart = running is not None and running.other_mount_namespace

@@ -87,7 +87,7 @@ def observe(
 
     ``tell_choice`` gets the nginx that was chosen before the window begins, unless a pid was named.
 
-    Errors: UndecidedError when no nginx is running, UsageError for a pid that is no master.
+    Errors: UndecidedError when no nginx is running, UsageError for a pid that is not a master.
     Side effects: asks stub_status once a second; attaches tracers, which end with this process.
     """
     nginx, _ = read_nginx(host, pid=request.pid)
@@ -222,8 +222,8 @@ def watched_disks(
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
     """The block devices under the paths, and the ones directly on top of each.
 
-    A loop device is watched as a disk of its own, since it shows the waits of its file system when
-    the disk with its file may not. Its reads are reads of that disk too. ``nginx_pid`` names an
+    A loop device is watched as a separate disk: it shows the waits of its file system even if the
+    disk with its file does not. Its reads also count as reads of that disk. ``nginx_pid`` names an
     nginx in another mount namespace, to which the paths belong.
 
     Shape: names in order; {disk: disks on it}, only for disks with some.
@@ -316,7 +316,7 @@ class _Files(NamedTuple):
 
 
 class Others:
-    """The other running nginx, and their CPU time from now on."""
+    """Measures the CPU time of the other running nginx, from now on."""
 
     def __init__(self, host: Host, nginx: Nginx, watched: int) -> None:
         self._masters = [m for m in find_host_masters(host) if m.pid != watched]

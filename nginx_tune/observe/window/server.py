@@ -119,7 +119,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
 
 
 def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
-    """Lines of error logs by counter; null where a log is unreadable or hides them.
+    """Lines of error logs by counter; null if a log is unreadable or hides them.
 
     A count above zero is kept although another log hides such lines: it is a lower bound.
     """
