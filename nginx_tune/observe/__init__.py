@@ -1,1 +1,1 @@
-"""The observation of a running nginx: what it and its kernel say."""
+"""The observation of a running nginx: what nginx and the kernel report."""

@@ -41,7 +41,7 @@ _SLACK = 1.1
 
 
 class DelayReading(NamedTuple):
-    """The seconds that each thread has waited since its start, at one moment."""
+    """A reading at one moment: the seconds that each thread has waited since its start."""
 
     at: float
     """Monotonic clock."""

@@ -52,7 +52,7 @@ _MOST_HELD_DESCRIPTORS = 200_000
 
 
 def count_held(workers: Sequence[int], ports: AbstractSet[int]) -> dict[int, int] | None:
-    """Established connections to these ports by worker; None when they cannot be read.
+    """The number of established connections to these ports, by worker; None if unreadable.
 
     Connections in the accept queue belong to no worker and are not counted.
     """

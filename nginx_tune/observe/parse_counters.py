@@ -135,7 +135,7 @@ class ThreadCpu(NamedTuple):
 
 
 def parse_thread_cpu(text: str) -> ThreadCpu | None:
-    """User and system time of a thread, and its page faults that had to read.
+    """User and system time of a thread, and the number of its page faults that caused a read.
 
     Source: proc(5), fields 12, 14 and 15.
     """
@@ -194,7 +194,7 @@ _BLKIO_OFFSET = 32
 """blkio_count and blkio_delay_total, there since version 1."""
 _WPCOPY_OFFSET = 400
 _WPCOPY_VERSION = 13
-"""wpcopy_count: copies of pages after fork, never zero for a forked process that is accounted."""
+"""wpcopy_count: copies of pages after fork; never zero in a forked process that is counted."""
 
 _STAT_BLKIO_TICKS = 39
 """Field 42 of /proc/PID/stat, counted from the state (field 3) as 0."""
@@ -262,7 +262,7 @@ def _task_delay(stats: bytes) -> TaskDelay:
 def parse_block_io_ticks(stat: str) -> int:
     """Clock ticks that a thread waited for block I/O, from /proc/PID/task/TID/stat.
 
-    Errors: ValueError for another file.
+    Errors: ValueError for the text of any other file.
     """
     fields = stat.rpartition(")")[2].split()
     if len(fields) <= _STAT_BLKIO_TICKS:
@@ -374,7 +374,7 @@ _FAILED = re.compile(r"\bfailed \((\d{1,3}): ")
 _BY_ERROR = {error: message.id for message in LOG_MESSAGES for error in message.errors}
 _PATTERNS = [(known.id, re.compile(known.pattern)) for known in LOG_MESSAGES if known.pattern]
 _MOST_KNOWN = 1 << 14
-"""Messages whose meaning is cached; the frequent ones are few."""
+"""The most messages whose meaning is cached; only few are frequent."""
 MOST_MESSAGES = 64
 """The most messages in a document: each upstream's address makes another one."""
 _NONE = MappingProxyType[tuple[str, str], int]({})

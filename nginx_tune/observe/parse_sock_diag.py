@@ -63,7 +63,7 @@ class TcpSocket(NamedTuple):
     """Written by the program and not acknowledged yet."""
     sent_ago_seconds: float | None
     received_ago_seconds: float | None
-    """Time since the last data in each direction; since the start of the connection before any."""
+    """Time since the last data in each direction; before any data, since the connection began."""
     has_sent: bool = True
     has_received: bool = True
     round_trip_seconds: float | None = None
@@ -179,7 +179,7 @@ _CLOCK_SECONDS = 0.0055
 _SHORT_SECONDS = 0.02
 """An idle time that is too short to draw conclusions from."""
 LATEST_ACK_SECONDS = 0.25
-"""The longest delay of an acknowledgement with a margin, without the round trip."""
+"""The longest delay of an acknowledgement, with a margin but without the round trip."""
 _LARGEST_ASK_BYTES = 1200
 """Mean bytes of a request's segment; larger ones are uploads, acknowledged as they arrive."""
 _MOSTLY = 0.5
@@ -201,7 +201,7 @@ class TurnTaking:
         self._now: dict[int, _Seen] = {}
 
     def begin_look(self) -> None:
-        """Begin a sample; connections that it does not find are forgotten."""
+        """Begin a sample; connections that were not in the previous one are forgotten."""
         self._before, self._now = self._now, {}
 
     def waits(self, sock: TcpSocket, *, we_ask: bool) -> bool | None:

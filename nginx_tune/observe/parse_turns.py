@@ -98,15 +98,15 @@ class _Turn:
 
     since: int
     is_bound: bool = False
-    """True when it began before tracing did."""
+    """True if the turn began before tracing did."""
     waits: Counter[Wait] = field(default_factory=Counter)
     off: int = 0
-    """When it left its CPU, in nanoseconds; 0 while it runs."""
+    """The time at which the thread left its CPU, in nanoseconds; 0 while it runs."""
     why: Wait = "queued"
     woken: int = 0
 
     def wait_until(self, now: int) -> Counter[Wait]:
-        """Its waits since it left its CPU."""
+        """The waits of the turn since its thread left the CPU."""
         found: Counter[Wait] = Counter()
         if self.off:
             woken = self.woken or now
@@ -120,14 +120,14 @@ class TurnReader:
     """Counts turns from the events of threads, in the order of the pipe."""
 
     def __init__(self, *, began_nanoseconds: int = 0) -> None:
-        """``began_nanoseconds``: the start of the recording; 0 for before the first event."""
+        """``began_nanoseconds``: the start of the recording; 0 if turns before it are not wanted."""
         self._began = began_nanoseconds
         self._turns: dict[int, _Turn] = {}
         self._seen: set[int] = set()
         self._switched: set[int] = set()
         self.counts = TurnCounts()
         self.events = 0
-        """Events since ``forget``, in proportion to the cost of reading."""
+        """The number of events since ``forget``, to which the cost of reading is proportional."""
         self.lost = False
 
     def read(self, lines: list[str]) -> None:
@@ -238,7 +238,7 @@ _CALL = re.compile(
 _ASKED = re.compile(
     r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +\d+\.\d{6}: block_bio_queue: \d+,\d+ R(?!A)"
 )
-"""Reads that a thread waits for, without read-ahead."""
+"""Reads that a thread waits for; read-ahead is not included."""
 
 
 class NameCalls(NamedTuple):

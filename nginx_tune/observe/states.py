@@ -206,7 +206,7 @@ _GENERIC_CALL = 241
 _SOFTWARE = 1
 _TASK_CLOCK = 1
 _PER_SECOND = 199
-"""Not a multiple of the timer's rate, which would favour what runs at every tick."""
+"""Not a multiple of the timer's rate: that would favour code that runs at every tick."""
 _ADDRESS = 1
 _DISABLED, _WITHOUT_KERNEL, _WITHOUT_HYPERVISOR, _IS_RATE = 1, 1 << 5, 1 << 6, 1 << 10
 _SIZE = 128

@@ -29,7 +29,7 @@ PLACES = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
 PREFIX = "nginx-tune-"
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
-"""The same on every architecture."""
+"""Numbers of system calls that are the same on every architecture."""
 _CLOEXEC = 1
 _CREATE = 6
 
@@ -39,12 +39,12 @@ class TraceFs(NamedTuple):
 
     root: Path
     is_mounted: bool
-    """True when other programs find it at a usual place."""
+    """True if tracefs is mounted at a usual place, where other programs find it."""
     descriptor: int | None = None
     """The descriptor of a private mount, which ends when this is closed."""
 
     def events(self, group: str, *names: str) -> list[str]:
-        """The events among these that this kernel has."""
+        """The names among these of events that this kernel has."""
         return [name for name in names if (self.root / "events" / group / name).is_dir()]
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class TurnTracer(Protocol):
 
 
 class Tracing(NamedTuple):
-    """A tracer and the meaning of its ids, or the reasons why there is none."""
+    """A tracer and the meaning of its ids, or the reasons why there is no tracer."""
 
     tracer: TurnTracer | None
     global_ids: dict[int, int]
@@ -216,7 +216,7 @@ class QueueWaitTracer:
         return _judge_readings(first, last)
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the tracing at once."""
         self._program.kill()
 
 

@@ -356,7 +356,7 @@ def _shares(window: CauseWindow) -> list[float]:
 
 
 def _at_work(window: CauseWindow, worker: WorkerUse) -> float:
-    """The share of the window in which a loop was in turns, or its thread ready to run."""
+    """The share of the window in which a loop was in a turn, or its thread ran or was ready to."""
     runs = (worker.main_thread_cpu_seconds or 0.0) + (worker.run_queue_seconds or 0.0)
     traced = window.turns.traced_ratio or 0.0 if window.turns else 0.0
     waits = worker.loop_blocked_seconds or 0.0

@@ -28,7 +28,7 @@ class _Logged(NamedTuple):
     not_known: str = ""
     next_command: str = ""
     is_seldom: bool = True
-    """True when a single line matters, False when only a share of the requests does."""
+    """True if a single line matters; False if only a share of the requests matters."""
 
 
 _LOST = (
@@ -139,7 +139,7 @@ def _named(window: CauseWindow, logged: _Logged) -> Cause | None:
 
 
 def _messages(server: ServerMeasurement, field: str) -> tuple[list[str], list[str]]:
-    """The most frequent messages of a counter, and the change that each asks for."""
+    """The most frequent messages of a counter, and the change that each suggests."""
     seen = [
         (message, row)
         for message in server.log_messages
@@ -158,7 +158,7 @@ _LONG_WAIT_SECONDS = 0.01
 _MOSTLY = 0.5
 _FEWEST_LOOKS = 3
 _FULL = 15 / 16
-"""Source: ngx_drain_connections: with a sixteenth left, idle connections are closed."""
+"""With a sixteenth left, idle connections are closed. Source: ngx_drain_connections."""
 
 
 def pool_overflow(window: CauseWindow) -> Cause | None:

@@ -137,7 +137,7 @@ def _uncounted(unknown: Sequence[Unknown]) -> list[str]:
 
 
 def _idle(server: ServerMeasurement) -> tuple[str, str] | None:
-    """The summary and figure of a server with next to no traffic; None with some."""
+    """The summary and figure for a server with hardly any traffic; None if it has some."""
     turns, status = server.loop_turn_seconds, server.stub_status
     if turns is not None and not turns.count:
         return "nothing was asked of the server in this window", "no loop had a turn"
@@ -301,7 +301,7 @@ def unseen_waits(window: CauseWindow) -> str:
 
 
 def slow_resolver(window: CauseWindow) -> Cause | None:
-    """The cause if requests wait although no upstream was asked, and nginx uses a resolver."""
+    """The cause of requests that wait although no upstream got any, if nginx uses a resolver."""
     waiting, failures = _looked(window), window.server.resolver_failures or 0
     left = _unexplained(window)
     if not window.server.has_resolver or waiting is None or (left is None and not failures):

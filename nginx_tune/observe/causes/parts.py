@@ -54,7 +54,7 @@ class CauseWindow(NamedTuple):
         return self.exceeds(wait) or (self.turns.max or 0.0) >= self.allowed_seconds
 
     def exceeds(self, wait_seconds: float) -> bool:
-        """True for a mean wait of arrivals above the allowed one."""
+        """True if a mean wait of arrivals reaches the allowed wait."""
         return wait_seconds >= ALLOWED_SHARE * self.allowed_seconds
 
     def is_held_by(self, part: str) -> bool:
@@ -83,7 +83,7 @@ def arrival_wait_seconds(turns: LoopTurn, *, workers: int, duration_seconds: flo
 
 
 def read_bytes_per_second(disks: Sequence[DiskUse]) -> float:
-    """The read rate of all disks; reads of a disk on top of another count once."""
+    """The read rate of all disks; reads through a disk on top of another count only once."""
     rates = {disk.name: disk.read_bytes_per_second or 0.0 for disk in disks}
     return math.fsum(
         max(0.0, rates[disk.name] - math.fsum(rates.get(above, 0.0) for above in disk.below))

@@ -116,7 +116,7 @@ def _timed(step: DiskStep, seconds: float) -> DiskStep:
 MOST_BUSY_RATIO = 0.2
 """The utilisation above which a disk is too busy: a probe would slow down other work."""
 _QUIET = (None, "idle", "frozen")
-"""Sync actions of an md array that read no member for the array itself."""
+"""Sync actions during which an md array does not read its members on its own account."""
 
 
 class DiskTarget(NamedTuple):

@@ -235,7 +235,7 @@ def _walk(root: str, deadline: float) -> Iterator[tuple[int, str]]:
 
 
 def _is_text(path: str) -> bool:
-    """True for a name that a plan, which is JSON, can contain."""
+    """True if a name is valid text, so that a JSON plan can contain it."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -26,7 +26,7 @@ class Checked(NamedTuple):
     detail: str
     fix: str = ""
     package: str = ""
-    """Debian's name of the package to install; the fix is then the distribution's command."""
+    """Debian's name of a package to install; ``fix`` is then derived for the distribution."""
 
 
 class _Need(NamedTuple):

@@ -1,1 +1,1 @@
-"""A window over a running server: what it and its kernel counted, put together."""
+"""A window over a running server: the combined counts of the server and its kernel."""
