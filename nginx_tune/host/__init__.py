@@ -1,1 +1,1 @@
-"""Facts about the machine, read through one door: a Host, live or recorded."""
+"""Facts about the machine, all read through one interface: a Host, live or recorded."""

@@ -110,7 +110,7 @@ def _queue_directory(host: Host, directory: str, name: str) -> str:
 
 
 def _path_nodes(host: Host, directory: str, name: str) -> list[str]:
-    """The paths under the head of an NVMe multipath: hidden disks such as ``nvme0c1n1``."""
+    """The path devices of an NVMe multipath head: hidden disks such as ``nvme0c1n1``."""
     head = re.fullmatch(r"(nvme\d+)(n\d+)", name)
     if head is None or "/nvme-subsystem/" not in directory:
         return []

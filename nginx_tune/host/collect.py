@@ -178,7 +178,7 @@ class Collector:
         return masters
 
     def _is_trusted(self, pid: int) -> bool:
-        """True when the program of a process may be run; see nginx/binary.py."""
+        """True if the program of a process may be run; see nginx/binary.py."""
         users = []
         for process in ("self", str(pid)):
             status = self.read("/proc/{}/status".format(process)) or ""
@@ -232,7 +232,7 @@ class Collector:
         self._ask_cgroups(process)
 
     def _ask_cgroups(self, process: str) -> None:
-        """Ask for limits and usage of a process's possible groups and their ancestors."""
+        """Ask for limits and usage of the cgroups that a process may be in, and their ancestors."""
         groups = re.findall(
             r"^\d+:[^:\n]*:(/.*)$", self.read("/proc/{}/cgroup".format(process)) or "", re.MULTILINE
         )
@@ -350,7 +350,7 @@ class Collector:
             candidate = parent
 
     def _real_below(self, root: str, path: str) -> Optional[str]:
-        """The path in another root, with its links followed one by one."""
+        """The path in another root, after following its links one by one."""
         done = ""
         parts = path.split("/")
         for _ in range(200):

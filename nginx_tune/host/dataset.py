@@ -32,7 +32,7 @@ from nginx_tune.host.parse_storage import (
 from nginx_tune.host.residency import read_residency
 
 _WALK_SHARE = 0.7
-"""The share of the budget for the walk; the rest is for the page cache."""
+"""The walk's share of the time budget; the rest is for checking the page cache."""
 
 
 def scan_dataset(
@@ -260,7 +260,7 @@ class Walk:
         _close(level)
 
     def _open(self, path: str, parent: int | None, prefix: str) -> _Level:
-        """An open directory; only the root's path may contain links."""
+        """Open a directory; only the path of the root may contain links."""
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
         flags |= 0 if parent is None else os.O_NOFOLLOW
         try:

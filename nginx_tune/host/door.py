@@ -49,7 +49,7 @@ class Device(NamedTuple):
 
 
 MOST_BYTES = 64 << 20
-"""The size limit of a file, above that of any real file of a kernel, log or program."""
+"""The size limit of a file; real files of the kernel, logs and programs are smaller."""
 
 
 class Host(Protocol):

@@ -212,7 +212,7 @@ _DEFAULT = DescriptorLimit(1024, 524_288)
 
 
 def read_unit_limits(host: Host) -> DescriptorLimit | Missing:
-    """The limits of the unit nginx.service under systemd; Missing without systemd or the unit."""
+    """The limits of systemd's unit nginx.service; Missing without systemd or without the unit."""
     if isinstance(attempt(host.list_dir, BOOTED), Missing):
         return Missing("systemd is not the init that runs")
     texts = [text for place in _EVERY if (text := _text(host, f"{place}/system/{UNIT}"))]

@@ -24,12 +24,12 @@ _COMPILER = {
     "--with-cc", "--with-cpp", "--with-cc-opt", "--with-ld-opt", "--with-cpu-opt",
     "--with-pcre-opt", "--with-openssl-opt", "--with-zlib-opt", "--with-libatomic", "--with-perl",
 }  # fmt: skip
-"""Arguments about the compilation of the binary, not its features."""
+"""Arguments that affect how the binary is compiled, not its features."""
 
 _TLS_LIBRARY = re.compile(r"^built with (\S.*?)(?: \(running with (.+?)\))?$", re.MULTILINE)
 
 _FREENGINX_BASE = "1.25.4"
-"""The last common version of nginx and freenginx."""
+"""The last version that nginx and freenginx have in common."""
 
 
 class VersionOutput(NamedTuple):

@@ -25,7 +25,7 @@ def parse_integer(text: str) -> int | Missing:
 
 
 def parse_id_list(text: str) -> frozenset[int] | Missing:
-    """CPU or node numbers in the kernel's list form, such as ``0-3,8``; empty for none.
+    """CPU or node numbers in the kernel's list form, such as ``0-3,8``; may be empty.
 
     Source: Documentation/core-api/cpu_hotplug.rst, lib/bitmap-str.c bitmap_parselist().
     """

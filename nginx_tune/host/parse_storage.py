@@ -311,7 +311,7 @@ class SizeCounter:
         self._max_bytes = 0
         self._buckets: dict[int, list[int]] = {}
         self._by_size: dict[int, int] = {}
-        """Files by size, or by the middle of a span of sizes when there are too many."""
+        """Files by size; if there are too many sizes, by the middle of a span of them."""
         self._is_exact = True
 
     def add(self, size_bytes: int) -> None:

@@ -150,7 +150,7 @@ PAGE_BYTES = mmap.PAGESIZE
 _CACHESTAT = 451
 """The number on every architecture but alpha (Linux 6.5)."""
 _WINDOW_BYTES = 1 << 30
-"""Bytes of a file that are mapped at once, with a byte of answer for each page."""
+"""The bytes of a file to map at once; mincore(2) answers with one byte for each page."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p

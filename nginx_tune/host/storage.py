@@ -390,7 +390,7 @@ class PathResolver:
 
 
 def _without_device(name: str, verdict: Classification) -> tuple[Disk, Gaps]:
-    """The placeholder for the disk of a file system without a block device."""
+    """A placeholder disk for a file system without a block device."""
     disk = Disk(name=name, class_=verdict.disk_class, class_reason=verdict.reason)
     absent = [
         "size_bytes", "model", "rotational", "scheduler", "nr_requests", "hardware_queues",

@@ -120,7 +120,7 @@ class TurnReader:
     """Counts turns from the events of threads, in the order of the pipe."""
 
     def __init__(self, *, began_nanoseconds: int = 0) -> None:
-        """``began_nanoseconds``: the start of the recording; 0 if turns before it are not wanted."""
+        """``began_nanoseconds``: the start of the recording; 0 to skip turns that began before."""
         self._began = began_nanoseconds
         self._turns: dict[int, _Turn] = {}
         self._seen: set[int] = set()

@@ -1,1 +1,1 @@
-"""The sandbox around nginx: a new root by a positive list, few rights, few system calls."""
+"""The sandbox around nginx: a new root with only listed files, few rights, few system calls."""

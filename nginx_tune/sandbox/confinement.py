@@ -98,7 +98,7 @@ class HostShare(NamedTuple):
     descriptors: int
     """Open descriptors of one process."""
     aio_events: int
-    """Events of file AIO over the life of the sandbox."""
+    """File-AIO events over the whole life of the sandbox."""
 
 
 def share_of_host(wanted: Confinement) -> HostShare:

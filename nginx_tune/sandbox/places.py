@@ -24,7 +24,7 @@ _MOST_LINKS = 40
 
 
 class ResolvedPath(NamedTuple):
-    """The real path of a file."""
+    """The resolved path of a file, and the links that led to it."""
 
     path: str
     """The path without links."""

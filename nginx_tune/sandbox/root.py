@@ -273,7 +273,7 @@ class _NewRoot:
             os.symlink(text, name, dir_fd=self._parent(directory, makes=True))
 
     def seal_empty(self) -> None:
-        """Make hidden directories read-only, once their places are mounted."""
+        """Make hidden directories read-only; call it after all places are mounted."""
         for path in self._empty:
             self._remount(path, _SEALED)
 

@@ -32,13 +32,13 @@ MULTIPLEXED_CONNECTIONS = 32
 """Connections of an open loop over HTTP/2 or HTTP/3; each stays with one worker."""
 
 MULTIPLEXED_STREAMS = 100
-"""Bound on the streams per connection of an open loop, as in browsers."""
+"""The most streams per connection of an open loop, as in browsers."""
 
 MULTIPLEXED_USERS = 10
 """Users per connection of a closed loop."""
 
 RATE_PER_THREAD = 40_000.0
-"""Requests per second that a thread sends on time."""
+"""The number of requests per second that one thread can send on time."""
 
 
 @dataclass(frozen=True)

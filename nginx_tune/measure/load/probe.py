@@ -34,7 +34,7 @@ PROBE = "nginx-tune-probe"
 WHEELS = ("x86_64", "aarch64")
 """CPUs for which a release has a wheel with a probe."""
 PLATFORMS = "manylinux_2_17_{cpu}.manylinux2014_{cpu}.musllinux_1_1_{cpu}"
-"""The platform tags of such a wheel, as ``build_hook.py`` writes them."""
+"""The platform tags of a wheel with a probe, as ``build_hook.py`` writes them."""
 _PATIENCE_SECONDS = 15.0
 """Time allowed beyond the plan, to start and to print on a busy machine."""
 _INTERRUPTED_SECONDS = 3.0

@@ -110,7 +110,7 @@ def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Resolv
 
 
 def resolve_name(name: str) -> list[str]:
-    """The addresses of a name or address, IPv4 first.
+    """The addresses of a host name (or just the given address), IPv4 first.
 
     Errors: UsageError for an unknown name.
     """

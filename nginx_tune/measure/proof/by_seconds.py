@@ -58,7 +58,7 @@ class ComparedWindow(NamedTuple):
 
 
 class SecondsOf(NamedTuple):
-    """A metric's unit, better side, and its value in one second of the server."""
+    """A metric's unit, its better side, and how to read its value in one second."""
 
     unit: Unit
     better_when: BetterWhen
@@ -289,7 +289,7 @@ _SETTLED = ("better", "worse", "no_difference")
 _FEWEST_PAIRS = 6
 _FEWEST_OF_A_HALF = 5
 _WITHIN = 200
-"""Resampled windows of each run."""
+"""The number of windows to resample from each run."""
 _EXPERIMENTS = 4000
 
 SeriesPair = tuple[Series, Series]

@@ -146,7 +146,7 @@ def _doubt(counts: Sequence[JudgedCount], windows: Windows) -> str:
 
 
 def _is_more(traffic: ComparedMetric | None, windows: Windows) -> bool:
-    """True if requests clearly rose, and not from the probe's own load."""
+    """True if the request rate clearly rose, and the probe did not make the load."""
     if windows.before.is_loaded or traffic is None or traffic.ratio is None:
         return False
     return (traffic.high or traffic.ratio) > SAME_TRAFFIC and (traffic.low or traffic.ratio) > 1
@@ -270,7 +270,7 @@ def _compare_series(name: str, windows: Windows, *, tests: int) -> ComparedMetri
 def _judge_difference(
     draft: ComparedMetric, samples: list[list[float]], alpha: float
 ) -> ComparedMetric:
-    """A metric that is zero in one of the windows, judged by its difference."""
+    """Judge a metric that is zero in one of the windows by its difference."""
     differences = [
         after - before - (drawn[1] - drawn[0] if drawn else 0.0)
         for before, after, *drawn in zip(*samples, strict=True)

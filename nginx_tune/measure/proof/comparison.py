@@ -193,7 +193,7 @@ class Criterion(NamedTuple):
 
 
 TOO_FEW = "are needed"
-"""The end of the reason of an outcome with too few pairs."""
+"""The words that end the reason for an outcome if there are too few pairs."""
 
 NO_SIDE = "neither direction is better"
 """The reason of a metric without a better side, such as the load average."""
@@ -300,7 +300,7 @@ def _outcome_of_differences(
 
 
 def is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
-    """True for an effect beyond the margin but within the host's noise floor."""
+    """True if an effect exceeds the margin but not the host's noise floor."""
     return math.log1p(margin) < abs(hodges_lehmann(log_ratios)) <= math.log1p(floor)
 
 
@@ -316,7 +316,7 @@ COST = "server.cpu_seconds_per_request"
 _LEAST_SHARE = 0.01
 """The share of requests and bytes below which a class does not affect the CPU time."""
 _SAME_MIX = math.log(1.05)
-"""The spread of the classes' request ratios up to which the mix counts as the same."""
+"""The largest spread of the classes' request ratios with which the mix counts as the same."""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ _MEANINGS: dict[Unit, tuple[str, str, str]] = {
     "bytes": ("a size", "MB", "B"),
     "bytes_per_second": ("a rate of bytes", "MB/s", "B/s"),
 }
-"""Quantities whose number needs a unit, with the two most likely units of a bare number."""
+"""Quantities that need a unit, each with the two units that a bare number most likely has."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def _check(expression: Expression, classes: Sequence[str] | None) -> None:
 
 
 def _spellings(unit: Unit) -> str:
-    """The units that a limit on such a quantity may have."""
+    """The units that are allowed for a limit on a quantity with this unit."""
     per_second = "/s" if unit == "bytes_per_second" else ""
     return ", ".join(f"{one}{per_second}" for one in units_of(_DIMENSIONS[unit][0]))
 
@@ -411,7 +411,7 @@ def judge_predictions(
 def _judge_ratio(
     predicted: Predicted, expression: Expression, runs: PairedRuns, subject: _Subject
 ) -> PredictionResult:
-    """A predicted ratio of a metric, judged by the pairs."""
+    """Judge a predicted ratio of a metric by the pairs."""
     if too_few_answers(runs.baseline, expression.name):
         return _result(predicted, Reading(None, _TOO_FEW), subject)
     comparison = MetricPairs(find_metric(expression.name), runs)

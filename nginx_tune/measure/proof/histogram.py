@@ -42,7 +42,7 @@ _MAX_COUNTER_BYTES = 9
 
 @dataclass(frozen=True)
 class Layout:
-    """The mapping of values to counters; histograms of one layout add exactly."""
+    """The mapping of values to counters. Histograms with the same layout add up exactly."""
 
     unit_bits: int
     """Values below ``2 ** unit_bits`` share a counter."""

@@ -50,7 +50,7 @@ def add_streams(parts: Sequence[Streams]) -> Streams | None:
 
 
 MOST_SKEW_SECONDS = 0.1
-"""The largest distance between the starts of load hosts, as clocks kept by NTP allow."""
+"""The largest time between the starts of load hosts; clocks kept by NTP are closer than that."""
 
 
 @dataclass(frozen=True)

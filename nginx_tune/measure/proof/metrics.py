@@ -269,7 +269,7 @@ def _errors_of(kind: str) -> Callable[[Measurement], float | None]:
 def _reader(
     read_run: Callable[[Measurement], float | None], combine: Combine, name: str
 ) -> Callable[[Sequence[Measurement]], Reading]:
-    """The reader of a number, which is measured only if all runs have it."""
+    """The reader of a number over some runs; it counts as measured only if all runs have it."""
 
     def read(runs: Sequence[Measurement]) -> Reading:
         values = []
@@ -296,7 +296,7 @@ _LEAST_LIKE = 0.6
 
 
 def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
-    """Up to three of ``names`` like a mistyped name, or ending in it (``p99``)."""
+    """Up to three of ``names`` that resemble a mistyped name or end in it (``p99``)."""
     low = name.lower()
     ends = [name for name in names if name.endswith(f".{low}")] if low else []
     if ends:

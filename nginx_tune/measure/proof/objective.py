@@ -37,7 +37,7 @@ _EXHAUSTED_PROBE_FLAGS = ("local_ports", "descriptors")
 """First words of the flags for requests that failed because the probe lacked a resource."""
 
 _NOT_OFFERED_FLAGS = ("not_sent", "stopped", "aborted", "interrupted")
-"""First words of the flags for a rate that was not offered to the end."""
+"""First words of the flags for a rate that the probe did not offer until the end."""
 
 _LEADING_NAME = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*[<>=!]")
 """A metric without a class."""
@@ -272,7 +272,7 @@ MAJORITY = 2
 INTERRUPTED: LimitedBy = "interrupted"
 
 SERVER_LIMITS: tuple[LimitedBy, ...] = ("objective", "failures")
-"""Limits that are the server's own, so that a missed rate bounds its capacity."""
+"""Limits that lie in the server, so that a missed rate is an upper bound of its capacity."""
 
 
 class Bounds(NamedTuple):

@@ -74,7 +74,7 @@ class Subjects(NamedTuple):
     below: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """For each lower disk, the ones in ``disks`` on top of it."""
     access_logs: frozenset[str] = frozenset()
-    """Paths outside nginx's mount namespace."""
+    """Paths of access logs, as this process reaches them."""
     worker_connections: int | None = None
     has_resolver: bool | None = None
     has_ipv6: bool = True
@@ -128,7 +128,7 @@ class MomentReader:
         self._turns = TurnTaking()
 
     def read(self) -> Moment:
-        """The counters now; takes about a millisecond and the time of stub_status."""
+        """The present counters; reading takes about a millisecond plus the time of stub_status."""
         subjects = self._subjects
         status = subjects.status_page
         overflows, drops = read_listen_counters(subjects.master)
@@ -186,7 +186,7 @@ _MOST_BYTES = 4096
 
 
 def _read_status(page: StatusPage) -> StatusCounters | Missing:
-    """The counters now, within two seconds: a blocked worker answers late or not at all."""
+    """The present counters, read within two seconds: a blocked worker may never answer."""
     connection: http.client.HTTPConnection
     if page.tls:
         # It is this host's own address, whose certificate may not match.
@@ -216,7 +216,7 @@ def _read_status(page: StatusPage) -> StatusCounters | Missing:
 
 
 def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:
-    """The file with the refaults of the workers' cgroup, else of the host, and its name."""
+    """The file with the refaults of the workers' cgroup, else of the host; and which it is."""
     process = str(next(iter(subjects.workers), subjects.master))
     group = read_group(host, "memory", process)
     if not isinstance(group, Missing):

@@ -149,7 +149,7 @@ def observe(
 
 
 def _flags(host: Host, running: Running, subjects: Subjects) -> list[str]:
-    """The flags of a window that allows no conclusions."""
+    """The flags of a window from which nothing can be concluded."""
     now = next((m for m in find_masters(host) if m.pid == running.pid), None)
     if now is None:
         return [_ENDED]

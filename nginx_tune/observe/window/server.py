@@ -443,7 +443,7 @@ def _quantile(ascending: Sequence[float], q: float) -> float | None:
 
 
 def _plan_held_calls(window: Window) -> list[HeldCall]:
-    """The calls that main threads waited in, with log files by path and other files by kind."""
+    """The calls that main threads waited in; log files are named, other files only by kind."""
     samples = sum(shares.samples for shares in window.states.values())
     found: Counter[tuple[str, str, str, str]] = Counter()
     for blocked, looks in window.held.items():
@@ -457,7 +457,7 @@ def _plan_held_calls(window: Window) -> list[HeldCall]:
 
 
 def _shown(file: str, logs: frozenset[str]) -> str:
-    """A log's path, else the kind of file: paths of served files are private."""
+    """The path of a log, or only the kind of any other file: paths of served files are private."""
     path = file.removeprefix(_APPENDED)
     if path in logs:
         return path

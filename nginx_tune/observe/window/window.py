@@ -176,7 +176,7 @@ def plan_quota(window: Window) -> Quota | None:
 _LOAD_SECONDS = 60.0
 """Decay time of the first load average. Source: EXP_1 in linux/sched/loadavg.h."""
 _LEAST_LOAD_SECONDS = 6.0
-"""Two of the kernel's counts of tasks, one every five seconds (LOAD_FREQ)."""
+"""Long enough for two counts of tasks, which the kernel makes every five seconds (LOAD_FREQ)."""
 
 
 def plan_host_load(window: Window) -> float | None:
