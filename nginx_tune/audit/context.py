@@ -181,7 +181,7 @@ class Context:
         return has_challenge and not may_include_servers
 
     def client_lines(self, name: str) -> list[Directive]:
-        """Every line of that name about clients: in http, a server, a location or an if.
+        """All lines of a directive in contexts that serve clients: http, server, location and if.
 
         Lines of an upstream are not included.
         """

@@ -287,7 +287,7 @@ def _evidence(hit: Hit, secrets: TreeSecrets) -> Iterator[Evidence]:
 def _fingerprint(rule: Rule, hit: Hit, main: str) -> str:
     """A hash that is stable for the same words in the same file, wherever the line moves.
 
-    It covers the words as reported, because the hash of a short secret is easily guessed.
+    Secrets are redacted before hashing: a short one could be guessed from its hash.
     """
     parts = (rule.id, relative_to_main(hit.place.file, main), str(hit.place))
     return sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]

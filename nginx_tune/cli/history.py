@@ -80,7 +80,7 @@ def write_changes(
     *,
     none: str = "no change was made here",
 ) -> None:
-    """Print the changes as a table or as JSON; ``none`` is the text without any change.
+    """Print the changes as a table or as JSON; ``none`` is printed if there are none.
 
     A reason may quote a message of nginx on a configuration. It is shown without secrets, as on
     standard error; the journal, which only root can read, has the full text.

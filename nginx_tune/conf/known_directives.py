@@ -98,7 +98,11 @@ class DirectiveRow(NamedTuple):
         return count <= MOST_ARGUMENTS and str(count) in words
 
     def is_surely_absent(self, version: Version) -> bool:
-        """True if that version, or one between it and those with it, was seen without it."""
+        """True if the directive is certainly missing in ``version``.
+
+        Either nginx's history has it in other releases only, or a build was seen without it, and
+        those with it lie beyond that build.
+        """
         if self.is_own and is_outside_history(self.name, version):
             return True
         return (self.absent_to is not None and version <= self.absent_to) or (
@@ -138,7 +142,7 @@ def is_known(name: str) -> bool:
 
 
 def is_outside_history(name: str, version: Version) -> bool:
-    """True if nginx's source does not have a directive of that name in a release."""
+    """True if the source of this release of nginx has no directive of that name."""
     since, gone = history_of(name)
     return version < since or (gone is not None and version >= gone)
 

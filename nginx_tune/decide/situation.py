@@ -202,7 +202,7 @@ class Situation:
         return disks_together(models, each)
 
     def _models(self, disks: Sequence[Disk], places: Sequence[DataPath]) -> list[ModelDisk]:
-        """Models of the disks; an unmeasured disk of a network file system is modelled as that."""
+        """Models of the disks; an unmeasured one of a network file system gets its own model."""
         names = {
             name
             for place in places

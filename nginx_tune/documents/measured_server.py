@@ -1,7 +1,8 @@
-"""nginx and its kernel in a ``measurement`` and an ``observation``, and the counters of harm.
+"""nginx and its kernel in a ``measurement`` and an ``observation``.
 
 A new counter of lost or failed requests needs a field of ``ServerMeasurement`` and a row of
-``HARMS``. The screen then shows it and ``compare`` judges it. It is null if a log hides its lines.
+``HARMS``, the counters that should stay zero. The screen then shows it and ``compare`` judges it. A
+counter of log lines is null if the configuration keeps these lines out of the log.
 """
 
 from __future__ import annotations

@@ -317,9 +317,9 @@ class Walk:
         self.sample.add(level.prefix, entry.name, status.st_size)
 
     def _was_met(self, status: os.stat_result) -> bool:
-        """True if another name of the file was counted already.
+        """True if the file was counted already, by another hard link.
 
-        Files are forgotten after their last name, and only a limited number is remembered.
+        A file is forgotten after its last hard link. A limited number of files is remembered.
         """
         left = self._linked.get(status.st_ino)
         if left is None:

@@ -113,7 +113,7 @@ def _details(ethtool: Any, name: str) -> dict[str, Any]:
 
 
 def _lower_names(dump: list[Any]) -> dict[str, list[str]]:
-    """The links under each link, found by their master or carrier."""
+    """The lower links of each link, by IFLA_MASTER and IFLA_LINK."""
     names = {message["index"]: str(message.get_attr("IFLA_IFNAME")) for message in dump}
     found: dict[str, list[str]] = {name: [] for name in names.values()}
     for message in dump:

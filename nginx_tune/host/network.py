@@ -143,7 +143,7 @@ def _count_masks(host: Host, link: str, queues: list[str], mask: str) -> int:
 
 
 def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | None) -> Link:
-    """The link with a credible speed, or the reason why there is none."""
+    """The same link, with its speed if that is credible, else with the reason for none."""
     if declared is not None:
         return _with_speed(link, declared, "declared")
     if link.kind in _FAKES:

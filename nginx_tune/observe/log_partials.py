@@ -146,7 +146,7 @@ def merge_results(results: Iterable[PartialResult]) -> Merged:
 
 
 def read_result(file: str) -> PartialResult:
-    """The partial result in a file or an object.
+    """The partial result in a file or at a URL.
 
     Errors: UsageError.
     """

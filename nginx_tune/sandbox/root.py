@@ -133,7 +133,7 @@ def _find_shown(paths: Iterable[str], links: dict[str, str]) -> dict[str, MountK
 
 
 def _settled(paths: Mapping[str, str], links: dict[str, str]) -> dict[str, str]:
-    """The sources by real path; adds the host's links on the way to ``links``."""
+    """The sources by real path. Symbolic links passed on the way are added to ``links``."""
     found = {}
     for path, source in paths.items():
         place = settle(path)

@@ -208,7 +208,7 @@ class Journal:
 
     @property
     def way_out_of_damage(self) -> str:
-        """What the operator can do about a damaged journal."""
+        """Advice to the operator on a damaged journal."""
         return (
             f"restore it from a copy, or compare nginx's files with those that were replaced "
             f"({self.directory}/original-*), then remove {self.directory}"
@@ -403,7 +403,7 @@ def next_id(now: str, last: str) -> str:
 
 
 def fault(status: os.stat_result) -> str:
-    """How another user could have changed a file; empty if none could."""
+    """The way in which another user could have changed a file; empty if none could."""
     is_foreign = status.st_uid != os.geteuid()
     if is_foreign or stat.S_ISLNK(status.st_mode):
         return "another user's" if is_foreign else "a link"

@@ -31,7 +31,7 @@ class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     extended: dict[str, bytes] = {}
     """Extended attributes by name: access lists, security labels, capabilities, user attributes."""
     inode_flags: int = 0
-    """Those flags of chattr(1) that can be set on a new file."""
+    """The flags of chattr(1) that can be set on a new file."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class Undone(Record, frozen=True, kw_only=True):
 
     reason: str
     server: str
-    """What nginx did: ``reloaded``, ``not told`` (to reload) or ``not running``."""
+    """The effect on nginx: ``reloaded``, ``not told`` (to reload) or ``not running``."""
 
 
 class Stuck(Record, frozen=True, kw_only=True):
@@ -244,13 +244,13 @@ class Story(NamedTuple):
 
     @property
     def deadline(self) -> Awaiting | None:
-        """The wait for a confirmation; None if the change never waited."""
+        """The last record of a wait for confirmation; None if the change never waited."""
         found = [record for record in self.records if isinstance(record, Awaiting)]
         return found[-1] if found else None
 
     @property
     def reason(self) -> str:
-        """Why the change was taken back or is stuck; empty otherwise."""
+        """The reason for a rollback, or for a change that is stuck; empty otherwise."""
         for record in reversed(self.records):
             if isinstance(record, Undoing | Undone | Stuck) and record.reason:
                 return record.reason

@@ -92,7 +92,7 @@ class Applied(NamedTuple):
     journal: Journal
     outcome: ApplyOutcome
     reason: str
-    """Why the change was taken back; empty if it was not."""
+    """The reason for the rollback; empty without one."""
     notes: list[str]
     confirm_until: str = ""
 

@@ -156,7 +156,7 @@ def asks_pools(decision: Decision) -> bool:
 
 
 def asked_pools(current: CurrentTree, decisions: Iterable[Decision]) -> set[str]:
-    """The pools that existing lines and decisions use where files are sent."""
+    """The thread pools named by ``aio`` in locations that send files, now or as decided."""
     found = {asked_pool(scope.effective("aio")) for scope in current.answering}
     found |= {
         setting.args[0].partition("=")[2] or DEFAULT

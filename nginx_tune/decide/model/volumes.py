@@ -1,7 +1,8 @@
 """The performance of cloud volumes, as provisioned or as their cloud documents it.
 
 A host cannot see the type of a volume or its provisioned figures: its operator declares them
-(``inspect --volume``). Some model names show the cloud; its default type is assumed then.
+(``inspect --volume``). Where a disk's model name shows the cloud, the default type of that cloud
+is assumed.
 """
 
 from __future__ import annotations

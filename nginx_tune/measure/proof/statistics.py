@@ -348,9 +348,9 @@ def find_knee(points: Sequence[CurvePoint]) -> Knee:
     """The first depth whose next step does not pay.
 
     A step pays if reads per second gain at least 5 % and more than the noise, and p99 does not
-    double. A single bad step that the next one makes up for is noise. None if the first step
-    already does not pay (a plateau: a throttled disk, or one that serves a read at a time), or if
-    the last one still does.
+    double. A single bad step that the next one makes up for is noise. The depth is None if
+    not even the first step pays (a plateau: a throttled disk, or one that serves one read at a
+    time), or if the last step still pays.
     """
     curve = sorted((p for p in points if p.reads_per_second > 0), key=lambda p: p.depth)
     if len(curve) < 3:  # noqa: PLR2004  # two steps: one that pays and one that does not

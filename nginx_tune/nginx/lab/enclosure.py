@@ -133,7 +133,7 @@ class Enclosure:
         self._planned.clear()
 
     def lay_disk(self, path: str, name: str, *, writable: bool) -> None:
-        """Show a disk at a path; ``name`` is its name among the covers."""
+        """Show a disk at a path; ``name`` is the one that ``covers`` has for it."""
         if writable:
             self._written[settle(path).path] = name
         else:
