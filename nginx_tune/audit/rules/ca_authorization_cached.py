@@ -1,5 +1,3 @@
-"""``ca-authorization-cached``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,3 @@
-"""``ca-bg-update-inert``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

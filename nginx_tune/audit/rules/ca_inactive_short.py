@@ -1,5 +1,3 @@
-"""``ca-inactive-short``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

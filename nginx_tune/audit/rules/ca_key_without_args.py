@@ -1,5 +1,3 @@
-"""``ca-key-without-args``."""
-
 from __future__ import annotations
 
 import re

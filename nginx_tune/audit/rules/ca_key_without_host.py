@@ -1,5 +1,3 @@
-"""``ca-key-without-host``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

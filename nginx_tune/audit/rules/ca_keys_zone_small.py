@@ -1,5 +1,3 @@
-"""``ca-keys-zone-small``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

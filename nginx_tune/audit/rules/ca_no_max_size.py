@@ -1,5 +1,3 @@
-"""``ca-no-max-size``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

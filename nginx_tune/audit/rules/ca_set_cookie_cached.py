@@ -1,5 +1,3 @@
-"""``ca-set-cookie-cached``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ca-slice-incomplete``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ca-stampede``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ca-temp-other-fs``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-byte-order-mark``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-directive-arguments``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-directive-misplaced``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

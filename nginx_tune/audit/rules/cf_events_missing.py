@@ -1,5 +1,3 @@
-"""``cf-events-missing``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-location-refused``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-location-twice``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

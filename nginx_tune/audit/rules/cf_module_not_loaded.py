@@ -1,5 +1,3 @@
-"""``cf-module-not-loaded``."""
-
 from __future__ import annotations
 
 import posixpath

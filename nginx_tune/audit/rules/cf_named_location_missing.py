@@ -1,5 +1,3 @@
-"""``cf-named-location-missing``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-parameter-long``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-parameter-unknown``."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

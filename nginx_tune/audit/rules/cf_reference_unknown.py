@@ -1,5 +1,3 @@
-"""``cf-reference-unknown``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

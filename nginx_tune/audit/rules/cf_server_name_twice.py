@@ -1,5 +1,3 @@
-"""``cf-server-name-twice``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``cf-upstream-refused``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

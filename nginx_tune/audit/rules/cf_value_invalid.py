@@ -1,5 +1,3 @@
-"""``cf-value-invalid``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

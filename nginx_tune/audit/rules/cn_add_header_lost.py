@@ -1,5 +1,3 @@
-"""``cn-add-header-lost``."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""``cn-keepalive-extreme``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

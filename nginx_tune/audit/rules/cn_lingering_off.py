@@ -1,5 +1,3 @@
-"""``cn-lingering-off``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

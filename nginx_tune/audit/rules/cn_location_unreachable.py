@@ -1,5 +1,3 @@
-"""``cn-location-unreachable``."""
-
 from __future__ import annotations
 
 import re

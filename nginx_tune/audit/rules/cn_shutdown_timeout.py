@@ -1,5 +1,3 @@
-"""``cn-shutdown-timeout``."""
-
 from __future__ import annotations
 
 import re

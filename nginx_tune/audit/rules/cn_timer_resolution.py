@@ -1,5 +1,3 @@
-"""``cn-timer-resolution``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

@@ -1,5 +1,3 @@
-"""``gz-compressed-types``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

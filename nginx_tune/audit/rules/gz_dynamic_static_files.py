@@ -1,5 +1,3 @@
-"""``gz-dynamic-static-files``."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""``gz-level-high``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-aio-buggy-version``."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,3 @@
-"""``io-aio-cache-purge``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-aio-on-no-directio``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

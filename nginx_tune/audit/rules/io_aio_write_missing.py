@@ -1,5 +1,3 @@
-"""``io-aio-write-missing``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

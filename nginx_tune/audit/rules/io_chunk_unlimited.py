@@ -1,5 +1,3 @@
-"""``io-chunk-unlimited``."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""``io-directio-dataset-fits``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-directio-no-aio``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-ktls-bypasses-pool``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

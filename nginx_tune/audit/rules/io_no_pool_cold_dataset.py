@@ -1,5 +1,3 @@
-"""``io-no-pool-cold-dataset``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-nopush-no-sendfile``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

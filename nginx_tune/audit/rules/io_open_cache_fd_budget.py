@@ -1,5 +1,3 @@
-"""``io-open-cache-fd-budget``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

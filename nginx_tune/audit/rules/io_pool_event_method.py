@@ -1,5 +1,3 @@
-"""``io-pool-event-method``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-pool-literal-unknown``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-pool-queue-small``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

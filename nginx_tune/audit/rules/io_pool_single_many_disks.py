@@ -1,5 +1,3 @@
-"""``io-pool-single-many-disks``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

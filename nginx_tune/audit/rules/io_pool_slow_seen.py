@@ -1,5 +1,3 @@
-"""``io-pool-slow-seen``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

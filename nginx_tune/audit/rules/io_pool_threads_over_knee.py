@@ -1,5 +1,3 @@
-"""``io-pool-threads-over-knee``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-pool-unused``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

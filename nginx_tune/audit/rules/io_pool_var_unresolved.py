@@ -1,5 +1,3 @@
-"""``io-pool-var-unresolved``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

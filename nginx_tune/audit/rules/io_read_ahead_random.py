@@ -1,5 +1,3 @@
-"""``io-read-ahead-random``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-sendfile-shared-folder``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

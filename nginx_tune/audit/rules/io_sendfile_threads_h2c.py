@@ -1,5 +1,3 @@
-"""``io-sendfile-threads-h2c``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

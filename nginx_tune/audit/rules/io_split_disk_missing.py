@@ -1,5 +1,3 @@
-"""``io-split-disk-missing``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-split-no-default``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-symlink-check``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-threads-body-filter``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

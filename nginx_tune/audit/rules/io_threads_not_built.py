@@ -1,5 +1,3 @@
-"""``io-threads-not-built``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-tls-small-output-buffers``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``io-try-files-no-cache``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``lim-affinity-isolated``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

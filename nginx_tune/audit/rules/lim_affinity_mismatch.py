@@ -1,5 +1,3 @@
-"""``lim-affinity-mismatch``."""
-
 from __future__ import annotations
 
 import re

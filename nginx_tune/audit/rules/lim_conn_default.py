@@ -1,5 +1,3 @@
-"""``lim-conn-default``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``lim-conn-exhausted-seen``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

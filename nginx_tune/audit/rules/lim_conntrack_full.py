@@ -1,5 +1,3 @@
-"""``lim-conntrack-full``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``lim-deny-lost``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

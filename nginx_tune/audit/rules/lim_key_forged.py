@@ -1,5 +1,3 @@
-"""``lim-key-forged``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``lim-nofile-lt-2x``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

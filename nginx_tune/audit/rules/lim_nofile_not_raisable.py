@@ -1,5 +1,3 @@
-"""``lim-nofile-not-raisable``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``lim-real-ip-any``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

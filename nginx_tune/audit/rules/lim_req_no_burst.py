@@ -1,5 +1,3 @@
-"""``lim-req-no-burst``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``lim-return-first``."""
-
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,3 @@
-"""``lim-workers-none``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

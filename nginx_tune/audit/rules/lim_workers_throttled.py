@@ -1,5 +1,3 @@
-"""``lim-workers-throttled``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

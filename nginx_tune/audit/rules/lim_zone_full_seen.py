@@ -1,5 +1,3 @@
-"""``lim-zone-full-seen``."""
-
 from __future__ import annotations
 
 import re

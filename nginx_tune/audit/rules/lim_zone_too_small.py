@@ -1,5 +1,3 @@
-"""``lim-zone-too-small``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``log-buffer-pipe``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``log-debug-prod``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``log-json-unescaped``."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""``log-unbuffered-hot``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``log-var-path``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

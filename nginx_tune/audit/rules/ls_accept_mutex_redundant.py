@@ -1,5 +1,3 @@
-"""``ls-accept-mutex-redundant``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

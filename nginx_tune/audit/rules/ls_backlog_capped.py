@@ -1,5 +1,3 @@
-"""``ls-backlog-capped``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

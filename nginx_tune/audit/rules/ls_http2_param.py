@@ -1,5 +1,3 @@
-"""``ls-http2-param``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

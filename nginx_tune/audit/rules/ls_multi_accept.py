@@ -1,5 +1,3 @@
-"""``ls-multi-accept``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

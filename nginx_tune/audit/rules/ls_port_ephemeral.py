@@ -1,5 +1,3 @@
-"""``ls-port-ephemeral``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ls-quic-bpf-reload``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

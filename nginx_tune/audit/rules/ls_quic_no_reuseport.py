@@ -1,5 +1,3 @@
-"""``ls-quic-no-reuseport``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

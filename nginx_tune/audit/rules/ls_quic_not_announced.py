@@ -1,5 +1,3 @@
-"""``ls-quic-not-announced``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

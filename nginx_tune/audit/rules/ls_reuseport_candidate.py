@@ -1,5 +1,3 @@
-"""``ls-reuseport-candidate``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ls-reuseport-old-bugs``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ls-reuseport-reload-loss``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ls-reuseport-sibling``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

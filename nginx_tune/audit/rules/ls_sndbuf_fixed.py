@@ -1,5 +1,3 @@
-"""``ls-sndbuf-fixed``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``ob-no-status``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``px-body-spill``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``px-buffering-off-global``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``px-buffers-memory``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``px-cache-unbuffered``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

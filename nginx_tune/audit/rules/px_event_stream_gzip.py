@@ -1,5 +1,3 @@
-"""``px-event-stream-gzip``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

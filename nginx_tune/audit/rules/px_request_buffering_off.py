@@ -1,5 +1,3 @@
-"""``px-request-buffering-off``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``px-set-header-lost``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``px-sub-filter-compressed``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``px-temp-spill``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

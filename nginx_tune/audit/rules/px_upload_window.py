@@ -1,5 +1,3 @@
-"""``px-upload-window``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``tls-cache-builtin``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

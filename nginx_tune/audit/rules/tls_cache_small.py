@@ -1,5 +1,3 @@
-"""``tls-cache-small``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

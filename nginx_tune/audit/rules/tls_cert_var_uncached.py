@@ -1,5 +1,3 @@
-"""``tls-cert-var-uncached``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``tls-early-data-replay``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``tls-no-resumption``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

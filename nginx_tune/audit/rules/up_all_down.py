@@ -1,5 +1,3 @@
-"""``up-all-down``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

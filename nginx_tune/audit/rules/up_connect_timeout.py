@@ -1,5 +1,3 @@
-"""``up-connect-timeout``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

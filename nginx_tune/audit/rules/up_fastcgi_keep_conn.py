@@ -1,5 +1,3 @@
-"""``up-fastcgi-keep-conn``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

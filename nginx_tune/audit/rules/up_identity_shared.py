@@ -1,5 +1,3 @@
-"""``up-identity-shared``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

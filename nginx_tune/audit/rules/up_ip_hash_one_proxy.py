@@ -1,5 +1,3 @@
-"""``up-ip-hash-one-proxy``."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""``up-keepalive-1297-change``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

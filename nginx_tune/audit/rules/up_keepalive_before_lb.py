@@ -1,5 +1,3 @@
-"""``up-keepalive-before-lb``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

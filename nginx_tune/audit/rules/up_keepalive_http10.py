@@ -1,5 +1,3 @@
-"""``up-keepalive-http10``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``up-keepalive-idle-mismatch``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

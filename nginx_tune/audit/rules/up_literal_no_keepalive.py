@@ -1,5 +1,3 @@
-"""``up-literal-no-keepalive``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

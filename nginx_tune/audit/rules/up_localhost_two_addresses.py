@@ -1,5 +1,3 @@
-"""``up-localhost-two-addresses``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

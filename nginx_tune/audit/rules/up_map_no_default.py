@@ -1,5 +1,3 @@
-"""``up-map-no-default``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``up-ports-exhaustion``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

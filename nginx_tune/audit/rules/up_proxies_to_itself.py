@@ -1,5 +1,3 @@
-"""``up-proxies-to-itself``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``up-proxy-pass-no-resolver``."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""``up-retry-unbounded``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``up-static-dns``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``up-stream-static-dns``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""``up-tls-no-reuse``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

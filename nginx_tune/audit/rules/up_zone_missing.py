@@ -1,5 +1,3 @@
-"""``up-zone-missing``."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
