@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from recorded_hosts import capture_bytes, facts_bytes
+from recorded_hosts import NAMES, facts_bytes
 from rows import each_row
 
 from nginx_tune.documents.facts import Facts
@@ -43,30 +43,38 @@ UNSEEN = frozenset(
     }
 )
 """No recorded host has them: they are measured, read by another command, or not usual."""
+UNSCANNED = frozenset(
+    {
+        "datasets[].allocated_bytes",
+        "datasets[].reason",
+        "datasets[].residency.reason",
+        "datasets[].residency.error_ratio",
+    }
+)
+"""Facts of a dataset that no recorded host has."""
 
 
 class Row(NamedTuple):
-    fact: str
-    reader: str
+    """Facts of one object that one file reads from one source."""
+
+    facts: tuple[str, ...]
     source: str
-    recorded: str
-    collector: str
-    sample: str
-    user: str
-
-    @property
-    def field(self) -> str:
-        return self.fact.rpartition(".")[2].removesuffix("[]")
+    reader: str
+    users: tuple[str, ...]
 
 
-def rows() -> list[Row]:
+def rows() -> Iterator[Row]:
     lines = (ROOT / "docs/facts.md").read_text().splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
-             if line.startswith("| ") and not line.startswith("| fact")]  # fmt: skip
-    return [Row(*row) for row in cells]
+    for line in lines:
+        if line.startswith("| ") and not line.startswith("| of"):
+            part, names, source, reader, users = [cell.strip() for cell in line[1:-1].split("|")]
+            prefix = "" if part == "–" else f"{part}."
+            facts = tuple(f"{prefix}{name}" for name in names.split(", "))
+            yield Row(facts, source, reader, tuple(users.split(", ")))
 
 
-ROWS = rows()
+ROWS = list(rows())
+FACTS = [fact for row in ROWS for fact in row.facts]
 
 
 def leaves(kind: Any, pointer: str) -> Iterator[str]:
@@ -89,33 +97,35 @@ def leaves(kind: Any, pointer: str) -> Iterator[str]:
 
 
 def test_every_fact_stands_in_the_table_once() -> None:
-    assert [row.fact for row in ROWS] == list(dict.fromkeys(leaves(Facts, "")))
+    assert sorted(FACTS) == sorted(set(leaves(Facts, "")))
 
 
-def code_name(row: Row) -> str:
-    return "class_" if row.field == "class" else row.field
+def code_name(fact: str) -> str:
+    name = fact.rpartition(".")[2].removesuffix("[]")
+    return "class_" if name == "class" else name
 
 
-@each_row("row", ROWS, ids=lambda row: row.fact)
-def test_the_files_that_a_row_names_have_the_fact(row: Row) -> None:
+def code(file: str) -> str:
+    return (PACKAGE / f"{file}.py").read_text()
+
+
+@each_row("row", ROWS, ids=lambda row: row.facts[0])
+def test_the_files_that_a_row_names_have_its_facts(row: Row) -> None:
+    """Each fact has a user: what nobody looks at is not collected."""
     assert row.source
-    name = code_name(row)
-    reader = (PACKAGE / row.reader).read_text()
-    if row.fact not in UNSEEN:
-        assert re.search(rf"\b{name}\b|/{name}\b", reader), f"{row.reader} does not read it"
-    user = (PACKAGE / row.user).read_text()
-    assert re.search(rf"\.{name}\b", user), f"{row.user} does not use it"
+    uses = {user: code(user) for user in row.users}
+    names = [code_name(fact) for fact in row.facts]
+    for fact, name in zip(row.facts, names, strict=True):
+        if fact not in UNSEEN:
+            assert re.search(rf"\b{name}\b", code(row.reader)), f"{row.reader} reads no {fact}"
+        assert any(re.search(rf"\.{name}\b", text) for text in uses.values()), f"none uses {fact}"
+    for user, text in uses.items():
+        assert any(re.search(rf"\.{name}\b", text) for name in names), f"{user} uses none"
 
 
 @cache
-def facts_of(sample: str) -> Any:
-    return json.loads(facts_bytes(sample))
-
-
-@cache
-def asked(sample: str) -> set[str]:
-    """The kinds of question that a capture answers."""
-    return {question.split()[0] for question in json.loads(capture_bytes(sample))["answers"]}
+def recorded() -> list[Any]:
+    return [json.loads(facts_bytes(name)) for name in NAMES]
 
 
 def values(part: Any, names: list[str]) -> Iterator[Any]:
@@ -127,29 +137,10 @@ def values(part: Any, names: list[str]) -> Iterator[Any]:
             yield from values(one, names[1:])
 
 
-@each_row("row", ROWS, ids=lambda row: row.fact)
-def test_the_host_that_a_row_names_has_the_fact(row: Row) -> None:
-    if row.sample == "–":
-        # None that was recorded: each kind of them has a test of its own.
-        assert (
-            row.fact.split("[")[0] in {"datasets", "error_logs", "access_logs", "declared"}
-            or row.fact in UNSEEN
-        )
+@each_row("fact", FACTS)
+def test_a_recorded_host_has_the_fact(fact: str) -> None:
+    if fact in UNSEEN | UNSCANNED or fact.startswith(("error_logs", "access_logs", "declared")):
         return
-    facts = facts_of(row.sample)
-    assert any(value not in (None, "", [], {}) for value in values(facts, row.fact.split(".")))
-
-
-@each_row("row", ROWS, ids=lambda row: row.fact)
-def test_what_a_row_says_is_recorded_is_recorded(row: Row) -> None:
-    """The collector asks what the readers ask: test_collector.py compares their facts."""
-    verbs = set() if row.recorded == "–" else set(row.recorded.split(", "))
-    assert (row.collector == "yes") == bool(verbs - {"dataset", "activity"})
-    if row.sample != "–":
-        # The others are asked where the first do not tell.
-        assert not verbs or verbs & asked(row.sample)
-
-
-def test_every_fact_has_a_user() -> None:
-    """What nobody looks at is not collected."""
-    assert [row.fact for row in ROWS if row.user == "–"] == []
+    names = fact.split(".")
+    seen = (value for host in recorded() for value in values(host, names))
+    assert any(value not in (None, "", [], {}) for value in seen)
