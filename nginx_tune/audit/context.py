@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "ls-reuseport-candidate": ("reuseport", OFF),
     "up-keepalive-1297-change": ("upstream-keepalive", frozenset()),
 }
-"""By rule: the decision on the same question, and the verdicts that contradict the rule."""
+"""By rule id: the decision on the same question, and its verdicts that contradict the rule."""
 
 DecisionsOnce = Callable[[], Decisions]
 """Computes the decisions on first use: most configurations have no finding that needs them."""
@@ -152,7 +152,7 @@ class Context:
         return {id(server.block): address for server, address in found.items()}
 
     def default_address(self, server: Directive) -> str | None:
-        """An address whose default server this is; None if there is none."""
+        """An address that has this server as its default server; None if there is none."""
         return self._default_blocks.get(id(server.block))
 
     @cached_property
@@ -196,7 +196,7 @@ class Context:
 
     @cached_property
     def _setters(self) -> dict[str, list[Scope]]:
-        """The scopes with a directive in their own block, by its name."""
+        """For each directive name, the scopes that have it in their own block."""
         scopes_by_name: dict[str, list[Scope]] = {}
         for scope in self.scopes:
             for name in scope.own.block.lines if scope.own.block is not None else ():
@@ -240,7 +240,7 @@ class Context:
 
     @cached_property
     def passes_by_upstream(self) -> dict[str, list[Pass]]:
-        """The scopes that pass requests to each upstream; empty for an unused one."""
+        """By upstream name, the scopes that pass requests to it; an unused upstream has none."""
         found: dict[str, list[Pass]] = {name: [] for name in self.upstreams}
         for passed in self.passes:
             for address in passed.addresses:

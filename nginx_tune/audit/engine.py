@@ -1,9 +1,9 @@
 """The audit: runs every rule on a configuration and reports the results as findings.
 
-A finding that relies on an absent line is withheld if an unread file may contain that line
-(``Absence``): if its include line is in a block around the finding's place, or in the block that
-the finding is about. A rule that lacks facts is listed with the command that collects them
-(``commands_for``).
+A finding that relies on an absent line is withheld if an unread file may contain that line. That
+is so if the file's include line is in a block around the finding's place, or in the block that the
+finding is about (``Absence``). A rule that lacks facts is listed with the command that collects
+them (``commands_for``).
 """
 
 from __future__ import annotations

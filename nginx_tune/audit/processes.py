@@ -89,7 +89,7 @@ def descriptor_limit(context: Context) -> KnownNumber | MissingFacts:
         return _declared("worker_rlimit_nofile", value, place)
     limits = context.facts.limits
     soft = limits.nofile_soft
-    if soft is None or limits.nofile_of == "reader":  # of the shell that read the facts
+    if soft is None or limits.nofile_of == "reader":  # the shell's limit
         return MissingFacts(("limits.nofile_soft",))
     return KnownNumber(soft, Evidence(fact="limits.nofile_soft", value=soft), None)
 

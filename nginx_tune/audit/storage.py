@@ -239,7 +239,7 @@ def _host_facts(system: str | None, limit: int | None) -> tuple[str, ...]:
 
 
 def _bytes_of(served: Served, facts: Facts) -> str:
-    """The fact to collect for a directory's bytes: its root's until that is known, then its own."""
+    """The name of the missing fact: bytes of the root or, if those are known, of the directory."""
     is_root_known = covering(served.root, facts.datasets) is not None
     return _bytes(served.path if is_root_known else served.root)
 

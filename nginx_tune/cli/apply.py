@@ -134,14 +134,14 @@ def command(
     output: str | None,
     **options: Any,
 ) -> ExitStatus:
-    """Change the files of a running nginx: kept if its new workers answer, otherwise put back.
+    """Change the files of a running nginx, and put them back unless its new workers answer.
 
-    PLAN is what 'nginx-tune plan -f json' wrote. The exit status is 0 if the change is kept, 1 if
+    PLAN is a file from 'nginx-tune plan -f json'. The exit status is 0 if the change is kept, 1 if
     every byte is put back, and 5 if neither could be done. It is 2 if the change is refused before
     anything is touched, or 3 if nginx -t rejects the files as they are or as they would be. If
     apply is killed, at any moment, its next start takes the change back.
-    A plan that writes anything but what its hunks show is refused. What a plan leaves to you, and
-    what a reload does with it, are worked out here and not read from the plan.
+    A plan is refused if it writes anything that its hunks do not show. The steps left to you and
+    the effects of a reload are computed from the files, not read from the plan.
     """  # fmt: skip
     from nginx_tune.change.apply.run import (  # noqa: PLC0415  # heavy imports stay here
         Onlooker,
@@ -184,7 +184,10 @@ def command(
 def _change_of(
     plan_path: str | None, options: dict[str, Any]
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
-    """The files to change, by a plan or ``--overlay``; the files the plan read; its options."""
+    """Shape: the files that a plan or ``--overlay`` changes, SHA-256 by path, nginx's options.
+
+    The last two come from a plan, and are empty for ``--overlay``.
+    """
     from nginx_tune.change.apply.examine import Proposed  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.change.generate.plan_files import checked_host_parts  # noqa: PLC0415
     from nginx_tune.cli.configurations import believed_plan  # noqa: PLC0415
@@ -238,10 +241,7 @@ def _show_diff(found: Sequence[Examined]) -> None:
 
 
 def _check_handed(paths: list[str], *, trusted: bool) -> None:
-    """Refuse files that others may write, since root would run their code.
-
-    Errors: UsageError.
-    """
+    """Raise UsageError for files that others may write: as root, nginx would run their code."""
     from nginx_tune.host.paths import why_not_handed  # noqa: PLC0415  # heavy imports stay here
 
     for path in paths:

@@ -192,9 +192,9 @@ def command(
 ) -> ExitStatus:
     """Faults of a configuration on this host, with evidence and the safe fix.
 
-    Without CONF: the running nginx's, else the installed one's; - reads the output of nginx -T
-    or of crossplane parse, and so does a file that holds it. Only reads; nginx -t
-    runs for --test and --fix-diff alone, in the sandbox.
+    Without CONF, it audits the configuration of the running nginx, else of the installed one. CONF
+    may also be the output of nginx -T or of crossplane parse, as a file or as - for standard input.
+    Nothing is changed. nginx -t runs only for --test and --fix-diff, in the sandbox.
     """
     gc.disable()  # a tree is millions of small objects, none of them garbage
     if options["fix_diff"] and any("=" not in form for form in formats):
@@ -251,7 +251,7 @@ def _judged(
     run: partial[Findings],
     notes: list[str],
 ) -> Findings:
-    """Audit the tree; returns the findings that no baseline, revision or version already has."""
+    """Audit the tree; returns findings that the baseline, old revision or old version lacks."""
     findings = run(subject.tree)
     if asked.upgrade_to is not None:
         findings = _upgraded(findings, subject, rules, asked)
@@ -269,7 +269,7 @@ def _tried(
     options: dict[str, Any],
     notes: list[str],
 ) -> Findings:
-    """The findings with the nginx that was chosen, and the result of its test if requested."""
+    """The findings, with the chosen nginx and, if requested, the result of its ``nginx -t``."""
     if options["runs_test"] and findings.unread:
         notes.append("nginx -t was not run: not all that nginx would read is here")
     elif options["runs_test"]:
@@ -422,7 +422,7 @@ def _subject(
 def _given(
     host: Host, named: str | None, prefix: str | None, *, tests: bool
 ) -> tuple[bytes | None, dict[str, bytes]]:
-    """A dump that has all files, or the contents of a named pipe by its name; neither otherwise."""
+    """A saved dump of all files, or None; and the contents of a named pipe, by its name."""
     if named is None:
         return None, {}
     if not Path(named).is_fifo():
@@ -453,7 +453,7 @@ def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
 def _upgraded(
     before: Findings, subject: AuditSubject, rules: Sequence[Rule], asked: _Asked
 ) -> Findings:
-    """The findings that only another nginx version has, and its changed defaults."""
+    """The findings that are new with the version of ``--upgrade-to``, and its changed defaults."""
     since = None if subject.facts is None else subject.facts.nginx.nginx_version
     if since is None or asked.upgrade_to is None:
         raise UndecidedError(
@@ -486,7 +486,7 @@ def _compared(
     run: partial[Findings],
     notes: list[str],
 ) -> Findings:
-    """The findings that neither the baseline file nor the revision before the change has."""
+    """The findings that are in neither the baseline file nor the revision of ``--diff-base``."""
     if asked.baseline is not None:
         known = read_document(Baseline, asked.baseline)
         reason = f"in {asked.baseline}"

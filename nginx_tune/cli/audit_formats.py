@@ -35,7 +35,7 @@ _WRITERS = {
 """Formats for other programs, with their module and function in ``report``."""
 
 MOST_SHOWN = 1 << 20
-"""Most characters of a tree whose lines are shown: finding secrets in a larger one takes long."""
+"""Characters of a tree above which no lines are shown: the search for secrets would take long."""
 
 FORMATS = ("console", "json", *_WRITERS)
 
@@ -143,7 +143,7 @@ def _console(ctx: click.Context, findings: Findings, output: str | None, tree: C
 
 
 def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, str]]]:
-    """The lines of files that have findings: each as it is, and without secrets."""
+    """By file with findings, each line as (original, without secrets)."""
     wanted = {finding.file for finding in findings.findings}
     sizes = sum(len(file.source.text) for file in tree.parsed)
     if not wanted or sizes > MOST_SHOWN:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class AuditSubject(NamedTuple):
-    """A tree with the facts for its audit, and ways to read it in another state."""
+    """A tree, the facts for its audit, and methods that read or test it with other files."""
 
     host: Host
     reader: Reader
@@ -92,10 +92,10 @@ class AuditSubject(NamedTuple):
 
 
 def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
-    """The changed files with which an nginx that runs here can read another host's tree.
+    """Files of another host's tree, changed so that an nginx on this machine can read them.
 
-    In them, an include by an absolute name, or through a link of the other host, names the files
-    on this machine, on the same line. No other file of this machine is read.
+    An include by an absolute name, or through a link of the other host, is replaced on its line by
+    the names of the files on this machine. No other file of this machine is read.
     """
     missing = {include.path for include in tree.missing}
     names = {id(block): source.file for source, block in tree.parsed}
@@ -189,7 +189,7 @@ def holds_files(data: bytes) -> bool:
 
 def read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
                 replaced: dict[str, bytes], name: str) -> AuditSubject:  # fmt: skip
-    """The tree inside the output of ``nginx -T`` or of ``crossplane parse``."""
+    """The subject for a tree in ``dump``, the output of ``nginx -T`` or ``crossplane parse``."""
     reader = read_payload(dump, name) if is_payload(dump) else parse_dump(dump)
     subject = Subject(reader.main, prefix or _prefix(facts), is_hosts=False)
     overlaid = Overlaid(reader, replaced)
@@ -213,8 +213,8 @@ def read_audit_subject(
 ) -> AuditSubject:
     """The named tree, else the tree of this host's nginx, or of the master ``pid``.
 
-    ``wants_live_facts``: None to read facts only for this host's own configuration; without
-    ``scans`` no served file is counted.
+    ``wants_live_facts`` is None to read facts only for this host's own configuration. Served files
+    are counted only with ``scans``.
     Errors: UsageError for files and binaries that do not exist.
     """
     is_by_text = named is not None and (facts is not None or wants_live_facts is False)
@@ -274,7 +274,7 @@ class _Entry(NamedTuple):
 
 
 class RevisionReader:
-    """Reads files of the repository from the revision, and all other files from the disk.
+    """A reader that takes files of a git repository from a revision, and all others from disk.
 
     Use as a context manager, in which a ``git cat-file`` process runs.
     """

@@ -85,11 +85,11 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """The first look: the host, four switches, the worst findings, and what to type next.
+    """A first look: the host, four switches, the worst findings, and the next command.
 
-    Without CONF: the running nginx's configuration, else the installed one's. The switches are
-    thread pools, a pool per disk, sendfile_max_chunk and reuseport. Nothing is changed or
-    measured, and no served file is counted.
+    Without CONF, it reads the configuration of the running nginx, else of the installed one. The
+    switches are thread pools, a pool per disk, sendfile_max_chunk and reuseport. Nothing is
+    changed or measured, and no served file is counted.
     """
     if conf and conf_option:
         raise click.UsageError("give CONF or -c, not both")
@@ -233,7 +233,7 @@ def _host_alone(inputs: GivenInputs, nginx_version: str | None, options: list[st
 
 
 def _with_bound(given: Workload | None, bound: ServedData | None) -> Workload | None:
-    """The workload, with the upper bound as its amount of data if the data were not counted."""
+    """The workload; if its data were not counted, their amount is the upper bound ``bound``."""
     if bound is None or (given is not None and given.dataset.bytes is not None):
         return given
     return replace(given or Workload(), dataset=bound)

@@ -14,8 +14,8 @@ from nginx_tune.report.terminal.output import output_options, write_result
 def command(*, output: str | None) -> None:
     """Print a program that records a host on which nothing may be installed.
 
-    One file, Python 3.6 or later, nothing else. It writes the capture that `inspect --host`
-    reads:
+    It is a single file and needs only Python 3.6 or later. It writes the capture that
+    `inspect --host` reads:
 
     \b
         nginx-tune collector > collect.py

@@ -45,17 +45,16 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Two stored runs, two observations or two measurements: the later against the earlier.
+    """Compare two stored runs, two observations or two measurements of the same server.
 
-    BEFORE and AFTER are files, or runs by their id, the first digits of that or 'last'.
+    BEFORE and AFTER are files or stored runs. Name a run by its id, the first digits of its id, or
+    'last'.
 
-    Of runs the candidate of AFTER is held against the candidate of BEFORE. Where both had the
-    same baseline, that is the control: what moved the host moved it too, and falls out of the
-    ratio.
+    Of two runs, the candidates are compared. If both runs had the same baseline, it is the control:
+    a change of the host affects both and cancels out of the ratio.
 
-    Of observations and measurements, the canary without load, the request rate is compared
-    first: without a control, an outcome is given only where a change of traffic cannot be the
-    reason for it.
+    Of two observations or measurements without a control, the request rates are compared first. An
+    outcome is then given only if a change of traffic cannot explain it.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.measure.proof.compare import comparison_status  # noqa: PLC0415

@@ -46,7 +46,7 @@ from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain, shown_path
 
 _SHOWN = 3
-"""Most includes in a message; the rest is counted."""
+"""Most includes that a message names; it only counts the others."""
 
 
 def read_configuration(
@@ -97,7 +97,7 @@ def read_configuration(
 
 
 def _of_host(nginx: Nginx | None, full: str) -> Maps:
-    """A map from the directory of nginx.conf on the recorded host to the main file's directory."""
+    """The ``--map`` pair for a recorded host: its directory of nginx.conf, and the main file's."""
     own = posixpath.dirname(host_configuration(nginx)) if nginx and nginx.conf_path else ""
     return ((own, posixpath.dirname(full)),) if own.startswith("/") and own != "/" else ()
 
@@ -145,10 +145,10 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
 
 
 def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
-    """The targets of the paths that are links, as in sites-enabled on Debian, by path.
+    """The link targets of those paths that are links, by path, as in Debian's sites-enabled.
 
-    ``patch`` and ``git apply`` follow no link, and a review shows only the file. ``maps`` are the
-    tree's; they locate the targets of absolute links in a checkout.
+    A diff must name the target, because ``patch`` and ``git apply`` follow no link. ``maps`` are
+    the tree's; they locate the targets of absolute links in a checkout.
     """
     elsewhere = None if maps is None else FilesElsewhere(LiveHost(), maps)
     found = {}
@@ -162,7 +162,7 @@ def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
 
 
 def full_path(path: str, prefix: str | None) -> str:
-    """The absolute path of a named configuration."""
+    """The absolute path of a configuration that the command line names."""
     return absolute_path(place_of(path, prefix))
 
 
@@ -325,10 +325,10 @@ def believed_plan(path: str) -> Plan:
 
 
 def read_plan(path: str) -> Plan:
-    """Read a plan from a file, for a command that goes on even if the plan changes nothing.
+    """Read a plan from a file, for a command that also accepts a plan without changes.
 
-    Then a line on standard error states that the result is for the current configuration, so that
-    it is not taken for a proof of the plan. Errors: UsageError.
+    For such a plan, a line on standard error states that the result is for the current
+    configuration and proves nothing about the plan. Errors: UsageError.
     """
     plan = believed_plan(path)
     if not plan.files and not click.get_current_context().obj["quiet"]:

@@ -25,9 +25,10 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Keep a change that waits for it; the last one without ID.
+    """Keep a change that 'apply --confirm' made; without ID, the last change.
 
-    Too late it is taken back, exit 1; one that was taken back already is refused, exit 2.
+    After its time limit, the change is taken back (exit 1). A change that has been taken back
+    already is refused (exit 2).
     """
     from nginx_tune.change.apply.guardian import confirm  # noqa: PLC0415  # heavy imports stay here
 

@@ -1,6 +1,6 @@
 """Decisions of ``recommend``, ``generate`` and ``plan``, and their inputs.
 
-The inputs are facts, workload, kind and site, alone or compared with a configuration.
+The inputs are facts, a workload, a kind and a site, and for some commands a configuration.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from nginx_tune.errors import ConfigurationError, UsageError
 from nginx_tune.report.terminal.saying import say
 
 FilledSite = tuple[Site, KindFound | None]
-"""A site completed from the current configuration, and the kind found; None if unknown."""
+"""A site completed from the current configuration, and the kind found there (None: unknown)."""
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
 """Most paths to inspect: a configuration may have hundreds of servers."""
@@ -115,14 +115,14 @@ class Inputs:
     decide: Callable[[Pinned], Decisions]
     """Makes the decisions, with parts of a configuration pinned."""
     settled: Decisions | None = None
-    """Decisions that respect the pinned parts of the current configuration; None without one."""
+    """Decisions that respect pinned parts of the current configuration; None without one."""
     is_live: bool = False
     """True if the facts were read from this host now."""
     roots: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
     """Cache directories of the command line, or of a description of the host."""
     not_known: Sequence[tuple[str, str]] = ()
-    """Unknown inputs of cache sizes, each with the command that finds it."""
+    """(unknown input of the cache sizes, command that finds it)."""
 
     @cached_property
     def decisions(self) -> Decisions:
@@ -161,8 +161,8 @@ def read_inputs(
     """The inputs that a command line names.
 
     ``conf_path`` is the configuration's absolute path, which selects one of several running nginx.
-    ``fill_current`` completes the site from a configuration and finds its kind; a declared kind, or
-    that of a log, takes precedence. The facts then cover the directories of that site. ``emulated``
+    ``fill_current`` completes the site from a configuration and finds its kind, unless a kind is
+    declared or known from a log. The facts then cover the directories of that site. ``emulated``
     turns this host's facts into those of a lab with the site's roots.
     """
     facts, given_workload, host = read_facts_and_workload(
@@ -301,7 +301,7 @@ class Held(NamedTuple):
     stays: Pinned
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
-        """Decide again for only ``written`` being applied; None if ``chosen`` fit already."""
+        """Decide again as if only ``written`` were applied; None if ``chosen`` fit already."""
         settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
         solver = Solver(self.inputs.decide, self.tree, self.inputs.facts)
         again = solver.without(settled, written, chosen)

@@ -32,7 +32,10 @@ from nginx_tune.errors import UsageError
 def read_described(
     path: str | None, disks: Sequence[str], words: Mapping[str, Any]
 ) -> DescribedHost:
-    """The description from a file and options. Errors: UsageError, also for a word in both."""
+    """The description from a file and options.
+
+    Errors: UsageError, also for a value that both give.
+    """
     tables = read_toml(Path(path)) if path else {}
     found = decode_tables(DescribedHost, tables, str(path))
     given: dict[str, Any] = dict(words)
@@ -158,7 +161,7 @@ def described_inputs(
 
 
 def facts_for_tree(described: DescribedHost, tree: ConfTree) -> tuple[Facts, list[str]]:
-    """The facts of a description for a configuration, with the lines of ``described_inputs``."""
+    """The facts of a description for a configuration, and the notes of ``described_inputs``."""
     from nginx_tune.change.plan.solver import kind_in, roots_in, site_in  # noqa: PLC0415  # slow
 
     found = kind_in(tree)
@@ -173,7 +176,7 @@ INPUTS = (
     *("facts_path", "workload_path", "kind", "nginx_version", "nginx_binary", "trusts_named"),
     *("site_path", "datasets", "roots", "cache_dirs", "prefix", "maps"),
 )
-"""The parameters that name inputs of decisions; plan and generate have the same."""
+"""The parameters that name inputs of decisions, the same in plan and generate."""
 
 
 def typed_words(ctx: click.Context, names: Collection[str] = INPUTS) -> list[str]:

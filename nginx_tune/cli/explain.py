@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from nginx_tune.decide.engine import SweepStep
 
 _EXAMPLE_CLASS = "hot"
-"""The request class to assume in a metric without one; scenarios have this class."""
+"""The request class assumed for a metric that names none; the scenarios have this class."""
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -81,9 +81,9 @@ def command(
 ) -> ExitStatus:
     """The page of a rule, a decision, a scenario, a metric or a cause.
 
-    Why, examples, fix and sources of a rule; of a metric such as hot.p99 its unit, how it is
-    measured, what misleads, and the gates that use it. Without NAME, a list of all; as Markdown,
-    of the rules.
+    The page of a rule has its reason, examples, fix and sources. The page of a metric such as
+    hot.p99 has its unit, its method, its pitfalls, and gates that use it. Without NAME, all pages
+    are listed; as Markdown, only the rules.
     """
     if lists and name is not None:
         raise click.UsageError("give a NAME or --list")
@@ -205,7 +205,7 @@ def _scenarios() -> dict[str, Scenario]:
 
 
 def _meant(name: str) -> str:
-    """The name of the only page whose name contains the word, decisions first; else the word."""
+    """The full name if only one page's name contains the word (decisions first), else the word."""
     from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415  # not for rules
 
     kinds = (decision_pages, rules_by_id, cause_pages, _scenarios)

@@ -68,13 +68,13 @@ def command(
     output: str | None,
     **named: Any,
 ) -> ExitStatus:
-    """An nginx.conf in which every tuned line says why it is there.
+    """An nginx.conf with a comment on every tuned line that gives its reason.
 
-    The same inputs give the same bytes. With --nginx BIN the result must pass that nginx's -t,
-    in the sandbox; a rejected one is not written. -o may name a directory: what decisions
-    ask of the host (kernel settings, limits of the unit, read-ahead of its disks) is then written
-    below host/ in it, each file with its way back. -f md has all of it in one file; -f json gives
-    the decisions instead.
+    The same inputs give the same bytes. With --nginx BIN, the result is written only if that
+    nginx's -t accepts it in the sandbox. If -o names a directory, changes to the host (kernel
+    settings, limits of the unit, read-ahead of disks) are written below host/ in it, each file
+    with the commands that undo it. -f md has all of this in one file; -f json gives the decisions
+    instead.
     """
     if check_path is not None and output is not None:
         raise UsageError("--check writes nothing: give it or -o")
@@ -133,10 +133,10 @@ def _write_host(output: Path, parts: Sequence[HostPart]) -> None:
 
 
 def _check_accepted(binary: str, text: str) -> None:
-    """Test a configuration with the target's own ``nginx -t``, in the sandbox.
+    """Test a configuration with ``nginx -t`` of the target's nginx, in the sandbox.
 
-    Outside of it, ``nginx -t`` as root would change the owner of existing directories to the user
-    that the text names: caches, and temporary directories that a running nginx uses.
+    Outside of the sandbox, ``nginx -t`` as root would give existing caches and temporary
+    directories, which a running nginx may use, to the user that the text names.
     Errors: ConfigurationError with nginx's message.
     """
     from nginx_tune.cli.audit_subject import test_tree  # noqa: PLC0415  # only with this option
@@ -177,7 +177,7 @@ def _emit(inputs: Inputs, named: dict[str, Any]) -> str:
 
 
 def _description(inputs: Inputs, named: dict[str, Any]) -> list[str]:
-    """The options of this call that describe the host; none if facts were read."""
+    """The options of this call that describe the host; empty if its facts were read."""
     if not inputs.facts.declared or named["facts_path"] is not None:
         return []
     return typed_words(click.get_current_context(), (*INPUTS, "features"))
@@ -189,10 +189,10 @@ def _has_status_page(nginx: Nginx) -> bool:
 
 
 def _check(path: str, text: str, older: str) -> ExitStatus:
-    """Compare a file with the one that the inputs give, as nginx reads them.
+    """Compare an existing file with the generated ``text``, as nginx reads them.
 
     Comments are ignored: their fingerprints and figures always differ on a running host. ``older``
-    lists the types in the file itself, as was done before the path of mime.types was known.
+    is the text as older versions wrote it, with all media types instead of an include.
     """
     found = read_bytes(path)
     if found == text.encode():

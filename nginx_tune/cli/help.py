@@ -1,4 +1,4 @@
-"""Additions to click's help: examples, sections, unabridged lines, shell completion."""
+"""Additions to click's help: examples, sections, complete summaries, shell completion."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ _SECTIONS: dict[str, str] = {
     "accept-inconclusive",
     "Where it may go, and how far": "allow-target allow-live cap allow-plan-caps",
 }
-"""Titles of the help of commands with many options, with the options below each."""
+"""Section titles for the help of commands with many options, with the options of each section."""
 _MANY_OPTIONS = 25
 
 
@@ -156,7 +156,7 @@ def _show_sections(command: click.Command) -> None:
 
 
 def _name(option: click.Parameter) -> str:
-    """The long name of an option, or its parameter name: ``-c`` is ``conf``, ``-p`` ``prefix``."""
+    """The long name of an option, else its parameter's name (``-c``: conf, ``-p``: prefix)."""
     longest = max(option.opts, key=len)
     if longest.startswith("--"):
         return longest.removeprefix("--")

@@ -67,7 +67,7 @@ def _refuse_changed(results: Sequence[str], state: State) -> None:
             )
     for journal in state.all():
         changed: list[str] = []
-        with contextlib.suppress(OSError, NginxTuneError):  # of another user
+        with contextlib.suppress(OSError, NginxTuneError):  # another user's files
             begin = journal.read().begin
             changed = [entry.path for entry in begin.entries] if begin else []
         refuse_overwriting(results, changed)
@@ -82,8 +82,8 @@ def write_changes(
 ) -> None:
     """Print the changes as a table or as JSON; ``none`` is printed if there are none.
 
-    A reason may quote a message of nginx on a configuration. It is shown without secrets, as on
-    standard error; the journal, which only root can read, has the full text.
+    A reason may quote nginx's message about a configuration, so secrets in it are redacted. The
+    journal, which only root can read, has the full text.
     """
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
@@ -152,7 +152,7 @@ def write_done(
 @state_option
 @output_options("console", "json")
 def command(state_dir: Path, *, formats: tuple[str, ...], output: str | None) -> None:
-    """The changes that apply made on this host, and how they ended, the newest first."""
+    """The changes that apply made on this host, and their outcomes, newest first."""
     from nginx_tune.change.apply.history import read_history  # noqa: PLC0415  # heavy imports stay here
 
     write_changes(read_history(state_of(state_dir)), formats, output)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Document)
 
 WRITER_SECONDS = 10.0
-"""How long a pipe may stay without a writer."""
+"""Time to wait until some process opens a pipe for writing."""
 MOST_PIPED_BYTES = 256 << 20
 _HEAD_BYTES = 256
 _below: dict[str, tuple[str, str]] = {}
@@ -34,7 +34,7 @@ _OWN_SCHEMA = re.compile(rb'\s*\{\s*"schema":\s*"nginx-tune/([a-z_]+)/')
 
 
 def keep_below(path: str, directory: str, name: str) -> None:
-    """From now on, read a file only as ``name`` below a directory, without following links."""
+    """Make later reads of ``path`` open ``name`` below a directory, without following links."""
     _below[path] = (directory, name)
 
 
@@ -70,7 +70,7 @@ def _read_below(path: str) -> bytes:
 
 
 def _is_named_pipe(path: str) -> bool:
-    """True for a named pipe, which may never get a writer; false for a shell's ``<(command)``."""
+    """True for a named pipe, which may never be written to; false for ``<(command)`` of a shell."""
     status = Path(path).stat()
     return stat.S_ISFIFO(status.st_mode) and not os.path.realpath(path).startswith("/proc/")
 
@@ -98,7 +98,7 @@ def read_pipe(path: str) -> bytes:
                 f"{path}: a pipe to which nothing was written in {WRITER_SECONDS:g} s",
                 hint="name a file, or write to it meanwhile",
             )
-        os.set_blocking(descriptor, True)  # named so by the system
+        os.set_blocking(descriptor, True)  # it was opened without blocking
         data = pipe.read(MOST_PIPED_BYTES + 1)
     return _bounded(data, path)
 

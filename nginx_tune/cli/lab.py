@@ -11,13 +11,13 @@ from nginx_tune.report.terminal.writer import text_bytes
 
 @click.group()
 def command() -> None:
-    """Files that labs keep or have left on this machine, and their removal."""
+    """Files that labs keep or left behind on this machine: list or remove them."""
 
 
 @command.command("list")
 @output_options("console", "json")
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
-    """Labs of this user that run or died, and the disk images kept for the next run."""
+    """This user's running and dead labs, and the disk images kept for the next run."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.session import list_labs  # noqa: PLC0415
     from nginx_tune.report.listings import render_list  # noqa: PLC0415
@@ -34,7 +34,7 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
 @click.option("--images", is_flag=True, help="The kept disk images too, but for those in use.")
 @output_options("console", "json")
 def clean_command(*, images: bool, formats: tuple[str, ...], output: str | None) -> ExitStatus:
-    """Remove what carries a dead run's mark; exit 4 when something would not go."""
+    """Remove what dead runs left behind; exit 4 if something could not be removed."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.session import clean_labs  # noqa: PLC0415
     from nginx_tune.report.listings import render_cleaned  # noqa: PLC0415

@@ -22,7 +22,7 @@ from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write
 from nginx_tune.report.terminal.saying import progress_printer, say
 
 _PLACES = 1 << 16
-"""Requests whose locations are determined; the standard error of a share is at most 0.3 %."""
+"""Size of the sample of requests whose locations are found; a share's standard error is ≤ 0.3 %."""
 
 
 @click.command()
@@ -90,15 +90,15 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """The workload that access logs show: plain, gzip, zstd, bzip2 or xz, - for standard input.
+    """The workload in access logs: plain, gzip, zstd, bzip2 or xz, - for standard input.
 
     A log may be a URL of object storage or a web server, with * for many ('s3://logs/2026/*.gz').
 
-    Logs of several hosts lie side by side in time. Too many for one run: --partial for each part,
-    then nginx-tune merge, whose result is that of all logs at once; or --partials, and a run that
-    was interrupted goes on.
+    Logs of several hosts are taken to cover the same period. If there are too many for one run,
+    use --partial for each part, then nginx-tune merge: the result is the same as for all logs at
+    once. With --partials, an interrupted run can be continued.
 
-    Neither client addresses nor query strings leave the tool; nor do paths, without --keep-paths.
+    Client addresses and query strings are never written, and paths only with --keep-paths.
     """
     if keep_paths and manifest_path is None:
         raise UsageError("--keep-paths says what goes into a manifest", hint="add --manifest FILE")

@@ -188,7 +188,7 @@ def _takes_next(command: click.Command | None, word: str) -> bool:
 def cli(
     ctx: click.Context, *, verbose: int, quiet: bool, color: bool | None, config_path: Path | None
 ) -> None:
-    """The I/O and concurrency switches of nginx that help on this host, and the proof."""
+    """Find the I/O and concurrency settings of nginx that help on this host, and prove it."""
     is_plain = any(map(os.environ.get, ("NO_COLOR", f"{PREFIX}NO_COLOR")))
     is_dumb = os.environ.get("TERM") == "dumb"
     ctx.color = False if is_dumb or (color is None and is_plain) else color
@@ -266,9 +266,9 @@ def main(args: Sequence[str] | None = None) -> int:
 def _hold_standard_descriptors() -> None:
     """Open the descriptors 0, 1 and 2 if they are closed (``<&-``, some service managers).
 
-    Otherwise the next file or pipe gets such a number, and a child program takes it for standard
-    input or output. Messages to a closed standard error are lost. ``sys.stdin`` and ``sys.stdout``
-    stay None, since a result that nobody can read is a failure.
+    Otherwise the next file or pipe would get one of these numbers, and a child program would use it
+    as standard input or output. Messages to a closed standard error are lost. ``sys.stdin`` and
+    ``sys.stdout`` stay None, since a result that nobody can read is a failure.
     """
     for descriptor in range(3):
         try:
@@ -281,12 +281,12 @@ def _hold_standard_descriptors() -> None:
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
-"""Errors for too few descriptors or processes, or too little memory."""
+"""Errors when descriptors, processes or memory run out."""
 _LACKS = (*_FULL, *_SHORT)
 
 
 def _say_stopped(stopped: BaseException) -> int:
-    """Report an interruption, or a damaged module of this installation.
+    """Report an interruption, or a damaged module of this installation; returns the exit status.
 
     Click treats an EOFError as Ctrl-C at a prompt. No command here prompts, so the error comes from
     a compiled module that Python before 3.12.8 and 3.13.1 left incomplete on a full disk (CPython
@@ -303,7 +303,10 @@ def _say_stopped(stopped: BaseException) -> int:
 
 
 def _say_lacking(error: OSError) -> int:
-    """Report the resource that has run out, or the file that this user may not read."""
+    """Report the resource that has run out, or the file that this user may not read.
+
+    Returns the exit status.
+    """
     if error.errno == errno.EACCES:
         return _say(f"{error.filename}: {error.strerror}", "", ExitStatus.USAGE)
     if error.errno in _FULL:
@@ -329,7 +332,8 @@ def _say(message: str, hint: str, status: ExitStatus) -> int:
 def _told_by(error: click.ClickException) -> tuple[str, str]:
     """Click's message in this program's style, and a hint, which may be empty.
 
-    Click knows the commands of a group only after their import, and suggests no similar choice.
+    The hint suggests similar names. Click cannot: it knows a group's commands only after their
+    import.
     """
     text = " ".join(error.format_message().split())
     hint = _meant(error, text)

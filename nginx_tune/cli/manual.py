@@ -68,7 +68,7 @@ def render_man_page(page: ManPage) -> str:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """The text as lines of roff; a paragraph that click must not rewrap keeps its lines."""
+    """The text as lines of roff; a paragraph with click's no-wrap mark keeps its lines."""
     lines: list[str] = []
     for paragraph in filter(None, (part.strip(" \n") for part in text.split("\n\n"))):
         lines += [".PP"] * bool(lines)
@@ -95,7 +95,7 @@ _SYMBOLS = {
 
 
 def _text(text: str) -> str:
-    """Text escaped for roff, so that it has no request or escape; minus signs can be copied."""
+    """Text escaped for roff: nothing in it is a request or an escape, and ``-`` can be copied."""
     escaped = text.translate(_ESCAPES)
     for symbol, roff in _SYMBOLS.items():
         escaped = escaped.replace(symbol, roff)
@@ -179,7 +179,7 @@ SHELLS = {
 
 
 def completion_script(cli: click.Command, shell: str) -> str:
-    """The script for a shell, which runs ``nginx-tune`` itself to get the words."""
+    """The completion script for a shell; it runs ``nginx-tune`` to get the possible words."""
     kind = get_completion_class(shell)
     if kind is None:
         raise ValueError(shell)

@@ -39,14 +39,15 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Add the measurements of several load hosts, or partial results of learn, into one.
+    """Add the measurements of several load hosts, or several partial results of learn.
 
     Each load host ran its stripe of one load plan, or a load with a seed of its own. Histograms
-    are added count by count, so the quantiles are exact; rates are of the time in which all of
-    them measured; each load host's flags are kept. What would count an arrival twice is refused.
+    are added count by count, so the quantiles are exact. Rates are those of the time in which all
+    hosts measured. The flags of every host are kept. Measurements that would count an arrival
+    twice are refused.
 
-    Partial results of learn, files or URLs, give the workload of all their logs, in any order and
-    grouping.
+    Partial results of learn, from files or URLs, give the workload of all their logs. Their order
+    and grouping do not matter.
     """
     from nginx_tune.observe.log_partials import is_partial  # noqa: PLC0415  # heavy imports
     from nginx_tune.observe.object_storage import is_url  # noqa: PLC0415

@@ -55,9 +55,9 @@ def command(
 ) -> ExitStatus:
     """Causes of delay in the running nginx, under its own traffic.
 
-    Adds no load and changes nothing: times the turns of the event loops by kernel tracepoints,
-    reads how long the workers' main threads waited for disks and CPUs, their queues, drops and
-    error logs, and names the cause with the figures it stands on.
+    It adds no load and changes nothing. It times the turns of the event loops by kernel
+    tracepoints, and reads how long the workers' main threads waited for disks and CPUs, their
+    queues, drops and error logs. It names each cause with the figures that show it.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415

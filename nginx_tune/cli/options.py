@@ -71,7 +71,7 @@ class Whole(click.IntRange):
     name = "n"
 
     def _describe_range(self) -> str:
-        """The range in the help; empty for a range without bounds, for which click has no text."""
+        """The range as shown in the help; empty without bounds, for which click has no text."""
         return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -180,7 +180,7 @@ nginx_version_option = click.option(
 
 
 def read_version(option: click.Parameter, value: str | None) -> str | None:
-    """A version as given; a version newer than all known ones gets a note.
+    """The given version; for one newer than all known ones, a note is printed.
 
     Errors: BadParameter for a version that ``version_fault`` refuses.
     """
@@ -285,7 +285,7 @@ against_nginx_option = click.option(
 
 
 def nginx_options(function: F) -> F:
-    """Add ``--nginx`` and ``--trust``; the command only gets ``nginx_binary``."""
+    """Add ``--nginx`` and ``--trust``; only the first becomes a parameter, ``nginx_binary``."""
 
     @functools.wraps(function)
     def called(*arguments: Any, trusts_named: bool, **options: Any) -> Any:
@@ -307,7 +307,7 @@ _TRUSTING_OPTIONS = (
 
 
 def trusting_options(function: F) -> F:
-    """Add ``--nginx`` and ``--trust``, here also for files; the command also gets ``trust``."""
+    """Add ``--nginx``, and ``--trust`` for files too; the command gets ``trust`` as well."""
 
     @functools.wraps(function)
     def called(*arguments: Any, trust: bool, **options: Any) -> Any:
@@ -331,7 +331,7 @@ def _vouch(*binaries: str) -> None:
 
 
 def tell_choice(ctx: click.Context, nginx: Nginx) -> None:
-    """Print the chosen nginx on stderr if there were others."""
+    """Print the chosen nginx on stderr if there were several."""
     from nginx_tune.report.facts_nginx import choice_lines, is_doubtful  # noqa: PLC0415  # rarely
 
     if is_doubtful(nginx) and not ctx.obj["quiet"]:
@@ -370,7 +370,10 @@ _MEMORY = "/dev/shm"  # noqa: S108  # for file systems in memory
 def data_directories(
     _: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse /proc, /sys and /dev, whose "files" have no size and no end; /dev/shm is allowed."""
+    """Refuse /proc, /sys and /dev (except /dev/shm), whose files have no size and no end.
+
+    Errors: BadParameter.
+    """
     if values:
         from nginx_tune.host.parse_storage import is_inside  # noqa: PLC0415  # only with a name
     for value in values:
@@ -435,7 +438,8 @@ def histogram_text(
 ) -> str:
     """Histograms as text, to print below a report; empty if none are requested.
 
-    ``discard`` leaves out the runs that the verdict discards.
+    ``names`` are latencies such as ``hot``. ``discard`` leaves out the runs that the verdict
+    discards.
     """
     if not names:
         return ""
@@ -448,7 +452,7 @@ def histogram_text(
 def histogram_renderers(
     measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
 ) -> Mapping[str, Callable[[], bytes]]:
-    """Renderers for the two formats that have only histograms."""
+    """Renderers for the two formats that show nothing but histograms."""
 
     def as_json() -> bytes:
         from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here

@@ -104,17 +104,16 @@ def command(
     output: str | None,
     **named: Any,
 ) -> ExitStatus:
-    """Changes to a configuration: a diff of its own files, and the reason of each line.
+    """Changes to a configuration: a diff of its own files, with the reason for each line.
 
-    It has what recommend decides, and the safe fixes of audit that undo none of it. Nothing is
-    written to the files. Lines that stand keep their places and comments; a decision whose
-    lines have no place of their own, or that a line which stands speaks against, is named and left
-    out. --only adds what the named decisions need (a cache its key, a location its
-    threads), and --except leaves out as well what needs the named ones. Made again on its own
-    result the plan is empty. The diff is for patch and git apply, the JSON for 'nginx-tune apply',
-    the payload of crossplane is the configuration as it would be. What decisions ask of the host
-    (kernel settings, limits of the unit, read-ahead of its disks) is a part of its own, shown with
-    its way back: the formats sysctl, unit and udev are the files to write.
+    The plan has the decisions of recommend, and those safe fixes of audit that undo none of them.
+    No file is changed. Existing lines keep their places and comments. A decision is left out, and
+    named, if its lines have no place or contradict an existing line. --only also takes what the
+    named decisions need (the key of a cache, the threads of a location); --except also drops what
+    needs the named ones. A plan for a planned configuration is empty. The diff is for patch and
+    git apply, the JSON for 'nginx-tune apply'; crossplane's payload is the planned configuration.
+    Changes to the host (kernel settings, limits of the unit, read-ahead of disks) are a separate
+    part, with the commands that undo them: the formats sysctl, unit and udev are their files.
     """
     if conf and conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
@@ -161,9 +160,9 @@ def command(
 def _read_again(
     plan: Plan, old: Mapping[str, bytes], decisions: Sequence[Decision], *, tells: bool
 ) -> None:
-    """Check the planned files with crossplane.
+    """Check with crossplane that the planned files read as intended; ``tells``: print notes.
 
-    Errors: UndecidedError if it reads something other than intended.
+    Errors: UndecidedError.
     """
     if not plan.files:
         return
@@ -182,7 +181,7 @@ def make_plan(
     prefix: str | None,
     annotates: bool = False,
 ) -> tuple[Plan, Decisions, Held]:
-    """The plan for ``only`` and ``but``, its decisions, and the inputs they were settled for."""
+    """The plan for ``only`` and ``but``, its decisions, and the inputs of the final decisions."""
     chosen, changes, held = settle_choice(held, only, but, annotates=annotates)
     if chosen.rules:
         changes = _with_fixes(changes, held, chosen.rules)
@@ -286,7 +285,7 @@ class Chosen(NamedTuple):
     decisions: Decisions
     rules: list[Rule]
     alone: list[Refusal]
-    """Chosen decisions that do harm or nothing without another decision that is not chosen."""
+    """Chosen decisions that, without a decision that is not chosen, have no effect or do harm."""
 
 
 def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Chosen:
@@ -330,7 +329,7 @@ class Made(NamedTuple):
 def settle_choice(
     held: Held, only: tuple[str, ...], but: tuple[str, ...], *, annotates: bool
 ) -> Made:
-    """The changes, with values that fit the lines that are not changed.
+    """The changes, with values decided again to fit the lines that stay.
 
     A decision that has been left out stays out.
     """
@@ -363,7 +362,7 @@ def _rules_named(name: str) -> list[Rule]:
 
 
 def _changes(held: Held, chosen: Decisions, *, annotates: bool) -> Changes:
-    """The changes for the decisions, without those that the audit would report."""
+    """The changes for the decisions, without those that would cause an audit finding."""
 
     def make(decisions: Sequence[Decision]) -> Changes:
         some = replace(chosen, decisions=list(decisions))
@@ -389,7 +388,7 @@ def audited(tree: ConfTree, held: Held, rules: Sequence[Rule]) -> Findings:
 
 
 def brings_of(held: Held, changed: Mapping[str, bytes]) -> list[Finding]:
-    """The audit findings that only the changed files cause."""
+    """The audit findings in the changed files that the current files do not have."""
     rules = select_rules(ALL)
     after = audited(tree_with(held.tree, changed), held, rules)
     return brought(audited(held.tree, held, rules), after)

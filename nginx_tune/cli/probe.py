@@ -54,14 +54,14 @@ def command(
     output: str | None,
     **load: Any,
 ) -> ExitStatus:
-    """One load measurement of a URL, or of a load plan with several request classes.
+    """Measure the load of a URL, or of a load plan with several request classes.
 
-    Asks this host's servers only, and of these only what nginx-tune itself started, unless told
-    otherwise. Latency counts from the intended start of a request; a response that is cut short
-    is a failure. Of a load plan (JSON, - for standard input) the run is taken whole; what it
-    permits itself is not. It has what these options have not: slow clients, ranges, replays,
-    priorities, client certificates, several classes. With an objective, one run after another up
-    to the highest rate that meets it.
+    Without --allow-live or --allow-target, requests go only to servers that nginx-tune started on
+    this host. Latency counts from the intended start of a request. A truncated response is a
+    failure. A load plan (JSON, - for standard input) defines the whole run, but cannot allow
+    itself other targets or higher bounds. Only a plan can have slow clients, ranges, replays,
+    priorities, client certificates and several classes. With --objective, several runs search for
+    the highest rate that meets it.
     """
     from nginx_tune.cli.probe_load import parse_caps  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.measure.load.one_class import plan_within  # noqa: PLC0415
@@ -173,7 +173,7 @@ def _gated(gates: list[GateResult]) -> ExitStatus:
 def _shower(
     show: Callable[[str], None], plan: LoadPlan, head: str = ""
 ) -> Callable[[dict[str, Any]], None]:
-    """A function that shows the progress lines of a run."""
+    """A function that passes a run's progress events to ``show`` as lines."""
     from nginx_tune.report.probing import run_step  # noqa: PLC0415
 
     return lambda line: show(run_step(line, plan, head))
@@ -229,7 +229,7 @@ def _read_plan(
     stripe: str | None,
     start_at: str | None,
 ) -> LoadPlan:
-    """The plan for a URL and the options, or from a file, with this host's share and start."""
+    """The load plan from a URL and options, or from a file, with this host's stripe and start."""
     import msgspec  # noqa: PLC0415
 
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415

@@ -59,7 +59,7 @@ def _seconds_or_none(text: str) -> float:
 
 
 def _asked(source: str | None) -> Paths | None:
-    """The paths from a list or a manifest; None for the path of the URL."""
+    """The paths to request, from a list or a manifest; None to request the URL's own path."""
     if source is None:
         return None
     if read_manifest_head(Path(source)) is not None:
@@ -74,7 +74,7 @@ _SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def parse_rate(text: str) -> OfferedRate:
-    """``100``; ``100,200,400`` in equal steps; ``100-500`` growing evenly."""
+    """Requests per second: ``100``, equal steps ``100,200,400``, or an even rise ``100-500``."""
     ramp = re.fullmatch(rf"({_NUMBER})-({_NUMBER})", text.strip())
     parts = list(ramp.groups()) if ramp else text.split(",")
     if not all(re.fullmatch(_NUMBER, part.strip()) for part in parts):
@@ -86,7 +86,7 @@ def parse_rate(text: str) -> OfferedRate:
 
 
 def parse_keepalive(text: str) -> Keepalive:
-    """``on``, ``off``, ``100`` requests per connection, or ``1/100``, the chance to close."""
+    """``on``, ``off``, a number of requests per connection, or ``1/100``, a chance to close."""
     word = text.strip().lower()
     if word in ("on", "off"):
         return Keepalive(kept=word == "on")
@@ -102,7 +102,7 @@ def parse_keepalive(text: str) -> Keepalive:
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Bytes of ``65536``, ``64k``, ``1m``, with nginx's units."""
+    """Bytes from a size in nginx's units: ``65536``, ``64k``, ``1m``."""
     match = _BYTES.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
         raise UsageError(f"{option} '{text}' is no number of bytes", hint="for example 64k")
@@ -141,7 +141,7 @@ def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def parse_stripe(text: str) -> Stripe:
-    """``0/3``: the first of three load hosts."""
+    """A load host's share of the load: ``0/3`` is the first of three."""
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
     if match is None or int(match[1]) >= int(match[2]):
         raise UsageError(f"--stripe '{text}' is none", hint="0/3, 1/3 and 2/3 are all of three")
@@ -149,7 +149,7 @@ def parse_stripe(text: str) -> Stripe:
 
 
 def parse_statuses(text: str) -> list[int]:
-    """``200`` or ``200,304``."""
+    """HTTP statuses from ``200`` or ``200,304``."""
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"[1-5][0-9][0-9]", part) for part in parts):
         raise UsageError(f"--status '{text}' is none", hint="for example 200 or 200,304")

@@ -53,7 +53,7 @@ def command(
     output: str | None,
     **named: Any,
 ) -> None:
-    """The switches that help on this host, with evidence, prediction, break-even and risk."""
+    """The settings that help on this host, with evidence, prediction, break-even and risk."""
     if maps and conf_path is None:
         raise click.UsageError("--map is about the files of -c CONF: name it")
     if conf_path is None:

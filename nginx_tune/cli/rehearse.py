@@ -162,13 +162,13 @@ def command(
     output: str | None,
     **options: Any,
 ) -> ExitStatus:
-    """The change itself, in the sandbox: reloaded from OLD to NEW under load, and back.
+    """Make the change in the sandbox: reload from OLD to NEW under load, and back.
 
-    OLD serves the site's load, with idle and long connections held, when its files get NEW's bytes
-    and nginx is told. What it costs is counted: requests and connections that are lost, the time
-    until the new workers answer on each listener, until the old ones are gone, memory, latency.
-    Where nginx goes on with the old configuration, or nobody serves, the exit code is 1. Nothing
-    of the host's nginx is touched.
+    nginx serves OLD under the site's load, with idle and long connections. Then the files are
+    replaced by NEW and nginx is reloaded. The costs are measured: lost requests and connections,
+    the time until new workers answer on each listener and until the old workers are gone, memory
+    and latency. If nginx keeps the old configuration or stops serving, the exit status is 1. The
+    host's nginx is not touched.
     """
     if conf_option is not None:
         if new is not None:
@@ -241,7 +241,7 @@ class _Named(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The title of the run in a list: what it changes."""
+        """The title of the run in lists, such as the two configurations that it compares."""
         return self.plan_path or self.new or self.new_nginx or self.old or ""
 
 
@@ -359,7 +359,10 @@ def _whole(tree: ConfTree) -> ConfTree:
 
 
 def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:
-    """The value of ``-p``: the option, else the running master's prefix if not the build's."""
+    """The value of ``-p``: the option, or the running master's prefix if it is not the build's.
+
+    ``own`` is the master's prefix, ``built`` the build's. None if nginx needs no ``-p``.
+    """
     if prefix:
         return absolute_path(prefix)
     return None if own == built else own

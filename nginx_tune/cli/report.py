@@ -1,4 +1,4 @@
-"""``nginx-tune report``: documents of many kinds, given as files, as one page."""
+"""``nginx-tune report``: a page from documents of many kinds."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PAGE_ENDINGS = (".html", ".htm")
 @click.argument("files", nargs=-1, required=True, metavar="FILE|ID...")
 @output_options("html", "markdown", "json")
 def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> ExitStatus:
-    """One page of results to send: the answer first, then the evidence.
+    """A page of results to send to others: first the answer, then the evidence.
 
-    Takes verdicts, runs and scenario runs, measurements, findings, plans, rehearsals, observations,
-    facts, workloads, decisions and sizes as -f json wrote them, stored runs by their id or 'last',
-    and pages that it wrote. The page stands alone: no script, no network, light, dark and print. It
-    holds the documents: -f json gives those back, 'runs show PAGE' the run. With -o FILE.md it is
-    Markdown, without plots.
+    DOCUMENT is a file that -f json wrote (verdict, run, scenario run, measurement, findings, plan,
+    rehearsal, observation, facts, workload, decisions, sizes), a stored run by its id or 'last', or
+    an earlier page. The page needs no script, network or other file, and has light, dark and print
+    styles. It contains the documents: -f json extracts them, 'runs show PAGE' shows the run. With
+    -o FILE.md it is Markdown, without plots.
     """
     if is_screen(output) and formats in {(), ("html",)}:
         named = " ".join(map(shlex.quote, files))
@@ -78,7 +78,7 @@ def is_page(name: str) -> bool:
 def _read_shown(name: str) -> list[Document]:
     """The documents in a file (``-``: standard input) or page, or the stored run of an id.
 
-    Errors: UsageError that names a file that is missing, no document, or one no page shows.
+    Errors: UsageError for a missing file, no document, or a kind of document that no page shows.
     """
     from nginx_tune.cli.inputs import decode_one_of, read_bytes  # noqa: PLC0415
     from nginx_tune.experiment.store import is_run_name, read_run  # noqa: PLC0415

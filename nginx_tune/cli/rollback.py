@@ -37,10 +37,10 @@ def command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> None:
-    """Put back every byte that a change replaced, and see it served; the last change without ID.
+    """Put back every byte that a change replaced, and reload nginx; without ID, the last change.
 
-    Needs no valid configuration and no running nginx. A file that somebody else has written to
-    since is not overwritten: then nothing is put back, exit 5. Done again it changes nothing.
+    It needs neither a valid configuration nor a running nginx. If a file has been written to since,
+    nothing is put back (exit 5). A second rollback changes nothing.
     """
     from nginx_tune.change.apply.undo import (  # noqa: PLC0415  # heavy imports stay here
         leave,

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @click.group()
 def command() -> None:
-    """Stored runs of validate, rehearse and scenario run: listed, shown and judged again."""
+    """List, show or judge again the stored runs of validate, rehearse and scenario run."""
 
 
 @command.command("list")
 @output_options("console", "json")
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
-    """The stored runs, the newest first; files that are none are skipped and named."""
+    """List the stored runs, newest first; other files there are named and skipped."""
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.store import list_runs  # noqa: PLC0415
     from nginx_tune.report.runs import runs_screen  # noqa: PLC0415
@@ -62,11 +62,11 @@ def show_command(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """One run, by its id, the first digits of that, 'last', or a file of 'runs show' or 'report'.
+    """Show one run: by its id, the first digits of its id, 'last', or a file.
 
-    As JSON it is whole: every run with its histograms and seconds, and both configurations.
-    Judged again, the exit status is that of the new verdict, as validate's. A histogram is of
-    each variant, its runs added.
+    The file is one that 'runs show' or 'report' wrote. The JSON is complete: every single run with
+    its histograms and seconds, and both configurations. With new gates or another metric, the exit
+    status is that of the new verdict. --histogram adds up the runs of each variant.
     """
     from nginx_tune.cli.report import is_page, read_page_run  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here

@@ -25,7 +25,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 
 @click.group()
 def command() -> None:
-    """The built-in experiments: the sources' claims, reproduced here."""
+    """Built-in experiments that reproduce claims of published sources on this host."""
 
 
 @command.command("list")
@@ -34,11 +34,11 @@ def command() -> None:
 )
 @output_options("console", "json", "markdown")
 def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) -> None:
-    """Name, rows of the sources and subject of every built-in scenario.
+    """List the built-in scenarios: name, rows of the sources, subject.
 
-    With --rows the table of the 33 rows: the fact, the source's figure, and the scenarios with
-    their claims and the commands that show it, or why it is not shown; below it the claims that
-    this host cannot try, and why. As json and markdown with every claim.
+    With --rows, it lists the 33 facts of the sources instead: each with the source's figure and the
+    scenarios, claims and commands that show it, or the reason why none does. Below are the claims
+    that this host cannot test, with reasons. The formats json and markdown have every claim.
     """
     from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415
@@ -99,7 +99,7 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
 @command.command("show")
 @click.argument("name", metavar="NAME")
 def show_command(name: str) -> None:
-    """Print a built-in scenario as TOML, to be changed and given to 'scenario run'."""
+    """Print a built-in scenario as TOML; 'scenario run' also takes an edited copy."""
     from nginx_tune.experiment.scenario.files import scenario_text  # noqa: PLC0415  # heavy
 
     text = scenario_text(name)
@@ -136,9 +136,10 @@ def run_command(  # one parameter an option
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    """Run an experiment in the lab; exit 1 when one of its claims does not hold.
+    """Run an experiment in the lab; exit 1 if one of its claims does not hold.
 
-    FILE is a scenario of your own, or what 'validate --dry-run' wrote: that runs as validate does.
+    FILE is a scenario of your own, or an experiment from 'validate --dry-run', which runs as with
+    validate.
     """
     from nginx_tune.change.generate.nginx_conf import write_variant  # noqa: PLC0415
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415

@@ -41,7 +41,7 @@ def _schema(name: str) -> bytes:
 
 
 def settings_schema(commands: Mapping[str, click.Command]) -> bytes:
-    """The schema of the settings file as JSON; ``commands``: by the names of their tables."""
+    """The schema of the settings file as JSON, from the commands by the names of their tables."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "nginx-tune/settings/1",
@@ -88,7 +88,7 @@ def _option(option: click.Option) -> Schema:
 
 
 def _value(option: click.Option) -> Schema:
-    """The values of an option; in TOML, a number may replace its text on the command line."""
+    """The schema of an option's value; TOML may have a number where the command line has text."""
     kind = option.type
     if option.is_flag:
         return {"type": "boolean"}

@@ -1,4 +1,4 @@
-"""The candidates of ``validate --search``, and the plan for its answer.
+"""The candidates of ``validate --search``, and its answer as a plan.
 
 Each candidate is a plan: the recommendation with one decision reversed, made by the code of
 ``plan`` for the same configuration.
@@ -61,9 +61,9 @@ def read_search(
     facts: str | None,
     lab: LabPlan | None,
 ) -> SearchInputs:
-    """The recommendation and at most eight candidates around it, fixed before any run.
+    """The recommendation and at most eight candidates around it, chosen before any run.
 
-    ``facts`` is the file from which the lab is made, if any; otherwise the lab's limits replace
+    ``facts`` names the file from which the lab is made, if any; otherwise the lab's limits replace
     those of this host.
     Errors: those of ``plan``; UndecidedError if there is nothing to compare.
     """
@@ -147,10 +147,10 @@ def _emulated(lab: LabPlan) -> Callable[[Facts, Sequence[str]], Facts]:
 def _around(
     held: Held, only: tuple[str, ...], prefix: str | None
 ) -> Iterable[tuple[str, Plan, str]]:
-    """The plans of the alternatives with names and reasons, each made on demand.
+    """The alternatives as (name, plan, reason), each plan made on demand.
 
-    ``only`` are the decisions of a given plan; empty for all. A given plan may be old, for other
-    facts, or restricted, so the current recommendation is then a candidate too.
+    ``only`` lists the decisions of a given plan; empty for all. A given plan may be old, restricted
+    or for other facts, so the current recommendation is then a candidate too.
     """
     if only:
         plan, _, _ = make_plan(held, (), (), prefix=prefix)
@@ -182,7 +182,7 @@ def _key(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def _changes(plan: Plan, beside: Plan | None) -> list[str]:
-    """The lines that only ``plan`` has, then directives that only ``beside`` has."""
+    """Lines that ``plan`` has and ``beside`` lacks, then directives that ``plan`` leaves out."""
     own, other = _lines(plan), _lines(beside) if beside else []
     found = [line for line in own if line not in other]
     named = {line.partition(" ")[0] for line in found}

@@ -43,9 +43,9 @@ def check_generated(text: str, emit: Callable[[], str]) -> None:
 
 
 def check_planned(file: PlannedFile, old: bytes, decisions: Sequence[Decision]) -> bool:
-    """True if crossplane reads a planned file as intended; False if that proves nothing.
+    """True if crossplane reads a planned file as intended; false if it cannot judge.
 
-    It proves nothing if crossplane reads the operator's current file differently from nginx.
+    It cannot judge if it already reads the operator's current file differently from nginx.
     Errors: UndecidedError with the first difference.
     """
     name = shown_path(file.path)

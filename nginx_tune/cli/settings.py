@@ -94,7 +94,7 @@ def refuse_empty(command: click.Command) -> None:
         is_text = isinstance(parameter.type, (click.types.StringParamType, click.Path))
         if is_text and not isinstance(
             parameter.callback, _NeverEmpty
-        ):  # wrapped once, even for several calls
+        ):  # this may be called several times
             parameter.callback = _NeverEmpty(parameter.callback)
     if isinstance(command, click.Group):
         for below in command.commands.values():
@@ -102,7 +102,7 @@ def refuse_empty(command: click.Command) -> None:
 
 
 def tell_found(command: click.Command) -> None:
-    """Make a command print its settings from a found file before it begins."""
+    """Make a command first print which of its settings come from a file that was found."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             tell_found(below)
@@ -153,7 +153,7 @@ class _NeverEmpty:
 
 
 def command_defaults(command: click.Command, table: Any, place: str) -> dict[str, Any]:
-    """A table of the settings file as defaults, by parameter.
+    """The values of a settings table as click's defaults, by parameter name.
 
     Errors: UsageError for an unknown option, or a value of the wrong type.
     """
@@ -212,7 +212,7 @@ def _long_name(option: click.Option) -> str:
 PREFIX = "NGINX_TUNE_"
 _OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "COLOR", "NO_COLOR", "VERSION", "HELP")
 _OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
-"""Other variables of this project: for its own processes, the build, tests and examples."""
+"""Endings of other ``NGINX_TUNE_*`` variables, for child processes, build, tests and examples."""
 _OF_TESTS = ("SANDBOX", "TEST", "TESTS", "FAULTS")
 
 
@@ -268,7 +268,7 @@ Tables = Mapping[str, Any]
 
 
 class _RefusedError(Exception):
-    """A value that a listed setting must not have, with the reason."""
+    """The reason why a setting that is allowed in a found file must not have this value."""
 
 
 def preference(value: Any, _directory: str) -> Any:
@@ -473,7 +473,7 @@ def confined(tables: Tables, file: Path, called: str, known: Collection[str]) ->
 
 
 def _taken(table: Tables, place: str, directory: str, refused: dict[str, str]) -> dict[str, Any]:
-    """The allowed settings of a table; full names of others are added to ``refused``."""
+    """The allowed settings of a table; ``refused`` gets the others, with their reasons."""
     rules = ALLOWED.get(place, {})
     found: dict[str, Any] = {}
     for key, value in table.items():

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and a closed terminal: end the process at once, or by KeyboardInterrupt.
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP that end the process or raise KeyboardInterrupt.
 
-During imports there is nothing to clean up, and an exception would leave a module half imported and
-cause other errors. So the process then ends at once, with the usual line and status 130. This
-module imports almost nothing itself.
+During imports they end the process at once, with the usual line and status 130: there is nothing to
+clean up, and an exception would leave a module half imported and cause other errors. This module
+imports almost nothing itself.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FORMATS = ("console", "json", "markdown", "html", "scenario")
 _STATISTICS = ("mean", "p50", "p90", "p99", "p999")
 _FROM_MEMORY = ("hot", "memory")
-"""Request classes that read no disk; all others may request any file."""
+"""Names of request classes that read no disk; the other classes may request any file."""
 _PRICED = ("hdd", "ssd", "nvme", "card", "network", "virtual", "unknown")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _PROOF = "proof.toml"
@@ -102,10 +102,11 @@ def command(
     output: str | None,
     **named: Any,
 ) -> None:
-    """The request rate that a host carries, and the memory and disks for a rate.
+    """The request rate that a host can serve, or the memory and disks for a given rate.
 
-    A table over memory and disks: requests for files a second within the objective, their range,
-    and the resource that binds. -f scenario writes the nearest host as an experiment for the lab.
+    The table has, for each memory size and disk, the requests for files per second within the
+    objective, their range, and the resource that limits them. -f scenario writes the nearest host
+    as an experiment for the lab.
     """
     if is_screen(output) and "html" in formats:
         raise UsageError("a page is for a browser", hint="-f html=size.html")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_RUN_SECONDS = 0.1
 _FEWEST_PAIRS = 6
-"""The fewest pairs that can show anything (docs/proof.md)."""
+"""The fewest pairs that can show a difference (docs/proof.md)."""
 _MOST_SECONDS = 600.0
 
 
@@ -231,13 +231,13 @@ class _Asked(NamedTuple):
 @output_options("console", "json")
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
-    """A/B of two configurations, or of two builds of nginx, in a sandbox, with gates.
+    """Compare two configurations, or two builds of nginx, in a sandbox, with gates.
 
-    Both are run in turn under the same load (a hot file, random files, a location without a file,
-    and every other server and location) in namespaces of their own: stubs answer for the servers
-    that they ask, no request leaves the machine and nothing is written outside. Interrupted, it
-    judges and keeps what was measured so far. No bodies are sent: they would change the
-    state of real applications.
+    Both run in turn under the same load: a hot file, random files, a location without a file, and
+    every other server and location. Their namespaces are isolated: stubs replace upstream servers,
+    no request leaves the machine, and nothing outside is written. After an interruption, the runs
+    so far are judged and stored. Requests have no bodies, which would change the state of real
+    applications.
     """
     wanted = Wanted(**{name: options.pop(name) for name in Wanted._fields})
     asked = _Asked(**options)
@@ -318,14 +318,14 @@ def _spec_of(asked: _Asked) -> ExperimentSpec:
 
 
 def _most_seconds(asked: _Asked) -> float | None:
-    """The time limit for a verdict; None for a fixed number of pairs."""
+    """The time limit for a verdict in seconds; None for a fixed number of pairs."""
     if asked.max_time is None:
         return _MOST_SECONDS if asked.pairs is None or asked.search else None
     return parse_duration(asked.max_time)
 
 
 def _site_load(asked: _Asked) -> SiteLoad:
-    """The load: the caller's requests, else a hot file, random files and every other place."""
+    """The load: the requests of the options, else a hot file, random files and other locations."""
     from nginx_tune.experiment.validate.site_load import over_protocols  # noqa: PLC0415
 
     protocols: list[MultiplexedVersion] = []
@@ -401,7 +401,7 @@ def _search(
     write_search(inputs, found, wanted.formats, wanted.output)
     verdict = found.validation.verdict
     if found.search.reference == found.search.answer == "today" and verdict.outcome == "worse":
-        verdict = replace(verdict, outcome="no_difference")  # the loser was not the answer
+        verdict = replace(verdict, outcome="no_difference")  # only the winner is the answer
     return _status(verdict, wanted)
 
 
@@ -559,7 +559,10 @@ def _is_one_file(one: str, other: str) -> bool:
 
 
 def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> str | None:
-    """The value of ``-p``: the option, else the running master's prefix if not the build's."""
+    """The value of ``-p``: the option, or the running master's prefix if it is not the build's.
+
+    Only if the master runs one of the files in ``names``.
+    """
     from nginx_tune.nginx.subject import own_prefix  # noqa: PLC0415
 
     if prefix:

@@ -16,7 +16,8 @@ _DEFAULT_KEY = "$scheme$proxy_host$request_uri"
 """The default key of ``proxy_cache``; the other modules have none."""
 _ANY_NAME = "this server accepts any name"
 _SINGLE_SITE: dict[str | None, Severity] = {_ANY_NAME: "advice", None: "info"}
-"""Severities for a single site, by the reason why other hosts arrive; None if none does."""
+"""Severity for a single site, by the reason why requests for other hosts arrive (None: they do
+not)."""
 _FIX_SINGLE_SITE = (
     "Add a server for unknown names (listen 80 default_server; return 444;), or set "
     "proxy_cache_key $scheme$host$request_uri; (every entry is then fetched again once). Neither "

@@ -164,7 +164,7 @@ _PROGRAMS = frozenset({"js", "mjs", "css", "map"})
 """Scripts and styles: nosniff blocks those with a wrong type, but these endings give the right
 one."""
 _DRAWINGS = frozenset({"svg", "svgz"})
-"""Drawings: the site's own if served with scripts, styles and fonts; otherwise users may have
+"""Drawings. Beside scripts, styles and fonts they belong to the site; elsewhere users may have
 uploaded them."""
 _SITE_ASSETS = _PROGRAMS | {"woff", "woff2", "ttf", "otf", "eot"}
 _NON_PAGES = frozenset(
@@ -174,7 +174,7 @@ _NON_PAGES = frozenset(
         "ppt", "pptx", "rtf", "odt", "wasm", "ts", "m3u8", "mpd", "webmanifest",
     }
 )  # fmt: skip
-"""SVG, PDF, XML and Flash are not here, because browsers execute or display them."""
+"""Files that browsers neither display as pages nor execute, as they do SVG, PDF, XML and Flash."""
 
 
 def _outer_headers(scope: Scope) -> list[Directive]:

@@ -21,7 +21,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _unused_types(context: Context) -> frozenset[str]:
-    """Old types of fonts, which no file is sent with unless the configuration has them."""
+    """Old media types of fonts that this configuration never sends, because no line names them."""
     if context.version is not None and context.version < FONTS_RENAMED:
         return frozenset()
     blocks = context.lines_by_name.get("types", [])

@@ -34,7 +34,7 @@ _FILE_TYPE_PARTS = ("css", "javascript", "svg", "font", "*")
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Static files that are compressed again for every request."""
-    # Where gzip_static is on, files are precompressed; the rest are error pages and images.
+    # A server with gzip_static anywhere has precompressed the files that matter.
     if "gzip_types" not in context.names:
         return
     mutable = {one.scope.server for one in context.passes if one.module == "fastcgi"}

@@ -12,7 +12,7 @@ from nginx_tune.documents.decisions import Evidence
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Values of variables that select a pool, for which there is no pool."""
+    """``aio`` lines whose variable can have a value that names no declared pool."""
     if "aio" not in context.names:
         return
     pools = pool_names(context.tree)

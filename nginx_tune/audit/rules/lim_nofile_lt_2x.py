@@ -28,11 +28,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield from lacking(connections, limit)
         return
     files = sum(open_file_caches(context.tree).values())
-    if files * SMALL_PART > limit.value:  # io-open-cache-fd-budget
+    if files * SMALL_PART > limit.value:  # io-open-cache-fd-budget reports it
         files = 0
     needed = descriptors_needed(context, connections.value, files)
     place = limit.place or connections.place or main_place(context, "events")
-    # Fewer descriptors than connections: lim-conn-exceeds-rlimit.
+    # lim-conn-exceeds-rlimit reports fewer descriptors than connections.
     if place is not None and connections.value <= limit.value and not suffices(limit.value, needed):
         yield Hit(
             place,

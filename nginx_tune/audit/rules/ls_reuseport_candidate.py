@@ -53,7 +53,7 @@ def _single_worker(context: Context) -> bool:
 
 
 def _is_shared(listener: ListenAddress) -> bool:
-    # With reuseport, an address on a wildcard's socket would bind, and nginx would not start.
+    # An address that shares a wildcard's socket would bind its own, and nginx would not start.
     own = listener.has_socket and not listener.is_unix and not listener.is_quic
     return own and listener.reuseport is None
 

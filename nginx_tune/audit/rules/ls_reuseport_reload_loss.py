@@ -30,7 +30,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 [written(lines[0]), Evidence(fact=_SYSCTL, value="0")],
             )
     elif not sysctls or context.facts.kernel.features.get("tcp_migrate_req"):
-        # It was not read in nginx's network namespace; otherwise the kernel does not have it.
+        # The kernel has this setting, but the facts are of another network namespace.
         yield MissingFacts((f"kernel.sysctls[{_SYSCTL}]",))
 
 

@@ -14,7 +14,7 @@ _WATCHED_HEADERS = frozenset(
 
 
 _CLIENT_ADDRESS = frozenset({"x-forwarded-for", "x-real-ip"})
-"""Headers of which one is enough for the upstream to know the client's address."""
+"""Headers with the client's address; the upstream needs only one of them."""
 _NO_HEADERS: frozenset[str] = frozenset()
 
 

@@ -74,7 +74,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _needs_plain(passed: Pass) -> Directive | None:
-    """The only line that rules out HTTP/1.1 here, because it needs uncompressed responses."""
+    """The ``sub_filter`` line that needs HTTP/1.0, if nothing else asks for plain responses."""
     is_apart = unrepeated(passed.scope, "proxy") is not None
     if is_apart or passed.scope.value(UNBUFFERED) == "off":
         return None
