@@ -227,7 +227,7 @@ def json_schema(kind: type[Document]) -> bytes:
 MOST_BYTES = 1 << 60
 MOST_COUNT = 1 << 50
 MOST_SECONDS = 1 << 32
-"""136 years."""
+"""The longest time in a document, 136 years."""
 STEEPEST = 5.0
 """The largest Zipf exponent; beyond it nearly all requests are for one object."""
 

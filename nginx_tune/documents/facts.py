@@ -168,7 +168,7 @@ class Nginx(Part, frozen=True, kw_only=True):
     user: str | None = None
     """User and group in its configuration; null if that was not read or has no ``user``."""
     mime_types_path: str | None = None
-    """The file of media types that its configuration includes; null if not read, or none."""
+    """The file of media types that its configuration includes; null if none was found."""
     gzip: list[str] | None = None
     """The ``gzip`` lines of http in its configuration that fit another configuration too, such as
     ``gzip on``; null if it was not read."""

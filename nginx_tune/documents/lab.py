@@ -102,9 +102,9 @@ class LabDisk(Part, frozen=True, kw_only=True):
     room_bytes: AtMostBytes = 0
     """Free space of a writable disk for nginx's writes."""
     spare: bool = False
-    """True if the site does not have it, and only settings that a variant forces use it."""
+    """True if it is not part of the site, so that only settings forced by a variant use it."""
     dirty_bytes: AtMostBytes | None = None
-    """Most dirty data of a writable disk; beyond it writers wait, as at a host's
+    """Limit of a writable disk's dirty data. At the limit writers wait, as at a host's
     ``vm.dirty_bytes``. Null for the machine's own limit, which a short experiment never reaches."""
 
 

@@ -13,8 +13,9 @@ from nginx_tune.documents.base import Part
 
 Level = Literal["emerg", "alert", "crit", "error", "warn"]
 Where = Literal["main", "pools", "zones", "requests", "upstreams", "limits"]
-"""The log that gets the message: the main context's (``pools`` and ``zones`` only with thread pools
-and shared zones), or that of any request, of a proxied one, or of one under a limit."""
+"""The log that gets the message. ``main``: that of the main context, as for ``pools`` and ``zones``,
+which need thread pools or shared zones. ``requests``, ``upstreams``, ``limits``: the log of any
+request, of a proxied one, or of one under a limit."""
 
 
 class LoggedMessage(Part, frozen=True, kw_only=True):
@@ -56,7 +57,8 @@ _CONNECT = "src/event/ngx_event_connect.c"
 _UPSTREAM = "src/http/ngx_http_upstream.c"
 _CALL = r"\w+\(\)(?: to [^\"]+?)? failed \("
 _PEER = r"(?: to| from|reading) upstream$"
-"""The end of the messages that count: upgraded connections, which close by design, have others."""
+"""The end of the messages that count. Messages on upgraded connections, which close by design, end
+in other words."""
 
 
 def _zone(id_: str, words: str, change: str, source: str, *, what: str = "node",

@@ -16,7 +16,7 @@ from nginx_tune.documents.measured_class import Latency
 
 
 class WorkerUse(Part, frozen=True, kw_only=True):
-    """What one worker used and waited for during the measured time."""
+    """One worker's use of resources and its waits during the measured time."""
 
     pid: int
     cpu_seconds: float | None = None
@@ -170,7 +170,7 @@ class Waiting(Part, frozen=True, kw_only=True):
     upstreams_waiting_ratio: float = 1.0
     """Share of samples with an upstream connection that waited or was still opening."""
     upstreams_unclear: float = 0.0
-    """Upstream connections that either wait or are idle: which is not known."""
+    """Upstream connections that may be waiting or idle; the kernel does not show which."""
     upstreams_connecting: float
     pool_threads: float = 0.0
     pool_busy_ratio: float | None = None
@@ -366,7 +366,7 @@ class Harm(NamedTuple):
     is_logged: bool = True
     """True if the field of that name counts error-log lines; it is null if the log hides them."""
     is_kind: bool = True
-    """True for a separate kind of lines; False if another row includes them, or for all lines."""
+    """True for a kind of log lines that no other row counts; False for all other counters."""
     read: Callable[[ServerMeasurement], int | None] | None = None
     """The source of the count; null for the field of that name."""
 

@@ -1,7 +1,7 @@
 """``measurement``: one measured load run; ``capacity`` and ``histograms``, made from such runs.
 
 A capacity document has the highest rate at which an objective holds, and the search for that rate.
-Histograms count latencies by powers of two, as the texts on accept balancing show them.
+Histograms count latencies by powers of two, like those in the published texts on accept balancing.
 """
 
 from __future__ import annotations

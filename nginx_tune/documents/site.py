@@ -59,7 +59,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     """The URL prefix of each root, in the order of ``roots``: ``/videos/`` for files in
     ``ROOT/videos/``. Without prefixes, nginx searches the roots for a file one after the other."""
     serves_files: bool = False
-    """True if files of ``roots`` are served in addition to the cache; ``plan`` finds that in the
+    """True if files of ``roots`` are served in addition to the cache; ``plan`` reads this from the
     configuration."""
     cache_dirs: list[str] = []
     cache_bounds: dict[str, CacheBounds] = {}
@@ -106,7 +106,7 @@ class Site(Document, frozen=True, kw_only=True, tag="nginx-tune/site/1"):
     files. Without ``--facts`` this host's logs are examined."""
     log_files: Count | None = None
     """Number of open log files, including those of virtual hosts; each takes a descriptor in every
-    worker. Null for the two above. ``plan`` counts those of the configuration."""
+    worker. Null for one error log and one access log. ``plan`` counts the configuration's logs."""
     listening_sockets: Count | None = None
     """Number of listening addresses and ports; each takes a descriptor too. Null for those of
     ``listen``."""

@@ -13,7 +13,8 @@ AnswerResource = Literal["disks", "link", "cpu", "loops", "clients"]
 reads, without thread pools; ``clients``: the rate at which they receive."""
 
 SizeVerdict = Literal["carries", "in_doubt", "cannot"]
-"""The range of what a host carries: all of it above the wanted rate, around it, or below it."""
+"""The position of the range of rates that a host may carry: wholly above the wanted rate, around
+it, or wholly below it."""
 
 
 class SizeRange(Part, frozen=True, kw_only=True):
@@ -25,7 +26,7 @@ class SizeRange(Part, frozen=True, kw_only=True):
 
 
 class DiskChoice(Part, frozen=True, kw_only=True):
-    """The disks of a column."""
+    """The disks of some hosts: a column of the table of hosts."""
 
     count: Count
     class_name: str
@@ -52,7 +53,8 @@ class SizedHost(Part, frozen=True, kw_only=True):
     pools: bool
     """True if it carries more with thread pools."""
     workers: Count
-    """Worker processes; fewer than CPUs if loops read from disks that more workers would share."""
+    """Worker processes; fewer than CPUs if workers read disks themselves and more workers would
+    read the same disks."""
     hit_ratio: Ratio
     """Share of requests from the page cache."""
     origin_per_second: Number | None = None
@@ -76,14 +78,14 @@ class MemoryBoundary(Part, frozen=True, kw_only=True):
 
 
 class MissPoint(Part, frozen=True, kw_only=True):
-    """The share of requests that miss this host's page cache with another memory."""
+    """The share of requests that miss this host's page cache with another size of memory."""
 
     memory_bytes: Bytes
     miss_ratio: Ratio
 
 
 class LatencyPoint(Part, frozen=True, kw_only=True):
-    """The objective's time on this host at a rate."""
+    """The response time of the objective's metric on this host at one rate."""
 
     per_second: Number
     seconds: Number

@@ -123,9 +123,9 @@ def find_warmup(
     progress: Callable[[str], None],
     check: Callable[[Measurement], None] | None = None,
 ) -> float:
-    """The warm-up in seconds: no variant has a trend after it, by one run of each.
+    """The shortest warm-up, in seconds, after which no variant shows a trend in a trial run.
 
-    If a trend never stops, half of the run; the runs will then be flagged.
+    If a trend lasts to the end of the run, this is half of it; later runs will then be flagged.
     """
     duration = max(duration, _LEAST_TRIAL_SECONDS)
     trial = experiment.for_seconds(warmup=0.0, duration=duration)
@@ -166,7 +166,7 @@ def _glance(measurement: Measurement) -> str:
 
 _FIRST_PER_SECOND = 100.0
 _CONNECTIONS = 512
-"""Connections of an open-loop class, so that arrivals do not wait for the probe."""
+"""Connections of an open-loop class: so many that arrivals never wait for a free one."""
 
 
 def search_variants(
@@ -230,7 +230,7 @@ def _answer(objective: Objectives, steps: Sequence[CapacityStep], bounds: Bounds
 
 
 def open_classes(classes: Sequence[LoadClass], objective: Objectives) -> list[LoadClass]:
-    """The classes of the objective as open loops, and the closed loops of the load.
+    """The objective's classes as open loops, and the load's closed loops.
 
     Other open-loop classes are left out, since the search would change their rate too.
     """

@@ -84,7 +84,7 @@ class ClientState:
     reconnects: int = 0
     retried: int = 0
     hurries: bool = False
-    """True to read to the end at full speed: a server that is gone may have left much to read."""
+    """True to read to the end at full speed: buffers may still hold data of a server that ended."""
     is_settled: bool = False
     """True once it is known that the server still sends."""
     lost_at: list[float] = field(default_factory=list)

@@ -20,7 +20,7 @@ from nginx_tune.nginx.reload.address import Address
 
 
 class Conduct(msgspec.Struct, frozen=True, kw_only=True):
-    """How a variant is run: the options other than its configuration."""
+    """The options of a variant's runs, apart from its configuration."""
 
     binary: str | None = None
     """The nginx of this variant, if not that of the session."""
@@ -35,13 +35,13 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     reload_seconds: float = 1.0
     """The time between reloads."""
     connections_log: str | None = None
-    """A log with the worker of each connection."""
+    """Path of a log that records the worker of each connection."""
     starts: Start = "cold"
     """The state of the page cache at the start of a run."""
     traces: bool = True
     """Trace loop turns."""
     drain_seconds: float | None = None
-    """The wait for the last answers; None for the plan's own."""
+    """The time to wait for the last answers; None for the plan's own."""
     cached: list[str] = []
     """URLs that another nginx of this variant caches before each run."""
     counts_opens: bool = False

@@ -59,7 +59,7 @@ _SETTLE_SECONDS = 0.3
 _ANSWER_SECONDS = 12.0
 """The time for listeners to answer."""
 _ENDED_HERE = "interrupted"
-"""The flag of a load that is ended early, which a rehearsal always does."""
+"""The flag of a load that was ended early; a rehearsal always ends its load."""
 _SPARE_SECONDS = 60.0
 """Extra length of the load; it is ended when the watch is over."""
 

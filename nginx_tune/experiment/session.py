@@ -69,7 +69,7 @@ ORIGIN = "origin"
 class Session:
     """An open lab with its limits in force.
 
-    ``notes``: the disks of another kind than requested, with the reason, and differences in TCP
+    ``notes``: disks whose kind differs from the request, with the reason, and differences in TCP
     settings.
     """
 
@@ -291,7 +291,7 @@ def _listen(listen: str, placement: Placement) -> str:
 
 
 def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False) -> LoadPlan:
-    """The plan as the lab's clients reach nginx, over TLS if the lab has it.
+    """The plan with the targets at which the lab's clients reach nginx, over TLS if the lab has it.
 
     ``cleartext``: true for a variant that listens without TLS in a lab with TLS.
 
@@ -309,7 +309,7 @@ def place_plan(plan: LoadPlan, placement: Placement, *, cleartext: bool = False)
 
 
 def _placed_class(item: LoadClass, placement: Placement) -> LoadClass:
-    """The class, with its target, if it has one, as the lab's clients reach it."""
+    """The class; if it has its own target, with the address at which the lab's clients reach it."""
     if item.target is None or item.target.address != LOOPBACK:
         return item
     target = msgspec.structs.replace(item.target, address=placement.address)
@@ -328,7 +328,7 @@ def list_labs() -> Labs:
 def clean_labs(*, with_images: bool) -> Labs:
     """Remove the remains of dead labs and unused cached images; returns what was removed.
 
-    Only what carries the mark of a command that no longer runs is touched.
+    It removes only what bears the mark of a command that no longer runs.
     """
     dead = [left for left in find_labs() if not left.running]
     described = [_lab_run(left) for left in dead]

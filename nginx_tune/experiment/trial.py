@@ -227,10 +227,10 @@ def _is_file_in(path: str, directory: str) -> bool:
 
 
 def _foresee(view: HostNeeds, enclosure: Enclosure) -> None:
-    """Cover the directories that nginx surely writes to by empty writable ones.
+    """Cover the directories that nginx surely writes to with empty writable ones.
 
-    Left out are directories that hold what nginx reads, or mounts: those are handled once nginx
-    fails on them.
+    Directories that contain mounts or files that nginx reads are left out. They are handled once
+    nginx fails on them.
     """
     points = {mount.mount_point for mount in read_mounts()}
     kept = [os.path.realpath(path) for path in view.shown]

@@ -1,12 +1,13 @@
-"""What a sandbox shows of a host: files of a configuration, and facts of an emulated host.
+"""The parts of a host that a sandbox shows: a configuration's files, and an emulated host's facts.
 
 Files: every argument that is or contains an absolute path counts as one that nginx reads, except
 arguments of directives that take URIs; missing files are left out later. Directories that hold much
 of the system are shown only if served.
 
-Worker header: a level inherits ``add_header`` only if it has none of its own
-(ngx_http_headers_merge_conf). So the line goes into ``http``, and beside the first ``add_header``
-of each level that has one. It starts no new line, so line numbers in nginx's messages stay.
+Worker header: an ``add_header`` line that makes nginx name the worker in each response. A level
+inherits ``add_header`` only if it has none of its own (ngx_http_headers_merge_conf). So the line is
+added to ``http``, and after the first ``add_header`` of each level that has one. It follows other
+text on the same line, so line numbers in nginx's messages stay the same.
 
 Facts: read inside the lab, with the lab's limits in place of the machine's.
 """
@@ -357,7 +358,7 @@ _LINE = f"add_header {' '.join(HEADER_WORDS)};"
 
 
 def with_worker_header(trees: Sequence[ConfTree]) -> list[dict[str, bytes]]:
-    """The files that get the line, by tree; empty for all trees if one of them cannot have it."""
+    """The files with the worker header added, by tree; empty for all if one tree cannot have it."""
     found = [_files_of(tree) for tree in trees]
     return found if all(found) else [{} for _ in trees]
 
@@ -378,14 +379,14 @@ def _files_of(tree: ConfTree) -> dict[str, bytes]:
 
 
 def _behind(directive: Directive, claim: tuple[int, str] | None = None) -> Edit:
-    """The edit that adds our line after a directive, or after the brace that opens its block."""
+    """The edit that adds the worker header after a directive, or after its opening brace."""
     return Edit(directive.source, directive.end, directive.end, f" {_LINE}", claim)
 
 
 _READ_BYTES = 128 << 10
 """The kernel's usual read-ahead: what sendfile() from a cold page cache reads."""
 _LONG_READ_BYTES = 512 << 10
-"""Most bytes that nginx reads at once: ``sendfile_max_chunk`` of the plain configuration."""
+"""The most bytes that nginx reads at once: ``sendfile_max_chunk`` of the plain configuration."""
 _SMALL_READ_BYTES = 4096
 
 
@@ -493,8 +494,9 @@ def _plateau(disk: LabDisk) -> Curve | None:
 
     The kernel throttles reads and bytes separately, so a read takes the longer of the two waits,
     not their sum.
-    Source: tg_within_iops_limit() and tg_within_bps_limit() in block/blk-throttle.c, the longer
-            wait of both; thread-pools reads 80 of its 80 MiB/s in chunks, at 400 reads a second.
+    Source: tg_within_iops_limit() and tg_within_bps_limit() in block/blk-throttle.c. The scenario
+            thread-pools agrees: a disk limited to 80 MiB/s and 400 reads per second reaches
+            80 MiB/s when it is read in chunks.
     """
     if disk.bytes_per_second is None or disk.reads_per_second is None:
         return None

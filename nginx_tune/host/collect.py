@@ -1,7 +1,7 @@
-"""What the collector records of a machine: everything that nginx-tune's readers may need.
+"""The collector's questions about a machine: all that nginx-tune's readers may ask.
 
-What a reader reads next depends on earlier answers. The collector does not repeat that logic: it
-reads more broadly, about every block device, every mount's path and every nginx process. A replay
+A reader's next question depends on earlier answers. The collector does not repeat that logic: it
+asks more broadly, about every block device, every mount's path and every nginx process. A replay
 finds its answers among these and ignores the rest.
 
 This file is part of the collector: standard library, Python 3.6.

@@ -1,4 +1,4 @@
-"""The collector as one file that runs without the package, joined from some of its modules."""
+"""The collector as one file, joined from modules of the package, that runs without the package."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:
 
 
 def with_workers(cpu: Cpu, libc: str | None, gaps: Gaps) -> Cpu:
-    """Add the number of workers that ``worker_processes auto`` starts, and the number that fits.
+    """Add the workers that ``worker_processes auto`` starts, and those that can run at once.
 
     Source: ngx_posix_init.c uses sysconf(_SC_NPROCESSORS_ONLN). glibc returns the CPUs online
             (getsysstats.c; only 2.34 the affinity mask, unless patched), musl the affinity mask
@@ -221,9 +221,9 @@ def _policies(host: Host) -> list[str] | Missing:
 
 
 def read_throttled(host: Host, process: str) -> Throttled | Missing:
-    """How the CPU quotas of a process's cgroup and its ancestors throttled it.
+    """Throttling by the CPU quotas of a process's cgroup and its ancestors.
 
-    Each group counts its own quota; the group that was throttled longest is returned.
+    Each group counts its own throttling; the group that was throttled longest is returned.
     """
     group = read_group(host, "cpu", process)
     if isinstance(group, Missing):

@@ -2,7 +2,7 @@
 
 Links come from netlink, else from sysfs. Sockets come from sock_diag, in a process's network
 namespace. Backlogs and drops are facts of the host. Taken ports are read separately, to check a
-configuration's ``listen`` lines; no port that others may want is bound for that.
+configuration's ``listen`` lines, without binding any port that others may want.
 
 Source: sock_diag(7); net/ipv4/inet_diag.c inet_diag_msg_attrs_fill().
 """
@@ -173,7 +173,7 @@ def _read_sysfs() -> list[Link]:
 
 
 def _sysfs_kind(directory: Path) -> str | None:
-    """The kind from sysfs; None for a veth, whose only sign there is that it has no device."""
+    """The kind from sysfs; None for a veth, which sysfs shows only by the lack of a device."""
     if _word(directory / "type") == "772":
         return "loopback"
     if (directory / "tun_flags").exists():

@@ -172,7 +172,7 @@ def parse_time_wait(text: str) -> int | Missing:
 
 
 def parse_tcp_mem(text: str) -> tuple[int, int, int] | Missing:
-    """The thresholds of TCP's memory, in pages: allocates freely below, saves above, and limit.
+    """The thresholds of TCP's memory, in pages: for free allocation, for saving, and the limit.
 
     Source: Documentation/networking/ip-sysctl.rst, tcp_mem.
     """

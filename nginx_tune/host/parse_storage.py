@@ -170,7 +170,7 @@ def parse_busy_milliseconds(text: str) -> dict[str, int]:
 
 
 class Identity(NamedTuple):
-    """What the kernel reports on the identity of a block device."""
+    """The kernel's reports on the identity of a block device."""
 
     name: str
     directory: str = ""

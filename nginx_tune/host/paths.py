@@ -1,4 +1,4 @@
-"""Paths: where they lead, opening files below a directory, and which ones root may use.
+"""Paths: their resolution, the opening of files below a directory, and paths that root may use.
 
 ``..`` means the parent of a link's target, as for the kernel. A file below a directory is opened by
 a path without links and without ``..``.

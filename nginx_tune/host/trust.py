@@ -77,7 +77,8 @@ def distrust_handed(path: str, user: int) -> str:
 def foreign_link(path: str) -> str:
     """The reason not to write to a path: it leads through another user's link, or ends in one.
 
-    The kernel may follow it (fs.protected_symlinks is for sticky directories, and can be off).
+    The kernel may follow such a link: fs.protected_symlinks protects only sticky directories, and
+    can be off.
     Shape: empty if there is no such link.
     """
     try:

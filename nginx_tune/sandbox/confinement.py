@@ -94,7 +94,7 @@ class HostShare(NamedTuple):
     """A sandbox's share of the host's limited resources."""
 
     processes: int
-    """Concurrent processes: the workers of two generations and a reserve. Threads do not count."""
+    """Concurrent processes: two worker generations and a reserve. Threads do not count."""
     descriptors: int
     """Open descriptors of one process."""
     aio_events: int
@@ -148,9 +148,10 @@ def can_limit_numbers(wanted: int) -> bool:
 
 
 def limit_processes(wanted: Confinement, *, in_groups: bool) -> None:
-    """Limit processes and threads through the PID namespace if possible, with or without a cgroup.
+    """Limit the number of processes and threads through the PID namespace, if the host allows it.
 
-    The first process of the namespace must call it.
+    ``in_groups``: true if a cgroup limits them too. The first process of the namespace must call
+    this.
     Errors: UndecidedError when nothing limits them.
     """
     most = wanted.limits.processes

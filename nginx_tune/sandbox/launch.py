@@ -276,7 +276,8 @@ def _close_all(kept: Collection[int] = ()) -> None:
 def _wait_for(child: int) -> NoReturn:
     """Reap children until none is left, then exit with the status of ``child``.
 
-    A failure of ``child`` ends this at once. After a success others may go on: nginx as a daemon.
+    A failed ``child`` ends the wait at once. After a success, others may still run: nginx as a
+    daemon does.
     """
     status = FAILED
     while True:

@@ -27,8 +27,8 @@ _ALLOW, _KILL, _ERROR, _ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _X32 = 0x40000000
 _FIRST_NEW = 424
-"""From this number on (Linux 5.1), calls are the same on every architecture, and C libraries have
-a fallback for ENOSYS."""
+"""The first number (Linux 5.1) from which every architecture has the same calls. C libraries have a
+fallback for ENOSYS from these."""
 ALLOWED = frozenset(  # a text: shorter than a list of 200 strings
     """
     read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice tee

@@ -443,7 +443,7 @@ def _can_be_seen(path: str) -> bool:
 
 
 def _expand(path: str) -> list[str]:
-    """The path itself, or the entries of the root directory."""
+    """The path alone; for the root directory, the paths of its entries."""
     if not _is_root(path):
         return [path]
     return [f"/{name}" for name in os.listdir("/")]  # noqa: PTH208

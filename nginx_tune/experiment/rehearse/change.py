@@ -123,7 +123,7 @@ def _taken_over(
 ) -> str:
     """The place that now answers a dropped location's requests; empty if it is not dropped.
 
-    A location counts as a replacement if only the new tree has it, and not if both trees do.
+    A location that both trees have does not count as its replacement.
     """
     name = _name(scope.own)
     known = {_name(location) for location in _locations(scope.server)}
@@ -140,7 +140,7 @@ def _taken_over(
 def _is_in_place(
     location: Directive | None, server: Directive, of: _Name, known: Collection[_Name]
 ) -> bool:
-    """True if a location of NEW, or NEW's server itself if it is None, replaces one of OLD."""
+    """True if ``location`` of NEW replaces one of OLD; None stands for NEW's server itself."""
     if location is None:
         own = server.block or Block([])
         return of == _REST and any(own.first(line) for line in _ANSWERS)
@@ -221,7 +221,7 @@ def _off(tree: ConfTree) -> dict[str, bytes]:
 
 
 _CONNECTIONS = 256
-"""Connections of a class, so that arrivals do not wait for the probe."""
+"""Connections of a class: so many that arrivals never wait for a free one."""
 _HELD = 8
 _TIMEOUT_SECONDS = 10.0
 FRESH = "fresh"

@@ -1,4 +1,4 @@
-"""A rehearsal: a running nginx is changed under load, in each manner, and the result."""
+"""A rehearsal: changes a running nginx under load in each manner, and reports the effects."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def _rehearsal(
 
 
 def _site(sides: OldAndNew, *, makes_files: bool) -> SitePair:
-    """The site of the old configuration's clients, for both sides."""
+    """The site for both sides, with the servers, files and requests of the old configuration."""
     site = read_site(
         sides.old,
         sides.old,

@@ -29,14 +29,14 @@ _MOST_FILES = 40_000
 _LEAST_MEMORY_BYTES = 96 * _MIB
 _MOST_BYTES_PER_SECOND = 200e6
 _MOST_REQUESTS_PER_SECOND = 4000.0
-"""The highest rate at which a lab, with its load on the same machine, is not the limit."""
+"""The highest rate at which the lab, which shares the machine with its load, is not the limit."""
 _MOST_LINK_BITS_PER_SECOND = 2 * 10**9
 _FEWEST_ANSWERS = 1500
 """Answers needed for the 99th percentile of a class, with a margin."""
 _LONGEST_SECONDS = 60.0
 _LONGEST_WARMUP_SECONDS = 40.0
 _SETTLED = 1.5
-"""Requests per object in a full page cache until its contents are those of the long run."""
+"""Requests, per object in a full page cache, after which the cache has its long-run contents."""
 _LARGER = 4.0
 """The factor by which a lab's data may exceed its usual size."""
 
@@ -168,7 +168,7 @@ def _scale(server: Server, disks: int, rate: float) -> float:
 
 
 def _lab_disk(disk: Disk, model: ModelDisk) -> dict[str, Any]:
-    """The lab's model of a disk of the host: by the disk's curve, its class, or the model."""
+    """The lab's disk for a disk of the host: from the disk's curve, its class, or ``model``."""
     name = disk.class_ if disk.class_ in LIMITS else "hdd"
     if disk.curve is not None and disk.curve.points:
         found = model_of_curve(disk.curve, name)  # type: ignore[arg-type]  # a key of LIMITS

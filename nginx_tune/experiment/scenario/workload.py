@@ -197,7 +197,7 @@ def _users(classes: list[ScenarioClass]) -> int:
 
 
 _EVEN = 1e-9
-"""An exponent that spreads requests evenly, and over the same ranks as other exponents."""
+"""An exponent so small that requests are spread evenly, over the same ranks as with others."""
 
 
 class _Files(NamedTuple):
@@ -340,7 +340,7 @@ def _spans(item: ScenarioClass, files: int, share: float) -> list[_Span]:
 
 
 def _together(spans: Sequence[_Span], files: _Files) -> Iterable[tuple[float, float]]:
-    """The ranks in pieces: the number of files of each, and their share of all requests."""
+    """The ranks in pieces, each as its number of files and their share of all requests."""
     edges = sorted({0.0, float(files.number), *(e for s in spans for e in (s.first, s.last))})
     for low, high in pairwise(edges):
         share = sum(

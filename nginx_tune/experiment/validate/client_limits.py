@@ -211,7 +211,7 @@ _NO_BOUND = _Bound()
 def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
     """The bounds of each class; the rate of a zone is shared among its classes.
 
-    Only the first classes share it, as many as then have a sufficient rate.
+    If it is too low for all of them, only the first ones share it: as many as get enough of it.
     """
     sharing = Counter(zone for found in met.values() for zone in {limit.zone for limit in found})
     taken: Counter[str] = Counter()

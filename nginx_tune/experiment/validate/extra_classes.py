@@ -270,7 +270,7 @@ def _own_root(
 
 
 def _at_a_file(place: _Place, site: SitePair, own: _Root | None) -> _Place:
-    """A place; if it is a pattern, its request is for a file of the first root that it matches."""
+    """The place; for a pattern, with a request for a file of the first root that it matches."""
     request = place.requests[0]
     if own is None or place.files or request.block is not site.entries[0].server:
         return place

@@ -191,7 +191,10 @@ def new_contest(names: Sequence[str]) -> Contest:
 
 
 def _contender(contest: Contest) -> str | None:
-    """The variant to prove: the one to challenge the recommendation, or without one, the best."""
+    """The variant to prove: the challenger of the reference; None for the current configuration.
+
+    If nothing is recommended, the best variant is proved even if it is no challenger.
+    """
     best = challenger(contest.names, contest.reference, contest.steps)
     if best is None and contest.reference == TODAY:
         best = rank(contest.names, TODAY, contest.steps)[0].name
@@ -221,7 +224,8 @@ class Found(NamedTuple):
 
     search: Search
     validation: Validation
-    """The answer against the current configuration; if that is the answer, the best alternative."""
+    """The answer against the current configuration, or the best alternative to it if it is the
+    answer itself."""
 
 
 class _SandboxBench:

@@ -36,7 +36,7 @@ from nginx_tune.measure.load.classes import (
 SITE = "site"
 """The class of the site's own traffic."""
 _CONNECTIONS = 512
-"""Enough connections that arrivals do not wait for the probe."""
+"""Connections of a class: so many that arrivals never wait for a free one."""
 _DEFAULT_EXPONENT = 0.8
 _LEAST_RATIO = 0.001
 """The share of requests below which a class is left out."""
@@ -123,7 +123,10 @@ def share_of(load: SiteLoad, server: str, location: str) -> float | None:
 
 
 def with_rest(classes: Sequence[ScenarioClass], ratio: float) -> list[ScenarioClass]:
-    """The classes, the site's own with this share of their rate, or left out if it is too small."""
+    """The classes, with the site's own at this share of their rate.
+
+    If the share is too small, the site's own classes are left out.
+    """
     return [
         msgspec.structs.replace(
             item,

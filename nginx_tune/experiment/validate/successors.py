@@ -1,11 +1,10 @@
-"""What clients of the baseline lose, and the candidate's servers that answer them instead.
+"""Losses of the baseline's clients, and the candidate's servers that answer them instead.
 
-A candidate that is faster because it serves less is no better. Which server a client reaches is
-read from both trees; what that server answers is found by requests (``experiment/survey.py``).
+A candidate that is faster because it serves less is no better. Both trees show which server a
+client reaches; requests show what that server answers (``experiment/survey.py``).
 
 A host that no server names still gets an answer: from the default server of its address, or from
-that of a wildcard address. If the baseline has that server too, for other hosts, the content is
-lost.
+that of a wildcard address. If that server serves other hosts in the baseline, the content is lost.
 """
 
 from __future__ import annotations
@@ -133,11 +132,11 @@ def lost_content(
 ) -> str:
     """The reason why a good answer of the candidate is no replacement; empty if it is.
 
-    Other content of the same kind is a change of the site, not a loss. Lost are:
+    Other content of the same kind is a change of the site, not a loss. These are losses:
 
-    - a file in whose place the configuration itself answers;
-    - a file that the candidate does not have (``has_file``), so that a fallback answers;
-    - an application's answer in whose place the configuration answers, or files do because its
+    - The configuration itself answers in place of a file.
+    - A fallback answers, because the candidate lacks the file (``has_file``).
+    - The configuration answers in place of an application, or files do because the application's
       location is gone (``has_partner``).
     """
     alike = baseline.digest == candidate.digest and baseline.length_bytes == candidate.length_bytes
