@@ -139,13 +139,13 @@ class Check(Part, frozen=True, kw_only=True):
     status: CheckStatus
     """``unknown`` if it cannot be checked from here."""
     detail: str
-    """What was found, or the reason why the check was impossible."""
+    """The finding, or the reason why the check was impossible."""
     needed_for: str
     fix: str = ""
     """The command that fixes it; empty if the requirement is met, or if no command can."""
 
 
 class Doctor(Document, frozen=True, kw_only=True, tag="nginx-tune/doctor/1"):
-    """What can and what cannot be measured on this host."""
+    """The requirements of measurements on this host, met or not."""
 
     checks: list[Check] = []

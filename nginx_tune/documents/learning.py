@@ -109,7 +109,7 @@ class Configuration(Part, frozen=True, kw_only=True):
 
 
 class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1"):
-    """What is read from a log, and how much of it is kept."""
+    """The fields to read from a log, and bounds on the amounts to keep."""
 
     format: LineFormat
     kind: Kind | None = None

@@ -13,8 +13,8 @@ from nginx_tune.documents.base import Part
 
 Level = Literal["emerg", "alert", "crit", "error", "warn"]
 Where = Literal["main", "pools", "zones", "requests", "upstreams", "limits"]
-"""The log that gets the message. ``main``: that of the main context, as for ``pools`` and ``zones``,
-which need thread pools or shared zones. ``requests``, ``upstreams``, ``limits``: the log of any
+"""The log that gets the message. ``main``, ``pools``, ``zones``: that of the main context, always,
+with thread pools, or with shared zones. ``requests``, ``upstreams``, ``limits``: that of any
 request, of a proxied one, or of one under a limit."""
 
 

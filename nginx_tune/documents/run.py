@@ -105,7 +105,7 @@ class RunMetric(Part, frozen=True, kw_only=True):
     """Value of the first run's candidate."""
     b: float | None
     at_least: list[str] = []
-    """Which of ``a`` and ``b`` are lower bounds, because requests were cut off."""
+    """Those of ``a`` and ``b`` that are lower bounds, because requests were cut off."""
     baseline_ratio: float | None = None
     """Ratio of the baseline in the second run to the first: the change of the host itself."""
     ratio: float | None = None

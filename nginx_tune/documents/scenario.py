@@ -167,7 +167,7 @@ class Scenario(Document, frozen=True, kw_only=True, tag="nginx-tune/scenario/1")
     claims: list[Claim] = []
     seed: int = 1
     learn: str = ""
-    """What the experiment teaches: the text of its page."""
+    """The lesson of the experiment: the text of its page."""
 
 
 class ScenarioSummary(Part, frozen=True, kw_only=True):
@@ -280,7 +280,7 @@ class SiteLoad(Part, frozen=True, kw_only=True):
     primary_metric: str = ""
     notes: list[str] = []
     asks: Literal["all", "locations", "files"] = "files"
-    """Which other servers and locations are in the load: all, those of ``locations``, or none."""
+    """The other servers and locations in the load: all, those of ``locations``, or none."""
     locations: list[LocationShare] = []
     """Their shares of the requests."""
     rate_per_second: float | None = None
@@ -333,8 +333,8 @@ class ExperimentSpec(Document, frozen=True, kw_only=True, tag="nginx-tune/experi
     """True to measure the noise floor first, by the baseline against itself."""
     seed: int = 1
     found: list[str] = []
-    """What an examination of both configurations found, as text: the requests, the answers, and
-    deviations from the configuration. A run examines them again."""
+    """The findings of an examination of both configurations, as text: the requests, the answers,
+    and deviations from the configuration. A run examines them again."""
     lost: list[str] = []
     """Addresses, names, locations and files that only the baseline served in the examination."""
 
@@ -368,7 +368,7 @@ class SourceRow(Part, frozen=True, kw_only=True):
     """Scenarios that set the fact up or measure it, without a claim."""
     commands: list[str] = []
     missing: str = ""
-    """What is not shown or is shown differently, and why."""
+    """The parts that are not shown or are shown differently, with the reasons."""
     claims: list[RowClaim] = []
 
 

@@ -130,7 +130,7 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     accept_worse: list[str] = []
     """Metrics that may become worse, as named before the run."""
     stopped: Stopped = "pairs"
-    """Why the runs ended: number of pairs reached, outcome clear, time over, or interrupted."""
+    """The reason for the end of the runs: enough pairs, a clear outcome, time over, interrupted."""
     capacities: dict[str, Capacity] = {}
     """Capacity of each variant under the objective."""
     environment: Environment = Environment()
@@ -174,4 +174,4 @@ class Comparison(Document, frozen=True, kw_only=True, tag="nginx-tune/comparison
     """Ratio of requests per second, after / before."""
     metrics: list[ComparedMetric] = []
     warnings: list[str] = []
-    """What limits the conclusions from this comparison."""
+    """Limits of the conclusions from this comparison."""

@@ -91,7 +91,7 @@ class ClientState:
 
 
 def reason_of(error: BaseException) -> str:
-    """How a connection ended, in a few words."""
+    """The reason for a connection's end, in a few words."""
     if isinstance(error, ConnectionRefusedError):
         return "refused"
     if isinstance(error, (ConnectionResetError, BrokenPipeError)):

@@ -1,4 +1,4 @@
-"""The nginx program: which one is chosen, its build, and the differences between two builds."""
+"""The nginx program: its choice, its build, and the differences between two builds."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _READING = (True, None, False)
 
 
 class Eligibility(NamedTuple):
-    """A running master, and whether it may be chosen and its program run."""
+    """A running master, with the rules on choosing it and on running its program."""
 
     master: Master
     user: str | None
     """Its user id; None if it has several or they cannot be read."""
     refused: str
-    """Why only ``--pid`` may choose it; empty if nothing prevents the choice."""
+    """The reason why only ``--pid`` may choose it; empty if nothing prevents the choice."""
     may_run: bool
     """True if its program is visible here and only root can write it."""
     reads: bool | None = None
@@ -57,7 +57,7 @@ class Choice(NamedTuple):
     """The chosen nginx."""
 
     source: FoundBy | None
-    """How it was found; None if no nginx was found."""
+    """The way in which it was found; None if no nginx was found."""
     program: str | Missing
     """The program to run: a path, or ``/proc/PID/exe`` for the file that a master runs."""
     binary: str | Missing
@@ -243,7 +243,7 @@ def _real(host: Host, path: str | Missing) -> str:
 
 
 def _choice_sentence(candidates: Sequence[NginxCandidate]) -> str:
-    """The chosen program and why it was chosen; empty if none was."""
+    """The chosen program with the reason, in a sentence; empty if none was chosen."""
     chosen = next((found for found in candidates if found.chosen), None)
     if chosen is None:
         return ""

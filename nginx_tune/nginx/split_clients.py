@@ -1,4 +1,4 @@
-"""Which part of a ``split_clients`` table a key falls into; pure.
+"""The part of a ``split_clients`` table that a key falls into; pure.
 
 Source: ngx_http_split_clients_module.c, ngx_murmurhash.c (MurmurHash2 by Austin Appleby, seed 0).
 """

@@ -51,8 +51,8 @@ class Subject(NamedTuple):
     is_hosts: bool
     """True if this host's nginx runs with it or would start with it."""
     maps: tuple[tuple[str, str], ...] | None = None
-    """Where absolute names lead in a tree that is not on its host; None for a tree of this
-    host."""
+    """Pairs of directories: absolute names below the first lead to the second, in a tree that is
+    not on its host. None for a tree of this host."""
     given: str = ""
     """Directives from nginx's command line (``-g``), which come before the file."""
     is_here: bool = False
@@ -153,7 +153,7 @@ def place_of(conf: str, prefix: str | None) -> str:
 
 
 def own_prefix(nginx: Nginx, *meant: str) -> str | None:
-    """Where relative paths start without ``-p``: the running master's prefix or else the built one.
+    """The base of relative paths without ``-p``: the running master's prefix, else the built one.
 
     The master's prefix applies only to its own configuration; if ``meant`` is given, that must be
     one of them. An nginx started for another file has no such ``-p``.
@@ -218,7 +218,7 @@ WITH_NGINX = "it comes with nginx"
 _MOST_LINKS = 40
 """The kernel's limit on links in a path (path_resolution(7))."""
 _MOST_DIRECTORIES = 300
-"""How many directories to search for files that a map would find."""
+"""The most directories to search for files that a map would find."""
 _MOST_UP = 3
 _MOST_PROPOSED = 3
 _NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})

@@ -1,4 +1,4 @@
-"""Access logs, compressed or plain, and what the reader finds in them."""
+"""Access logs, compressed or plain, and the results of reading them."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ class LogFiles:
         _check_once(logs)
         self.logs = _in_order(logs, form) if len(logs) > 1 and "-" not in logs else logs
         self.broken: list[str] = []
-        """Logs that could not be read to their end, and why."""
+        """Logs that could not be read to their end, with the reasons."""
         self.has_failed = False
-        """True if the system failed to read one of them: its contents may be complete."""
+        """True if reading one of them failed in the system, so that the log itself may be whole."""
         sizes = [log.size for log in found if log.size is not None]
         self.total_bytes = sum(sizes) if len(sizes) == len(found) else None
         """The size of the files as stored, before decompression; None if one is a pipe."""
@@ -151,7 +151,7 @@ class LogFiles:
 
 
 def check_readable(log: str) -> None:
-    """Errors: UsageError for a path that this user cannot read."""
+    """Check that this user can read a path. Errors: UsageError."""
     try:
         os.stat(log)  # noqa: PTH116
     except OSError as error:
@@ -293,7 +293,7 @@ def _unpacking_errors() -> tuple[type[Exception], ...]:
 
 
 class Learnt(NamedTuple):
-    """The results of all logs, and what could not be read."""
+    """The results of all logs, and the parts that could not be read."""
 
     logs: list[str]
     """Digests of the logs."""
@@ -303,7 +303,7 @@ class Learnt(NamedTuple):
     popularity: ObjectPopularity
     places: RequestSample
     broken: list[str]
-    """Logs that could not be read to their end, and why."""
+    """Logs that could not be read to their end, with the reasons."""
     refused: list[str]
     """The places of the first lines that were left out."""
 

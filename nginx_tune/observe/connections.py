@@ -1,4 +1,4 @@
-"""The connections of workers: how many each served and holds, and who waits for whom.
+"""The connections of workers: the numbers served and held, and which side of each waits.
 
 Clients wait for nginx, and nginx for upstreams; the sockets show both (``parse_sock_diag``).
 """
@@ -235,7 +235,7 @@ def read_sockets() -> list[TcpSocket]:
 
 
 def _busy_pool_threads(worker: int) -> tuple[int, int]:
-    """The number of a worker's pool threads, and how many of them are not asleep."""
+    """The numbers of a worker's pool threads: all, and those that are not asleep."""
     total = busy = 0
     try:
         names = os.listdir(f"/proc/{worker}/task")  # noqa: PTH208

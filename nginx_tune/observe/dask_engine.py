@@ -178,7 +178,7 @@ def _sum_key(parts: Sequence[str]) -> str:
 
 
 def _check_workers(versions: Mapping[str, Any], is_plain_allowed: bool) -> None:
-    """Errors: UsageError for workers that cannot do the job or use unencrypted connections."""
+    """Check that the workers can do the job and use encrypted connections. Errors: UsageError."""
     for worker, version in sorted(versions.items()):
         if not isinstance(version, str):
             raise UsageError(f"worker {worker}: cannot run nginx-tune: {version}")

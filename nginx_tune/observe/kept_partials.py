@@ -53,7 +53,7 @@ class LearnJob(NamedTuple):
     places: Places | None
     host: str | None
     folder: str
-    """Where partial results are kept."""
+    """The path or URL of the folder of partial results."""
     version: str = __version__
 
 
@@ -150,7 +150,7 @@ class KeptLogs:
         self._refusing += bool(outcome.refused)
 
     def refuse_unread(self) -> None:
-        """Errors: UndecidedError if a log could not be read: the sum would be incomplete."""
+        """Check that every log was read, as the sum needs all. Errors: UndecidedError."""
         for reason in self._unread:
             self.tell(reason)
         if self._unread:
@@ -212,7 +212,7 @@ def _no_request(counts: LogCounts, plan: LearnPlan, logs: int) -> str:
 
 
 def refuse_plain(address: str) -> None:
-    """Errors: UsageError for an address on another host with unencrypted connections."""
+    """Refuse unencrypted connections to another host. Errors: UsageError."""
     scheme, _, place = address.rpartition("://")
     if scheme in {"tls", "wss", "inproc"} or _LOOPBACK.match(place):
         return

@@ -1,4 +1,4 @@
-"""What a configuration shows about access logs: their format, and where requests go."""
+"""A configuration's facts about access logs: their format, and the places of requests."""
 
 from __future__ import annotations
 

@@ -107,9 +107,8 @@ class Merged(NamedTuple):
 
 
 def merge_results(results: Iterable[PartialResult]) -> Merged:
-    """Add up partial results: what was learnt from all, and a partial result for the sum.
+    """Add up partial results, of which only one is in memory at a time.
 
-    Only one is in memory at a time.
     Errors: UsageError for one that cannot be added: of another plan, key or version, with a log
     that was already counted, or broken.
     """

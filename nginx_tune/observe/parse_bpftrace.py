@@ -1,7 +1,7 @@
 """The bpftrace program that counts loop turns, and the parser of its JSON lines; pure.
 
 At every mark the program prints ``mark NUMBER NANOSECONDS``, its maps, and ``done``. The maps are
-never cleared, so the difference of two readings is what happened between them.
+never cleared, so the difference of two readings covers the time between them.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _next(
     changed: set[DecisionId],
     findings: Findings | None,
 ) -> tuple[str, str]:
-    """The next command to type, and what it is for."""
+    """The next command to type, and its purpose."""
     if conf_path is None or findings is None:
         return "nginx-tune generate", "no configuration was found: write one"
     conf = f" {shlex.quote(conf_path)}"

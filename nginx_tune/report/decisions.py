@@ -85,7 +85,7 @@ def with_inputs(command: str, options: Sequence[str]) -> str:
 
 
 def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
-    """The decisions, with next commands that prove them by a plan and not by a generated file."""
+    """The decisions; their next commands prove a plan instead of a generated file."""
     proof = plan_command + PROVES_PLAN
     return replace(
         decisions,

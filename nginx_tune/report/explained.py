@@ -72,7 +72,7 @@ class MetricPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str
     what: str
     measured: str
-    """How it is measured."""
+    """The way in which they are measured."""
     traps: list[str]
     gates: list[str]
     """Gate expressions with these metrics, to copy."""

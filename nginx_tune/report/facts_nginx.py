@@ -1,4 +1,4 @@
-"""The nginx of a host on the screen: which was chosen and why, its processes and listeners."""
+"""The nginx of a host on the screen: the choice with its reason, the processes and listeners."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from nginx_tune.report.text import (
 Sources = Mapping[str, Sequence[tuple[str, str]]]
 """The lines of each file: as they are, to find a place, and without secrets, to show them."""
 PLACES_SHOWN = 5
-"""The most of one rule; the rest is counted."""
+"""The most findings of one rule that are shown; the rest is counted."""
 _LEAST_WIDTH = 40
 
 _COLORS: dict[Severity, str] = {"error": "31", "warning": "33", "advice": "36", "info": "2"}
@@ -200,7 +200,7 @@ def _wrapped(text: str, width: int | None) -> str:
 
 
 MARKDOWN_PLACES = 20
-"""The most of one rule; the rest is counted."""
+"""The most findings of one rule that are shown; the rest is counted."""
 
 
 def render_findings_markdown(findings: Findings) -> bytes:
@@ -319,7 +319,7 @@ def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> 
 
 
 def _nearest(text: str, word: str, wanted: int) -> int:
-    """Where a word occurs nearest to a position; else where the line's first word begins."""
+    """The position of a word nearest to ``wanted``; without the word, that of the first word."""
     places = [match.start() for match in re.finditer(re.escape(word), text)] if word else []
     if not places:
         return len(text) - len(text.lstrip())

@@ -138,7 +138,7 @@ def _broken(words: list[str], room: int) -> list[str]:
 
 
 def _own_words(words: list[str]) -> int:
-    """How many of the words are the command: its name, options with values, names, files."""
+    """The number of words that are the command: its name, options with values, names, files."""
     count = 1 + words.index("nginx-tune") if "nginx-tune" in words else len(words)
     if count < len(words) and words[count] in _GROUPS:
         count += 1

@@ -91,7 +91,7 @@ def render_history(history: History, none: str) -> str:
 
 
 def render_change(change: ChangeRecord) -> str:
-    """One change: how it ended, why, and its files."""
+    """One change: its outcome with the reason, and its files."""
     until = f" until {change.confirm_until}" if change.confirm_until else ""
     lines = [f"{change.id}  {_WORDS[change.state]}{until}  {plain(change.conf_path)}".strip()]
     lines += [f"  {file.kind} {plain(file.path)}" for file in change.files]

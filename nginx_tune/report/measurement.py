@@ -317,7 +317,7 @@ def _tls(item: ClassMeasurement) -> str:
 
 
 def _apart(generator: Generator) -> list[str]:
-    """The source addresses, the idle connections, and how late the run began."""
+    """The source addresses, the idle connections, and the delay of the run's start."""
     lines = []
     if generator.source_addresses > 1:
         lines.append(f"connections came from {generator.source_addresses} local addresses")

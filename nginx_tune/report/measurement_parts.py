@@ -122,7 +122,7 @@ _MOST_WORKERS = 32
 
 
 def workers_block(measurement: Measurement) -> ScreenBlock:
-    """Requests, connections and latency by class and worker, and how unevenly they are spread."""
+    """Requests, connections and latency by class and worker, with their imbalance."""
     header = ("class", "worker", "good", "share", "connections", "p50", "p99")
     rows, notes = [], []
     for name, part in measurement.classes.items():

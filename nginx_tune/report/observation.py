@@ -169,7 +169,7 @@ def _loop(turns: LoopTurn | None) -> ScreenBlock:
 
 
 def _waits(turns: LoopTurn | None) -> ScreenBlock:
-    """How long an arrival waits for its event loop on average, and what it waits for."""
+    """The mean wait of an arrival for its event loop, by cause."""
     if turns is None or not turns.arrival_wait_seconds:
         return []
     parts = sorted(turns.arrival_wait_by.items(), key=lambda item: -item[1])
@@ -183,7 +183,7 @@ def _waits(turns: LoopTurn | None) -> ScreenBlock:
 
 
 def _waiting(waiting: Waiting | None) -> ScreenBlock:
-    """How many clients, upstream connections and pool threads wait or are busy."""
+    """The numbers of clients and upstream connections that wait, and of busy pool threads."""
     if waiting is None:
         return []
     said = f"at a time: {number_text(waiting.clients_waiting)} of {number_text(waiting.clients)} "

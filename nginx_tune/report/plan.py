@@ -27,7 +27,7 @@ _MOST_FIGURES = 3
 
 
 class _Form(NamedTuple):
-    """How untrusted text is written: ``code`` for names and lines of files, ``text`` for prose."""
+    """Writers of untrusted text: ``code`` for names and lines of files, ``text`` for prose."""
 
     code: Callable[[str], str]
     text: Callable[[str], str]
@@ -48,7 +48,7 @@ def render_plan_diff(
 
     The answer and the warnings about a reload come first, the reasons last. ``old``: the current
     bytes of each file. ``targets``: the targets of names that are links, which neither program
-    follows. ``verbose``: with the evidence, and why other decisions were not written.
+    follows. ``verbose`` adds the evidence, and the reasons why other decisions were not written.
     """
     count = count_changes(plan)
     head = [f"{_size(plan, count)}; nothing is written yet"] if count else []

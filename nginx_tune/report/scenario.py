@@ -230,7 +230,7 @@ def _arrivals(arrivals: Arrivals) -> str:
 
 _HEAD = ("row", "fact", "source", "shown", "by")
 _SHARES = (("fact", 3), ("figure", 2), ("by", 4))
-"""How the width left by the two narrow columns is shared."""
+"""The shares of the width that the two narrow columns leave, by column."""
 _NARROW = len("row  ") + len("shown  ") + 2 * len("  ")
 _WIDTH = 120
 """The width in columns if the output is not a terminal."""
@@ -271,7 +271,7 @@ def render_source_rows_markdown(rows: SourceRows) -> str:
 
 
 def _by(row: SourceRow, *, claims: bool = False) -> str:
-    """What shows a row: scenarios with claims or their number, set-ups, commands; and the gaps."""
+    """The evidence for a row: scenarios with their claims, set-ups, commands; and the gaps."""
     parts = []
     for name in row.scenarios:
         of_it = [claim.name for claim in row.claims if claim.scenario == name]
@@ -332,7 +332,7 @@ def scenario_screen(run: ScenarioRun) -> Screen:
 
 
 def scenario_sentence(run: ScenarioRun) -> str:
-    """One sentence that can be quoted: the verdict, and how many of the source's claims held."""
+    """One sentence that can be quoted: the verdict, and the number of claims that held."""
     shown = [claim for claim in run.claims if not claim.left_out]
     held = sum(claim.held for claim in shown)
     if not shown:

@@ -193,7 +193,7 @@ def particulars(verdict: Verdict) -> Screen:
 
 
 def environment_block(verdict: Verdict) -> ScreenBlock:
-    """Where it was measured, deviations from the configuration, and why it stopped."""
+    """The place of the measurement, deviations from the configuration, the reason for the end."""
     return [*_environment(verdict.environment), *_looks(verdict)]
 
 

@@ -391,7 +391,7 @@ def compared(
 
 
 def _difference(old: Response, new: Response) -> str:
-    """How two good answers differ; empty if they do not, or if either is an error."""
+    """The difference between two good answers; empty without one, or if either is an error."""
     is_served = old.status is not None and old.status < 400  # noqa: PLR2004
     if not is_served or new.status is None or new.status >= 400:  # noqa: PLR2004
         return ""

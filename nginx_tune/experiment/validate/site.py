@@ -254,7 +254,7 @@ NO_FILES_HINT = "put the site's files there, or use --lab to make some"
 
 
 class SiteFiles(NamedTuple):
-    """What is known of the files before anything is started."""
+    """Knowledge of the files before anything is started."""
 
     has_files: Callable[[str], bool]
     """True for a directory with files to load."""

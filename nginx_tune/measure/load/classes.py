@@ -157,7 +157,7 @@ def _choice(item: ScenarioClass) -> Literal["fixed", "once", "uniform", "zipf"]:
 
 
 def _beside_memory(paths: Paths, memory_url: str, times: int) -> Paths:
-    """The paths, and for each ``times`` requests without a file; lengths are then unknown."""
+    """The paths, with ``times`` requests without a file added for each; lengths become unknown."""
     more = [memory_url] * (times * len(paths.paths))
     return msgspec.structs.replace(paths, paths=[*paths.paths, *more], bytes=None)
 

@@ -23,8 +23,8 @@ from nginx_tune.documents.loadplan import (
 from nginx_tune.errors import UsageError
 
 OPEN_LOOP_CONNECTIONS = 1000
-"""The most connections of an open loop: arrivals do not wait for the probe, and a host's usual
-28,000 local ports and nginx's usual 1,024 connections per worker are enough."""
+"""The most connections of an open loop: so many that arrivals never wait for a free one, and few
+enough for a host's usual 28,000 local ports and nginx's usual 1,024 connections per worker."""
 
 CLOSED_LOOP_USERS = 10
 
@@ -43,7 +43,7 @@ RATE_PER_THREAD = 40_000.0
 
 @dataclass(frozen=True)
 class Keepalive:
-    """How long connections are kept: without limit, for some requests, or closed at random."""
+    """The lifetime of connections: unlimited, a number of requests, or random."""
 
     kept: bool = True
     requests: int | None = None
@@ -165,7 +165,7 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
 
 
 def _require_quic(target: Target) -> None:
-    """Errors: UsageError for a target without QUIC."""
+    """Check that a target can use QUIC. Errors: UsageError."""
     if target.tls is None:
         raise UsageError(
             "--http3 is over QUIC, which is always encrypted", hint="give an https URL"

@@ -7,9 +7,9 @@ ratio of the last third to the first.
 
 Cross-check: a verdict has one number per run, which a single second may have determined. So for
 each metric with an outcome, a two-level bootstrap draws pairs, and stretches of neighbouring
-seconds within each run, and gives the interval of the ratio. The report notes a contradiction. The
-outcome does not change, since neighbouring seconds are correlated. A class's quantile is here the
-mean of its seconds' quantiles, an approximation of the run's own.
+seconds within each run, and gives the interval of the ratio. If it contradicts the outcome, the
+report says so. The outcome does not change, since neighbouring seconds are correlated. The quantile
+of a class is here the mean of its seconds' quantiles, an approximation of the run's own.
 
 Sources: Mann 1945 and Kendall's tau for trends (the count of arrangements is Knuth's recurrence of
 inversions); Künsch 1989 and Politis and Romano 1992 (blocks of neighbours); Davison and Hinkley

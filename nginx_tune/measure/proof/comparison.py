@@ -230,7 +230,10 @@ def _stands(comparison: MetricPairs, outcome: Outcome) -> bool:
 
 
 def stands(outcome: Outcome, better_when: BetterWhen, *, can_grow: bool, can_shrink: bool) -> bool:
-    """True if an outcome also holds for a higher true ratio, a lower one, or both, as possible."""
+    """True if an outcome holds whatever the true ratio is.
+
+    ``can_grow`` and ``can_shrink``: true if the true ratio may be higher or lower than measured.
+    """
     if not (can_grow or can_shrink) or outcome not in ("better", "worse", "no_difference"):
         return True
     is_higher = (outcome == "better") is (better_when == "higher")

@@ -425,8 +425,9 @@ def too_few_answers(runs: Iterable[Measurement], metric: str) -> bool:
 
     The slowest answers then come after the run, or never, so no rate can be known. ``metric`` is of
     one class, or of ``total``.
-    Source: thread-pools-cold-heavy, a first answer for each of four clients after 2 s and no second
-            one in 8; drawn-7717-000, three answers for four clients.
+    Source: the scenario thread-pools-cold-heavy (four clients, each with a first answer after 2 s
+            and no second one within 8 s) and the drawn cell 7717-000 (three answers for four
+            clients).
     """
     head = metric.partition(".")[0]
     return any(

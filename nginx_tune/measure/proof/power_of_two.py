@@ -48,7 +48,7 @@ def latency_names(classes: Iterable[str]) -> list[str]:
 
 
 def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
-    """Errors: UsageError for an unknown latency, with similar names."""
+    """Check that each name is a latency. Errors: UsageError with similar names."""
     known = latency_names(classes)
     for name in names:
         if name not in (*known, EVERY):

@@ -1,16 +1,17 @@
 """A search among candidates: the next measurement, and the challenger to confirm.
 
 Successive halving (Jamieson and Talwalkar 2016): every candidate is measured in one interleaved
-round, the better half in another one, and so on, with two rounds from the third step on. A
-candidate is ranked by its ratio to the recommendation, which runs in all rounds, within the same
-rounds, so that a drift of the host affects both.
+round, the better half in another one, and so on, with two rounds from the third step on. The
+recommendation runs in all rounds. A candidate is ranked by its ratio to the recommendation in the
+same rounds, so that a drift of the host affects both.
 
 The best of many noisy figures is partly the luckiest: most winners of a search lose when they are
 measured again (Freischuetz et al., TUNA, EuroSys 2025). So a search claims nothing. It names a
 challenger, which is compared on fresh seeds, by the looks of ``verdict``, with the recommendation
-and with the current configuration, and is announced only if it beats both. Among equal candidates
-that takes two wrong "better" at once, each with half of the 5 % of all looks. So at most 2.5 % of
-searches announce a wrong winner, whatever the number of candidates and looks.
+and with the current configuration. The challenger is announced only if it beats both. If all
+candidates are equal, both comparisons must wrongly say "better" for that. All looks of a comparison
+together may be wrong in 5 % of cases, and half of these say "better". So at most 2.5 % of searches
+announce a wrong winner, whatever the number of candidates and looks.
 """
 
 from __future__ import annotations

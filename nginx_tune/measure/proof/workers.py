@@ -22,8 +22,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.units import percent_text
 
 FEWEST_CONNECTIONS = 5
-"""The mean number per worker below which workers cannot be compared: by chance alone, one often has
-no connection or twice its share."""
+"""The mean number per worker below which workers cannot be compared: by chance alone, some worker
+often has no connection or twice its share."""
 
 _FEW_CONNECTIONS = "few_connections"
 

@@ -121,7 +121,7 @@ class LabDisks:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Where the lab's own process sees each disk, by the path that nginx sees."""
+        """The path of each disk for the lab's own process, by its path for nginx."""
         covers = self._enclosure.covers
         return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
@@ -182,7 +182,7 @@ class _Mounted(NamedTuple):
 
 
 def contents_of(lab: Lab, disk: LabDisk) -> Contents:
-    """What a disk's image contains; pure."""
+    """The contents of a disk's image; pure."""
     found: dict[str, int] = {}
     for item in lab.data:
         if item.disk != disk.name:
@@ -199,7 +199,7 @@ def _name(item: LabData, number: int) -> str:
 
 
 def find_missing() -> str:
-    """Why disks cannot be modelled here; empty if they can."""
+    """The reason why disks cannot be modelled here; empty if they can."""
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:

@@ -21,7 +21,7 @@ from nginx_tune.errors import MissingPermissionError, UndecidedError
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 PREFIX = "nginx-tune-"
 PATIENCE_SECONDS = 3.0
-"""How long to wait until ending processes have left a group."""
+"""The time to wait for ending processes to leave a group."""
 _WALL_SHARE = 0.75
 """The share of the machine's memory that nginx may use if a lab sets no limit."""
 _PAGE = 4096
@@ -38,7 +38,7 @@ def sandbox_bytes() -> int:
 
 
 class Controller(NamedTuple):
-    """Where a controller's group goes."""
+    """A controller, with the directory for new groups."""
 
     name: str
     version: int
@@ -64,7 +64,7 @@ def find_controller(name: str, root: Path, own_groups: str) -> Controller | None
 
 
 def why_no_controller(name: str) -> str:
-    """Why a controller is not available; empty if it is."""
+    """The reason why a controller is not available; empty if it is."""
     own_groups = Path("/proc/self/cgroup").read_text()
     if find_controller(name, CGROUP_ROOT, own_groups) is None:
         return f"the {name} cgroup controller is not on this host"
@@ -277,7 +277,7 @@ _LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
 class MemoryKills(NamedTuple):
-    """How many processes the kernel killed in a group and, on v2, below it."""
+    """The processes that the kernel killed for lack of memory, in a group and, on v2, below it."""
 
     processes: int
     limit_bytes: int | None

@@ -41,18 +41,18 @@ _REGION_BYTES = 128 << 10
 """The size of a bad region: the kernel's usual read-ahead."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
 _PROBED_READS = 10_000
-"""How many reads a probe makes at each depth; it reports the longest."""
+"""The number of reads that a probe makes at each depth; it reports the longest."""
 
 
 class ReadAnswer(NamedTuple):
-    """When a read is answered, and whether it failed."""
+    """The time of the answer to a read; ``failed`` if the answer is an error."""
 
     at_seconds: float
     failed: bool
 
 
 class ServiceProcess:
-    """The simulated disk, which says when each arriving read is answered.
+    """The simulated disk, which computes the time of the answer to each arriving read.
 
     ``draw`` returns the next number in [0, 1), and ``salt`` selects the bad regions. Together they
     determine all answers.
@@ -300,9 +300,9 @@ class Settled(NamedTuple):
 def settle_kinds(lab: Lab, *, no_models: str, no_limits: str) -> Settled:
     """The lab with disks that are possible here, and a note on each disk that differs.
 
-    ``no_models`` and ``no_limits`` say why a kind is impossible; each is empty if its kind is
-    possible.
-    Errors: UndecidedError for a disk of which no kind is possible.
+    ``no_models`` and ``no_limits`` are the reasons why a kind is impossible; each is empty if its
+    kind is possible.
+    Errors: UndecidedError for a disk if neither kind is possible.
     """
     notes: list[str] = []
     disks = [_settle(disk, no_models, no_limits, notes) for disk in lab.disks]
@@ -320,7 +320,7 @@ def is_limited(disk: LabDisk) -> bool:
 
 
 def describe_disk(disk: LabDisk) -> str:
-    """A text on how fast the disk answers."""
+    """A text on the speed of the disk."""
     model = model_of(disk) if disk.kind == "modelled" else None
     if model is not None:
         plateau = predict_plateau(model, SMALL_READ_BYTES)

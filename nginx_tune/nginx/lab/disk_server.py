@@ -257,7 +257,7 @@ _ASYNC_READ, _BIG_WRITES, _ASYNC_DIO, _MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 <<
 _WANTED = _ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES
 """For the loop device, whose reads are asynchronous direct I/O with many in flight."""
 _BACKGROUND = 1024
-"""How many such reads the kernel sends before it waits (12 by default)."""
+"""The number of such reads that the kernel sends before it waits (12 by default)."""
 _VALID_SECONDS = 3600
 _ROOT = 1
 _KEEP_CACHE = 2

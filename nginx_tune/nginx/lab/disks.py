@@ -45,7 +45,7 @@ _PACKAGES = {
     "cp": "coreutils",
 }
 _PATIENCE_SECONDS = 10.0
-"""How long to wait until loop devices are free."""
+"""The time to wait for loop devices to be free."""
 
 
 def run_tool(*argv: str) -> str:
@@ -265,7 +265,7 @@ _ROOM_BYTES_PER_INODE = 16 << 10
 """The default of mke2fs: a cache makes a directory or two for each of its first files."""
 _OVERHEAD_BYTES = 24 << 20
 _SPARE_BYTES = 256 << 20
-"""How many bytes must stay free on the file system."""
+"""The bytes that must stay free on the file system."""
 _BLOCK_BYTES = 4096
 _GROUP_BYTES = 8 << 20
 """A block group of ext4 with blocks of 1 KiB; with larger blocks there are fewer groups."""
@@ -320,7 +320,7 @@ def remove_image(path: Path) -> bool:
 
 
 class Contents(NamedTuple):
-    """What an image contains."""
+    """The contents of an image."""
 
     files: Mapping[str, int]
     """Size in bytes by name, relative to the root of the image."""
@@ -342,13 +342,13 @@ class Contents(NamedTuple):
 
     @property
     def inodes(self) -> int:
-        """How many inodes to ask of mke2fs, which rounds them down to sixteen per block group."""
+        """The number of inodes for mke2fs, which rounds it down to sixteen per block group."""
         groups = 1 + self.image_bytes // _GROUP_BYTES
         return len(self.files) + self.directories + self._room_inodes + 64 + 16 * groups
 
     @property
     def _room_inodes(self) -> int:
-        """How many inodes files in the free space may need."""
+        """The number of inodes that files in the free space may need."""
         return self.room_bytes // _ROOM_BYTES_PER_INODE
 
     @property

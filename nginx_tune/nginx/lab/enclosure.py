@@ -31,7 +31,7 @@ from nginx_tune.sandbox.root import flags_of
 
 
 class HostNeeds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a configuration needs on its host."""
+    """The needs of a configuration on its host."""
 
     shown: list[str] = []
     """Files and directories to read."""
@@ -74,7 +74,7 @@ class Enclosure:
 
     @property
     def view(self) -> HostNeeds:
-        """What the configuration needs."""
+        """The needs of the configuration."""
         return self._view
 
     @property
@@ -101,7 +101,7 @@ class Enclosure:
         self._covers = Covers(place)
 
     def look(self, view: HostNeeds) -> None:
-        """Set what the configuration needs."""
+        """Set the needs of the configuration."""
         self._view = view
         self._planned.clear()
 
@@ -121,7 +121,7 @@ class Enclosure:
         self._planned.clear()
 
     def weaken(self, sandbox: Iterable[SandboxPart]) -> None:
-        """Do without these parts of the sandbox if they are impossible."""
+        """Leave out these parts of the sandbox if the host cannot provide them."""
         self._weaker = list(sandbox)
         self._planned.clear()
 
@@ -143,8 +143,8 @@ class Enclosure:
     def cover(self, directory: str, inner: Iterable[str] = ()) -> None:
         """Put an empty writable directory at a path, which the host may lack.
 
-        Those directories in ``inner`` that exist on the host exist in it too, but empty: nginx does
-        not create the directory of a log.
+        The directories of ``inner`` that exist on the host are made in it, empty: nginx does not
+        create the directory of a log.
         """
         real = settle(directory).path
         self._names[directory] = real
@@ -219,7 +219,7 @@ class Enclosure:
         self._planned.clear()
 
     def make_room(self, sockets: Iterable[str]) -> None:
-        """Hide from nginx the sockets at these paths: of the host's nginx, or of a killed one.
+        """Hide from nginx the sockets at these paths, left by the host's nginx or a killed one.
 
         The host keeps them: they are removed from a copy of their directory.
         """
@@ -376,7 +376,7 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
 _STATE_DESCRIPTOR = 40
 STATE = Path(f"/proc/1/fd/{_STATE_DESCRIPTOR}")
-"""Where the lab's own processes write; no path of the host leads there.
+"""The place where the lab's own processes write; no path of the host leads there.
 
 The process inside is the first one of its PID namespace. The name is short, as the path of a
 socket must be (unix(7)).

@@ -40,7 +40,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperationIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which process answers."""
+    """The identity of the process that answers."""
 
     mark: str
     uid: int
@@ -75,7 +75,7 @@ UpstreamProtocol = Literal[
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site must know of the topology of its lab."""
+    """The facts of a lab's topology that its site needs."""
 
     address: str = LOOPBACK
     """The address at which clients reach nginx."""
@@ -92,7 +92,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     protocol: UpstreamProtocol
     name: str
-    """How the configuration names it."""
+    """Its name in the configuration."""
     address: str = ""
     """Its address on this host; empty if it is on another host."""
     port: int = 0
@@ -112,6 +112,6 @@ class Stubs(msgspec.Struct, frozen=True, kw_only=True):
 
     answering: list[Outgoing] = []
     silent: dict[str, str] = {}
-    """Why a server has no stub, by the server's name."""
+    """The reasons why servers have no stub, by the server's name."""
     sockets: dict[str, str] = {}
     """The real path of a Unix socket, by the path that nginx uses."""

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LAST_WORDS_SECONDS = 1.0
-"""How long to wait until a process ends after its last answer."""
+"""The time to wait for a process to end after its last answer."""
 _ERRORS: dict[int, type[NginxTuneError]] = {
     ExitStatus.USAGE: UsageError,
     ExitStatus.CONFIGURATION: ConfigurationError,
@@ -245,7 +245,7 @@ Source: capability.h."""
 
 
 class NamespaceRefusal(NamedTuple):
-    """Why making namespaces is refused, and the remedy."""
+    """The reason why namespaces cannot be made, and the remedy."""
 
     message: str
     hint: str
@@ -271,7 +271,7 @@ def refuse_without_rights(status: str) -> None:
 
 
 def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
-    """What an error of unshare(1) means; None for other errors."""
+    """The meaning of an error of unshare(1); None for other errors."""
     last = error.strip().rpartition("unshare: ")[2]
     if "unshare: " not in error:
         return None

@@ -29,7 +29,7 @@ _MOST_FILES = 20_000
 
 
 class Shape(NamedTuple):
-    """What a lab must know of its site: the served directory and the sizes of its files."""
+    """The properties of a site that its lab needs: the served directory and its file sizes."""
 
     root: str
     sizes: Sequence[int] = ()
@@ -146,7 +146,7 @@ _TAIL_FACTOR = 2.0
 
 
 class _Group(NamedTuple):
-    """What a disk is made from: a dataset and its leaf disks."""
+    """The source of a lab's disk: a dataset and its leaf disks."""
 
     path: str
     dataset: Dataset
@@ -196,8 +196,8 @@ def model_of_curve(curve: Curve, class_name: DiskClassName) -> DiskModel:
     """The model with the depth-1 latency, plateau and tail of a measured curve.
 
     The bandwidth is that of sequential reads, or of either read size if that is greater. The read
-    time is what remains of the depth-1 latency without transfer and tail. The number of channels is
-    the plateau times the depth-1 latency: the depth at which the knee was.
+    time is the depth-1 latency without transfer and tail. The number of channels is the plateau
+    times the depth-1 latency: the depth of the measured knee.
     """
     sweep = curve.small_reads or curve
     alone = _first(sweep)

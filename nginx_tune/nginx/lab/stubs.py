@@ -108,7 +108,7 @@ _Place = tuple[str, int, str, bool]
 
 
 def _place(server: Outgoing) -> _Place:
-    """Where a stub listens; datagrams have ports of their own."""
+    """The place where a stub listens; datagrams have ports of their own."""
     is_datagram = not server.path and server.protocol in {"dns", "syslog"}
     return (server.address or server.answers_from, server.port, server.path, is_datagram)
 

@@ -200,7 +200,7 @@ class Binding(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, int]:
-        """What identifies the socket at a reload."""
+        """The key that identifies the socket at a reload."""
         return (self.kind, self.address, self.port)
 
     @property

@@ -31,10 +31,11 @@ from nginx_tune.nginx.reload.workers import (
 
 _POLL_SECONDS = 0.05
 _STABLE_SECONDS = 0.6
-"""A worker that dies at its start is replaced at once, so a single sample shows one alive."""
+"""The time for which workers must not change: a worker that dies at its start is replaced at once,
+so a single sample may show one alive."""
 _MOST_PLACES = 64
 _SEEING_SECONDS = 1.5
-"""How long to try to see every worker accept: under light load, a few accept most connections."""
+"""The time to try to see every worker accept: under light load, a few accept most connections."""
 _RETRIES = 4
 
 
@@ -227,7 +228,7 @@ class Asked(NamedTuple):
     who: int | None
     """The process that accepted; None if not known."""
     why: str
-    """What went wrong; empty if there was an answer."""
+    """The reason for no answer; empty if there was one."""
     is_answer: bool
     is_out_of_reach: bool = False
     """True if this host has no route to the address."""

@@ -69,7 +69,7 @@ class Looked(NamedTuple):
 
 
 def refused_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Looked:
-    """Why nginx would refuse a configuration on this host in place of another.
+    """The reasons why nginx would refuse a configuration on this host in place of another.
 
     ``masters`` are the processes that run either of them; their sockets are no conflict.
     """
@@ -187,7 +187,7 @@ def _written(tree: ConfTree) -> dict[str, tuple[Directive, str]]:
 
 
 def _why_not(path: str, *, makes: bool) -> list[tuple[str, str]]:
-    """Why a path cannot be written or created, with the remedy; empty if it can.
+    """The reasons why a path cannot be written or created, with the remedies; empty if it can.
 
     A dangling link is followed, since nginx creates its target.
     """

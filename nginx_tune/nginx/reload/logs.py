@@ -19,9 +19,9 @@ from nginx_tune.nginx.reload.workers import Process
 
 _MOST_LOG_BYTES = 4 << 20
 _MOST_BEFORE_BYTES = 32 << 20
-"""How many bytes of a log and its rotated logs, unpacked, are searched for known faults."""
+"""The most bytes of a log and its rotated logs, unpacked, to search for known faults."""
 _ROTATED = r"[.-][0-9]+(?:\.gz)?"
-"""How the name of a rotated log ends. Source: logrotate(8), dateext and compress."""
+"""The end of the name of a rotated log. Source: logrotate(8), dateext and compress."""
 _MOST_ROTATED = 15
 _MOST_DOUBTFUL = 100
 
@@ -59,9 +59,9 @@ class _Log:
         """The last emergencies and alerts that were dropped: clients may have written them."""
         self._file = self._open()
         self._at = 0 if self._file is None else os.lseek(self._file, 0, os.SEEK_END)
-        # A message is written in one call, but the file grows by pages meanwhile. So a file that
-        # ends at a page boundary may end amid a message. Source: generic_perform_write() in
-        # mm/filemap.c.
+        # A message is written in one call, but the file grows page by page during that call. So a
+        # file that ends at a page boundary may end within a message. Source:
+        # generic_perform_write() in mm/filemap.c.
         is_amid = self._at > 0 and self._at % mmap.PAGESIZE == 0
         self._clients = ClientText(self._at if is_amid else None)
         self._inode = None if self._file is None else os.fstat(self._file).st_ino

@@ -87,8 +87,8 @@ def bad_lines(
 def known_faults(lines: Iterable[bytes], *, serving: Collection[int]) -> frozenset[str]:
     """The emergencies and alerts of the workers ``serving`` before a change, by kind.
 
-    Those of a master are about its reloads, and those of other workers may be about a change that
-    was taken back. Neither describes the present state, nor does the end of a process.
+    A master's lines are about its reloads, and those of other workers may be about a change that
+    was undone. Neither describes the present state, nor do lines about the end of a process.
     """
     return frozenset(
         fault_kind(text)

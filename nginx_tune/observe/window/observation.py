@@ -69,7 +69,7 @@ class WatchRequest(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """An observation, and whether Ctrl-C or the end of nginx cut it short."""
+    """An observation, perhaps cut short by Ctrl-C or by the end of nginx."""
 
     observation: Observation
     interrupted: bool

@@ -90,8 +90,9 @@ class Section:
     title: str
     screen: Screen
     tag: str = ""
-    """The outcome in a word or two, and whether that is good, bad or neither."""
+    """The outcome in a word or two."""
     tone: str = "plain"
+    """The value of the outcome: ``good``, ``bad`` or ``plain``."""
     figures: Sequence[Figure] = ()
     plots: Sequence[Plot] = ()
     texts: Sequence[Text] = ()
