@@ -236,15 +236,13 @@ class HostSizes:
         here = {end: self.server(column, memory_bytes, end) for end in RangeEnd}
         found = {end: best_server(server, self._goal(end)) for end, server in here.items()}
         best, expected = found[RangeEnd.EXPECTED]
-        low, high = (
-            min(expected, found[RangeEnd.WORSE][1]),
-            max(expected, found[RangeEnd.BETTER][1]),
-        )
+        low, high = _ends({end: rate for end, (_, rate) in found.items()})
         return SizedHost(
             memory_bytes=round(memory_bytes),
             disks=number,
             is_this=number == 0 and memory_bytes == self.memory_bytes,
             carried_per_second=_range(low, expected, high),
+            is_prediction=not _is_wide(low, high),
             verdict=None if asked is None else _verdict(low, high, asked),
             binds=best.binding_at(expected, self.request.goal),
             pools=best.pools,
@@ -254,6 +252,15 @@ class HostSizes:
             seconds=None if asked is None else self._seconds(here, asked),
             cost=self._cost(column.choice, memory_bytes),
         )
+
+    def without_objective(self) -> SizeRange | None:
+        """What the resources of the host as it is keep up with; None if there is no objective."""
+        if self.request.goal is None:
+            return None
+        here = {end: self.server(self.columns[0], self.memory_bytes, end) for end in RangeEnd}
+        found = {end: best_server(server, None)[1] for end, server in here.items()}
+        low, high = _ends(found)
+        return _range(low, found[RangeEnd.EXPECTED], high)
 
     def _seconds(self, here: Mapping[RangeEnd, Server], rate: float) -> SizeRange | None:
         """The goal's statistic at a rate; None where the host may not keep up with it."""
@@ -271,11 +278,9 @@ class HostSizes:
                 return None
             found[end] = min(times)
         expected = found[RangeEnd.EXPECTED]
-        return _range(
-            min(found[RangeEnd.BETTER] / _TIME_FACTOR, expected),
-            expected,
-            max(found[RangeEnd.WORSE] * _TIME_FACTOR, expected),
-        )
+        low = min(found[RangeEnd.BETTER] / _TIME_FACTOR, expected)
+        high = max(found[RangeEnd.WORSE] * _TIME_FACTOR, expected)
+        return None if _is_wide(low, high) else _range(low, expected, high)
 
     def _cost(self, disks: DiskChoice, memory_bytes: float) -> float | None:
         prices = self.request.prices
@@ -386,6 +391,7 @@ class HostSizes:
             hosts=hosts,
             with_pools_per_second=pooled,
             without_pools_per_second=alone,
+            without_objective_per_second=self.without_objective(),
             cheapest=_cheapest(hosts, [column.choice for column in self.columns]),
             boundaries=[]
             if rate is None
@@ -415,13 +421,13 @@ class HostSizes:
             points = float(len(s.workload.popularity.curve))
             source = s.workload.popularity.provenance
             popularity = Quantity("workload.popularity.curve", points, "points", source)
-        cpu = s.workload.cpu_per_request
+        cpu, disk = s.workload.cpu_per_request, self.inputs.disk
         return (
             s.dataset_bytes,
             popularity,
             s.object_bytes,
             s.page_cache,
-            Quantity("disks", float(max(1, len(s.disk.parts))), "", s.disk.provenance),
+            Quantity("time of a disk read", disk.latency_seconds, "s", s.disk.provenance),
             s.link_bytes_per_second,
             s.client_rate,
             Quantity("worker processes", float(self.inputs.workers)),
@@ -465,10 +471,18 @@ def _with_inputs(s: Situation, i: BlockingInputs) -> Situation:
     return moved
 
 
-def _range(low: float, expected: float, high: float) -> SizeRange | None:
-    """The range; None where it is too wide for a prediction (``WIDEST``), unless it is 0."""
-    if high > 0 and (low <= 0 or high > WIDEST * low):
-        return None
+def _ends(found: Mapping[RangeEnd, float]) -> tuple[float, float]:
+    """The ends of a range that holds the expected rate."""
+    expected = found[RangeEnd.EXPECTED]
+    return min(expected, found[RangeEnd.WORSE]), max(expected, found[RangeEnd.BETTER])
+
+
+def _is_wide(low: float, high: float) -> bool:
+    """True for a range too wide for a prediction (``WIDEST``)."""
+    return high > WIDEST * low
+
+
+def _range(low: float, expected: float, high: float) -> SizeRange:
     low, expected, high = (float(f"{value:.4g}") for value in (low, expected, high))
     return SizeRange(low=low, expected=expected, high=high)
 

@@ -45,8 +45,10 @@ class SizedHost(Part, frozen=True, kw_only=True):
     """Index in ``columns``."""
     is_this: bool = False
     """True for the host of the facts."""
-    carried_per_second: SizeRange | None = None
-    """Requests per second for files; null for a range of more than a factor of ten."""
+    carried_per_second: SizeRange
+    """Requests per second for files."""
+    is_prediction: bool = True
+    """False for a range of more than a factor of ten: ``expected`` is then a guess."""
     verdict: SizeVerdict | None = None
     """The verdict on the wanted rate; null without one."""
     binds: AnswerResource
@@ -61,7 +63,8 @@ class SizedHost(Part, frozen=True, kw_only=True):
     """Requests to a cache's origin at the wanted or the carried rate; null where the total size of
     the requested objects is unknown."""
     seconds: SizeRange | None = None
-    """The objective's time at the wanted rate; null without a rate, or if it is not sustained."""
+    """The objective's time at the wanted rate; null without a rate, if it is not sustained, or
+    for a range of more than a factor of ten."""
     cost: float | None = None
     """Cost by the given prices; null if one is missing."""
 
@@ -107,6 +110,8 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     """The load that this host carries with thread pools."""
     without_pools_per_second: Number = 0.0
     """The load that this host carries without thread pools: workers then read files themselves."""
+    without_objective_per_second: SizeRange | None = None
+    """The load that this host's resources keep up with; null where that is the question."""
     cheapest: Count | None = None
     """Index in ``hosts`` of the cheapest host that carries the wanted rate. Without prices it is
     this host if it does, else the one with the fewest of its own disks and the least memory, else

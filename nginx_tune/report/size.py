@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.sizing import (
@@ -15,7 +15,7 @@ from nginx_tune.documents.sizing import (
 )
 from nginx_tune.documents.units import plural
 from nginx_tune.report.facts import speed_text
-from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
     bytes_text,
     evidence_value,
@@ -24,25 +24,33 @@ from nginx_tune.report.text import (
 )
 
 _BINDS: dict[AnswerResource, str] = {
-    "disks": "the disks bind",
-    "link": "the link binds",
-    "cpu": "the CPUs bind",
-    "loops": "workers that wait in disk reads bind",
-    "clients": "what clients take binds",
+    "disks": "the disks are the limit",
+    "link": "the link is the limit",
+    "cpu": "the CPUs are the limit",
+    "loops": "workers that wait in disk reads are the limit",
+    "clients": "the speed of the clients is the limit",
 }
 _SHORT: dict[AnswerResource, str] = {
     "disks": "disks", "link": "link", "cpu": "CPU", "loops": "loops", "clients": "clients",
 }  # fmt: skip
 _MARKS = {"carries": "yes", "in_doubt": "maybe", "cannot": "no", None: ""}
+_SAID: Mapping[str, str] = {
+    "workload.dataset.bytes": "the size of the data",
+    "workload.popularity.exponent": "the popularity of the files",
+    "workload.sizes.mean_bytes": "the size of the files",
+    "memory.page_cache_limit_bytes": "the page cache",
+    "time of a disk read": "the speed of the disks",
+    "CPU of a request": "the CPU time of a request",
+}
+"""Facts as the headline names them."""
 _KNOWN: Sequence[Provenance] = ("measured", "learnt", "declared", "assumed")
-_THOUSAND = 1000
 
 
 def sizing_screen(sizing: Sizing) -> Screen:
     """The answer, the table, the basis of each figure, and the next commands."""
     return [
         list(_answers(sizing)),
-        [*_tables(sizing), *_legend(sizing)],
+        _table(sizing),
         _boundaries(sizing),
         list(_beside(sizing)),
         [Table(_rests_on(sizing), has_head=False)],
@@ -57,10 +65,10 @@ def _answers(sizing: Sizing) -> list[Line]:
     if asked is None or (this is not None and this.verdict == "carries"):
         return lines
     if sizing.cheapest is None:
-        said = f"No host of the table is sure to carry {_rate(asked)}."
+        said = f"No memory or disks are sure to carry {number_text(asked)}/s."
     else:
         host = sizing.hosts[sizing.cheapest]
-        said = f"{_cost_words(host)} that carries {_rate(asked)}: {_name(sizing, host)}"
+        said = f"{_cost_words(host)} that carries {number_text(asked)}/s: {_name(sizing, host)}"
         said += f", {_range_text(host.carried_per_second)}; {_BINDS[host.binds]}."
     return [*lines, Line(said, "answer")]
 
@@ -68,20 +76,24 @@ def _answers(sizing: Sizing) -> list[Line]:
 def _this_host(sizing: Sizing, host: SizedHost) -> str:
     within = f" within {one_line(sizing.objective)}" if sizing.objective else ""
     found = host.carried_per_second
-    if found is None:
-        said = f"What this host carries{within} is beyond the model's range: {_unsure(sizing)}"
-    elif found.high <= 0:
+    if found.high <= 0:
         said = f"This host carries no rate{within}: one answer alone takes longer"
-    else:
+        if sizing.without_objective_per_second is not None:
+            said += "; without the objective it keeps up with "
+            said += _range_text(sizing.without_objective_per_second)
+    elif host.is_prediction:
         said = f"This host carries {_range_text(found)}{_bandwidth(sizing, found)}{within}"
+    else:
+        said = f"This host carries perhaps {_rate(found.expected)}{within}, but anything from "
+        said += f"{_rate(found.low)} to {_rate(found.high)} is possible: {_unsure(sizing)}"
     asked = sizing.asked_per_second
     if asked is not None and host.verdict is not None:
         words = {
-            "carries": f"it carries the {_rate(asked)} that are asked for",
-            "in_doubt": f"whether it carries the {_rate(asked)} that are asked for is in doubt",
-            "cannot": f"it cannot carry the {_rate(asked)} that are asked for",
+            "carries": "it carries the",
+            "in_doubt": "it may or may not carry the",
+            "cannot": "it cannot carry the",
         }
-        said += f"; {words[host.verdict]}"
+        said += f"; {words[host.verdict]} {number_text(asked)}/s that are asked for"
     return f"{said}; {_BINDS[host.binds]}."
 
 
@@ -96,14 +108,16 @@ def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
 
 
 def _unsure(sizing: Sizing) -> str:
-    assumed = [item.fact for item in sizing.evidence if item.provenance == "assumed"]
+    assumed = [
+        _SAID.get(item.fact, item.fact) for item in sizing.evidence if item.provenance == "assumed"
+    ]
     if not assumed:
         return "its answers are near the objective at any rate"
-    return f"{_listed(assumed)} {'is' if len(assumed) == 1 else 'are'} assumed"
+    return f"{_listed(assumed)} {'is' if len(assumed) == 1 else 'are'} only assumed"
 
 
 def _cost_words(host: SizedHost) -> str:
-    return "The cheapest host" if host.cost is not None else "The least host"
+    return "The cheapest host" if host.cost is not None else "The smallest host"
 
 
 def _name(sizing: Sizing, host: SizedHost) -> str:
@@ -111,36 +125,24 @@ def _name(sizing: Sizing, host: SizedHost) -> str:
     return f"{bytes_text(host.memory_bytes)} and {_disks(sizing.columns[host.disks])}{cost}"
 
 
-def _tables(sizing: Sizing) -> list[ScreenPart]:
-    """A table of memory (rows) by disks (columns), and a note on disks without a prediction."""
+def _table(sizing: Sizing) -> ScreenBlock:
+    """Memory (rows) by disks (columns), and its legend; nothing where no host carries any rate."""
+    if all(host.carried_per_second.high <= 0 for host in sizing.hosts):
+        return []
     width = len(sizing.columns)
-    rows = [sizing.hosts[start : start + width] for start in range(0, len(sizing.hosts), width)]
-    known = [n for n in range(width) if any(row[n].carried_per_second for row in rows)]
-    parts: list[ScreenPart] = []
-    if known:
-        table = [["memory", *(_disks(sizing.columns[n]) for n in known)]]
-        for row in rows:
-            mark = " (this host)" if any(host.is_this for host in row) else ""
-            name = f"{bytes_text(row[0].memory_bytes)}{mark}"
-            table.append([name, *(_cell(row[n]) for n in known)])
-        parts.append(Table(table))
-    unknown = [_disks(choice) for n, choice in enumerate(sizing.columns) if n not in known]
-    if unknown:
-        memory = "any memory" if len(rows) == 1 else "any of these memories"
-        said = f"No prediction, with {memory}, for {_listed(unknown)}: {_NO_PREDICTION}."
-        parts.append(Line(said, "note"))
-    return parts
-
-
-_NO_PREDICTION = "the range is wider than a factor of ten"
+    table = [["memory", *map(_disks, sizing.columns)]]
+    for start in range(0, len(sizing.hosts), width):
+        row = sizing.hosts[start : start + width]
+        mark = " (this host)" if any(host.is_this for host in row) else ""
+        table.append([f"{bytes_text(row[0].memory_bytes)}{mark}", *map(_cell, row)])
+    return [Table(table), Line(_legend(sizing), "note")]
 
 
 def _cell(host: SizedHost) -> str:
     found = host.carried_per_second
-    if found is None:
-        return "no prediction"
-    mark, binds = _MARKS[host.verdict], _SHORT[host.binds]
-    parts = [f"{mark} {'0/s' if found.high <= 0 else _range_text(found)}".strip(), binds]
+    doubt = "" if host.is_prediction else "?"
+    rate = "0/s" if found.high <= 0 else _range_text(found, doubt)
+    parts = [f"{_MARKS[host.verdict]} {rate}".strip(), _SHORT[host.binds]]
     if host.origin_per_second is not None:
         parts.append(f"origin {_rate(host.origin_per_second)}")
     if host.cost is not None:
@@ -152,7 +154,7 @@ def _boundaries(sizing: Sizing) -> ScreenBlock:
     """The least memory of each choice of disks for the requested rate."""
     if not any(boundary.memory_bytes for boundary in sizing.boundaries):
         return []
-    asked = _rate(sizing.asked_per_second or 0.0)
+    asked = f"{number_text(sizing.asked_per_second)}/s"
     rows = [
         (_disks(choice), _boundary(boundary))
         for choice, boundary in zip(sizing.columns, sizing.boundaries, strict=True)
@@ -168,12 +170,14 @@ def _boundary(one: MemoryBoundary) -> str:
     return f"{bytes_text(found.expected)} [{low} – {high}]"
 
 
-def _legend(sizing: Sizing) -> list[ScreenPart]:
-    said = "Requests for files a second [range], and what binds."
+def _legend(sizing: Sizing) -> str:
+    said = "Requests for files a second [range], and what limits them."
     if sizing.asked_per_second is not None:
-        asked = _rate(sizing.asked_per_second)
+        asked = f"{number_text(sizing.asked_per_second)}/s"
         said += f" yes: all of the range carries {asked}; maybe: some of it; no: none."
-    return [Line(said, "note")]
+    if not all(host.is_prediction for host in sizing.hosts):
+        said += " ?: the range is wider than a factor of ten; the figure is a guess."
+    return said
 
 
 def _beside(sizing: Sizing) -> list[Line]:
@@ -188,7 +192,7 @@ def _beside(sizing: Sizing) -> list[Line]:
         needs = plural(sizing.least_cpus, "CPU")
         if link is not None:
             needs += f" and a link of {speed_text(link)}"
-        lines.append(Line(f"{_rate(sizing.asked_per_second)} keep busy: {needs}, at the least."))
+        lines.append(Line(f"{number_text(sizing.asked_per_second)}/s need at least {needs}."))
     return lines
 
 
@@ -219,13 +223,11 @@ def _disks(choice: DiskChoice) -> str:
     return f"{choice.count} × {one_line(choice.class_name)}"
 
 
-def _range_text(found: SizeRange | None) -> str:
-    """``3,500/s [1,000 – 4,500]``, rounded."""
-    if found is None:
-        return "beyond range"
-    if found.high <= found.low:
+def _range_text(found: SizeRange, doubt: str = "") -> str:
+    """``3,500/s [1,000 – 4,500]``, rounded; ``3,500/s? [10 – 4,500]`` with a doubt."""
+    if _digits(found.high) == _digits(found.low):
         return _rate(found.expected)
-    return f"{_rate(found.expected)} [{_digits(found.low)} – {_digits(found.high)}]"
+    return f"{_rate(found.expected)}{doubt} [{_digits(found.low)} – {_digits(found.high)}]"
 
 
 def _rate(per_second: float) -> str:
@@ -233,10 +235,8 @@ def _rate(per_second: float) -> str:
 
 
 def _digits(value: float) -> str:
-    """A number rounded to two significant digits; a small one is left as it is."""
-    if value <= 0:
-        return "0"
-    return number_text(float(f"{value:.2g}") if value >= _THOUSAND / 10 else value)
+    """A number rounded to two significant digits."""
+    return number_text(float(f"{value:.2g}"))
 
 
 def _listed(names: Sequence[str]) -> str:

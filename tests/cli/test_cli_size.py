@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable
@@ -138,6 +139,31 @@ def test_what_no_lab_can_show_names_no_command(run_cli: RunCli) -> None:
     run = run_cli("size", *described, "-f", "scenario")
     assert (run.returncode, run.stdout) == (4, "")
     assert "more than a lab" in run.stderr
+
+
+@each_row(
+    ("objective", "has_figure", "headline"),
+    [
+        ("p99 <= 200ms", True, r"carries perhaps \d+/s within p99 <= 200ms, but anything from "),
+        ("hot.p99 <= 5ms", True, r"carries perhaps \d+/s within hot.p99 <= 5ms, but anything "),
+        ("p99 <= 30s", True, r"carries (perhaps )?\d+/s .*within p99 <= 30s"),
+        ("p99 <= 10us", False, r"no rate .*; without the objective it keeps up with \d+/s \["),
+    ],
+)  # fmt: skip
+def test_a_host_in_one_line_has_a_figure_for_every_objective(
+    run_cli: RunCli, objective: str, has_figure: bool, headline: str
+) -> None:
+    """This host keeps its column where the range is too wide for a prediction."""
+    run = run_cli(
+        "size", "--memory", "64G", "--disk", "hdd:4", "--data", "2TB", "--mean-size", "1M",
+        "--rate", "500", "--objective", objective,
+    )  # fmt: skip
+    answer, *lines = run.stdout.splitlines()
+    assert re.search(headline, answer), answer
+    rows = [line for line in lines if line.startswith("64.0 GiB (this host)")]
+    assert [bool(re.search(r"GiB \(this host\)  \S+ \d+/s.* \[", row)) for row in rows] == (
+        [True] if has_figure else []
+    )
 
 
 def test_a_host_in_one_line_is_declared(run_cli: RunCli) -> None:

@@ -79,18 +79,15 @@ def test_the_host_itself_is_as_recommend_has_it(
 def test_more_memory_and_more_disks_never_carry_less() -> None:
     sizing = hosts_for(four_disks(), files()).sizing()
     width = len(sizing.columns)
-    table = [
-        [(one.carried_per_second or msgspec.UNSET) for one in sizing.hosts[n : n + width]]
+    rates = [
+        [one.carried_per_second.expected for one in sizing.hosts[n : n + width]]
         for n in range(0, len(sizing.hosts), width)
     ]
-    rates = [[getattr(cell, "expected", None) for cell in row] for row in table]
     for row in rates:
-        own = [rate for rate in row[:3] if rate is not None]
-        assert own == sorted(own)
+        assert row[:3] == sorted(row[:3])
     for column in zip(*rates, strict=True):
-        known = [rate for rate in column if rate is not None]
-        assert known == sorted(known)
-    assert sum(rate is not None for row in rates for rate in row) > width
+        assert list(column) == sorted(column)
+    assert rates[0][0] > 0
     assert any(one.is_this for one in sizing.hosts)
 
 
@@ -101,9 +98,7 @@ def test_a_boundary_is_where_the_answer_flips() -> None:
     assert found.low < found.expected < found.high
     above, below = (sizes.host(0, found.expected * factor) for factor in (1.05, 0.95))
     for one, more in ((above, True), (below, False)):
-        carried = one.carried_per_second
-        assert carried is not None
-        assert (carried.expected >= 700.0) == more
+        assert (one.carried_per_second.expected >= 700.0) == more
     assert sizes.host(0, 1.01 * found.high).verdict == "carries"
     assert sizes.host(0, 0.99 * found.low).verdict == "cannot"
 
@@ -134,16 +129,18 @@ def test_another_class_is_named_where_no_number_of_the_own_is_enough() -> None:
 
 
 def test_what_is_assumed_widens_the_range_until_it_is_no_prediction() -> None:
-    known = this(hosts_for(four_disks(), files(), goal=None))
-    assert known.carried_per_second is not None
+    assert this(hosts_for(four_disks(), files(), goal=None)).is_prediction
     guessed = files()
     popularity = msgspec.structs.replace(guessed.popularity, provenance="assumed")
     guessed = msgspec.structs.replace(guessed, popularity=popularity)
     sizing = hosts_for(host(disks=4), guessed).sizing()
-    assert next(one for one in sizing.hosts if one.is_this).carried_per_second is None
+    host_itself = next(one for one in sizing.hosts if one.is_this)
+    carried = host_itself.carried_per_second
+    assert not host_itself.is_prediction
+    assert carried.low < carried.expected < carried.high
     assert "--disks" in sizing.next_command
     assert {one.fact for one in sizing.evidence if one.provenance == "assumed"} >= {
-        "disks",
+        "time of a disk read",
         "workload.popularity.exponent",
     }
 

@@ -19,6 +19,7 @@ from nginx_tune.decide.size import HostSizes
 from nginx_tune.documents.facts import Disk
 from nginx_tune.documents.lab import DiskModel
 from nginx_tune.documents.sizing import SizedHost, Sizing
+from nginx_tune.documents.units import bytes_text
 from nginx_tune.errors import UndecidedError
 from nginx_tune.nginx.lab.disk_models import LIMITS, MODELS, MOST_READS_PER_SECOND
 from nginx_tune.nginx.lab.spec import model_of_curve
@@ -53,7 +54,7 @@ def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
     server = sizes.server(column, float(host.memory_bytes))
     rate = sizing.asked_per_second
     if rate is None:
-        rate = host.carried_per_second.low if host.carried_per_second else 0.0
+        rate = host.carried_per_second.low
     if rate <= 0:
         raise UndecidedError(
             "no host of the table certainly carries any rate, so there is nothing to measure",
@@ -151,7 +152,7 @@ def _scale(server: Server, disks: int, rate: float) -> float:
     bytes_per_second = rate / disks * i.object_bytes * server.sent_ratio
     if rate / disks > _MOST_REQUESTS_PER_SECOND or bytes_per_second > _MOST_BYTES_PER_SECOND:
         raise UndecidedError(
-            f"{rate / disks:,.0f} requests per second of {i.object_bytes / _MIB:.3g} MiB from one "
+            f"{rate / disks:,.0f} requests per second of {bytes_text(i.object_bytes)} from one "
             "disk are more than a lab on one machine can send",
             hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
         )
@@ -160,8 +161,8 @@ def _scale(server: Server, disks: int, rate: float) -> float:
     scale = max(usual, min(1 / disks, _LEAST_MEMORY_BYTES / i.page_cache_bytes))
     if scale > _LARGER * usual:
         raise UndecidedError(
-            "no scale model: with a lab's least memory, "
-            f"{_LEAST_MEMORY_BYTES // _MIB} MiB, its data would be too large",
+            f"with a lab's least memory, {bytes_text(_LEAST_MEMORY_BYTES)}, the data of a scale "
+            "model would be too large",
             hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
         )
     return scale

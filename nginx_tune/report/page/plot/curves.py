@@ -378,7 +378,7 @@ def sizing_plots(sizing: Sizing) -> list[CurvePlot]:
     misses = [(float(miss.memory_bytes), miss.miss_ratio) for miss in sizing.misses]
     times = [(latency.per_second, latency.seconds) for latency in sizing.latencies]
     this = next((host for host in sizing.hosts if host.is_this), None)
-    knee = None if this is None or this.carried_per_second is None else this.carried_per_second
+    knee = None if this is None or not this.is_prediction else this.carried_per_second
     within = f" within {one_line(sizing.objective)}" if sizing.objective else ""
     marked = "" if knee is None else f" The mark is what this host carries{within}."
     plots = [
