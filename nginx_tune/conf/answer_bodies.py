@@ -1,20 +1,20 @@
 """How filters, caches and scripts handle response bodies: plain, compressed, or as a stream.
 
-A server may compress a response over HTTP/1.1 that it sends plain over 1.0: nginx compresses from
-``gzip_http_version 1.1`` on (ngx_http_gzip_ok). A location with a body filter or a cache, or whose
-responses a script reads by a subrequest, gets plain responses only while it makes its requests over
-HTTP/1.0, or requests no compression.
+An upstream may send a response compressed over HTTP/1.1 and plain over 1.0. An upstream nginx does,
+by the default ``gzip_http_version 1.1`` (ngx_http_gzip_ok). Some locations need plain responses:
+those with a body filter or a cache, and those whose responses a script reads by a subrequest. They
+get them only while their requests use HTTP/1.0 or ask for no compression.
 
 All other changes of HTTP/1.1 are undone before a filter sees them: chunks and trailers by
 ngx_http_proxy_chunked_filter, 1xx responses by ngx_http_proxy_process_header. ``Connection`` is
-never passed on. So a row of ``ROWS`` says what a directive does with a response that has a
+never passed on. So each row of ``ROWS`` has a directive's effect on a response with a
 Content-Encoding. None of these directives decodes it first: ``gunzip`` runs after all of them, and
 only for clients that do not accept gzip.
 
-Not in the table, because compressed responses pass them unharmed: gzip, brotli, zstd, gunzip (they
-leave encoded bodies alone), range, not_modified, headers, userid, chunked, slice (nginx never
-compresses a part, 206), headers_more, auth_request, mirror and post_action (they read no body),
-perl (which makes no subrequests), mp4 and flv (handlers of files).
+Compressed responses pass other modules unharmed: gzip, brotli, zstd and gunzip (they leave encoded
+bodies alone), range, not_modified, headers, userid, chunked, slice (nginx never compresses a part,
+206), headers_more, auth_request, mirror and post_action (they read no body), perl (which makes no
+subrequests), mp4 and flv (handlers of files).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ROWS: Final = (
     BodyReader("mruby_output_body_filter", "ngx_mruby", "spoilt", "the body is gzip"),
     BodyReader("mruby_output_body_filter_code", "ngx_mruby", "spoilt", "the body is gzip"),
 )
-"""Not here: ``charset`` and ``source_charset``, which convert only together (``conversion``)."""
+"""The body filters, except ``charset`` with ``source_charset``, a pair (see ``conversion``)."""
 
 PARTS: Final = (
     "ssi", "add_before_body", "add_after_body",
@@ -95,8 +95,8 @@ SWITCHES = ("ssi", "image_filter", "xslt_stylesheet")
 TEXTS = ("sub_filter", "subs_filter")
 _APART = frozenset({*SWITCHES, *TEXTS})
 _WORDS = tuple(row.directive for row in ROWS if row.directive not in _APART)
-"""Other directives that read the text of a body, of nginx and of third-party modules. They skip or
-spoil a compressed body (see ``ROWS``)."""
+"""Directives of nginx and third-party modules that read the text of a body and that ``body_filter``
+does not cover. They skip or spoil a compressed body (see ``ROWS``)."""
 _OFF = frozenset({"", "off"})
 
 
@@ -152,7 +152,7 @@ _ASKS_OR_LOADS = re.compile(r"capture|\brequire\b|\bdofile\b|\bload\w*")
 
 
 def spoilt_by_gzip(scope: Scope) -> Directive | None:
-    """The line because of which responses must not arrive compressed; None if there is none.
+    """The line that requires plain responses from the upstream; None if there is none.
 
     It turns on a body filter, a page that includes the response, a script that may request it, or
     a cache or store: nginx keeps one response for clients with and without gzip, unless the
@@ -170,7 +170,7 @@ def spoilt_by_gzip(scope: Scope) -> Directive | None:
 
 
 def stays_at_1_0(scope: Scope) -> Directive | None:
-    """The line because of which requests are left at HTTP/1.0; None if there is none.
+    """The line that is the reason to leave requests at HTTP/1.0; None if there is none.
 
     An unbuffered request body is sent with its length over 1.0, and in chunks over 1.1. Source:
     ngx_http_proxy_create_request().
@@ -199,9 +199,9 @@ def is_better_left(one: Pass) -> bool:
 
 
 def _asks_for_none(scope: Scope) -> bool:
-    """True if the upstream is never told that a client accepts compression.
+    """True if requests never ask the upstream for compression.
 
-    A constant coding does not count: an nginx upstream ignores it before HTTP/1.1, but not over it.
+    False if the header is set to a coding: an upstream nginx ignores it over HTTP/1.0 only.
     """
     own = sent_header(scope, "proxy", "accept-encoding")
     if own is not None:
@@ -217,7 +217,7 @@ def _is_apart(scope: Scope) -> bool:
 
 
 def _asked_by(scope: Scope) -> Directive | None:
-    """The line by which a response of this location may become part of another one."""
+    """A line that may make a response of this location part of another response."""
     if scope.tree.names.isdisjoint(_ASKING):
         return None
     own = (scope.server.block or Block([])).walk()

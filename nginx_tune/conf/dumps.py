@@ -31,11 +31,11 @@ _HEAD = re.compile(rb"^# configuration file ([^\r\n]+):\r?\n", re.MULTILINE)
 
 
 _SAID = re.compile(rb"nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] ")
-"""Source: ngx_log_stderr and ngx_log_error_core."""
+"""The beginning of a message of nginx. Source: ngx_log_stderr and ngx_log_error_core."""
 
 
 _MOST_PASTED = 16
-"""Maximum number of pasted headers for which a dump is parsed again."""
+"""Maximum number of pasted headers to remove; the dump is parsed again after each."""
 
 
 class AbsentError(NginxTuneError):
@@ -55,7 +55,7 @@ class Dump(NamedTuple):
         return _content(self.files, path)
 
     def list_dir(self, path: str) -> list[str]:
-        """Names of a directory's files in the dump, which has every file that a pattern matched."""
+        """Names in a directory, as far as in the dump; it has all files that a pattern matched."""
         bases = {f"{one.rstrip('/')}/" for one in (path, _normal(path))}
         below = {
             file[len(base) :].partition("/")[0]
@@ -76,10 +76,11 @@ def _content(files: Mapping[str, bytes], path: str) -> bytes:
 def parse_dump(data: bytes) -> Dump:
     """The files of a dump; the first is the main one.
 
-    A file may contain a line that looks like a header, such as one pasted from a dump. If no
-    include reaches the named file, or the same name came before with other contents, the line
-    belongs to the file around it. Old versions print a file as often as it is included.
-    Errors: UsageError if there is no file in it.
+    A file may itself contain a line that looks like a header, for example pasted from a dump. Such
+    a line belongs to the file around it if no include reaches the named file, or if an earlier
+    header with that name has other contents. Old versions of nginx print a file as often as it is
+    included.
+    Errors: UsageError for a dump without files.
     """
     heads = list(_HEAD.finditer(data))
     if not heads:
@@ -97,7 +98,7 @@ def parse_dump(data: bytes) -> Dump:
         joined = _split(data, fewer)
         reached, after = _follow(joined)
         if after > faults:
-            break  # a real file, whose include line is not visible here
+            break  # a real file: without its header, there are more faults
         heads, dump, faults = fewer, joined, after
     return dump
 
@@ -118,7 +119,7 @@ def _follow(dump: Dump) -> tuple[set[str], int]:
 
 
 def _without_pasted(data: bytes, heads: list[re.Match[bytes]]) -> list[re.Match[bytes]]:
-    """The headers, without those that repeat a file's name before other contents."""
+    """The headers, without those that repeat a file's name but precede other contents."""
     first: dict[str, bytes] = {}
     kept = []
     for head, after in zip(heads, [*heads[1:], None], strict=True):
@@ -189,7 +190,7 @@ def is_dump(data: bytes) -> bool:
 
 
 def _without_line_end(text: bytes) -> bytes:
-    """A file without the line end that nginx added."""
+    """A file's bytes without the line end that ``nginx -T`` adds."""
     return (
         text.removesuffix(b"\n").removesuffix(b"\r")
         if text.endswith(b"\r\n")
@@ -412,7 +413,10 @@ def _written(one: Directive) -> Iterator[str]:
 
 
 def _without_parentheses(args: list[str]) -> list[str]:
-    """Source: crossplane's parser.py, _prepare_if_args."""
+    """The arguments of an ``if`` without its parentheses.
+
+    Source: crossplane's parser.py, _prepare_if_args.
+    """
     if not (args and args[0].startswith("(") and args[-1].endswith(")")):
         return args
     args[0] = args[0][1:].lstrip()

@@ -1,4 +1,4 @@
-"""What HTTP/2 changes in a configuration for HTTP/1.1.
+"""Effects of HTTP/2 on a configuration that was written for HTTP/1.1.
 
 Connection limits: over HTTP/2 and HTTP/3, each request in flight counts for ``limit_conn``.
 
@@ -8,12 +8,12 @@ unbuffered one, it opens only as the upstream takes data: 64 KiB per round trip,
 HTTP/2 anyway. Source: ngx_http_v2_read_request_body (``no_flow_control`` applies to buffered bodies
 only), ngx_http_v2_read_unbuffered_request_body.
 
-Headers: HTTP/1.1 reads them into ``client_header_buffer_size``, then into
-``large_client_header_buffers``; each line must fit into one buffer. HTTP/2 limits a field as sent
-by ``http2_max_field_size``, and all fields of a request, decompressed, by
-``http2_max_header_size``: 4 KiB and 16 KiB, where HTTP/1.1 allows 8 KiB and 33 KiB. Beyond that,
-nginx closes the connection, with all requests on it. Since 1.19.7,
-``large_client_header_buffers`` replaces both.
+Headers: over HTTP/1.1, nginx reads them into ``client_header_buffer_size``, then into
+``large_client_header_buffers``. Each line must fit into one buffer; the defaults allow 8 KiB per
+line and 33 KiB in all. Over HTTP/2, ``http2_max_field_size`` limits a field as sent (4 KiB), and
+``http2_max_header_size`` all decompressed fields of a request (16 KiB). Beyond that, nginx closes
+the connection, with all requests on it. Since 1.19.7, ``large_client_header_buffers`` replaces
+both.
 Source: ngx_http_alloc_large_header_buffer(), ngx_http_v2_state_field_len(),
 ngx_http_v2_state_process_header(), ngx_http_v2_merge_srv_conf(); nginx change log, 1.19.7.
 
@@ -53,7 +53,7 @@ class CountedLimit(NamedTuple):
 
 
 def counted_limits(found: Iterable[Scope]) -> Iterator[CountedLimit]:
-    """The connection limits in effect; one in a dry run is not.
+    """The connection limits in effect, without those in a dry run.
 
     Source: ngx_http_limit_conn_handler().
     """
@@ -96,7 +96,7 @@ class HeldUpload(NamedTuple):
 
 
 def held_uploads(found: Iterable[Scope]) -> Iterator[HeldUpload]:
-    """The uploads that would wait for one window after another over HTTP/2."""
+    """The uploads that over HTTP/2 would wait a round trip for each flow-control window."""
     for scope in found:
         line = _unbuffered(scope)
         if line is None:
@@ -190,7 +190,7 @@ _NOT_OFFERED = (
 
 
 class _Word(NamedTuple):
-    """One word of a cipher list: what its first cipher is like, and for which certificates."""
+    """One word of a cipher list: properties of its first cipher, and the certificates it needs."""
 
     is_permitted: bool
     is_offered: bool
@@ -277,7 +277,7 @@ class ProtocolVariables:
     def made_differs(self, text: str, scope: Scope) -> bool:
         """True if variables of ``map`` and ``set`` in the text have other values over HTTP/2.
 
-        nginx's own variables do not count, such as ``$server_protocol``.
+        nginx's own variables, such as ``$server_protocol``, are not compared.
         """
         made = variables_of(text) & self._made
         old, new = ([self._whole(f"${n}", one, scope) for n in made] for one in (_OLD, _NEW))
@@ -384,7 +384,7 @@ def _made_of_spoken(tree: ConfTree, tables: Mapping[str, Directive]) -> set[str]
 
 
 def _sets(name: str, scope: Scope) -> tuple[list[Directive], bool]:
-    """The ``set`` lines of a variable for a request, and whether one of them is conditional."""
+    """The ``set`` lines of a variable for a request, and True if one of them is in an ``if``."""
     location = next(
         (directive for directive in reversed(scope.chain) if directive.name == "location"), None
     )

@@ -71,9 +71,9 @@ class DirectiveRow(NamedTuple):
     last: Version
     """The last version in which it was seen."""
     absent_to: Version | None
-    """The newest older version whose module was seen without it."""
+    """The newest earlier version whose module was seen without it."""
     absent_from: Version | None
-    """The oldest newer version whose module was seen without it."""
+    """The oldest later version whose module was seen without it."""
 
     @property
     def is_own(self) -> bool:
@@ -181,8 +181,8 @@ _WRITTEN_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
 def version_fault(text: str) -> str:
     """The reason why a version cannot be used to judge a configuration; empty if it can.
 
-    The text is not a version, or the version is older than the tables or has a higher major number.
-    A release newer than the tables can be used: its known directives can still be judged.
+    Refused are texts that are not versions, versions older than the tables, and higher major
+    numbers. Other versions newer than the tables can be used: their known directives are judged.
     """
     if _WRITTEN_VERSION.fullmatch(text) is None:
         return f"{text}: give a version such as 1.26.3"
@@ -199,7 +199,7 @@ def seen_versions() -> list[str]:
 
 
 _SLIP = 0.91
-"""The least difflib ratio of a slip: two letters of a longer name."""
+"""The least difflib ratio to a name in the table from which a name counts as misspelt."""
 
 
 def nearest(name: str, cutoff: float = 0.8) -> str | None:
@@ -211,7 +211,7 @@ def nearest(name: str, cutoff: float = 0.8) -> str | None:
 
 
 def slip_of(name: str) -> str | None:
-    """The known name one keystroke away, or two for a long name; None if there is none."""
+    """The known name that differs by one typing error (two in a long name); None without one."""
     from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
 
     most = 1 if len(name) < _LONG else 2
@@ -223,7 +223,10 @@ _LONG = 12
 
 
 def _keystrokes(one: str, other: str) -> int:
-    """Letters inserted, deleted, changed or swapped (optimal string alignment)."""
+    """The number of typing errors between two names: letters added, lost, changed or swapped.
+
+    Source: optimal string alignment distance.
+    """
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(one, 1):

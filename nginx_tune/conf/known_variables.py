@@ -1,8 +1,8 @@
 """The predefined variables, and the directives that evaluate variables.
 
 ``variables.txt`` is read from the tables of nginx executables (``tools/read-directives
---variables``). Further names are those that modules add in code, or of modules that the executables
-lack.
+--variables``). The names below are added by modules in code, or belong to modules that those
+executables lack.
 
 Source: ngx_http_script_compile: ``$name``, ``${name}``; a digit is a capture. Names ignore case.
 """
@@ -134,7 +134,7 @@ def _used(name: str, args: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def made_variables(directive: Directive) -> Iterator[str]:
-    """The names of the variables that a directive defines, in an argument or a pattern."""
+    """The names of the variables that a directive defines, as an argument or in a pattern."""
     if directive.name in _LAST_IS_MADE:
         made = directive.args[-1:]
     elif directive.name in _FIRST_IS_MADE:

@@ -6,8 +6,8 @@ several addresses. Source: ngx_parse_url, ngx_inet_addr, ngx_inet6_addr, ngx_ine
 ngx_cmp_sockaddr (src/core/ngx_inet.c); inet_aton(3) for numbers that nginx leaves to
 getaddrinfo(3).
 
-Options belong to an address and port, not to one server: any ``listen`` of an address sets them for
-every server there, and nginx rejects a second line with options ("duplicate listen options").
+Options belong to an address and port. Any ``listen`` line of an address sets them for every server
+there, and nginx rejects a second line with options ("duplicate listen options").
 Source: ngx_http_core_listen, ngx_http_add_addresses.
 
 A TLS connection starts with the SSL context of the address's default server, and OpenSSL looks up
@@ -72,7 +72,7 @@ class SocketName(NamedTuple):
         return self._replace(first=first, last=last)
 
     def meets(self, other: SocketName) -> bool:
-        """True if they have a port in common."""
+        """True if the port ranges overlap; hosts are not compared."""
         return bool(self.first) and self.first <= other.last and other.first <= self.last
 
     def __str__(self) -> str:
@@ -240,7 +240,7 @@ class PortCuts:
 
 
 _UNSAID_PORTS = (80, 8000)
-"""Port of a server without ``listen``: if root starts nginx, and if another user does."""
+"""Ports of a server without ``listen``: started by root, and by another user."""
 _DEFAULT_WORDS = frozenset({"default_server", "default"})
 _FLAGS = frozenset({"bind", "deferred", "multipath", "reuseport"})
 _PARAMETERS = frozenset({
@@ -260,8 +260,8 @@ class ListenAddress:
     servers: list[Directive] = field(default_factory=list)
     has_socket: bool = True
     """False if its connections arrive over the socket of a wildcard address, whose options apply.
-    With socket options of its own, nginx would bind it too and not start (98: Address already in
-    use), which ``nginx -t`` does not detect."""
+    If the line gets socket options, nginx binds the address too and does not start (98: Address
+    already in use). ``nginx -t`` does not detect this."""
     maybe: Directive | None = None
     """The line of another address that may be this one, once nginx resolves host names."""
 
@@ -323,7 +323,10 @@ def listeners(tree: ConfTree) -> list[ListenAddress]:
 def listeners_of(
     lines: Iterable[tuple[Directive, Directive]], unsaid: Sequence[SocketName] = ()
 ) -> list[ListenAddress]:
-    """The addresses of pairs (``listen`` line, server); ``unsaid`` ones are TCP sockets."""
+    """The addresses of pairs (``listen`` line, server).
+
+    ``unsaid`` are the TCP sockets of servers without ``listen``.
+    """
     named = [(socket_name(line.value), "quic" in line.args[1:], line, own) for line, own in lines]
     cuts = {kind: PortCuts([one[0] for one in named if one[1] == kind]) for kind in (False, True)}
     found: dict[tuple[SocketName, bool], ListenAddress] = {}
@@ -448,7 +451,7 @@ def cleartext_http2_servers(
 
 
 def switched_to_http2(every: Iterable[Scope]) -> set[Directive]:
-    """The servers with the directive ``http2 on``, whatever their ``listen`` lines say."""
+    """The servers with the directive ``http2 on``, regardless of their ``listen`` lines."""
     return {
         scope.server for scope in every if scope.kind == "server" and scope.value("http2") == "on"
     }

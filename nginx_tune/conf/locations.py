@@ -1,12 +1,12 @@
-"""Locations: which one handles a request, by nginx's rules, and what their paths suggest.
+"""Locations: selection for a request by nginx's rules, and hints from their paths.
 
 Source: ngx_http_core_find_location and ngx_http_core_find_static_location in
         src/http/ngx_http_core_module.c; ngx_http_find_virtual_server in ngx_http_request.c;
         ngx_http_parse_complex_uri in ngx_http_parse.c.
 
 A path may suggest that its clients are programs or monitors, or that files are replaced while
-clients read them. That is a hint, not a proof, so it decides only whether something is reported.
-``stub_status`` is certain: the location responds with the page of nginx's counters.
+clients read them. Such a hint is no proof, so it only decides whether a finding is reported. A
+location with ``stub_status`` certainly responds with the page of nginx's counters.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LocationMatcher:
         return self._find(server, normalised(path[:_LONGEST_PATH]))[1]
 
     def _find(self, around: Directive, uri: str) -> tuple[bool, Directive | None]:
-        """True if the search is over, and the location."""
+        """Shape: True if no other location may match, and the location found so far."""
         level = self._level(around)
         if uri in level.exact:
             return True, level.exact[uri]
@@ -108,7 +108,7 @@ class _Level:
                     pass
 
     def _add_joined(self, text: str, location: Directive, unreadable: list[Directive]) -> None:
-        """Add a location of one word: a modifier may precede the path without a space."""
+        """Add a location of one word, in which a modifier may directly precede the path."""
         if text.startswith("="):
             self.exact.setdefault(text[1:], location)
         elif text.startswith("^~"):
@@ -231,7 +231,7 @@ def _each(scope: Scope, holds: _Test) -> bool:
 
 
 def _alternatives(pattern: str) -> list[str]:
-    """The paths of a pattern's only group of words; empty if it is not that simple."""
+    """The paths of a pattern that has one group of words; empty for any other pattern."""
     if not pattern.startswith("^"):
         return []
     found = _GROUP.search(pattern)
@@ -369,7 +369,7 @@ def is_live_path(path: str) -> bool:
 
 
 def live_signs(tree: ConfTree) -> list[str]:
-    """The lines that suggest live content, each with its place; empty if none does.
+    """The lines that suggest live content, each with its place; empty if there are none.
 
     Shape: ``/etc/nginx/nginx.conf:12 dav_methods PUT DELETE``.
     """

@@ -1,10 +1,12 @@
-"""Logs of a configuration: access log formats, error log files, and which lines levels hide.
+"""Logs of a configuration: access log formats, error log files, and lines that levels hide.
 
-Source: ngx_http_log_set_format and ngx_http_log_set_log in ngx_http_log_module.c. ngx_log.c,
-ngx_error_log and ngx_log_set_log (without a level it is ``error``; without any line nginx uses the
-compiled-in path); ngx_http_core_merge_loc_conf (a context without its own log inherits the outer
-one's). ``documents/log_messages.py`` has the levels of the lines, except for those of limits, which
-are settings (limit_req_log_level, limit_conn_log_level).
+The default level of an error log is ``error``. Without any line, nginx uses the compiled-in path. A
+context without its own log inherits the outer one. ``documents/log_messages.py`` has the level of
+each message, except messages about limits, whose levels are settings (limit_req_log_level,
+limit_conn_log_level).
+
+Source: ngx_http_log_set_format and ngx_http_log_set_log in ngx_http_log_module.c; ngx_error_log
+and ngx_log_set_log in ngx_log.c; ngx_http_core_merge_loc_conf.
 """
 
 from __future__ import annotations
@@ -134,8 +136,8 @@ Chain = tuple[Block, ...]
 def hidden_counts(tree: ConfTree) -> dict[str, str]:
     """Counters of log lines that the level of an error log hides, each with the reason.
 
-    Only for lines that are possible: upstream errors need a proxying directive, rejections a limit.
-    Shape: {field of ``ServerMeasurement``: reason}.
+    Lines that cannot occur are left out: without a proxying directive there are no upstream errors,
+    without a limit no rejections. Shape: {field of ``ServerMeasurement``: reason}.
     """
     found: dict[str, str] = {}
     chains = list(_chains((tree.main,)))
@@ -159,9 +161,9 @@ def hidden_counts(tree: ConfTree) -> dict[str, str]:
 
 
 def _levels() -> dict[tuple[Where, str], str]:
-    """By context and counter, the least severe level of its lines, warnings left out.
+    """By context and counter, the least severe level of the counted lines.
 
-    A warning counts only if the counter has no other lines: no default log shows warnings.
+    Warnings are left out if the counter has other lines: no default log shows warnings.
     """
     levels: dict[tuple[Where, str], str] = {}
     for row in LOG_MESSAGES:

@@ -1,7 +1,8 @@
-"""Arguments that a directive of nginx parses with its own code, and the values it accepts.
+"""Values of directives that nginx parses with code of their own.
 
 Each judge returns the accepted values, in words, if every nginx from 1.18 to 1.30 rejects the
-arguments; otherwise nothing. Bounds that depend on the page size or version are the loosest ones.
+arguments; otherwise an empty text. Bounds that depend on the page size or the version are the
+loosest ones.
 
 Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
         ngx_http_core_keepalive, ngx_http_rewrite, ngx_http_rewrite_return, ngx_parse_url,
@@ -73,7 +74,7 @@ def own_fault_of(name: str, context: str) -> Judge | None:
 
 
 def _of(rule: Judge) -> Judge:
-    """The same judge, but without a fault if an argument has a variable or placeholder."""
+    """The same judge, which accepts every argument with a variable or placeholder."""
 
     def judged(args: Sequence[str]) -> str:
         return "" if any(map(is_open, args)) else rule(args)
@@ -192,7 +193,7 @@ def _upstream_keepalive(args: Sequence[str]) -> str:
 
 
 def _pairs(args: Sequence[str]) -> str:
-    """The fault of ``NAME=VALUE`` words such as ``max=1000 inactive=20s``; others are ignored."""
+    """The accepted form of the first rejected ``NAME=VALUE``; other words are ignored."""
     for arg in args:
         name, sign, value = arg.partition("=")
         if sign and name in _NUMBERS and not _is_number(value, int(name in _FROM_ONE)):
@@ -209,7 +210,7 @@ def _file_cache(args: Sequence[str]) -> str:
 
 
 def _access_log(args: Sequence[str]) -> str:
-    """The fault of a buffer: each file has one, so a path with variables cannot."""
+    """The accepted form, if a buffer is set for a path with variables, or ``flush`` without one."""
     path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # after the format
     is_buffered = "buffer" in words or "gzip" in words
     if "flush" in words and not is_buffered:
@@ -342,7 +343,7 @@ FORMS: dict[str, Judge] = {
     "split_clients": _variable(1),
     "geo": _variable(-1),
 }
-"""By the directive's name."""
+"""Judges by directive name."""
 
 SERVER_OF_UPSTREAM: Judge = _of(_server)
 

@@ -138,10 +138,10 @@ DEEPEST = 200
 
 
 MOST_DIRECTIVES = 2_000_000
-"""Limit per file, and per tree with its includes: about a hundred thousand servers."""
+"""Maximum per file, and per tree with its includes: those of about a hundred thousand servers."""
 
 MOST_TOKENS = 10_000_000
-"""Limit of tokens per file, so that a directive without an end cannot exhaust the memory."""
+"""Maximum tokens per file, so that a directive without an end cannot exhaust the memory."""
 
 
 class ParsedText(NamedTuple):
@@ -237,7 +237,7 @@ def _plain_directive(plain: re.Match[str], source: Source) -> Directive:
 
 
 def _left(outer: Directive | None, top: Block, close: int) -> tuple[Directive | None, Block]:
-    """Directive and contents of the block around the one that ends at an offset."""
+    """Close the block ``outer`` at an offset; returns the directive and contents around it."""
     if outer is None:
         raise ParseFault('unexpected "}"', close)
     outer.close = close

@@ -1,8 +1,9 @@
 """Scopes: the places where requests are handled, and the directives in effect there.
 
 A scope is a server, a location (also nested) or an ``if`` in a location; nginx creates a location
-configuration for each. An inner directive overrides the outer one. Of an array directive, a single
-inner line replaces all outer lines (ngx_conf_merge_value, ngx_conf_merge_ptr_value).
+configuration for each. An inner directive overrides the outer one. For a directive that may be
+repeated, a single inner line replaces all outer lines (ngx_conf_merge_value,
+ngx_conf_merge_ptr_value).
 
 ``placed`` gives the context of each directive of a tree, as nginx's command tables name it. A
 file included from two contexts is visited in each. Blocks whose lines are not directives (``map``,
@@ -85,7 +86,7 @@ class Scope:
 
 
 def http_blocks(tree: ConfTree) -> list[Directive]:
-    """The http blocks of a tree (nginx allows one); for a part of one, a block around it."""
+    """The http blocks of a tree (nginx allows one); around a part, a block made up for it."""
     if tree.is_part:
         return [_around("http", tree)]
     return [block for block in tree.main.all("http") if block.block is not None]
@@ -118,7 +119,7 @@ def servers(tree: ConfTree) -> list[tuple[Directive, Directive]]:
 
 
 def _around(name: str, tree: ConfTree) -> Directive:
-    """A block around a part of a configuration, in place of the one that includes it."""
+    """A made-up block around a part of a configuration, instead of the block that includes it."""
     block = Directive(name, (), (), Source(tree.path, ""), (0, 0))
     block.block = tree.main
     return block

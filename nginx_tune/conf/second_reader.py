@@ -1,13 +1,13 @@
-"""Compares a file written by this tool, as crossplane parses it, with what was meant.
+"""Compares a file written by this tool, as crossplane parses it, with the intended statements.
 
 Our own parser cannot find a fault that it shares with our own writer. crossplane splits words by
-independent rules, so a lost quote, brace or semicolon shows. Statements are compared, not texts:
-names, arguments and nesting.
+independent rules, so it finds a lost quote, brace or semicolon. Names, arguments and nesting of the
+statements are compared, not the texts.
 
 For a generated file, the intended statements come from the same file with each value spelled in
 hexadecimal, so that no quote, space or brace in it is special (``generate.writing.spelled_out``).
-For a planned file, they are the old ones, changed only by the words of settings and safe fixes, and
-both parsers must agree on the new file.
+For a planned file, they are the old statements, changed only by words of settings and safe fixes,
+and both parsers must agree on the new file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def spelled(value: str) -> str:
 
 
 class Disagreement(NamedTuple):
-    """The first place where crossplane parses something other than what was meant."""
+    """The first place where crossplane's reading differs from the intended statements."""
 
     line: int
     """The line in the file, from 1; 0 for its end."""
@@ -53,7 +53,7 @@ def meant_by(text: str) -> list[Statement] | None:
 
 
 def disagreement(meant: Sequence[Statement], read: Sequence[Statement]) -> Disagreement | None:
-    """The first statement of a file that is not parsed as meant; None if all are."""
+    """The first difference between the intended statements and those read; None without one."""
     return _first(meant, read, "the file")
 
 
@@ -118,7 +118,7 @@ def unwanted(
 
 _Args = tuple[str, ...]
 _Place = tuple[str, ...]
-"""The names of the blocks around a statement, and its own."""
+"""The names of the blocks around a statement, and the statement's own name."""
 _WORDS = re.compile(r"[^\s;{}\"'()\\]+")
 
 

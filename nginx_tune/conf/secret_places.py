@@ -1,9 +1,8 @@
-"""Which parts of a directive may be shown, by the kind of each argument.
+"""Redaction of directives by place: which arguments of a directive may be shown.
 
-nginx's own directives for sizes, times, names and paths show their arguments. Of free text, only
-what is surely harmless is shown (:mod:`nginx_tune.conf.secret_values`); of code, nothing. All
-arguments of an unknown directive count as free text, so a new directive is hidden until it is
-listed here.
+nginx's own directives for sizes, times, names and paths show their arguments. Free text is shown
+only if it is surely harmless (:mod:`nginx_tune.conf.secret_values`), and code never. All arguments
+of an unknown directive count as free text, so a new directive is hidden until it is listed here.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from nginx_tune.conf.secret_values import (
 Names = Collection[str]
 Arguments = tuple[str, ...]
 PlaceTable = tuple[str, Arguments]
-"""Name and arguments of a block that is one of TABLES."""
+"""Name and arguments of a block whose name is in TABLES."""
 _Show = Callable[[Arguments, Names], Arguments]
 
 TABLES = frozenset({"map", "num_map", "geo", "split_clients", "types", "charset_map", "geoip2",
@@ -139,10 +138,10 @@ def shown_arguments(
 
 
 def shown_name(name: str, *, table: PlaceTable | None = None, is_placed: bool = False) -> str:
-    """A directive's name, or a table's key, as it may be shown.
+    """A directive's name, or a table's key, redacted if it may be a secret.
 
-    ``is_placed``: the name is known to be a directive's. At the top of a file it may be a key, if
-    a table in another file includes this one.
+    ``is_placed``: the name is known to belong to a directive. At the top level of a file it may be
+    a key, if a table in another file includes the file.
     """
     if table is not None:
         return _table_key(table, name)
@@ -153,7 +152,7 @@ def shown_name(name: str, *, table: PlaceTable | None = None, is_placed: bool = 
 
 @lru_cache(maxsize=4096)
 def directive_name(name: str) -> str:
-    """The name if known, close to a known one or built like a directive's name; else redacted."""
+    """The name if it is known, close to a known name or formed like one; else redacted."""
     if is_known(name) or name in _INNER_NAMES or is_harmless(name):
         return name
     if re.fullmatch(r"[a-z]+(?:_[a-z0-9]+)+", name) and len(name) <= _LONGEST_NAME:
@@ -203,7 +202,7 @@ def _all(args: Arguments, _names: Names) -> Arguments:
 
 
 def _code(args: Arguments, _names: Names) -> Arguments:
-    """Function names are shown, program text is hidden."""
+    """Arguments that are code: a function name is shown, program text is hidden."""
     return tuple(
         arg if re.fullmatch(r"\$\w+|[A-Za-z_][\w.:]{0,60}::\w+|\d{1,3}", arg) else REDACTED
         for arg in args
@@ -245,7 +244,7 @@ def _urls(args: Arguments, names: Names) -> Arguments:
 def _url(value: str, names: Names) -> str:
     own = None if "@" in value else _OWN_HOST.match(value)
     if own is not None and own[2] in names:
-        # An upstream of this configuration, whatever its name looks like.
+        # The name of an upstream of this configuration is shown even if it looks like a secret.
         rest = f"{own[1]}{_ANY_HOST}{value[own.end() :]}"
         return url_value(rest).replace(_ANY_HOST, own[2], 1)
     if "?" not in value and "@" not in value and not value.startswith(("/", "$", "~", "^", "=")):
@@ -292,7 +291,10 @@ def _rewritten(args: Arguments, _names: Names) -> Arguments:
 
 
 def _condition(args: Arguments, names: Names) -> Arguments:
-    """Source: ngx_http_rewrite_if_condition: ``($variable``, an operator, ``value)``."""
+    """The condition of an ``if``: ``($variable``, an operator, ``value)``.
+
+    Source: ngx_http_rewrite_if_condition.
+    """
     variable = args[0].lstrip("(").lstrip("$").rstrip(")").lower()
     if variable in _HARMLESS_SOURCES or args[0].lstrip("(!").startswith("-"):
         return tuple(map(redact_text, args))

@@ -1,11 +1,11 @@
-"""Secrets by their form: values that cannot be secrets, and parts of a text that look like one.
+"""Redaction by form: values that cannot be secrets, and parts of a text that look like secrets.
 
-A place of free text in a configuration (``fastcgi_param NAME …``, ``set``, the values of a ``map``)
-may hold anything, so only what cannot be a secret is shown there: variables, switches, sizes and
-times with their unit, addresses, paths, media types, host names, and URLs without the parts that
-can hold a secret.
+Free text in a configuration (``fastcgi_param NAME …``, ``set``, the values of a ``map``) may hold
+anything. Only values that cannot be secrets are shown there: variables, switches, sizes and times
+with their unit, addresses, paths, media types, host names, and URLs without the parts that can hold
+a secret.
 
-In a log line, a message or a command line, the place of a value is not known, so only what looks
+In a log line, a message or a command line, the place of a value is not known. Only text that looks
 like a secret is hidden: user information and query values of URLs, credentials of HTTP headers,
 values after a name that suggests a secret, PEM blocks, and tokens of well-known services. File
 names, line numbers, sizes, addresses and variables are shown. Where a configuration can be read,
@@ -206,7 +206,7 @@ def free_value(value: str, names: Collection[str] = ()) -> str:
 
 
 def named_value(name: str, value: str, names: Collection[str] = ()) -> str:
-    """The value after a name; if that suggests a secret, only variables and switches are shown."""
+    """The value after ``name``; if the name suggests a secret, only variables and switches show."""
     if SECRET_NAME.search(name):
         is_switch = value.lower() in {"", "on", "off", "0", "1"}
         return value if is_switch or is_variables(value) else REDACTED
@@ -230,7 +230,7 @@ def plain_value(value: str) -> str:
 
 
 def key_value(value: str) -> str:
-    """A file of a key or certificate; a key after ``data:``, ``engine:`` or ``store:`` is hidden.
+    """The file of a key or certificate; text after ``data:``, ``engine:``, ``store:`` is hidden.
 
     Source: ngx_ssl_load_certificate_key. ``data:$variable`` contains no key.
     """

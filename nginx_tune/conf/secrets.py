@@ -1,14 +1,14 @@
-"""Removes secrets from a configuration, and from texts that quote one.
+"""Removes secrets from a configuration, and from texts that quote a configuration.
 
-In a configuration, everything that is analysed is kept: directives, their places, sizes, paths.
-Comments are removed, and so is every value where a secret may be
-(:mod:`nginx_tune.conf.secret_places`). Each is replaced on its own line, so that line numbers do
-not change. A file that cannot be parsed is removed completely: its secrets cannot be located.
+In a configuration, everything that the audit and the decisions use is kept: directives, their
+places, sizes, paths. Comments are removed, and so is every value that may be a secret by its place
+(:mod:`nginx_tune.conf.secret_places`). Replacements stay on the same line, so line numbers do not
+change. A file that cannot be parsed is removed completely: its secrets cannot be located.
 
 Messages of nginx quote parts of a configuration, and so do findings and reasons. File names, line
-numbers, directives and values of a closed set (``gzip maybe``) help the operator and are kept. Free
-text may be a secret and is removed. Source: ngx_conf_log_error (``… in FILE:LINE``) and its calls
-in nginx's modules.
+numbers, directives, and faulty values of a switch (``gzip maybe``) help the operator and are kept.
+Free text may be a secret and is removed. Source: ngx_conf_log_error (``… in FILE:LINE``) and its
+calls in nginx's modules.
 """
 
 from __future__ import annotations
@@ -146,12 +146,12 @@ _QUOTED = re.compile(r'"([^"\n]*)"')
 _OF_DIRECTIVE = re.compile(r'"(\w+)" directive')
 _PROSE = re.compile(r"(?:[ ,:;(][^\"]*)?[ (]")
 _KEY_PATH = re.compile(r"((?:^|/)(?:data|engine|store):).+", re.IGNORECASE)
-"""A key that nginx took for a file name below its prefix."""
+"""A path that nginx's message makes from its prefix and a key, taking the key for a file name."""
 _PATH = re.compile(r"/[^\s?\"]*(?::[0-9]+)?")
 _LEAST_CHARACTERS = 4
 _WORD = re.compile(r"\w+")
 _WEAK = re.compile(r"[a-z]{1,7}|[0-9]{1,5}")
-"""Values that may also be ordinary words: hidden only where they are the whole quotation."""
+"""Hidden values that may also be ordinary words: replaced only if a quotation is nothing else."""
 
 
 class TreeSecrets:
@@ -180,7 +180,7 @@ class TreeSecrets:
 
     @cached_property
     def _literals(self) -> dict[str, list[str]]:
-        """The texts that are hidden in directives, by the first word of each text."""
+        """The texts of directives that are hidden there, by the first word of each text."""
         found: dict[str, list[str]] = {}
         lines = [directive for file in self._tree.parsed for directive in file.block.directives]
         names = defined_names(lines)
@@ -193,7 +193,7 @@ class TreeSecrets:
                     todo += one.block.directives
                 for literal in left_out(one, names):
                     if literal in shown or is_ordinary(literal) or rows_of(literal):
-                        continue  # hidden in its place, but a name or ordinary word elsewhere
+                        continue  # kept elsewhere: a name or an ordinary word
                     word = _WORD.search(literal)
                     if word is not None and len(literal) >= _LEAST_CHARACTERS:
                         found.setdefault(word[0], []).append(literal)
@@ -268,7 +268,7 @@ def redact_message(text: str, tree: ConfTree | None = None) -> str:
 
 
 def _judged(head: str, there: list[Directive]) -> str:
-    """The message with quotations of these directives as they may be shown."""
+    """The message; quotations of these directives are redacted as in the directives."""
     for directive in there:
         head = head.replace(f'"{directive.words}"', f'"{directive}"')
         shown = shown_arguments(directive.name, directive.args, table=directive.table)
@@ -285,7 +285,7 @@ def _judged(head: str, there: list[Directive]) -> str:
 
 
 def _is_well_quoted(head: str) -> bool:
-    """True if all quotes are nginx's own, so that prose separates the quoted texts."""
+    """True if every quote character is nginx's own, so that prose separates the quoted texts."""
     pieces = head.split('"')
     between = pieces[2:-1:2]
     return len(pieces) % 2 == 1 and all(_PROSE.fullmatch(piece) for piece in between)
@@ -308,7 +308,7 @@ def _quoted(text: str, there: list[Directive], *, closed: bool) -> str:
 
 
 def _in_brackets(text: str) -> bool:
-    """True for a character of the syntax, as in ``unexpected "}"``."""
+    """True for a quoted brace or semicolon, as in ``unexpected "}"``."""
     return len(text) == 1
 
 

@@ -4,8 +4,8 @@ nginx's cache loader deletes any other file in a cache directory, so a cache nee
 its own. Names of shared memory zones are global: the first module to use a name owns it.
 
 Source: ngx_http_file_cache.c (ngx_http_file_cache_set_slot, ngx_http_file_cache_loader,
-ngx_http_file_cache_manage_file); ngx_shared_memory_add(): a name of another module is "already
-bound to another key" or "already declared for a different use", and nginx does not start.
+ngx_http_file_cache_manage_file). ngx_shared_memory_add() rejects a second use of a name ("already
+bound to another key", "already declared for a different use"), and nginx does not start.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _handlers_of(scope: Scope) -> list[Block]:
 
 @lru_cache(maxsize=16)
 def _handlers(names: frozenset[str]) -> frozenset[str]:
-    """The directives among a tree's that handle requests themselves."""
+    """Those of the names that are directives which handle requests themselves."""
     return frozenset(
         name
         for name in names
@@ -136,7 +136,7 @@ def _is_hidden(scope: Scope) -> bool:
 
 
 def _changes_nothing(scope: Scope) -> bool:
-    """True for an ``if`` that serves just as its location does."""
+    """True for an ``if`` that does not change how its location serves files."""
     return scope.kind == "if" and not (scope.sets("root") or scope.sets("sendfile"))
 
 

@@ -4,9 +4,9 @@ The caller passes a reader (a Host, a dictionary in a test), so that the configu
 machine can be read. Every file is read and parsed once, however often it is included. A file that
 cannot be read or parsed is listed with line and reason; the others still give a tree.
 
-A pattern of an include matches what it would for glob(3). ngx_conf_include calls that without
-flags: ``*``, ``?``, ``[…]`` and backslash are special in each component, none of them matches a
-leading dot, and the result is in byte order.
+The pattern of an include matches as in glob(3), which ngx_conf_include calls without flags: ``*``,
+``?``, ``[…]`` and backslash are special in each component, none of them matches a leading dot, and
+the result is in byte order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ COMMAND_LINE = "-g of the running master"
 
 
 _ABSENT = ("No such file", "Not a directory")
-"""The system's message for a file that does not exist."""
+"""The system's messages for a file that does not exist."""
 
 
 Maps = Sequence[tuple[str, str]]
@@ -93,7 +93,7 @@ class ConfTree:
     parsed: tuple[ParsedFile, ...] = ()
     """The parsed files with their contents."""
     missing: tuple[MissingInclude, ...] = ()
-    """Include lines whose files are not here, in a tree away from its host."""
+    """Include lines whose files are absent, in a tree that is read on another machine."""
     lost: tuple[Directive, ...] = ()
     """Includes with an unread file, except nginx's stock files and template placeholders."""
 
@@ -138,7 +138,7 @@ class ConfTree:
 
     @property
     def is_whole(self) -> bool:
-        """True if a line that is not found is surely absent: only stock files may be unread."""
+        """True if a line that the tree lacks is surely absent: only stock files may be unread."""
         return bool(self.parsed) and not self.lost and not self.is_part
 
     @property
@@ -166,9 +166,10 @@ class ConfTree:
         return self.climb(full) if ".." in full.split("/") else posixpath.normpath(full)
 
     def opened_name(self, name: str) -> str:
-        """A file name as nginx opens it; by this name nginx also tells open files apart.
+        """The absolute name with which nginx opens a file.
 
-        Two spellings of one path are two files to nginx. Source: ngx_conf_open_file.
+        nginx distinguishes open files by this name: two spellings of a path are two files. Source:
+        ngx_conf_open_file.
         """
         return name if self.prefix is None else posixpath.join(self.prefix, name)
 
@@ -211,7 +212,7 @@ def read_tree(
 
 
 def _given_lines(text: str) -> list[Directive]:
-    """The directives of ``-g``; none if they cannot be parsed: a process title loses quotes."""
+    """The directives of ``-g``; empty if they cannot be parsed, as process titles lose quotes."""
     try:
         return parse_block(Source(COMMAND_LINE, text)).directives
     except ParseFault:

@@ -5,9 +5,9 @@ variables. Source: ngx_http_upstream.c, ngx_http_upstream and ngx_http_upstream_
 ngx_http_proxy_pass and the like. Names ignore case (ngx_http_upstream_add).
 
 nginx selects a kept connection only by the server's address, and a TLS session only by the server.
-Every later request gets the properties with which the connection was opened. A request that needs a
-verified certificate may use a connection whose certificate was not checked, an http request one
-with TLS, and a gRPC request one with HTTP/1. Source: ngx_http_upstream_get_keepalive_peer()
+A connection keeps the properties with which it was opened. So a request that needs a verified
+certificate may get a connection without verification, an http request a connection with TLS, and a
+gRPC request a connection with HTTP/1. Source: ngx_http_upstream_get_keepalive_peer()
 (ngx_memn2cmp of the address), ngx_http_upstream_connect() (ngx_http_upstream_ssl_init_connection()
 if there is no c->ssl), ngx_http_upstream_set_round_robin_peer_session(). Confirmed on 1.22.1 and
 1.30.
@@ -71,7 +71,7 @@ class UpstreamBlock:
 
     @property
     def is_scripted(self) -> bool:
-        """True if a script selects the server; the ``server`` lines then do not show the choice."""
+        """True if a script selects the server, regardless of the ``server`` lines."""
         return any(line.name.startswith("balancer_by_lua") for line in self.block)
 
     @property
@@ -268,7 +268,7 @@ def depth_of(scope: Scope, name: str) -> int:
 
 _OF_TLS = ("ssl_certificate", "ssl_certificate_key", "ssl_name")
 _OF_VERIFYING = ("ssl_trusted_certificate", "ssl_crl", "ssl_verify_depth")
-"""Directives without effect unless certificates are verified."""
+"""Directives that have an effect only if certificates are verified."""
 _OF_TRUST = ("ssl_verify", "ssl_server_name", "ssl_protocols", "ssl_ciphers", *_OF_VERIFYING)
 _COMMAND = "ssl_conf_command"
 _DEFAULTS = {
@@ -340,7 +340,10 @@ def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | 
 
 
 def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -> Directive | None:
-    """A line that another location sets differently, or not at all; None if there is none."""
+    """A line of one of the directives that another location sets differently or not at all.
+
+    None if there is none.
+    """
     values_by_name: dict[str, dict[str | None, Directive | None]] = {}
     lines = [(user, dict(identity_lines(user))) for user in users]
     found = dict.fromkeys(name for _, own in lines for name in own)
@@ -420,7 +423,7 @@ def _schemes_of_clients(scope: Scope) -> list[str]:
 
 
 def _said(name: str, line: Directive, one: Pass, variables: Variables) -> str | None:
-    """The value of a line in a form to compare; None if it can differ between requests."""
+    """A line's value in a normal form for comparison; None if it can differ between requests."""
     if name == "ssl_protocols":
         return " ".join(sorted(line.args))
     if name in _OF_TRUST or name.startswith(_COMMAND):

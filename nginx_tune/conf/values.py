@@ -1,15 +1,15 @@
-"""Words of a configuration as values: numbers in nginx's notation, and what directives accept.
+"""Values in a configuration: numbers in nginx's notation, and the arguments of directives.
 
 Source: ngx_parse_size, ngx_parse_offset and ngx_parse_time in ngx_parse.c; ngx_atoi in
         ngx_string.c; ngx_conf_set_flag_slot and the like in ngx_conf_file.c.
 
 A configuration may be a template that is not filled in yet. Placeholders are marks of Jinja, ERB,
-Mustache, Go, Ansible, envsubst or autoconf, and names in capitals for sed. Their values are unknown
-and not judged. A line that is a placeholder may become any line.
+Mustache, Go, Ansible, envsubst or autoconf, and names in capitals for sed. Arguments with
+placeholders are not judged. A line that is a placeholder may become any line.
 
 ``directive-values.tsv`` is read from the command tables of real nginx executables
-(``tools/read-directives --values``): which of nginx's setters a directive has, with its words and
-bounds. A directive with a setter of its own has no row, and its values are not judged.
+(``tools/read-directives --values``). It has the setter function of each directive, its words and
+its bounds. A directive with a setter of its own has no row; its values are not judged here.
 
 ``directive-parameters.tsv`` is read from the source of every release (``tools/read-releases``): the
 words that ngx_http_core_listen, ngx_http_upstream_server, ngx_http_file_cache_set_slot and the like
@@ -125,7 +125,7 @@ def is_open(text: str) -> bool:
 
 
 def is_cut(words: Iterable[str]) -> bool:
-    """True if template marks split words, so that the number of words means nothing."""
+    """True if template marks split words, so that the number of words is meaningless."""
     return any(map(_SPLIT.search, words))
 
 
@@ -141,7 +141,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _TIME_PART = re.compile(r"([0-9]*)(ms|[yMwdhms ]?) *")
 _STEPS = {"y": 1, "M": 2, "w": 3, "d": 4, "h": 5, "m": 6, "s": 7, "ms": 8, " ": 9, "": 9}
 _LONGEST = 18
-"""Digits that certainly fit; a longer number is rejected only if it certainly overflows."""
+"""Number of digits that never overflow; longer numbers are checked for overflow."""
 _LARGEST = 2**63 - 1
 """NGX_MAX_INT_T_VALUE of 64 bits; 32-bit builds accept less. Source: ngx_atoi, ngx_atoof."""
 _COUNTED = frozenset({"size", "complex-size", "off", "msec", "sec", "num", "bufs"})
@@ -245,7 +245,8 @@ def versions_read() -> frozenset[Version]:
 def is_time(text: str, *, in_seconds: bool) -> bool:
     """True if nginx accepts a text as a time.
 
-    Units must descend. ``in_seconds`` excludes milliseconds; its opposite, months and years.
+    Units must descend. ``in_seconds`` excludes milliseconds; otherwise, months and years are
+    excluded.
     """
     step = 0 if in_seconds else 2
     at, has_digits = 0, False
@@ -361,7 +362,7 @@ def words_of(directive: str, context: str) -> tuple[Words, ...]:
 
 
 def judge(directive: str, words: Words, argument: str, version: Version) -> ArgumentFault | None:
-    """The reason why a version rejects an argument; None if it accepts it, or may."""
+    """The fault of an argument in a version of nginx; None if the version accepts it, or may."""
     spans = words.of(argument)
     name, equals, _ = argument.partition("=")
     if name + equals in COMMERCIAL.get(directive, ()):

@@ -1,7 +1,7 @@
-"""Variables: the values that each can have, as far as the configuration alone shows.
+"""Variables, and the values that they can have, as far as the configuration alone shows.
 
-``map`` and ``split_clients`` list their values, ``set`` gives one. A value built from anything else
-(a request header, for example) is open: the known values are then incomplete.
+``map`` and ``split_clients`` list several values, ``set`` gives one. A value from any other source,
+such as a request header, is open: the known values are then incomplete.
 
 Captures are known as far as their pattern shows. ``$1`` of ``location ~ ^/(a|b)/`` is ``a`` or
 ``b``, ``$n`` of ``^/(?<n>[0-9]+)`` is a number, and a group that begins with a slash is a path.
@@ -26,8 +26,8 @@ MOST_STEPS = 10_000
 """The most variables followed for one text: nested maps can multiply without limit."""
 
 DEEPEST = 40
-"""The deepest chain of variables in maps and ``set`` lines; beyond it the value is open. Each takes
-a few calls, and Python's stack allows some hundred."""
+"""The deepest chain of variables in maps and ``set`` lines; beyond it the value is open. Each step
+takes several stack frames of Python."""
 
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 """A variable in a text."""
@@ -354,7 +354,7 @@ def _texts(group: str) -> tuple[str, ...]:
 
 
 def captured(scope: Scope) -> dict[str, tuple[str, ...]]:
-    """By variable: the texts that capturing groups of patterns around a scope can leave there.
+    """By variable, the texts that it can have from capturing groups in patterns around a scope.
 
     Numbers are those of the innermost location, if no other line there has a pattern.
     """

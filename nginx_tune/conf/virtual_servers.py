@@ -1,4 +1,4 @@
-"""Which server of an address handles a host, by nginx's rules; sample hosts and paths.
+"""Selection of the server for a host, by nginx's rules; sample hosts and paths for patterns.
 
 Source: ngx_http_find_virtual_server in src/http/ngx_http_request.c; ngx_http_server_names and
         ngx_http_add_server in src/http/ngx_http.c; ngx_http_core_server_name.
@@ -30,7 +30,7 @@ _ANY_LABEL = "any-other"
 
 
 class Answering(NamedTuple):
-    """The server for a host, and why."""
+    """The server for a host, and the name by which it was chosen."""
 
     server: Directive
     name: str | None
@@ -56,7 +56,7 @@ class VirtualServers:
 
     @property
     def default(self) -> Directive:
-        """The server if no name matches."""
+        """The server for a host that no name matches."""
         return self.named_default or self.servers[0]
 
     def choose(self, host: str) -> Answering:
@@ -68,7 +68,9 @@ class VirtualServers:
         found = Answering(self.default, None)
         for answering in self._others:
             score = name_score((answering.name or "").lower(), host, answering.name or "")
-            if score is not None and score > best:  # the first of equals: nginx ignores the others
+            if (
+                score is not None and score > best
+            ):  # nginx ignores later servers with an equal score
                 best, found = score, answering
         return found
 
@@ -164,7 +166,7 @@ def names_of(server: Directive) -> list[str]:
 
 
 def sample_hosts(name: str) -> Iterator[str]:
-    """Hosts that a name matches: one that other servers may name too, and one that is unlikely.
+    """Hosts that a name matches: a likely one, and one that hardly any other server names.
 
     Empty for a name with variables, and for a pattern without a known sample.
     """
@@ -185,7 +187,7 @@ _NOT_ASKED_FOR = frozenset({"", "_"})
 
 
 def host_of(server: Directive, reached: Sequence[VirtualServers]) -> str | None:
-    """A host for which one of these addresses chooses the server; names come before patterns.
+    """A host for which one of these addresses chooses the server, if possible from a plain name.
 
     None if no such host is known.
     """

@@ -1,4 +1,4 @@
-"""Workers, as the configuration sets them: their number, descriptors, thread pools, and limits.
+"""Worker settings of a configuration: number, descriptors, thread pools, need for one worker.
 
 The pool ``default`` exists if it is declared or if a line selects it by its constant name; a name
 with variables declares nothing. The master opens log files and listening sockets, and each worker
@@ -78,11 +78,11 @@ def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
 
 
 def files_a_connection(tree: ConfTree) -> int:
-    """Files that a request has open besides its connection: one, or none.
+    """1 if a connection may also need a descriptor for a file, else 0.
 
-    A proxied client has two connections, and a file only if something is buffered. A QUIC stream
-    uses a connection slot without a descriptor. Its file then needs no more descriptors than slots,
-    so none is counted. Source: ngx_http_upstream_send_response(),
+    A proxied request has two connections, and a file only if something is buffered. With QUIC the
+    result is 0: a stream uses a connection slot without a descriptor, so its file needs none beyond
+    the number of slots. Source: ngx_http_upstream_send_response(),
     ngx_http_read_client_request_body(), ngx_quic_create_stream().
     """
     if any(address.is_quic for address in listeners(tree)):
@@ -119,7 +119,7 @@ class KeptOpen(NamedTuple):
 
 
 def kept_open(tree: ConfTree) -> KeptOpen:
-    """The numbers of distinct log files, in all blocks and modules, and of listening sockets."""
+    """Descriptors of distinct log files in all blocks and modules, and of listening sockets."""
     if not tree.names & {"access_log", "error_log", "open_log_file_cache", "listen"}:
         return KeptOpen(0, 0)
     files: set[str] = set()
@@ -128,7 +128,7 @@ def kept_open(tree: ConfTree) -> KeptOpen:
         if line.name in _LOGS and line.args:
             files |= {one for one in [_file(line, tree)] if one}
         elif line.name == "open_log_file_cache":
-            # Logs with variables in their names are opened at run time and cached by this.
+            # Logs with variables in their names are opened at run time; this is their cache.
             for_names += parse_count(parameter(line.args, "max") or "") or 0
     sockets = sum(_count_of(address.socket) for address in listeners(tree) if address.has_socket)
     return KeptOpen(len(files) + for_names, sockets + _other_sockets(tree))
@@ -233,7 +233,7 @@ class OneWorker(NamedTuple):
 
 
 def why_one_worker(tree: ConfTree) -> OneWorker | None:
-    """The first line that more workers would break; None if there is none.
+    """The first line that would not work with several workers; None if there is none.
 
     Source: lua-nginx-module, Data Sharing within an Nginx Worker: each worker loads its own modules
     and runs ``init_worker_by_lua``; ``lua_shared_dict`` is shared by all.
@@ -308,13 +308,13 @@ class _Address:
 
 
 def sessions_of_one_worker(tree: ConfTree) -> Directive | None:
-    """The UDP ``listen`` whose sessions more workers would split; None if there is none.
+    """The UDP ``listen`` whose sessions several workers would split; None if there is none.
 
-    If workers share a socket, any of them reads the next datagram, and looks for its session only
-    among its own. A client then has sessions in several workers, each with its own port to the
-    upstream, which knows only the first one (OpenVPN, DTLS, SIP, TFTP). With ``reuseport``, each
-    worker has its own socket, and the kernel keeps a client's address on one of them. Nothing is
-    split if a server does not proxy (``return``), or if each exchange is a session.
+    If workers share a socket, any of them may read the next datagram, and it knows only its own
+    sessions. A client then has sessions in several workers, each with its own port to the upstream,
+    which knows only the first port (OpenVPN, DTLS, SIP, TFTP). With ``reuseport``, each worker has
+    its own socket, and the kernel keeps a client's address on one of them. Nothing is split if a
+    server does not proxy (``return``), or if each exchange is a session.
 
     Source: ngx_event_recvmsg(), ngx_lookup_udp_connection() (each worker has its own tree of a
     listener's sessions), ngx_clone_listening(); socket(7), SO_REUSEPORT.
