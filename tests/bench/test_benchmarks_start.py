@@ -1,8 +1,9 @@
-"""Each benchmark finds what it imports, also of the tests' modules, which may move."""
+"""Each benchmark finds what it imports, and run-all knows it."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -58,3 +59,11 @@ def test_a_benchmark_finds_what_it_imports() -> None:
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (0, ""), ran.stderr
+
+
+def test_every_benchmark_is_run_or_left_out_with_a_reason() -> None:
+    directory = ROOT / "benchmarks"
+    run_all = runpy.run_path(str(directory / "run-all"))
+    named = {*run_all["COMMANDS"], *run_all["LEFT_OUT"]}
+    assert {path.stem for path in directory.glob("*.py")} <= named
+    assert [name for name in named if not (directory / f"{name}.py").is_file()] == []

@@ -1,4 +1,4 @@
-"""The tables of benchmarks/scenarios.py, from runs that were made up."""
+"""Scenarios as benchmarks/scenarios.py runs them: short, and complete in their files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.scenario import ClaimResult, PredictionResult, ScenarioRun
-from nginx_tune.documents.verdict import Environment, MetricVerdict, Verdict
 from nginx_tune.experiment.scenario.files import check_scenario
 from nginx_tune.measure.proof.gates import check_expressions
 
@@ -17,51 +14,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import scenarios  # noqa: E402
-
-RUN = ScenarioRun(
-    name="thread-pools",
-    prediction=Decisions(),
-    predictions=[
-        PredictionResult(
-            decision="thread-pools", metric="ratio(hot.requests_per_second)", low=32.5,
-            expected=54.6, high=65.8, source_figure="31x", measured=29.9, inside=False,
-        )
-    ],
-    claims=[
-        ClaimResult(
-            name="the rate | of the hot file", source_row="A7", source_figure="31x",
-            expected="ratio(hot.requests_per_second) >= 10", measured=29.9, held=True, rounds=6,
-            rounds_held=5,
-        ),
-        ClaimResult(
-            name="a variant that is not here", source_row="B2", source_figure="", measured=None,
-            expected="total.errors == 0", held=False, left_out=True, reason="no nginx 1.18",
-        ),
-    ],
-    verdict=Verdict(
-        outcome="better", primary_metric="hot.requests_per_second",
-        metrics=[
-            MetricVerdict(
-                name="hot.requests_per_second", baseline=4.6, candidate=138.0, ratio=29.9,
-                low=20.2, high=39.8, level=0.97, pairs=6, better_when="higher", outcome="better",
-            )
-        ],
-        environment=Environment(nginx_version="1.22.1", kernel_release="6.18", pairs=6),
-    ),
-)  # fmt: skip
-
-
-def test_a_claim_stands_beside_source_prediction_and_measurement() -> None:
-    text = scenarios.tables([RUN], {"cold-open": "no nbdkit"}, "on a day")
-    assert text.startswith(
-        "Seen on a day: 1 of 1 claims hold; 1 of 1 predictions lie outside their range.\n"
-    )
-    row = next(line for line in text.splitlines() if "| A7 |" in line)
-    assert "the rate \\| of the hot file" in row
-    assert "54.6× (32.5–65.8), **outside**" in row
-    assert row.endswith("| 29.9× | held, in 5 of 6 rounds |")
-    assert "| no nginx 1.18 | not tried |" in text
-    assert "cold-open gave no result: no nbdkit" in text
 
 
 def test_scenarios_are_short_and_the_marks_are_there() -> None:

@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import sandbox_bubblewrap
 import sandbox_requests
 import sandbox_streams
 from sandbox_arena import BASE, FAR, PORT, VARIABLE, Arena, describe
@@ -112,13 +111,9 @@ def attack_by_module(arena: Arena, request: dict[str, Any]) -> dict[str, Any]:
     product = Product(Path(request["package"]), user)
     before, processes = arena.snapshot(), _processes()
     started = time.monotonic()
-    if "sandbox" in request:
-        shown = [str(conf.parent), str(module), *(place.directory for place in arena.places)]
-        status, said = 0, sandbox_bubblewrap.run_module(conf, request, shown)
-    else:
-        wanted = () if how == "test" else (["wait:/memory"],)
-        run = (product.serve if wanted else product.test)(conf, nginx, *wanted)
-        status, said = run.returncode, run.stdout + run.stderr
+    wanted = () if how == "test" else (["wait:/memory"],)
+    run = (product.serve if wanted else product.test)(conf, nginx, *wanted)
+    status, said = run.returncode, run.stdout + run.stderr
     seconds = time.monotonic() - started
     time.sleep(0.2)
     told = re.search(r"user (\d+) attacks:((?: \w+\.\d+)+)", said)
