@@ -51,8 +51,7 @@ REFUSES = {rule.id for rule in (*ALL, *NOTICES) if "does not start" in rule.why}
 
 def seeds() -> list[str]:
     """Right configurations to begin with."""
-    paths = [*CONF.glob("valid/*.conf"), *CONF.glob("applications/*.conf")]
-    texts = [path.read_text(errors="surrogateescape") for path in sorted(paths)]
+    texts = [path.read_text(errors="surrogateescape") for path in sorted(CONF.glob("valid/*.conf"))]
     texts += [rule.good.conf for rule in ALL] + [rule.bad.conf for rule in ALL]
     return [text for text in texts if "load_module" not in text and "CERT" not in text]
 
@@ -179,7 +178,6 @@ def run(count: int, seed: int, program: str = NGINX) -> tuple[Counter[str], list
     with tempfile.TemporaryDirectory(prefix="nginx-tune-") as folder:
         directory = Path(folder)
         directory.chmod(0o777)
-        subprocess.run(["cp", "-r", CONF / "applications" / "parts", directory], check=True)
         path = directory / "nginx.conf"
         nginx = Nginx(directory, program, version)
         try:

@@ -37,9 +37,7 @@ RENDERERS = (render_sarif, render_junit, render_checkstyle, render_gitlab, rende
 
 CONF = Path(__file__).parent.parent / "conf"
 SEEDS = [rule.bad.conf.encode() for rule in ALL] + [
-    path.read_bytes()
-    for folder in ("valid", "applications")
-    for path in CONF.glob(f"{folder}/*.conf")
+    path.read_bytes() for path in [*CONF.glob("valid/*.conf"), *CONF.parent.glob("sites/**/*.conf")]
 ]
 HOST = linux(
     version="1.18.0",

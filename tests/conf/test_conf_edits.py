@@ -29,9 +29,11 @@ from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
 
 HERE = Path(__file__).parent
 FILES = sorted(
-    path for folder in ("valid", "broken", "applications") for path in (HERE / folder).rglob("*")
-    if path.is_file()
-)  # fmt: skip
+    path
+    for folder in (HERE / "valid", HERE / "broken", HERE.parent / "sites")
+    for path in folder.rglob("*")
+    if path.is_file() and path.suffix not in (".py", ".pyc", ".toml") and not path.is_symlink()
+)
 
 
 def _only(tree: ConfTree, name: str) -> Directive:

@@ -1,21 +1,14 @@
-"""Right configurations: nginx accepts them, we call nothing in them an error, and what the rules
-ask for goes together."""
+"""What the rules ask for goes together, on ordinary sites and in their own examples."""
 
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import combinations, product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
-from needs import lacks
-from nginx_versions import installed
 from rows import each_row
-from test_audit_examples import refusal
+from site_trees import lay_out, names
 
 from nginx_tune.audit.context import AuditProfile
 from nginx_tune.audit.engine import audit
@@ -23,22 +16,12 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule, linux
 from nginx_tune.audit.suppression import NOTICES
 from nginx_tune.conf.known_directives import rows_of
-from nginx_tune.conf.tree import ConfTree, parse_text, read_tree
+from nginx_tune.conf.tree import parse_text, read_tree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding, Findings
-from nginx_tune.experiment.trial import try_configuration
 from nginx_tune.host.live import LiveHost
 
-FOLDER = Path(__file__).parent.parent / "conf" / "applications"
-CONFS = sorted(FOLDER.glob("*.conf"))
-
-
-def _stem(path: Path) -> str:
-    return path.stem
-
-
-EACH = each_row("path", CONFS, ids=_stem)
 EVERY = (*ALL, *NOTICES)
 HOSTS: dict[str, Facts | None] = {
     "no-facts": None,
@@ -53,73 +36,18 @@ HOSTS: dict[str, Facts | None] = {
 PROFILES: tuple[AuditProfile, ...] = ("default", "strict", "cis")
 
 
-def _tree(path: Path) -> ConfTree:
-    return read_tree(str(path), LiveHost())
-
-
-@pytest.mark.needs("packaged-nginx", "nginx", "root", "openssl")
-@each_row("path", lambda: _with_modules(loads=False), ids=_stem)
-def test_the_real_nginx_accepts_it(path: Path, certificate: tuple[Path, Path]) -> None:
-    with _laid_out(path, certificate) as conf:
-        assert refusal(conf, installed()) == ""
-
-
-@pytest.mark.thorough
-@pytest.mark.needs("packaged-nginx", "nginx", "userns", "openssl")
-@each_row("path", lambda: _with_modules(loads=False), ids=_stem)
-def test_the_sandbox_has_it_accepted_too(path: Path, certificate: tuple[Path, Path]) -> None:
-    with _laid_out(path, certificate) as conf:
-        said = try_configuration("/usr/sbin/nginx", str(conf), prefix=None, replaced={})
-    assert said.accepted, said.messages
-
-
-@pytest.mark.needs("packaged-nginx", "nginx", "root", "openssl")
-@each_row("path", lambda: _with_modules(loads=True), ids=_stem)
-def test_the_real_nginx_accepts_it_with_its_modules(
-    path: Path, certificate: tuple[Path, Path]
-) -> None:
-    with _laid_out(path, certificate) as conf:
-        said = refusal(conf, installed())
-    if "dlopen()" in said:
-        lacks("nginx-modules", f"what {path.name} loads is not installed")
-    assert said == ""
-
-
-def _with_modules(*, loads: bool) -> list[Path]:
-    return [path for path in CONFS if ("load_module" in path.read_text()) is loads]
-
-
-@contextmanager
-def _laid_out(path: Path, certificate: tuple[Path, Path]) -> Iterator[Path]:
-    """It, with the files that it names."""
-    with TemporaryDirectory() as name:  # the path of a socket is short
-        directory = Path(name)
-        shutil.copytree(FOLDER / "parts", directory / "parts")
-        for disk in ("disk1", "disk2"):
-            (directory / disk).mkdir()
-        conf = directory / path.name
-        # Files that another user left in /tmp are not root's to write (fs.protected_regular).
-        text = path.read_text().replace("/tmp/", f"{directory}/")
-        cert, key = certificate
-        for word, value in (("CERT", cert), ("KEY", key), ("CACHE", directory)):
-            text = re.sub(rf"\b{word}\b", str(value), text)
-        conf.write_text(text)
-        yield conf
-
-
 @pytest.mark.long
-@EACH
-def test_no_error_is_found_in_it_and_nothing_opposite_is_asked_for(path: Path) -> None:
-    for (name, facts), profile in product(HOSTS.items(), PROFILES):
-        found = audit(_tree(path), facts, EVERY, profile=profile)
+@each_row("name", names)
+def test_a_site_gets_no_opposite_advice(name: str, tmp_path: Path) -> None:
+    """Which findings are right for it stands in its ``site.toml``."""
+    tree = read_tree(str(lay_out(name, tmp_path / "host")), LiveHost())
+    for facts, profile in product(HOSTS.values(), PROFILES):
+        found = audit(tree, facts, EVERY, profile=profile)
         assert found.files_unparsed == []
-        if name != "old" or path.stem == "wordpress":  # 1.18 lacks directives that the others use
-            assert [_told(one) for one in found.findings if one.severity == "error"] == []
-            assert not [one for one in found.findings if one.rule.startswith("cf-")]
         assert _opposites(found) == []
         _edits_go_together(found)
         if profile == "default":
-            assert encode(found) == encode(audit(_tree(path), facts, EVERY))
+            assert encode(found) == encode(audit(tree, facts, EVERY))
 
 
 def _told(one: Finding) -> str:
