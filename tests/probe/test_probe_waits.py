@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
+import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
-from fitful_runs import ask
 from http2_peer import GOAWAY, Reply, answer, frame, http2_peer
 
+from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import (
     Arrivals,
     Http2,
@@ -22,10 +26,32 @@ from nginx_tune.documents.loadplan import (
     Target,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement
+from nginx_tune.documents.measurement import Measurement
+from nginx_tune.measure.load.probe import find_probe
 
 pytestmark = pytest.mark.needs("probe")
 
 HERE = "127.0.0.1"
+
+
+def ask(plan: LoadPlan) -> tuple[Measurement, float, float]:
+    """Run the probe: what it saw, and the wall and CPU seconds of its process."""
+    begun = time.monotonic()
+    with (
+        tempfile.TemporaryFile() as words,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        words.write(encode(plan))
+        words.seek(0)
+        process = subprocess.Popen([find_probe()], stdin=words, stdout=out, stderr=err)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.monotonic() - begun
+        out.seek(0)
+        err.seek(0)
+        assert process.returncode == 0, err.read().decode()
+        return decode(Measurement, out.read()), wall, used.ru_utime + used.ru_stime
 
 
 def plan(port: int, item: LoadClass, **changes: object) -> LoadPlan:
