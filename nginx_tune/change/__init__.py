@@ -1,1 +1,1 @@
-"""Changes to a configuration: planned, generated, applied."""
+"""Changes to a configuration: plans, generated files, and their installation on a running nginx."""

@@ -1,1 +1,1 @@
-"""Changes to the operator's own nginx: kept, or taken back to the last byte."""
+"""Installation of changes on the operator's own nginx, and their rollback to the last byte."""

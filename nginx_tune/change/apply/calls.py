@@ -20,7 +20,7 @@ _NOREPLACE = 1
 _EXCHANGE = 2
 _GETFLAGS = 0x80086601
 _SETFLAGS = 0x40086602
-"""Values on 64-bit Linux. Source: renameat2(2), ioctl_iflags(2)."""
+"""The constants above have the values of 64-bit Linux. Source: renameat2(2), ioctl_iflags(2)."""
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -48,11 +48,11 @@ def _reported(call: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Resu
 
 cut = _reported(os.ftruncate)
 flush = _reported(os.fsync)
-"""Write to the disk: a file's data and size, or a directory's names."""
+"""Flush a descriptor to the disk: the data and size of a file, or the names in a directory."""
 own = _reported(os.fchown)
 permit = _reported(os.fchmod)
 set_attribute = _reported(os.setxattr)
-"""Extended attributes: access lists and security labels are some of them."""
+"""Set an extended attribute, such as an access list or a security label."""
 remove_attribute = _reported(os.removexattr)
 send_signal = _reported(signal.pidfd_send_signal)
 """Signal the process of a pidfd, never a later process with the same process id."""
@@ -110,7 +110,7 @@ def create(directory: int | None, name: str, mode: int = 0o600) -> int:
 def make_directory(path: Path, mode: int) -> None:
     """Create a directory and flush its name to the disk.
 
-    Otherwise a power cut could remove the journal and leave the change that it describes.
+    Without the flush, a power cut could leave a change without its journal.
     Errors: OSError; FileExistsError if the name is in use.
     """
     path.mkdir(mode=mode)

@@ -1,4 +1,4 @@
-"""Checks of a plan's files before anything is written, and the reasons to refuse one."""
+"""Checks of a plan's files before anything is written, with the reasons to refuse a file."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ KEEP_IT_APART = (
     "keep it, root's own, in directories that only root may write, such as /etc/nginx, "
     "or give --trust"
 )
-"""A hint about a file, never about its directory: /tmp must stay writable for everybody."""
+"""A hint to move a file. No hint suggests other rights for a directory: /tmp must stay writable."""
 
 
 class Proposed(NamedTuple):
-    """One file as the plan would leave it."""
+    """The content of one file after the plan."""
 
     path: str
     """Absolute, with links not resolved."""
@@ -136,16 +136,16 @@ def _changed_since(path: str) -> RefusedError:
 
 
 def check_trust(paths: Iterable[str]) -> None:
-    """Check that only root may write these files and what lies above: root's nginx loads them.
+    """Check that only root may write these files and the directories above them.
 
-    Errors: RefusedError.
+    An nginx that runs as root loads these files. Errors: RefusedError.
     """
     if why := why_not_tried(paths):
         raise RefusedError(why, hint=KEEP_IT_APART)
 
 
 def why_not_tried(paths: Iterable[str]) -> str:
-    """The first file that users other than root may write, and how; empty if there is none.
+    """A message about the first file that users other than root may write; empty if none.
 
     Always empty unless this process acts as root.
     """
@@ -267,7 +267,7 @@ def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None
 
 
 def manager_of(content: bytes) -> str:
-    """The program that also writes a file, according to a comment in the file; empty if none."""
+    """The program that manages a file, according to a comment in the file; empty if none."""
     head = content[:_HEAD_BYTES]
     comments = b"\n".join(line for line in head.splitlines() if line.lstrip().startswith(b"#"))
     for name, mark in _MANAGERS.items():

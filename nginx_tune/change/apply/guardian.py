@@ -1,8 +1,8 @@
-"""The process that takes a change back unless it is confirmed. It outlives the login session.
+"""The guardian: a process that takes a change back unless it is confirmed.
 
-On SIGTERM it takes the change back before it ends. Its clock (CLOCK_BOOTTIME) counts from the start
-of the machine and cannot be set. After a restart of the machine, the next start of nginx-tune takes
-an unconfirmed change back.
+The guardian outlives the login session. On SIGTERM it takes the change back before it ends. Its
+clock (CLOCK_BOOTTIME) counts from the start of the machine and cannot be set. After a restart of
+the machine, the next start of nginx-tune takes an unconfirmed change back.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nginx_tune.nginx.reload.workers import Process, process_of
 
 _MODULE = "nginx_tune.change.apply.guardian"
 _READY = "guardian"
-"""The name of the file, in the change's directory, with the id of this process."""
+"""The file in the directory of a change that holds the guardian's process id."""
 _POLL_SECONDS = 0.25
 _READY_SECONDS = 20.0
 _PATIENCE_SECONDS = 30.0
@@ -36,7 +36,7 @@ _SYSTEMD = Path("/run/systemd/system")
 
 
 def hand_over(state: State, journal: Journal, seconds: float) -> str:
-    """Start the process that waits for the confirmation, and return its deadline in UTC.
+    """Start the guardian of a change; returns the deadline in UTC.
 
     Errors: OSError; RefusedError if it does not start.
     """
@@ -78,10 +78,10 @@ def _start(command: list[str], journal: Journal) -> Process:
 
 
 def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
-    """Keep a change that waits for confirmation. One that is already kept stays kept.
+    """Keep a change that waits for confirmation; a change that is already kept stays kept.
 
     A change whose deadline has passed is taken back.
-    Errors: RefusedError if it was taken back meanwhile, or is not waiting.
+    Errors: RefusedError if the change was taken back meanwhile, or is not waiting.
     """
     with state.locked(patience_seconds=_PATIENCE_SECONDS):
         journal = state.find(name)
@@ -118,8 +118,8 @@ def guard(
 ) -> None:
     """Wait, then take the change back: at its deadline, or once the process that began it has died.
 
-    If this process must end, as at a shutdown of the machine, it takes the change back at once.
-    Otherwise the change would stay until the next start of nginx-tune.
+    If ``must_end`` returns True, as at a shutdown of the machine, the change is taken back at once;
+    otherwise it would stay until the next start of nginx-tune.
     """
     with journal.held():
         (journal.directory / _READY).write_text(str(os.getpid()))
@@ -135,7 +135,10 @@ def guard(
 
 
 def _await_end(journal: Journal, until_boot_seconds: float, must_end: Callable[[], bool]) -> str:
-    """Wait for a reason to take the change back; empty if another process ends the change first."""
+    """Wait until the change must be taken back; returns the reason.
+
+    The reason is empty if another process ends the change first.
+    """
     while True:
         story = journal.read()
         if story.is_finished or story.phase == "stuck":

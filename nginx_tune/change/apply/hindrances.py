@@ -1,19 +1,19 @@
 """Reasons to refuse a change, all checked before any file is changed.
 
 - An earlier change is unfinished, or a package manager may reload nginx meanwhile.
-- The files on the disk differ from what nginx runs: a reload would bring in the other edits too.
-  nginx does not report which files it has read. So the time of the last change (``ctime``) counts,
-  of each file and of each directory in which an include pattern matches. It cannot be set, so a
-  copy that keeps its times, a rename and a link all show there. ``apply`` itself changes both
-  without a reload when it takes a change back or removes an old file. So it records what nginx has
-  read.
-- Other users could have written what ``nginx -T`` reads or loads: to load a module is to run it.
-- The change makes nginx overwrite a file or give it to another user. A reload writes nginx's
-  process id into the file that ``pid`` names, and nginx removes that file when it ends. Every
-  start, every reload and root's ``nginx -t`` give the directories of caches and temporary files to
-  the workers' user. If an include matches such a file, the next reload reads it as configuration.
-  No rollback could undo that. A ``lock_file`` is harmless: with atomic operations nginx never opens
-  it (ngx_shmtx_create()).
+- The files on the disk differ from those that nginx runs: a reload would also load edits by others.
+  nginx does not report which files it has read. So the ``ctime`` of each file is compared with the
+  start of the workers, and that of each directory in which an include pattern matches. ``ctime``
+  cannot be set, so it reveals copies that keep their times, renames and links. ``apply`` itself
+  changes these times without a reload when it takes a change back or removes an old file.
+  Therefore it records the files that nginx has read.
+- Other users could have written files that ``nginx -T`` reads or loads: a loaded module runs code.
+- The change makes nginx overwrite a file or give it to another user, which no rollback could undo.
+  A reload writes nginx's process id into the file that ``pid`` names, and nginx removes that file
+  when it ends. Every start, every reload and root's ``nginx -t`` give the directories of caches and
+  temporary files to the workers' user. If an include matches such a file, the next reload reads it
+  as configuration. A ``lock_file`` is harmless: with atomic operations nginx never opens it
+  (ngx_shmtx_create()).
 - The change adds a cache in a directory with other files: nginx's cache loader deletes every file
   there that is not an entry of its cache, and no rollback could bring it back.
 
@@ -67,14 +67,14 @@ _PACKAGE_LOCKS = {
     "dpkg": "/var/lib/dpkg/lock-frontend",
     "certbot": "/etc/letsencrypt/.certbot.lock",
 }
-"""Locks of programs that may reload nginx during a change."""
+"""Lock files of package managers, which may reload nginx during a change."""
 _LOCK_SHAPE = "hhqqi4x"
 
 
 def check_unfinished(state: State) -> None:
     """Check that every earlier change has ended.
 
-    Errors: RefusedError that names one that has not.
+    Errors: RefusedError that names an unfinished change.
     """
     for journal in unfinished(state):
         story = journal.read()
@@ -94,7 +94,7 @@ def check_unfinished(state: State) -> None:
 
 
 def check_ended(state: State) -> None:
-    """Check for a dry run, which takes nothing back, that every earlier change has ended.
+    """Check that every earlier change has ended, for a dry run, which takes nothing back.
 
     Errors: UndecidedError if a change must be taken back first; RefusedError.
     """
@@ -133,7 +133,7 @@ def check_package_managers() -> None:
 def refuse_foreign_code(host: Host, subject: ManagedNginx) -> None:
     """As root, check that only root may write nginx's files, include directories and modules.
 
-    Errors: RefusedError that names the first one that others may write.
+    Errors: RefusedError that names the first path that others may write.
     """
     reading = read_files(host, subject.conf_path, prefix=subject.prefix)
     # Source: ngx_load_module; it is allowed in the main context only.
@@ -148,7 +148,7 @@ _MOST_LINKS = 40
 _MOST_NAMED = 3
 _CHANGED = "changed (by chmod or chattr, at least)"
 _SLACK_SECONDS = 0.1
-"""Start times count hundredths of a second; file times are those of the kernel's last tick."""
+"""Tolerance for comparing process start times (hundredths of a second) and file times (ticks)."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,13 +165,13 @@ def check_loaded(
     """Check that the files on the disk are those that nginx runs, so a reload now changes nothing.
 
     Shape:  the workers to pass to ``remember``, since this change alters the times of directories;
-            empty if they are already recorded.
-    Errors: RefusedError that names what was changed since nginx read it.
+            empty if these workers are already recorded.
+    Errors: RefusedError that names the file or directory that was changed since nginx read it.
     """
     serving = generations(host, master).serving
     if _is_known(state, master, serving, reading):
         return frozenset()
-    # The oldest worker counts: one that replaced a dead worker did not read the files again.
+    # The oldest worker counts: the replacement of a dead worker did not read the files again.
     loaded = min(map(_started, serving), default=0.0) + _SLACK_SECONDS
     for path in reading.files:
         _check_place(path, loaded, _CHANGED)
@@ -196,14 +196,14 @@ def remember(
             calls.write(descriptor, msgspec.json.encode(loaded))
         finally:
             os.close(descriptor)
-        # If the process is killed here, the older record must survive: it misjudges no directory.
+        # If the process is killed here, the older record survives. It remains correct.
         calls.rename_over(directory, _UNFINISHED, _LOADED)
 
 
 def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
-    """Check that nginx would keep every listening socket of its master, whatever the old files say.
+    """Check that the new files keep every socket on which the master listens at present.
 
-    Errors: RefusedError that names the lost addresses.
+    The old files do not count. Errors: RefusedError that names the lost addresses.
     """
     if not after.tree.complete:  # an unreadable file may set up the missing ones
         return
@@ -217,7 +217,7 @@ def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
 
 
 def refuse_taken_ports(master: Process, before: FollowedFiles, after: FollowedFiles) -> list[str]:
-    """Check that no other program holds a new port, and return notes on what could not be checked.
+    """Check that no other program holds a new port; returns notes on ports that are not checked.
 
     ``nginx -t`` accepts a taken port, and a reload tries for seconds before it fails.
     Errors: RefusedError that names the line and the holder of the port.
@@ -231,7 +231,7 @@ def refuse_taken_ports(master: Process, before: FollowedFiles, after: FollowedFi
 def _is_known(
     state: State, master: Process, serving: frozenset[Process], reading: FollowedFiles
 ) -> bool:
-    """True if recorded workers still serve, and the files on the disk equal the recorded ones."""
+    """True if a recorded worker still serves and the files on the disk equal the recorded files."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with os.fdopen(os.open(state.path / _LOADED, flags), "rb") as file:
@@ -292,14 +292,14 @@ def _steps(path: str) -> Iterator[Path]:
 
 
 def _there(path: str) -> str:
-    """A directory, or the nearest existing one above it: the directory may have been removed."""
+    """The directory; if it was removed, the nearest existing directory above it."""
     while path not in ("", "/") and not Path(path).is_dir():
         path = posixpath.dirname(path)
     return path or "/"
 
 
 def _started(process: Process) -> float:
-    """The start of a process by the wall clock, comparable to file times.
+    """The start of a process in seconds since the epoch, as for file times.
 
     Source: proc_pid_stat(5): field 22 counts from the start of the machine.
     """
@@ -325,7 +325,7 @@ class _Place(NamedTuple):
 
 
 def refuse_taken_places(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> None:
-    """Check what nginx would create under the new configuration and not under the old one.
+    """Check the files and directories that nginx would create only under the new configuration.
 
     Errors: RefusedError that names the line and its effect.
     """
@@ -375,9 +375,9 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
 def _is_free(path: str, subject: ManagedNginx) -> bool:
     """True if nothing is lost when nginx writes its pid file to this path.
 
-    That is so if there is no file, or one of ours that is empty or names no other living process.
-    ``nginx -t`` leaves an empty file where none existed. nginx would write through a link and then
-    remove the link. A file with a second name (a hard link) may have other readers.
+    That is so if there is no file, or a file of nginx that is empty or names no other living
+    process. ``nginx -t`` leaves an empty file where none existed. nginx would write through a link
+    and then remove the link. A file with a second name (a hard link) may have other readers.
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
@@ -485,7 +485,7 @@ def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
 
 
 def foreign_file(directory: str) -> str:
-    """The first file below a directory whose name is not of a cache entry; empty if none.
+    """The first file below a directory that does not have the name of a cache entry; empty if none.
 
     The cache loader keeps directories. It follows links, so every link counts as a foreign file,
     and so does a directory that cannot be read. Source: ngx_walk_tree().

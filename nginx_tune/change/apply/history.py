@@ -114,7 +114,7 @@ def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
 
 
 def _why_late(story: Story) -> str:
-    """The reason why an unconfirmed change is overdue (its process died); empty if it is not."""
+    """The reason why an unconfirmed change is overdue; empty if it is not overdue."""
     waits, begin = story.deadline, story.begin
     if waits is None or begin is None or not is_abandoned(story):
         return ""

@@ -1,6 +1,6 @@
-"""The state directory: a lock, and for every change what is needed to take it back.
+"""The state directory: a lock, and for every change the data for its rollback.
 
-``lock`` is held while files are changed. Every change has a directory for its journal and the
+``lock`` is held while files are changed. Every change has a directory with its journal and the
 bytes of every file that it replaces, all on the disk before the first file is changed.
 """
 
@@ -114,10 +114,10 @@ class Journal:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the journal's file open, so that it can be read and ended even if its name is gone.
+        """Hold the journal's file open, to read and write it even if its name is gone.
 
-        Otherwise, if a state directory is removed, renamed or unmounted during a change, the change
-        would look as if it had never begun, and its new files would stay in force.
+        Otherwise, if the state directory is removed, renamed or unmounted during a change, the
+        change would look as if it had never begun, and its new files would stay in effect.
         """
         self._held = os.open(self.directory / _JOURNAL, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -150,10 +150,10 @@ class Journal:
         return descriptor
 
     def append(self, record: AnyRecord) -> None:
-        """Write one record to the disk, after the last complete one.
+        """Write one record to the disk, after the last complete record.
 
-        If the journal's name is gone, the next process could not find the record. A step forward
-        then fails; a step of a rollback is still recorded, in the file that is held open.
+        If the journal's name is gone, the next process could not find the record. A step of the
+        change then fails; a step of a rollback is still recorded, in the file that is held open.
         Errors: OSError; EIO if the journal was emptied.
         """
         descriptor = self._open_to_append(record)
@@ -179,8 +179,9 @@ class Journal:
             return os.dup(self._held)
 
     def begin(self, record: Begin, originals: Mapping[str, bytes]) -> None:
-        """Store the original files, then the first record: a journal is complete from its start.
+        """Store the original files, then the first record.
 
+        So a journal with a first record has all originals.
         Errors: OSError, RefusedError; no file of nginx has been changed by then.
         """
         encode_record(record)  # refuse a path that is not UTF-8 before anything is stored
@@ -208,7 +209,7 @@ class Journal:
 
     @property
     def way_out_of_damage(self) -> str:
-        """Advice to the operator on a damaged journal."""
+        """Advice to the operator for a damaged journal."""
         return (
             f"restore it from a copy, or compare nginx's files with those that were replaced "
             f"({self.directory}/original-*), then remove {self.directory}"
@@ -279,10 +280,10 @@ class State:
 
     @contextlib.contextmanager
     def locked(self, *, patience_seconds: float = 0.0) -> Iterator[None]:
-        """Hold the lock that keeps other changes away.
+        """Hold the lock, so that no other process makes a change.
 
-        Errors: RefusedError that names the holder, or if others could change the directory, or if
-                it cannot be written; UsageError if no change was ever made.
+        Errors: RefusedError if another process holds the lock, if other users could change the
+                directory, or if it cannot be written; UsageError if no change was ever made.
         """
         self.check()
         descriptor = self._open_lock()
@@ -298,9 +299,10 @@ class State:
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Keep other changes away without writing anything.
+        """Hold the lock without writing anything.
 
-        Errors: RefusedError that names the lock's holder, or if others could change the directory.
+        Errors: RefusedError if another process holds the lock, or if other users could change the
+                directory.
         """
         self.check()
         try:
@@ -352,7 +354,7 @@ class State:
         return [Journal(self.journals / name) for name in names if _ID.fullmatch(name)]
 
     def find(self, name: str | None) -> Journal:
-        """A change by its id or a prefix of its id; by default the last one begun.
+        """A change by its id or a prefix of its id; by default the last change begun.
 
         Errors: UsageError if none or several match, StuckError if the journal is damaged.
         """
@@ -370,7 +372,7 @@ class State:
         return found[-1]
 
     def new(self) -> Journal:
-        """Create a directory for a change; its name sorts after those of all earlier ones.
+        """Create a directory for a change; its name sorts after those of all earlier changes.
 
         The caller holds the lock. Errors: RefusedError if the directory cannot be created.
         """
@@ -392,9 +394,9 @@ def _now() -> str:
 
 
 def next_id(now: str, last: str) -> str:
-    """An id that sorts after the last one, even in the same second or after the clock was set back.
+    """An id that sorts after the last id, even in the same second or after the clock was set back.
 
-    By default, a rollback takes back the last change, so the order must hold.
+    The order matters because a rollback by default takes back the last change.
     """
     time, _, number = last.partition("-")
     if now > time:
@@ -403,7 +405,7 @@ def next_id(now: str, last: str) -> str:
 
 
 def fault(status: os.stat_result) -> str:
-    """The way in which another user could have changed a file; empty if none could."""
+    """The way in which another user could change a file; empty if no other user could."""
     is_foreign = status.st_uid != os.geteuid()
     if is_foreign or stat.S_ISLNK(status.st_mode):
         return "another user's" if is_foreign else "a link"
@@ -433,7 +435,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def store(directory: int, name: str, content: bytes) -> None:
-    """Write a new file to the disk; its name reaches the disk when its directory is flushed.
+    """Write a new file to the disk; the caller flushes the directory, and thus the file's name.
 
     Errors: OSError.
     """

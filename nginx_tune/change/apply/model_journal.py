@@ -21,7 +21,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="record", tag=
 
 
 class Attributes(msgspec.Struct, frozen=True, kw_only=True):
-    """Attributes of a file that its replacement must share."""
+    """Attributes of a file that its replacement must have too."""
 
     mode: int
     user: int
@@ -42,9 +42,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     sha256_before: str | None
     sha256_after: str
     beside: str
-    """The hidden name beside it: of the new file before the exchange, of the old one afterwards."""
+    """A hidden name in the same directory: of the new file, and after the exchange of the old."""
     attributes: Attributes | None = None
-    """The attributes before the change; None for a file that is created."""
+    """The attributes of the old file; None for a file that is created."""
 
 
 class LeftFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ class TargetNginx(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begin(Record, frozen=True, kw_only=True):
-    """The start: no file of nginx is changed, and all that a rollback needs is on the disk."""
+    """The start: no file of nginx is changed yet, and all data for a rollback is on the disk."""
 
     id: str
     at: str
@@ -87,7 +87,7 @@ class Begin(Record, frozen=True, kw_only=True):
 
 
 class Swapping(Record, frozen=True, kw_only=True):
-    """The exchange of the files: from here on, each file may be the old or the new one."""
+    """The start of the exchange: from now on, each file may be the old or the new one."""
 
 
 class Tested(Record, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ class Reloading(Record, frozen=True, kw_only=True):
 
 
 class Answered(Record, frozen=True, kw_only=True):
-    """The answers of a new worker generation."""
+    """The moment when the new workers were seen to answer."""
 
     workers: list[int]
     seen: int
@@ -137,7 +137,7 @@ class Undoing(Record, frozen=True, kw_only=True):
 
 
 class Undone(Record, frozen=True, kw_only=True):
-    """The end: every file is the old one, and nginx, if it runs, was seen to serve the old ones."""
+    """The end of a rollback: every old file is back, and nginx, if it runs, serves them."""
 
     reason: str
     server: str
@@ -223,7 +223,7 @@ class Story(NamedTuple):
 
     @property
     def tested(self) -> Tested:
-        """The record of the target's test of the new files; an empty one if there was no test."""
+        """The record of the target's test of the new files; empty if there was no test."""
         return next((record for record in self.records if isinstance(record, Tested)), Tested())
 
     @property
@@ -260,9 +260,9 @@ class Story(NamedTuple):
 def read_story(data: bytes | None) -> Story:
     """Read a journal up to its first incomplete line; ``data`` is None if there is no journal.
 
-    A power cut can leave an incomplete last line: what it announced had not begun. Elsewhere an
-    incomplete line means damage: the first line is complete before the journal gets its name, and
-    an incomplete line is cut off before more is written.
+    A power cut can leave an incomplete last line; the step that it announces had not begun. Any
+    other incomplete line means damage: the first line is complete before the journal gets its name,
+    and an incomplete line is cut off before more is written.
     """
     if data is None:
         return Story(None, "empty", [], 0)
@@ -315,7 +315,7 @@ class ForeignError(StuckError):
 
 
 def disk_words(error: OSError) -> str:
-    """The message of an error, after the name of the file if that is known."""
+    """The text of an error, as ``FILE: MESSAGE`` if the file is known."""
     words = error.strerror or str(error)
     return f"{error.filename}: {words}" if error.filename else words
 

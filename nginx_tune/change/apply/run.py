@@ -83,11 +83,11 @@ class ApplyOptions(NamedTuple):
     canaries: Sequence[str] = ()
     permissions: Permissions = Permissions()
     results: Sequence[str] = ()
-    """Files that the report is written to: nginx must not read any of them."""
+    """Paths of the command's own output, which must not be files that nginx reads."""
 
 
 class Applied(NamedTuple):
-    """The end of a change."""
+    """The outcome of a change."""
 
     journal: Journal
     outcome: ApplyOutcome
@@ -98,13 +98,13 @@ class Applied(NamedTuple):
 
 
 class Onlooker(NamedTuple):
-    """Callbacks of the caller. Each may refuse a change before the first file is changed."""
+    """Callbacks, called before the first file is changed; each may raise to refuse the change."""
 
     say: Callable[[str], None] = lambda _: None
     show: Callable[[Sequence[Examined]], None] = lambda _: None
-    """Gets the old and new contents of the files."""
+    """Called with the old and new contents of the files."""
     judge: Callable[[ConfTree, ConfTree], None] = lambda _old, _new: None
-    """Gets the old and new trees of the configuration; may raise RefusedError."""
+    """Called with the old and the new tree of the configuration."""
 
 
 NOBODY = Onlooker()
@@ -197,7 +197,7 @@ class _Change:
         self._unread: frozenset[Process] = frozenset()
 
     def run(self, proposed: Sequence[Proposed], reads: Mapping[str, str]) -> Applied:
-        """Check the change, make it and end it."""
+        """Check the change, make it, and keep it or take it back."""
         checked = self.check(proposed, reads)
         subject, before = checked.subject, checked.before
         if subject.master is not None and self._unread:
@@ -231,7 +231,7 @@ class _Change:
         return _Checked(subject, files, before, list(canaries))
 
     def steps(self, subject: ManagedNginx) -> list[str]:
-        """The steps that a dry run leaves out, after the notes of its checks."""
+        """The steps that a dry run leaves out, as text for the operator."""
         wish = self._wish
         steps = ["nginx -t was not asked about the new files, which are not in place"]
         if subject.master is None:
@@ -273,7 +273,10 @@ class _Change:
             raise
 
     def _read_before(self, subject: ManagedNginx, files: Sequence[Examined]) -> EffectiveConf:
-        """Read the old files as the target does. If it rejects them, no rollback is possible."""
+        """Read the old files as the target nginx does.
+
+        Errors: RejectedError if it rejects them, since then no rollback is possible.
+        """
         self._refuse_foreign_code(subject)
         try:
             before = read_as_target(self._host, subject)
@@ -445,7 +448,9 @@ class _Change:
                 self._say(f"taking it back: {reason}")
                 server = undo_served(self._host, journal, reason)
                 self._say(f"every file is as it was; nginx was {server}")
-        except KeyboardInterrupt:  # just before the signals were blocked, or as they were released
+        except (
+            KeyboardInterrupt
+        ):  # just before the signals were blocked or just after they were unblocked
             if not journal.read().is_finished:
                 undo_served(self._host, journal, reason)
             raise

@@ -1,9 +1,9 @@
-"""The exchange of old files for new ones and back, each checked afterwards.
+"""The exchange of old and new files, in both directions, with a check after each exchange.
 
-The new file is written beside the old one, with the old one's owner, mode and attributes. Its name
-is hidden, so that no ``*`` of an include matches it. After the exchange, the old file itself has
-the hidden name until the change is kept. The file that comes out of an exchange is compared with
-the expected one, so that no concurrent write is lost (compare and swap).
+A new file is written to the directory of the old file, with the same owner, mode and attributes.
+Its name is hidden, so that no ``*`` of an include matches it. The exchange swaps both names; the
+old file then has the hidden name until the change is kept. After the exchange, the file with the
+hidden name is compared with the expected file: no concurrent write is lost (compare and swap).
 Source: renameat2(2), glob(7).
 """
 
@@ -25,7 +25,7 @@ from nginx_tune.change.apply.model_journal import Attributes, Entry, ForeignErro
 from nginx_tune.host.door import MOST_BYTES
 
 _UNFINISHED = ".part"
-"""Suffix of the hidden name while the file is written: a complete file has none."""
+"""Suffix of the hidden name while the file is being written."""
 Original = Callable[[Entry], bytes]
 """Reads the bytes that a changed file had before, from the journal."""
 
@@ -136,7 +136,7 @@ def _swap_one(directory: int, entry: Entry) -> None:
 def _unlike(
     directory: int, name: str, sha256: str | None, attributes: Attributes | None = None
 ) -> str:
-    """How a file differs from the expected one; empty if it does not."""
+    """The difference between a file and the expected file, as text; empty if there is none."""
     try:
         found = read_found(directory, name)
     except (OSError, ValueError) as error:
@@ -149,16 +149,16 @@ def _unlike(
 
 
 def _exchange_back(directory: int, entry: Entry, ours: str | None) -> None:
-    """Undo an exchange that took out another program's file; the newest file stays in place."""
+    """Undo an exchange that displaced another program's file; the newest file stays in place."""
     name = posixpath.basename(entry.path)
     calls.exchange(directory, entry.beside, name)
     if _unlike(directory, entry.beside, ours):
-        # Another program wrote in between, and its file came out here: put it in place again.
+        # Another program wrote in between, and this exchange displaced its file: put it back.
         calls.exchange(directory, entry.beside, name)
 
 
 def look(entry: Entry) -> str:
-    """The state of a path: ``old`` or ``new`` for our two files, or what is wrong with it."""
+    """The state of a path: ``old`` or ``new`` for the files of the change, else a fault as text."""
     try:
         with opened_directory(entry.path) as directory:
             found = read_found(directory, posixpath.basename(entry.path))
@@ -172,9 +172,9 @@ def look(entry: Entry) -> str:
 
 
 def _state(entry: Entry) -> str:
-    """As ``look``, but ``old`` for any file while the new one still lies beside it.
+    """As ``look``, but ``old`` for any file while the new file still has the hidden name.
 
-    The files were not exchanged then, so what is in place is not of this change and stays.
+    The files were not exchanged yet, so the file in place is not from this change and stays.
     """
     state = look(entry)
     if state in ("old", "new"):
@@ -186,7 +186,7 @@ def _state(entry: Entry) -> str:
 
 
 def foreign(entries: Sequence[Entry]) -> dict[str, str]:
-    """The paths with a file that is neither the old nor the new one, each with the reason."""
+    """The paths whose file is neither the old nor the new file, each with its state as text."""
     states = {entry.path: _state(entry) for entry in entries}
     return {path: state for path, state in states.items() if state not in ("old", "new")}
 
@@ -225,12 +225,12 @@ def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
 def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tuple[str, bool]:
     """Put one file back.
 
-    Shape: what prevents it (empty if nothing does), and whether the new file was moved.
+    Shape: the hindrance (empty if there is none), and True if the new file was moved away.
     """
     name = posixpath.basename(entry.path)
     state = _state(entry)
     if state == "old" and _holds_foreign(directory, entry):
-        # The process that exchanged the files died before its check: put the foreign file in again.
+        # The process died between exchange and check: put the other program's file back.
         _move_in(directory, entry)
         return "somebody else wrote to it", False
     if state != "new":
@@ -272,7 +272,7 @@ def _is_there(directory: int, name: str) -> bool:
 
 
 def _redo(done: Sequence[Entry]) -> None:
-    """Put the new files in place again, since one of the old ones cannot be put back."""
+    """Put the new files in place again, since one of the old files cannot be put back."""
     for entry in reversed(done):
         with opened_directory(entry.path) as directory:
             with contextlib.suppress(FileExistsError):

@@ -64,7 +64,7 @@ class ManagedNginx(NamedTuple):
 
 
 class EffectiveConf(NamedTuple):
-    """A configuration as the target itself reads it."""
+    """A configuration that the target's ``nginx -T`` accepted."""
 
     files: list[str]
     """Files that the includes reach and that ``nginx -T`` printed: only these may be changed."""
@@ -75,9 +75,9 @@ class EffectiveConf(NamedTuple):
     pid_path: str
     sockets: list[str]
     quic_addresses: list[Address]
-    """Addresses of HTTP/3, where answers cannot be observed."""
+    """Addresses of HTTP/3, which are not checked for answers."""
     asked: tuple[str, ...] = ()
-    """The names and patterns that its ``include`` lines give."""
+    """The names and patterns in ``include`` lines."""
 
 
 def find_subject(
@@ -89,11 +89,11 @@ def find_subject(
     prefix: str | None,
     needs_master: bool,
 ) -> ManagedNginx:
-    """The running nginx that reads a configuration; if ``pid`` is given, with its own file.
+    """The running nginx that reads a configuration, or the master ``pid`` with its own file.
 
-    Without ``needs_master``, nginx is not reloaded; a test uses its start options if it runs.
-    Errors: RefusedError if no nginx fits, or if it runs in a container, is amid a binary upgrade or
-            has no workers of its own.
+    Without ``needs_master``, nginx need not run; if it does, its start options are used.
+    Errors: RefusedError if no nginx fits, or if it runs in a container, is in the middle of a
+            binary upgrade or has no workers of its own.
     """
     masters = find_host_masters(host, pid=pid)
     master: Master | None = None
@@ -150,7 +150,7 @@ def _chosen(
 def _reader(
     host: Host, masters: Sequence[Master], binary: str | None, pid: int | None, path: str | None
 ) -> Master | None:
-    """The running nginx that reads the files: relative names depend on its start options."""
+    """The running master that reads the files or has the id ``pid``; None without one."""
     if pid is None:
         real = None if path is None else os.path.realpath(path)
         masters = [
@@ -262,7 +262,7 @@ def read_as_target(host: Host, subject: ManagedNginx) -> EffectiveConf:
 def _logs(tree: ConfTree, subject: ManagedNginx) -> list[str]:
     found = error_logs(tree, subject.build.error_log_path)
     if subject.master is not None:
-        # The file that the main log goes to, whatever the directives say. Source:
+        # The main log goes to this file regardless of the directives. Source:
         # ngx_log_redirect_stderr.
         with contextlib.suppress(OSError):
             found.append(os.readlink(f"/proc/{subject.master.pid}/fd/2"))  # noqa: PTH115
@@ -300,7 +300,7 @@ def describe_target(
     silent: Collection[AcceptingSocket],
     reload_command: Sequence[str],
 ) -> TargetNginx:
-    """All that a rollback needs, so that it need not read the configuration."""
+    """The data about nginx for a rollback, which then need not read the configuration."""
     return TargetNginx(
         conf_path=subject.conf_path,
         master=subject.master,
@@ -361,7 +361,7 @@ class FollowedFiles(NamedTuple):
 
 
 class _Reader:
-    """Reader of a host's files that shows a change's files in place and records what was read."""
+    """Reader of a host's files, with those of a change in place; it records what it reads."""
 
     def __init__(self, host: Host, contents: Mapping[str, bytes]) -> None:
         self._host = host
@@ -416,7 +416,7 @@ _COMMAND_SECONDS = 60.0
 
 
 def generations(host: Host, process: Process) -> Generations:
-    """The current workers of a master, serving and leaving.
+    """The current workers of a master, those that serve and those that exit.
 
     Errors: ReloadError if the master has ended.
     """
@@ -448,7 +448,7 @@ def refuse_unless_heard(process: Process) -> None:
 
 
 def tell(host: Host, process: Process, command: Sequence[str]) -> None:
-    """Make nginx reload, by a SIGHUP to this very process or by a command.
+    """Make nginx reload, by a SIGHUP to this process (never to a later one) or by a command.
 
     Errors: ReloadError.
     """
@@ -466,7 +466,7 @@ def tell(host: Host, process: Process, command: Sequence[str]) -> None:
     except OSError as error:
         raise ReloadError(f"process {process.pid}: {error.strerror}") from None
     try:
-        # The descriptor stays with one process: check now that this is the right one.
+        # The pidfd stays with one process: check now that it is the right process.
         if not lives(process):
             raise ReloadError(f"the nginx master process {process.pid} has ended")
         calls.send_signal(held, signal.SIGHUP)
@@ -477,7 +477,7 @@ def tell(host: Host, process: Process, command: Sequence[str]) -> None:
 
 
 def unheard(command: Sequence[str], error: OldServeError) -> ReloadError:
-    """The error if the old workers still serve after a reload."""
+    """The error to raise if the old workers still serve after a reload."""
     if not command:
         return error
     return ReloadError(f"{shlex.join(command)}: ended well, but did not reload: {error.message}")

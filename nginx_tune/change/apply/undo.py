@@ -1,7 +1,7 @@
-"""The rollback of a change: first the files, then the server, whatever state either is in.
+"""The rollback of a change, from any state of the files and of nginx: files first, then nginx.
 
-It reads no configuration: the journal has all that it needs. A second run ends in the same state.
-If later changes touch the same files, they must be taken back first.
+A rollback reads no configuration: the journal has all that it needs. A second rollback ends in the
+same state. Later changes of the same files must be taken back first.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from nginx_tune.nginx.reload.workers import (
 )
 
 RELOAD_SECONDS = 20.0
-"""Before workers start, nginx resolves names and retries ports in use for 2.5 s."""
+"""Time limit of a reload: nginx first resolves names, and retries ports in use for 2.5 s."""
 PATIENCE_SECONDS = 30.0
 """The longest wait for the lock while another process holds it."""
 QUIET_SECONDS = 3.0
-"""A reload that has begun shows by then: nginx retries ports that are in use for 2.5 s."""
+"""Time after which a reload that has begun is visible: nginx retries used ports for 2.5 s."""
 _POLL_SECONDS = 0.1
 RELOADED = "reloaded"
 NOT_TOLD = "not told"
@@ -62,7 +62,7 @@ NOT_RUNNING = "not running"
 def undo_served(host: Host, journal: Journal, reason: str) -> str:
     """As ``undo``, for a change of a running nginx.
 
-    Errors: StuckError also if nginx has ended meanwhile: the change is taken back, but
+    Errors: as ``undo``, and StuckError if nginx has ended meanwhile: the change is taken back, but
             nothing serves.
     """
     server = undo(host, journal, reason)
@@ -74,11 +74,12 @@ def undo_served(host: Host, journal: Journal, reason: str) -> str:
 
 
 def undo(host: Host, journal: Journal, reason: str) -> str:
-    """Put back every file, make the server serve the old files, and return what the server did.
+    """Put back every file and make nginx serve the old files.
 
     The caller holds the lock. Signals are blocked meanwhile.
+    Shape:  the effect on nginx (``RELOADED``, ``NOT_TOLD`` or ``NOT_RUNNING``).
     Errors: StuckError if another program wrote to the files, if nginx does not serve the old
-            configuration, or if workers whose master has ended may serve the new one.
+            configuration, or if workers whose master has ended may serve the new configuration.
     """
     story = journal.read()
     if story.begin is None:
@@ -117,7 +118,7 @@ def _why_not(error: OSError | NginxTuneError, begin: Begin) -> str:
 
 
 def _serve_again(host: Host, story: Story, begin: Begin) -> str:
-    """Reload the server if it may have read the new files, and return what the server did."""
+    """Reload nginx if it may have read the new files; returns the effect on nginx, as ``undo``."""
     if not any(isinstance(record, Swapping) for record in story.records):
         return NOT_TOLD
     target = begin.target
@@ -183,9 +184,9 @@ def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> N
 
 
 def _told(host: Host, master: Process, target: TargetNginx) -> bool:
-    """Reload nginx; False if the reload command fails and the new files are not loaded either.
+    """Reload nginx; False if the reload command fails but nginx never loaded the new files.
 
-    In that case the workers from before the change still run and serve the old files.
+    In that case the workers from before the change still serve the old files.
     Errors: ReloadError.
     """
     try:
@@ -238,7 +239,7 @@ def _is_dead(path: str) -> bool:
 
 
 def _restore_pid_file(story: Story, left: LeftFile | None, master: Process) -> None:
-    """Restore the pid file. A failed reload with another ``pid`` removes it and leaves a new one.
+    """Restore the pid file after a failed reload with another ``pid``, which moved it.
 
     Source: ngx_init_cycle; ngx_create_pidfile and ngx_delete_pidfile of the old cycle.
     """
@@ -274,7 +275,7 @@ def unfinished(state: State) -> list[Journal]:
 
 
 def is_abandoned(story: Story) -> bool:
-    """True if the process that should end a change has died."""
+    """True if the process that works on an unfinished change has died."""
     begin = story.begin
     return begin is not None and (begin.boot_id != boot_id() or not lives(story.owner))
 
@@ -282,9 +283,9 @@ def is_abandoned(story: Story) -> bool:
 def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]:
     """Take back every change whose process has died, newest first. The caller holds the lock.
 
-    Also removes files that a finished change could not remove, after a power cut or on a read-only
-    disk. ``again`` retries stuck changes, since the disk may be writable by now, except those whose
-    files another program wrote to.
+    It also removes hidden files that a finished change could not remove, after a power cut or on a
+    read-only disk. ``again`` retries stuck changes, since the disk may be writable by now, except
+    changes whose files another program has written to.
 
     Errors: StuckError for a change that cannot be taken back.
     """
@@ -303,11 +304,11 @@ def recover(host: Host, state: State, *, again: bool = False) -> list[Recovered]
 
 
 def roll_back(host: Host, state: State, name: str | None) -> tuple[Journal, str]:
-    """Take a change back, kept or not; by default the last one.
+    """Take a change back, even if it was kept; by default the last change.
 
     A second call changes nothing; to go further back, name the change.
 
-    Shape:  the change, and what the server did (empty if the change was already taken back).
+    Shape:  the change, and the effect on nginx (empty if the change was already taken back).
     Errors: UsageError if there is no such change; RefusedError if another process holds the lock
             or a later change must be taken back first; StuckError if it cannot be taken back.
     """
@@ -350,10 +351,10 @@ def recover_all(host: Host, state: State) -> list[Recovered]:
 
 
 def check_later(state: State, journal: Journal) -> None:
-    """Check that no later change prevents a rollback; nothing is written.
+    """Check that no later change touches the same files; nothing is written.
 
-    If one does, the earlier change is not marked as stuck: no file needs repair by hand.
-    Errors: RefusedError that names the newest such change, since each may build on the one before.
+    The earlier change is not marked as stuck, since no file needs repair by hand.
+    Errors: RefusedError that names the newest such change, which must be taken back first.
     """
     begin = journal.read().begin
     wrong = foreign([] if begin is None else begin.entries)
@@ -374,7 +375,7 @@ def check_later(state: State, journal: Journal) -> None:
 
 
 def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
-    """Workers that outlive their master: the given ones, and those in its session.
+    """Workers that outlive their master: those given, and those in the master's session.
 
     Source: src/os/unix/ngx_daemon.c: a master that runs as a daemon leads its own session.
     """
@@ -387,7 +388,7 @@ def orphans(host: Host, master: Process, workers: Collection[int]) -> list[int]:
 
 
 def is_to_reload(process: Process) -> bool:
-    """True if a SIGHUP is pending for a master that is busy, perhaps with an earlier reload.
+    """True if a SIGHUP is pending for a master, which may be busy with an earlier reload.
 
     Source: ngx_master_process_cycle (sigsuspend); proc_pid_status(5): bit N-1 of SigPnd and ShdPnd
     is signal N.

@@ -1,7 +1,7 @@
 """The watch over a change: error logs, workers, and canaries (URLs that the operator names).
 
-Canaries are requested before a change, and repeatedly after it. Each request has one deadline for
-name lookup, handshake and body together, so an answer that trickles fails. A socket timeout would
+Canaries are requested before a change, and repeatedly after it. Each request has a single deadline
+for name lookup, handshake and body, so a slow trickle of bytes fails too. A socket timeout would
 apply to each read separately, and not to the lookup.
 """
 
@@ -31,7 +31,7 @@ from nginx_tune.nginx.reload.workers import Generations, Process, ReloadError, l
 
 _POLL_SECONDS = 0.25
 _GLANCE_SECONDS = 0.02
-"""A small part of the 100 ms of a reload during which both worker generations serve."""
+"""Polling interval, short beside the 100 ms of a reload in which both worker generations serve."""
 
 
 def watch(
@@ -46,7 +46,7 @@ def watch(
 ) -> None:
     """Watch for ``seconds``, then wait for one more answer of every canary that is still in doubt.
 
-    Errors: ReloadError that names what went wrong.
+    Errors: ReloadError that names the fault.
     """
     until = time.monotonic() + seconds
     with _glanced_at(_Lasting(workers)) as lasting:
@@ -67,10 +67,10 @@ def watch(
 
 
 class _Lasting:
-    """The check that no worker dies. It asks the kernel: clients can put text into logs.
+    """The check that no worker dies. It asks the kernel, because clients can put text into logs.
 
-    nginx replaces a dead worker at once, and all workers in a reload. New workers of a reload start
-    while the old ones live; a replacement starts after the death.
+    nginx replaces a dead worker at once, and all workers in a reload. The new workers of a reload
+    start while the old workers live; a replacement starts after the death.
     Source: ngx_reap_children(); ngx_master_process_cycle() sleeps 100 ms between the start of the
             new workers and the signal to the old ones.
     """
@@ -81,7 +81,7 @@ class _Lasting:
         self._alive_ticks = 0
         """The last moment at which all workers are known to have lived (clock ticks since boot)."""
         self.is_in_doubt = False
-        """True if workers were missing at the last check for an unknown reason."""
+        """True if workers were missing at the last check and the reason is not known yet."""
 
     def glance(self) -> None:
         """Note the time if all workers live; the only method that is safe in another thread."""
@@ -95,8 +95,8 @@ class _Lasting:
     def check(self, now: Generations) -> None:
         """Compare the watched workers with those that live now.
 
-        Errors: ReloadError that names a worker that has ended. It comes at the second check: at the
-                first, its replacement may not yet be recognisable as a worker.
+        Errors: ReloadError that names a dead worker. It is raised at the second check: at the first
+                check, the replacement may not be recognisable as a worker yet.
         """
         gone = self._workers - now.serving
         fresh = now.serving - self._known
@@ -136,10 +136,10 @@ def _glanced_at(lasting: _Lasting) -> Iterator[_Lasting]:
 
 ANSWER_SECONDS = 10.0
 _MOST_BODY_BYTES = 1 << 20
-"""How much of an answer is read: enough to show that it arrives."""
+"""Bytes of an answer that are read at most: enough to show that it arrives."""
 _REQUESTS_BEFORE = 5
 _FAILURES = 2
-"""Failures in a row that count: a single request may hit an old worker as it ends."""
+"""Failures in a row that make an error: a single request may hit an old worker as it exits."""
 _GOOD = range(200, 400)
 _SLOWER_RATIO = 3.0
 _SLOWER_SECONDS = 0.2
@@ -173,19 +173,19 @@ class Canary:
         self._seconds = seconds
         """The slowest of a few answers before the change."""
         self._bad: list[_Answer] = []
-        """The bad answers since the last good one."""
+        """The bad answers since the last good answer."""
         self._times: list[float] = []
 
     @property
     def is_in_doubt(self) -> bool:
-        """True before the first answer, or if the last answer was bad and needs a second one."""
+        """True before the first answer, or if the last answer was bad and must be confirmed."""
         return bool(self._bad) or not self._times
 
     def ask(self, master: Process, *, by: float) -> None:
         """Send one request; ``by`` is its deadline by the monotonic clock.
 
-        Errors: ReloadError for a late answer, a second bad one in a row, or slower ones than
-                before.
+        Errors: ReloadError for a late answer, a second bad answer in a row, or answers that are
+                much slower than before the change.
         """
         left = min(ANSWER_SECONDS, max(0.0, by - time.monotonic()))
         answer = in_network_of(master.pid, partial(_ask, self.url, left))
@@ -267,7 +267,7 @@ def _ask(url: str, seconds: float) -> _Answer:
 class _Question:
     """One request, in a thread that need not be joined.
 
-    The thread is in the network namespace of the thread that starts it.
+    The thread inherits the network namespace of the thread that starts it.
     """
 
     def __init__(self, parts: SplitResult, seconds: float) -> None:
@@ -338,7 +338,7 @@ class _Question:
             yield plain
             return
         context = ssl.create_default_context()
-        context.check_hostname = False  # the test is only whether this host's server answers
+        context.check_hostname = False  # the canary only checks that this host's nginx answers
         context.verify_mode = ssl.CERT_NONE
         # A duplicate descriptor: ``cut`` needs the plain one.
         with context.wrap_socket(plain.dup(), server_hostname=self._parts.hostname) as wrapped:

@@ -1,10 +1,10 @@
-"""Decisions, followed by safe fixes of the audit, as edits of a configuration; no I/O.
+"""Edits of a configuration for decisions, then for safe fixes of the audit; no I/O.
 
 Either all settings of a decision are written or none. The caller's ``leaves`` checks the result: a
 decision that would still change something is refused, so that a second plan is empty.
 
 The audit runs on the tree with the decisions applied. A fix is left out if a decision would then
-want a new change, or if the fix does what a decision refused: a plan must not contradict itself.
+want a new change, or if a decision refused the same change: a plan must not contradict itself.
 Fixes are applied until none is left.
 
 If the audit would report an error in a decision's lines, the decision is refused with that finding.
@@ -46,7 +46,7 @@ from nginx_tune.documents.plan import Hunk, PlannedFile, Refusal
 from nginx_tune.errors import UsageError
 
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
-"""The end of a text in ``needs`` if the line must still be added: the context of the line."""
+"""The end of a text in ``needs`` for a line that must still be added, which names its context."""
 _UNNAMED_FORMAT = "combined"
 """Default format of a log: a format must precede options (ngx_http_log_set_log())."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
@@ -108,7 +108,7 @@ def plan_changes(
 
 
 def _lacking(decisions: Sequence[Decision], every: Sequence[Decision]) -> dict[str, str]:
-    """The decisions that depend on one that is left out, each with the reason."""
+    """The decisions that depend on a decision that is left out, each with the reason."""
     ids = {decision.id for decision in decisions}
     lines = {needed_line(s) for d in decisions for s in d.settings}
     found = {
@@ -164,7 +164,9 @@ def _edit(target: SettingPlace, wanted: Setting, *, annotates: bool) -> Edit:
     if wanted.directive == "proxy_set_header" and alike and alike[0].file == directive.file:
         return add_after(alike[0], line)
     edit = changed(add_to(directive, line), claim=None)
-    if reason and edit.text.startswith(("\n", "\r")):  # else it would comment out the next words
+    if reason and edit.text.startswith(
+        ("\n", "\r")
+    ):  # a comment elsewhere would hide the next words
         return changed(edit, text=edit.text + reason)
     return edit
 
@@ -265,7 +267,7 @@ class Ground(NamedTuple):
 
 
 def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
-    """Add safe fixes of what the audit finds once the changes are applied."""
+    """Add the safe fixes for the audit's findings in the changed configuration."""
     hunks = {file.path: file.hunks for file in changes.files}
     traced = {
         source.source.file: TracedFile(source.source.data, hunks.get(source.source.file, ()))
@@ -314,7 +316,7 @@ def add_fixes(changes: Changes, tree: ConfTree, ground: Ground) -> Changes:
 
 
 def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
-    """The findings, with the edits of the given ones removed."""
+    """The findings, without the edits of those in ``held``."""
     left = [
         replace(finding, edits=[]) if finding in held else finding for finding in findings.findings
     ]
@@ -343,7 +345,7 @@ def _origin(traced: Mapping[str, TracedFile], finding: Finding) -> int:
 
 
 def _edits_of(file: str, fixed: Iterable[Finding]) -> Iterator[tuple[FileEdit, Finding]]:
-    """The distinct edits of a file, each with the first finding that asks for it."""
+    """The distinct edits of a file, each with the first finding that has it."""
     seen = set()
     for finding in fixed:
         for edit in finding.edits:
@@ -385,8 +387,8 @@ _WAKES_KEEPALIVE = "up-keepalive-before-lb"
 def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding, str]]:
     """The findings whose fixes a decision refused, each with the reason.
 
-    If a balancing method disables the ``keepalive`` before it, a fix moves ``keepalive`` after that
-    method. This could enable it in an upstream for which ``upstream-keepalive`` refused it.
+    Such a fix moves ``keepalive`` after a balancing method that disables it. This could enable it
+    in an upstream for which the decision ``upstream-keepalive`` refused it.
     """
     concerned = [finding for finding in findings.findings if finding.rule == _WAKES_KEEPALIVE]
     if not concerned:
@@ -409,9 +411,9 @@ Brings = Callable[[Changes], Sequence[Finding]]
 
 
 def make_faultless(decisions: Sequence[Decision], make: Make, brings: Brings) -> Changes:
-    """The changes of those decisions that add no error of the audit; other decisions are refused.
+    """The changes of those decisions that add no error of the audit; the others are refused.
 
-    An error that no single decision causes stays in the plan.
+    An error that only several decisions together cause stays in the plan.
     """
     left = list(decisions)
     changes, refused = make(left), list[Refusal]()
@@ -435,7 +437,7 @@ def _decisions_of(changes: Changes) -> set[str]:
 
 
 def _faults(brings: Brings, changes: Changes) -> list[tuple[str, str, str]]:
-    """Rule, file and message of each new error; not the line, which differs between attempts."""
+    """Rule, file and message of each new error, without the line, which varies with the changes."""
     found = brings(changes) if changes.files else []
     return [
         (finding.rule, finding.file, finding.message)

@@ -1,7 +1,8 @@
 """Features that a site of any kind may have: uploads, WebSockets, PHP, TLS to the origin.
 
-The operator names them (``generate --with``, ``features`` of the site); some show in a workload.
-Each adds a few settings with their reasons. Every proxy gets limits on retries and on connecting.
+The operator names them (``generate --with``, ``features`` of the site); some can be detected in a
+workload. Each feature adds a few settings with their reasons. Every proxy gets limits on retries
+and on connecting.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ PHP_SOCKET: Final = "unix:/run/php/php-fpm.sock"
 
 
 def feature_form(name: str) -> str:
-    """How to write a feature: ``uploads=SIZE[:DIR]``, ``php[=SOCKET]``."""
+    """The syntax of a feature: ``uploads=SIZE[:DIR]``, ``php[=SOCKET]``."""
     value = FEATURES[name]
     if not value:
         return name
@@ -54,7 +55,7 @@ def feature_form(name: str) -> str:
 
 
 class Beside(NamedTuple):
-    """What a site's features add to the settings of its decisions."""
+    """Additions of a site's features to the settings of its decisions."""
 
     settings: Sequence[Setting] = ()
     locations: Sequence[str] = ()
@@ -130,9 +131,9 @@ def check_features(site: Site, kind: Kind) -> None:
 
 
 def beside(site: Site, kind: Kind, facts: Facts, workload: Workload | None) -> Beside:
-    """The settings for the features of a complete site.
+    """The settings for the features of a completed site.
 
-    Errors: UsageError for features that the kind does not have.
+    Errors: UsageError for features that are impossible with the kind.
     """
     check_features(site, kind)
     found, build = parse_features(site), build_of(facts.nginx)
@@ -193,7 +194,9 @@ def _shutdown(build: Build, holds: bool, what: str) -> Iterator[Setting]:
 
 _MEMORY_SHARE: Final = 16
 _BODY_BUFFERS: Final = (1 << 20, 512 << 10, 256 << 10, 128 << 10, 64 << 10, 32 << 10)
-"""Sizes above the default of 16k on 64-bit builds. Source: ngx_http_core_merge_loc_conf()."""
+"""Buffer sizes to choose from, above the default of 16k on 64-bit builds.
+
+Source: ngx_http_core_merge_loc_conf()."""
 
 
 def _body_buffer(facts: Facts, workload: Workload) -> int | None:
@@ -263,9 +266,10 @@ def _upload_signs(workload: Workload) -> str:
 
 
 def _temp_path(site: Site, facts: Facts) -> str | None:
-    """The build's directory for bodies, otherwise one on the disk with the most free space.
+    """The build's directory for bodies, otherwise a directory on the disk with most free space.
 
-    Never among served files or in a cache. Source: auto/options (``--http-client-body-temp-path``).
+    It is never among served files or in a cache. Source: auto/options
+    (``--http-client-body-temp-path``).
     """
     own = build_of(facts.nginx).value_of("--http-client-body-temp-path")
     if own is not None and _PLACE.fullmatch(own):
@@ -335,17 +339,18 @@ _SHORT: Final = (
     "--with websocket=PREFIX gives WebSockets below PREFIX an hour"
 )
 _ONE: Final = 2.0
-"""Up to this mean number of requests per connection, most connections carry only one."""
+"""Mean number of requests per connection up to which most connections carry a single request."""
 
 
 def _websockets(
     found: Mapping[str, list[str]], streams: Sequence[str], workload: Workload
 ) -> tuple[list[str], str, bool]:
-    """Locations of WebSockets; the evidence if unnamed; True if most requests are WebSockets.
+    """Locations of WebSockets, the evidence, and True if most requests are WebSockets.
 
-    In a log they have status 101. Without a log they appear as requests over HTTP/1.1 that last for
-    minutes (Little's law), one per connection, with small responses. Long polls look the same; the
-    settings do not affect them.
+    The evidence is empty if the operator names the locations. In a log, WebSockets have status 101.
+    A workload without statuses shows them as requests over HTTP/1.1 that last for minutes (Little's
+    law), one per connection, with small responses. Long polls look the same; the settings do not
+    affect them.
     """
     if "websocket" in found:
         return list(dict.fromkeys(prefix or "/" for prefix in found["websocket"])), "", True

@@ -1,7 +1,7 @@
-"""nginx.conf text from settings, site and kind.
+"""The text of an nginx.conf from settings, a site and a kind.
 
 A template per kind (``templates/``) has the blocks that every such site needs. Every number comes
-from a Setting, with its reason. The sandbox runs exactly this text.
+from a Setting, with its reason. Experiments run exactly this text in the sandbox.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PLAIN_SETTINGS = (
     Setting(context="http", directive="sendfile", args=["on"]),
     Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
 )
-"""The baseline of the source, without thread pools (A3)."""
+"""Settings of a plain configuration, without thread pools, as in the sources (row A3)."""
 DEFAULT_TLS_LISTEN = "443"
 
 
@@ -141,7 +141,7 @@ def emit_decided(
     memory_page: bool = False,
     beside: Beside = NOTHING,
 ) -> str:
-    """The nginx.conf for decisions, with a comment on each decision that needs evidence first."""
+    """The nginx.conf for decisions, with a comment for each decision that lacks evidence."""
     unwritten = _not_of(decisions.kind)
     check_site(site)
     compressing = next((d.settings for d in decisions.decisions if d.id == "gzip"), [])
@@ -188,12 +188,12 @@ def kept_defaults(decisions: Decisions) -> list[str]:
 
 
 def _not_of(kind: Kind) -> frozenset[str]:
-    """The ids of decisions that do not apply: those on upstreams, if the kind has none."""
+    """The ids of decisions that do not apply to a kind: those about upstreams if it has none."""
     return _OF_UPSTREAMS if kind in ("static", "media") else frozenset()
 
 
 def emit_plain(site: Site, kind: Kind = "static", *, forced: Sequence[Setting] = ()) -> str:
-    """The plain configuration of the source for this site, as the baseline.
+    """The plain nginx.conf for a site, as the baseline of an experiment.
 
     A site with an upstream is proxied. With kind ``cache``, one cache in the site's first cache
     directory is used, as in nginx's documentation.
@@ -250,7 +250,7 @@ _DIRECTIVES = {
 
 def _changes_nothing(decision: Decision) -> bool:
     if decision.id in _OF_CACHES and decision.verdict == "not_applicable":
-        return False  # without a cache, do not say four times that there is none
+        return False  # without a cache, the four decisions about caches need no line each
     return not decision.settings and decision.verdict not in ("enable", "set", "raise", "lower")
 
 
@@ -260,9 +260,10 @@ def _needs_evidence(decision: Decision) -> bool:
 
 
 def _open_questions(decisions: Sequence[Decision]) -> list[str]:
-    """Comments on the decisions that need evidence; a command shared by two in a row is named once.
+    """Comments on the decisions that lack evidence.
 
-    The size of a pool is not mentioned while the pool itself is an open question.
+    If the same command measures two decisions in a row, it is named once. The size of a pool is not
+    mentioned while the pool itself is undecided.
     """
     lines: list[str] = []
     has_no_pool = any(
@@ -279,7 +280,7 @@ def _open_questions(decisions: Sequence[Decision]) -> list[str]:
 
 
 def _left_alone(decision: Decision) -> list[str]:
-    """Why nothing is set, with the proposed settings and the command that measures them."""
+    """Comments on a decision that sets nothing: reason, proposals, command that measures them."""
     name = _DIRECTIVES.get(decision.id, decision.id.replace("-", "_"))
     lines = [f"{name}: {decision.summary}"]
     for setting in decision.proposed:

@@ -57,7 +57,7 @@ def bounds(site: Site, build: Build) -> Iterator[Setting]:
 def tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
     """TLS to the servers of an upstream, with SNI and certificate verification.
 
-    By default nginx does neither, and takes the upstream's name for that of the server.
+    By default nginx sends no SNI, verifies nothing, and uses the upstream's name as server name.
     Source: ngx_http_proxy_module (proxy_ssl_server_name off, proxy_ssl_verify off, proxy_ssl_name
             $proxy_host).
     """
@@ -77,7 +77,7 @@ def tls_origin(found: Mapping[str, list[str]], site: Site) -> Iterator[Setting]:
 
 
 def _name_of_servers(site: Site) -> str | None:
-    """The one host name that all servers share; None for addresses or several names."""
+    """The host name if all servers have the same; None for addresses or several names."""
     names = {host for group in site.upstreams for host in map(_host_of, group.servers) if host}
     servers = [server for group in site.upstreams for server in group.servers]
     has_all = all(map(_host_of, servers))
@@ -100,8 +100,9 @@ def resolver(
 ) -> tuple[list[Setting], list[str]]:
     """The ``resolver`` for server names, or a note if names are resolved only once.
 
-    For a Kubernetes service it is the service ``kube-dns`` in ``kube-system``, whichever DNS server
-    that is (Kubernetes documentation, Debugging DNS Resolution). Source: nginx 1.27.3 (resolve).
+    For a Kubernetes service, the resolver is the service ``kube-dns`` in ``kube-system``, the name
+    for any DNS server (Kubernetes documentation, Debugging DNS Resolution). Source: nginx 1.27.3
+    (resolve).
     """
     names = [host for group in site.upstreams for host in map(_host_of, group.servers) if host]
     if not names:
@@ -164,10 +165,10 @@ _KEY: Final = "|$http_accept_encoding"
 def with_encodings(site: Site, settings: Sequence[Setting]) -> list[Setting]:
     """The settings with a normalized ``Accept-Encoding`` in the cache key.
 
-    All clients that share a cache entry can read the encoding requested from the upstream. That is
-    gzip, which nearly all clients read, so a page has little more than one entry. For
-    ``compressed-origin`` it may also be zstd or br, with at most four entries per page. An encoding
-    with a weight (``br;q=0``) counts as unsupported.
+    nginx requests from the upstream an encoding that all clients of a cache entry can read. That is
+    gzip, which nearly all clients read, so most pages have one entry. For ``compressed-origin`` it
+    may also be zstd or br, with at most four entries per page. An encoding with a weight
+    (``br;q=0``) counts as unsupported.
     """
     if not any(_KEY in word for setting in settings for word in setting.args):
         return [*settings]

@@ -66,9 +66,9 @@ class TracedFile:
         )
 
     def change(self, spans: Mapping[ByteSpan, Sequence[Hunk]]) -> None:
-        """Replace spans of the current file, which must not touch; each comes with its reasons.
+        """Replace spans of the current file, which must not touch, each with its reasons.
 
-        A reason needs no place and texts yet: ``hunks`` fills them in.
+        A reason is a Hunk without place and texts; ``hunks`` fills them in.
         """
         for span in reversed(sorted(spans, key=lambda one: one[:2])):  # noqa: C413  # equal ones too
             self._put(span, spans[span])
@@ -114,7 +114,7 @@ class TracedFile:
             at += piece.size
 
     def origin(self, line: int) -> int:
-        """The line of the old file that a current line comes from, or the line before a new one.
+        """The line of the old file for a current line; for a new line, that of the line before it.
 
         Both count from 1.
         """
@@ -159,7 +159,7 @@ def planned_file(parsed: ParsedFile, traced: TracedFile) -> PlannedFile:
 def _whole_directives(
     old: bytes, changed: Sequence[_Piece], parsed: ParsedFile
 ) -> Iterator[_Piece]:
-    """The pieces, with those inside one directive merged into a piece of the whole directive."""
+    """The pieces; those inside a directive become one piece that covers the whole directive."""
     spans = sorted(
         (parsed.source.byte_offset(start), parsed.source.byte_offset(end))
         for start, end in _statements(parsed.block)
@@ -199,7 +199,7 @@ def _statements(block: Block) -> Iterator[tuple[int, int]]:
 
 
 def _apart(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """The pieces, with equal neighbours merged: otherwise they would look like one hunk."""
+    """The pieces; identical pieces are merged, since their hunks would look alike."""
     for (start, end, text), found in groupby(
         pieces, lambda piece: (piece.start, piece.end, piece.text)
     ):
@@ -217,7 +217,7 @@ def _once(reasons: Iterable[Hunk]) -> list[Hunk]:
 
 
 class HunkError(ValueError):
-    """A hunk that does not fit its file; ``line`` is where it says it is."""
+    """A hunk that does not fit its file; ``line`` is the line that the hunk names."""
 
     def __init__(self, line: int, why: str) -> None:
         super().__init__(why)
@@ -311,7 +311,7 @@ _BOUNDS = {
     ("unit", "LimitNOFILE"): (1, (1 << 31) - 1),
     ("unit", "TasksMax"): (1, 1 << 22),
 }
-"""Range of each host setting that decisions make; for devices see ``_READ_AHEAD``. Source:
+"""Allowed range of each host setting; ``_READ_AHEAD`` has that of devices. Source:
 Documentation/admin-guide/sysctl of Linux."""
 _READ_AHEAD = (0, 1 << 20)
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -334,7 +334,7 @@ def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
 
 
 def host_lines(part: HostPart) -> list[str]:
-    """A drop-in as lines to read; devices with the same change share a line, with the command."""
+    """A drop-in as text lines, with its command; devices with the same change share a line."""
     if part.kind != "udev":
         return [
             f"{setting.name} {setting.before or 'not known'} -> {setting.value} "
@@ -354,7 +354,7 @@ def host_lines(part: HostPart) -> list[str]:
 def checked_host_parts(parts: Iterable[HostPart]) -> list[HostPart]:
     """The drop-ins of an untrusted plan, rebuilt from checked names and numbers.
 
-    So the commands that a user types come from this program and not from the plan.
+    The commands that the user is told to run thus come from this program, not from the plan.
     Errors: UsageError for a setting that no decision makes.
     """
     settings = [setting for part in parts for setting in part.settings]

@@ -1,8 +1,8 @@
-"""Warnings about what a reload of a change refuses, loses or needs; pure.
+"""Warnings about a reload: changes that nginx refuses, state that is lost, necessary steps; pure.
 
-Source: ngx_init_cycle (src/core/ngx_cycle.c): a zone with the same name, tag and size is kept;
-ngx_http_limit_req_init_zone, ngx_http_limit_conn_init_zone, ngx_http_file_cache_init: key, path and
-levels of a kept zone must not change.
+A zone with the same name, tag and size is kept in a reload; its key, path and levels must not
+change. Source: ngx_init_cycle (src/core/ngx_cycle.c), ngx_http_limit_req_init_zone,
+ngx_http_limit_conn_init_zone, ngx_http_file_cache_init.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Zone(NamedTuple):
 
 
 def reload_warnings(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
-    """All warnings about a reload of the new files, for the operator."""
+    """All warnings about a reload from the tree ``before`` to the tree ``after``."""
     return [
         *_of_zones(before, after),
         *_of_listeners(before, after),
@@ -173,7 +173,7 @@ def _of_main(before: ConfTree, after: ConfTree) -> list[ReloadWarning]:
 
 
 def _word(text: str | None) -> str:
-    """A name from the configuration, quoted if it could be taken for a part of the message."""
+    """A name from the configuration, quoted if it could be read as part of the message."""
     shown = text or ""
     return shown if _BARE.fullmatch(shown) else f'"{shown.replace(chr(34), chr(39))}"'
 

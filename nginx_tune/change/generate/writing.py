@@ -1,10 +1,10 @@
 """Text of an nginx.conf: quoted values, settings as lines, the header of the file.
 
 Every value goes through ``quote``. nginx's tokenizer ends a bare word at white space, ``;`` and
-``{``. It recognizes quotes only at the start of a word. Inside double quotes, a backslash escapes
+``{``, and recognizes quotes only at the start of a word. Inside double quotes, a backslash escapes
 ``"`` and itself. Nothing escapes ``$``, which most directives interpolate, quoted or not. So a
-value from outside must not contain ``$``; only words from a fixed list of this program do. Words of
-a site that nginx would misread are refused as well.
+value from outside must not contain ``$``; only words from a fixed list of this program may. Words
+of a site that nginx would misread are refused as well.
 
 Source: ngx_conf_read_token() in src/core/ngx_conf_file.c; ngx_http_compile_complex_value().
 """
@@ -59,7 +59,7 @@ _IS_SPELLED = ContextVar("is_spelled", default=False)
 
 @contextmanager
 def spelled_out() -> Iterator[None]:
-    """Within this context, write every value without nginx's syntax, for comparison."""
+    """Within this context, write every value in hexadecimal, for ``conf.second_reader``."""
     token = _IS_SPELLED.set(True)
     try:
         yield
@@ -126,7 +126,7 @@ _MOST_ALIGNED = 60
 
 
 def key_of(setting: Setting) -> tuple[str, str]:
-    """The key of a setting. In a block, a setting replaces an earlier one with the same key."""
+    """The key of a setting, (directive, argument); a block has one setting for each key."""
     place = _KEY_ARGUMENT.get(setting.directive)
     if place is None or place >= len(setting.args):
         return setting.directive, ""
@@ -135,9 +135,9 @@ def key_of(setting: Setting) -> tuple[str, str]:
 
 
 def merge(settings: Iterable[Setting], forced: Iterable[Setting]) -> list[Setting]:
-    """The settings, with each ``forced`` one in place of those that it replaces.
+    """The settings, in which each forced setting replaces those with the same key.
 
-    A forced setting without a block replaces the same directive in every block of its context.
+    A forced setting without a block replaces the directive in every block of its context.
     """
     merged = list(settings)
     for new in forced:
@@ -157,7 +157,7 @@ def merge(settings: Iterable[Setting], forced: Iterable[Setting]) -> list[Settin
 def within(
     settings: Sequence[Setting], context: DirectiveContext, block: str = ""
 ) -> list[Setting]:
-    """The settings of one block: its own, and the general ones that they do not replace."""
+    """The settings for one block: its own, then those of the context that they do not replace."""
     own = [s for s in settings if s.context == context and s.block == block and block]
     taken = {key_of(s) for s in own}
     general = [
@@ -217,7 +217,7 @@ class FileProvenance:
 
 
 def header(provenance: FileProvenance | None) -> Written:
-    """Comment lines with the command and its inputs; they depend on nothing else."""
+    """Comment lines with the command and its inputs, the same for the same inputs."""
     if provenance is None:
         return Written(f"# Made by nginx-tune {__version__}.")
     made = f"nginx.conf for the kind {provenance.kind}, made by nginx-tune {__version__}."
@@ -301,14 +301,14 @@ _SERVER_OPTION = re.compile(
     re.ASCII,
 )
 MOST_CHAINED = 10
-"""Most roots to search in turn: a request has ten internal redirects (NGX_HTTP_MAX_URI_CHANGES in
-ngx_http_named_location)."""
+"""Most roots to search in turn: a request may have ten internal redirects
+(NGX_HTTP_MAX_URI_CHANGES in ngx_http_named_location)."""
 MOST = 256
 """Most entries in one list of a site."""
 
 
 def check_site(site: Site) -> None:
-    """Check that a site can be written.
+    """Check that every value of a site can be written to an nginx.conf.
 
     Errors: UsageError that names the value.
     """

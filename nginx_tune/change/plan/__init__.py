@@ -1,1 +1,1 @@
-"""Decisions compared with an existing configuration, as changes to it; pure."""
+"""Comparison of decisions with an existing configuration, and the resulting changes; pure."""

@@ -1,8 +1,8 @@
 """Alternatives to the decisions, each with one switch changed; pure.
 
 They are the candidates of a search: thread pools off, shared or one per disk, more and fewer
-threads, another chunk, other buffers, the open file cache, workers and cache options. First come
-the decisions that are only proposed, then those near a break-even, then the certain ones.
+threads, another chunk, other buffers, the open file cache, workers and cache options. Alternatives
+to proposed decisions come first, then those near a break-even, then those to certain decisions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _THREADS_FACTOR = 4
 _MOST_THREADS, _FEWEST_THREADS = 256, 4
 _WHY = "a candidate of a search"
 _DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
-"""Log ratio to the break-even that is assumed for a decision without a nearer one."""
+"""Log ratio to the break-even that is assumed by confidence, unless a known one is smaller."""
 _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
     ("cache-misses",),
     ("cache-updates",),
@@ -48,9 +48,9 @@ class Alternative(NamedTuple):
     ids: tuple[DecisionId, ...]
     """The ids of the decisions that differ."""
     reason: str
-    """What would flip the decision."""
+    """The fact that would flip the decision, with its break-even."""
     doubt: float
-    """Log ratio of a fact to its break-even; a smaller one means more doubt."""
+    """Log ratio of a fact to its break-even; a smaller value means more doubt."""
     change: Callable[[Decisions], Decisions]
 
 
@@ -235,7 +235,7 @@ def _caches(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
 
 
 def _number(settings: Sequence[Setting], directive: str) -> int | None:
-    """The number given to a directive, even where it is spelled as a word; None without one."""
+    """The first number among a directive's arguments and equivalent arguments; None without one."""
     words = (
         word
         for setting in settings

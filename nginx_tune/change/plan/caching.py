@@ -1,15 +1,15 @@
 """Locations of a configuration that may get a cache, and changes to existing caches.
 
-A cache distinguishes requests by server and URL. A response that visibly depends on the client or
-on anything else must not be shared; a cached response of ``auth_request`` would admit the next
-client. Such a location gets no cache. The blocks around it get none either, since the location
-would inherit it.
+A cache distinguishes requests by server and URL. If the configuration shows that a response also
+depends on the client or on anything else, it must not be shared. For example, a cached response of
+``auth_request`` would admit the next client. Such a location gets no cache. The blocks around it
+get no cache either, since the location would inherit it.
 
 An existing cache keeps its zone name, its levels and its ``inactive`` time: another name or other
 levels would lose every file. Its zone may grow, but never shrink.
 
-Source: ngx_http_upstream_cache() in ngx_http_upstream.c; ngx_http_auth_request_module.c, whose
-        subrequest has the client's own ``$request_uri``. So do those of SSI and ``error_page``.
+Source: ngx_http_upstream_cache() in ngx_http_upstream.c. The subrequests of
+        ngx_http_auth_request_module.c, SSI and ``error_page`` have the client's ``$request_uri``.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _IN_THE_KEY = frozenset({
     "document_uri", "args", "query_string", "is_args", "https", "proxy_host", "request_method",
     "request_filename", "document_root", "http_accept_encoding",
 })  # fmt: skip
-"""Variables that the key determines (``KEY_AMONG_OTHERS``); a cache only knows GET, and HEAD as
-GET."""
+"""Variables that the cache key determines (``KEY_AMONG_OTHERS``). ``$request_method`` is one: a
+cache stores only GET, and treats HEAD as GET."""
 _OF_THE_REQUEST = frozenset({
     "remote_addr", "realip_remote_addr", "remote_port", "proxy_protocol_addr", "http_upgrade",
     "proxy_add_x_forwarded_for", "request_id", "msec", "time_local", "time_iso8601", "connection",
@@ -59,9 +59,9 @@ _SENT_ALONG = frozenset({
     "user-agent", "referer", "accept", "accept-encoding", "accept-language", "origin",
     "authorization", "x-request-id",
 })  # fmt: skip
-"""Headers that nginx passes on anyway: setting one to the client's value changes nothing."""
+"""Headers that nginx passes on by default: setting one to the client's value changes nothing."""
 _FORBIDS = frozenset({"cache-control", "set-cookie", "vary"})
-"""Headers with which a server forbids caching or names variants."""
+"""Response headers with which a server forbids caching or declares variants."""
 _HARMLESS = frozenset({"return", "access_log", "limit_rate", "expires", "add_header", "set"})
 """Directives in an ``if`` that do not change the upstream of a request."""
 _AS_WHOM = ("proxy_bind", "proxy_ssl_certificate", "proxy_ssl_name")
@@ -85,7 +85,7 @@ class SharedAnswers:
         ]
 
     def hindrance(self, scope: Scope) -> Directive | None:
-        """The line that rules out a cache for a location or one inside it; None without one."""
+        """The line that rules out a cache for a location or an inner location; None without one."""
         return self._hindered.get(scope.own)
 
     @cached_property
@@ -130,7 +130,10 @@ class SharedAnswers:
         return None
 
     def _told_apart(self, scope: Scope) -> Directive | None:
-        """The line that makes the upstream or its request depend on more than the cache key."""
+        """The line that makes the upstream or its request depend on more than the cache key.
+
+        None if there is none.
+        """
         for name in ("proxy_pass", *_AS_WHOM):
             line = scope.effective(name) if name != "proxy_pass" else scope.sets(name)
             if line is not None and not self._is_in_key(line.args[:1], scope):
@@ -144,7 +147,7 @@ class SharedAnswers:
         return None
 
     def _tells_nothing(self, line: Directive, scope: Scope) -> bool:
-        """True if a request header depends only on the cache key, or serves only for logs."""
+        """True if a request header depends only on the cache key, or matters only for logs."""
         name = line.value.lower()
         if name.startswith(("if-", "range")):
             return False  # the cached response would be partial or empty
@@ -217,7 +220,7 @@ _UNSAID = frozenset({(USUAL_PORT, USUAL_PORT)})
 
 
 def _servers_alike(tree: ConfTree) -> set[Directive]:
-    """Servers with the same name and port on different addresses: the key lacks addresses."""
+    """Servers that a cache key cannot distinguish: same name and port on different addresses."""
     ports = _ports(tree)
     names = {
         server: {(_first_name(server), port) for port in ports.get(server, _UNSAID)}
@@ -246,7 +249,7 @@ _WHO_ASKS = re.compile(
     r"auth_(?!basic_user_file|request_set|jwt_key_\w+)\w+|ssl_verify_client|js_access|testcookie"
     r"|\w*_by_lua\w*|more_(?:set|clear)_input_headers"
 )
-"""Directives, some of third-party modules and scripts, that make responses depend on the client."""
+"""Directives of nginx, third-party modules and scripts that make responses depend on the client."""
 _PUT_TOGETHER = ("ssi", "slice")
 """Directives that build a page from several requests with one ``$request_uri`` or key."""
 _NO = ("proxy_method", "proxy_set_body", "add_before_body", "add_after_body", "proxy_store")
@@ -259,9 +262,9 @@ _SIGNED = re.compile(r"amazonaws\.com|storage\.googleapis\.com|\bminio\b", re.IG
 
 
 def line_that_says_no(scope: Scope) -> Directive | None:
-    """A directive in effect that rules out a cache.
+    """A directive in effect that rules out a cache; None if there is none.
 
-    That includes cache directives of a location without a cache, such as ``proxy_cache off``.
+    In a location without a cache, ``proxy_cache off`` and similar lines rule it out too.
     """
     for name in sorted(scope.tree.names):
         is_asking = _WHO_ASKS.fullmatch(name) is not None
@@ -326,9 +329,9 @@ class OwnCache(NamedTuple):
 
     setting: Setting
     enlarged: str = ""
-    """Why the zone is enlarged, with its new size; empty if it is not."""
+    """The reason for a larger zone, with the new size; empty if the zone is not enlarged."""
     beyond: str = ""
-    """A risk: no zone that fits into memory has enough keys; otherwise empty."""
+    """The risk that no zone that fits into memory has enough keys; empty if there is none."""
 
 
 def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCache:
@@ -386,7 +389,7 @@ def with_own_words(s: Setting, line: Directive, mean: Evidence | None) -> OwnCac
 
 
 def _without_size(reason: str, *beginnings: str) -> str:
-    """A reason without those of its parts (separated by ``; ``) that concern the size."""
+    """The text of a reason without the parts (separated by ``; ``) that are about the size."""
     left_out = beginnings or _OF_SIZE
     return "; ".join(part for part in reason.split("; ") if not part.startswith(left_out))
 

@@ -1,4 +1,4 @@
-"""Decisions as changes to a configuration: only the settings it lacks, and where each one goes.
+"""Decisions as changes to a configuration: the missing settings, and the place of each.
 
 An existing line that contradicts a decision (``multi_accept on``, threads where all data fits in
 memory) is undone (``UNDO``).
@@ -92,7 +92,7 @@ def _would_change(wanted: Decision, current: CurrentTree) -> bool:
     if _is_of_no_http(current.tree) and _asks_http(wanted):
         return False
     if wanted.id in _OF_A_CACHE and wanted.settings and not current.caches:
-        return bool(current.passing)  # its settings go only where nothing rules out a cache
+        return bool(current.passing)  # its settings are written only where a cache is possible
     if asks_pools(wanted):
         return any(asked_pool(scope.effective("aio")) is None for scope in current.answering)
     again = _compared(wanted, current)
@@ -100,11 +100,10 @@ def _would_change(wanted: Decision, current: CurrentTree) -> bool:
 
 
 def _as_chosen(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision without changes to what the operator chose.
+    """The decision without changes to choices of the operator.
 
-    The operator's choices are logs without a buffer, workers bound to CPUs, compression, event
-    streams that already pass through, and upstreams that must not share connections. No QUIC
-    listener is added.
+    Such choices are logs without a buffer, workers bound to CPUs, compression, event streams that
+    already pass through, and upstreams that must not share connections. No QUIC listener is added.
     """
     tree = current.tree
     if decision.settings and _is_of_no_http(tree) and _asks_http(decision):
@@ -166,7 +165,7 @@ def _compared(decision: Decision, current: CurrentTree) -> Decision:
             apart = own_blocks(decision, wanted.directive)
             places = current.places(wanted, apart)
             if not places and wanted.context not in ("main", "events"):
-                continue  # nothing in the configuration to apply it to
+                continue  # the configuration has no place for it
             left.append(replace(wanted, places=places))
             if line is not None:
                 evidence.append(_as_evidence(line))
@@ -198,7 +197,7 @@ def _compared(decision: Decision, current: CurrentTree) -> Decision:
 def _standing(
     wanted: Setting, decision: Decision, current: CurrentTree
 ) -> tuple[bool, Directive | None]:
-    """Whether a setting is already in all its places, and a line that differs if there is one."""
+    """Shape: True if a setting is already in all its places, and the first line that differs."""
     if wanted.directive == "listen":
         return not listen_options(wanted, current.tree).lines, None
     found = current.lines(wanted, own_blocks(decision, wanted.directive))
@@ -236,7 +235,7 @@ def _by_own_module(wanted: Setting, tree: ConfTree) -> Setting:
 
 
 def _as_they_are(decision: Decision, current: CurrentTree) -> list[str]:
-    """The addresses that do not get the new option, each with the reason."""
+    """The addresses that do not get the new ``listen`` option, each with the reason."""
     found = [
         address
         for wanted in decision.settings
@@ -260,7 +259,7 @@ def _bound_workers(decision: Decision, tree: ConfTree) -> str:
 
 
 def _left_alone(decision: Decision, current: CurrentTree) -> list[str]:
-    """Notes on locations that keep their own kind of connection to upstreams."""
+    """Notes on locations that stay without upstream keepalive, each with the reason."""
     if not any(s.directive in KEPT for s in decision.settings):
         return []
     lines = (current.kept.line_of_its_own(scope) for scope in current.answering)
@@ -268,7 +267,7 @@ def _left_alone(decision: Decision, current: CurrentTree) -> list[str]:
 
 
 def _larger(decision: Decision, current: CurrentTree) -> str:
-    """The end of a clause: existing numbers that are larger than decided, which stay."""
+    """The end of a clause that names existing numbers above the decided ones, which stay."""
     found = {
         str(line): None
         for wanted in decision.settings
@@ -300,7 +299,7 @@ def _filtered(decision: Decision, current: CurrentTree) -> list[str]:
 
 
 def _direction(line: Directive, wanted: Setting) -> DecisionVerdict | None:
-    """Whether a number is raised or lowered; None if the arguments are not numbers or are equal."""
+    """``raise`` or ``lower`` for a changed number; None if equal or not a number."""
     have = parse_bytes(line.value) if len(line.args) == 1 else None
     want = parse_bytes(wanted.args[0]) if len(wanted.args) == 1 else None
     if have is None or want is None or have == want:
@@ -350,7 +349,7 @@ def _threads(decision: Decision, current: CurrentTree) -> list[tuple[Directive, 
 
 
 def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
-    """Lines of ``events`` to undo, under the same conditions as in the rules of the audit."""
+    """Lines of ``events`` to undo, under the conditions of the audit rules for them."""
     if decision.verdict == "not_applicable":
         return []
     why = "one worker would take most connections"
@@ -367,7 +366,7 @@ def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive
 
 
 def _own_queues(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
-    """Listeners with reuseport. The ``listen`` option is only named: no line can undo it."""
+    """Listen lines with reuseport. They are only reported: no added line can undo the option."""
     if decision.verdict != "disable":
         return []
     lines = [listener.reuseport for listener in listeners(current.tree) if not listener.is_quic]

@@ -1,4 +1,4 @@
-"""The current configuration, with which decisions are compared: lines and their places."""
+"""Lines in effect and places for settings in the configuration that decisions change."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from nginx_tune.documents.decisions import Decision, Place, Setting
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
 """Directives whose current values stay if larger: the operator may know of a peak."""
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
-"""Directives with several conditions, each of which is sufficient."""
+"""Directives with a list of conditions, any of which suffices."""
 _UNSAID = {
     "worker_connections": str(DEFAULT_CONNECTIONS),
     "worker_processes": "1",
     "sendfile": "off",
 }
-"""The defaults of directives."""
+"""Values of nginx's defaults, for comparison with a setting if there is no line."""
 LITTLE_TO_CALL = 0.9
-"""From this share of the smallest decided chunk on, a larger chunk would only save calls."""
+"""Share of the smallest decided chunk from which a larger chunk would only save system calls."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )
 """Cache directives whose current values always stay: a custom key may separate responses."""
 KEPT = ("proxy_http_version", "proxy_set_header")
-"""Directives that upstream keepalive needs in a location."""
+"""Directives that a location needs for upstream keepalive."""
 
 
 _OF_FILES = frozenset(
     {"aio", "directio", "open_file_cache", "output_buffers", "sendfile", "sendfile_max_chunk"}
 )
-"""Directives that have no effect unless files are sent."""
+"""Directives that only have an effect where files are sent."""
 _ONCE = frozenset({"aio", "aio_write"})
 """Directives that are written once, in an outer block, for many locations."""
 _NAMED = frozenset({"split_clients", "access_log", *(f"{module}_cache_path" for module in MODULES)})
@@ -107,12 +107,12 @@ class CurrentTree:
         return wanted.context == "http" and not self.answering
 
     def _logs(self, wanted: Setting) -> Sequence[Directive]:
-        """The lines, at all levels, that give a log a buffer; if none does, all its lines in http.
+        """The lines, at all levels, that give a log a buffer; without any, all its lines in http.
 
-        A file has one buffer, whichever line gives it; nginx refuses another size ("already defined
-        with conflicting parameters"). Lines in ``stream`` count if they give a buffer. Source:
-        ngx_http_log_set_log() and ngx_stream_log_set_log(), which share ``ngx_open_file_t``
-        (ngx_conf_open_file).
+        A file has one buffer, set by any of its lines; nginx refuses a different size ("already
+        defined with conflicting parameters"). Lines in ``stream`` count if they set a buffer.
+        Source: ngx_http_log_set_log() and ngx_stream_log_set_log(), which share
+        ``ngx_open_file_t`` (ngx_conf_open_file).
         """
         own = self._of_log(wanted, http_directives(self.tree))
         streams = (line.block for line in self.tree.main.all("stream") if line.block is not None)
@@ -125,7 +125,7 @@ class CurrentTree:
         return [log for log in logs if self.tree.opened_name(log.value) == name]
 
     def places(self, wanted: Setting, apart: Sequence[str] = ()) -> list[Place]:
-        """The places of the setting: lines that differ, or else the blocks without a line."""
+        """The places of the setting: lines that differ, and blocks that need a new line."""
         outside = wanted.context in ("main", "events", "upstream") or self._is_for_later(wanted)
         if outside or is_named(wanted):
             blocks = self.blocks(wanted)
@@ -151,8 +151,8 @@ class CurrentTree:
         """The outer block in which one line serves several scopes, by the id of each scope.
 
         The outer block is a server, or http for several servers. Every scope in it must want the
-        line, unless the scope has its own or gets one (``apart``). As an exception, a few locations
-        with a body filter may not want it: they get ``aio off``.
+        line, except scopes that have or get a line of their own (``apart``), and a few locations
+        with a body filter, which get ``aio off``.
         """
         if wanted.directive not in _ONCE or wanted.block or self.tree.is_part:
             return {}
@@ -186,7 +186,7 @@ class CurrentTree:
         return found
 
     def blocks(self, wanted: Setting) -> list[Directive]:
-        """The blocks that hold a setting outside servers."""
+        """The blocks for a setting of http, events or upstream; empty for main."""
         if wanted.context == "upstream":
             return [u.directive for u in self._chosen(wanted)]
         if wanted.context == "main":
@@ -247,7 +247,7 @@ class CurrentTree:
         return not is_of_cache or self._is_cached(scope, wanted)
 
     def _turns(self, scope: Scope, wanted: Setting) -> bool:
-        """True if ``sendfile`` on or off matters in a scope: files are sent there, or cached."""
+        """True if ``sendfile`` has an effect in a scope: files are sent or cached there."""
         if id(scope.own) not in self._serving:
             return False
         is_idle = scope.server in self._encrypting and not scope.effective("ssl_conf_command")
@@ -259,7 +259,7 @@ class CurrentTree:
             if wanted.directive == "aio_write":
                 return asked_pool(scope.effective("aio")) is not None
             if wanted.block and wanted.args == ["off"] and scope.sets("aio") is not None:
-                return False  # a location of the same name with its own aio
+                return False  # another location of this name needs it
             return not asks_threads(wanted)
         if wanted.directive == "aio_write":
             return True
@@ -286,7 +286,7 @@ class CurrentTree:
 
     @cached_property
     def _pools_apart(self) -> bool:
-        """True if several pools are in use: in one pool, their tasks would wait for each other."""
+        """True if several pools are in use, whose tasks do not wait for each other."""
         names = {name for _, name in aio_lines(self.tree)}
         return len(names) > 1 or any("$" in name for name in names)
 
@@ -334,7 +334,7 @@ class CurrentTree:
 
 
 def _caches(scope: Scope, module: str) -> bool:
-    """True if a scope has a cache; ``proxy_cache`` in an outer block counts for each one inside."""
+    """True if a scope has a cache, itself or by ``proxy_cache`` in an outer block."""
     if scope.value(f"{module}_cache", "off") == "off":
         return False
     block = scope.own.block
@@ -350,7 +350,7 @@ def _passes(scope: Scope) -> bool:
 
 
 def is_named(wanted: Setting) -> bool:
-    """True if the directive is written in http once for each name."""
+    """True for a directive that is written in http, once for each name."""
     return wanted.directive in _NAMED
 
 
@@ -389,8 +389,8 @@ def effective(scope: Scope, wanted: Setting) -> Directive | None:
 def own_blocks(decision: Decision, directive: str) -> list[str]:
     """The blocks for which a decision has a separate setting.
 
-    ``off`` does not count: it is for locations with a body filter, and another server may have a
-    location of the same name without one.
+    Settings ``off`` do not count: they are for locations with a body filter, and another server may
+    have a location of the same name without a filter.
     """
     own = [s for s in decision.settings if s.block and s.directive == directive]
     return [s.block for s in own if s.args != ["off"]]

@@ -1,8 +1,8 @@
 """Upstreams that may have keepalive, and locations that stay without it.
 
-Any request may use an idle connection, so all requests to an upstream must be made as the same
-client. If a server has one process for each connection (PHP-FPM), an idle one also occupies a
-process. Upstreams whose servers a third-party module selects stay unchanged.
+Any request may use an idle connection, so all requests to an upstream must have the same client
+identity. If a server has a process for each connection (PHP-FPM), an idle connection also occupies
+a process. Upstreams whose servers a third-party module selects stay unchanged.
 
 Keepalive needs HTTP/1.1 and no ``Connection: close``. That has side effects: servers such as nginx
 compress for HTTP/1.1 only (``gzip_http_version 1.1``, ngx_http_gzip_ok), and a server may close an
@@ -55,7 +55,7 @@ _KEPT_BY_DEFAULT = (1, 29, 7)
 
 
 def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive | None:
-    """The line that keeps a location without keepalive; None if there is none.
+    """The line because of which a location stays without keepalive; None if there is none.
 
     ``upgrade`` is for WebSockets; an origin may need ``close`` or HTTP/1.0; unbuffered bodies
     cannot be sent again. With ``closes_by_default``, nginx closes connections (before 1.29.7).
@@ -73,19 +73,19 @@ def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive
 
 
 def leaves(scope: Scope) -> bool:
-    """True if requests from a location already leave connections open."""
+    """True if requests from a location already leave the connection open."""
     lines = scope.effective_all("proxy_set_header")
     is_empty = any(line.value.lower() == "connection" and line.args[1:] == ("",) for line in lines)
     return is_empty and scope.value("proxy_http_version") == "1.1"
 
 
 def is_inherited(line: Directive) -> bool:
-    """True if a location with such a line would inherit the settings of the block around it."""
+    """True if a location with ``line`` (of ``own_connection``) inherits settings for keepalive."""
     return line.name not in _OWN_WAY
 
 
 def how_it_stays(line: Directive) -> str:
-    """A note on a location with such a line."""
+    """A note on the location that ``line`` (of ``own_connection``) leaves without keepalive."""
     if line.name == UNBUFFERED:
         return (
             f"{line_of(line)} stays without proxy_http_version 1.1, which would send bodies "
@@ -97,7 +97,7 @@ def how_it_stays(line: Directive) -> str:
 
 
 def why_none_is_kept(line: Directive) -> str:
-    """Why such a line rules out keepalive."""
+    """The reason why ``line`` (of ``own_connection``) rules out keepalive, as a clause."""
     if line.name == UNBUFFERED:
         return f"{line_of(line)}: {_NO_SECOND_TRY}"
     if line.name in _OWN_WAY:
@@ -166,7 +166,7 @@ class KeptConnections:
         self._users: dict[str, list[Pass]] = {name: [] for name in names}
         """The locations known to use an upstream, by the upstream's name."""
         self._open: dict[tuple[object, ...], Pass] = {}
-        """Locations in which a variable may select any upstream, one for each kind of request."""
+        """By kind of request, one location in which a variable may select any upstream."""
         self._known: dict[Directive, frozenset[str]] = {}
         """The upstreams that a line certainly uses."""
         self._perhaps: dict[Directive, set[str]] = {}
@@ -197,7 +197,7 @@ class KeptConnections:
         """The upstreams that get no keepalive, each with the reason."""
         found = {group.name: why for group in self.groups if (why := self._refusal(group))}
         astray = {group.name: self._all_led_astray(group, found) for group in self.groups}
-        # One pass is enough: a line that may use an upstream added here also uses a refused one.
+        # One pass is enough: a line that may use an upstream added here may also use one in found.
         return found | {name: why for name, why in astray.items() if why and name not in found}
 
     @cached_property
@@ -208,9 +208,9 @@ class KeptConnections:
         )
 
     def is_asked_by(self, scope: Scope) -> bool:
-        """True if a location uses known upstreams, and only such as may have keepalive.
+        """True if a location uses known upstreams, and all of them may have keepalive.
 
-        A location that may also use another upstream would activate an unused ``keepalive`` there.
+        Otherwise the change of the location could activate an unused ``keepalive`` elsewhere.
         """
         line = scope.own.block.first("proxy_pass") if scope.own.block else None
         if line is None or not self._known.get(line):
@@ -242,7 +242,7 @@ class KeptConnections:
                 self._pinned.setdefault(id(around), line)
 
     def line_of_its_own(self, scope: Scope) -> Directive | None:
-        """The line that keeps a location unchanged: its own line or one inside it."""
+        """The line that keeps a location unchanged: in the location or in a block inside it."""
         return self._pinned.get(id(scope.own))
 
     def _refusal(self, group: UpstreamBlock) -> str:
@@ -278,7 +278,10 @@ class KeptConnections:
         return ""
 
     def _all_led_astray(self, group: UpstreamBlock, refused: Collection[str]) -> str:
-        """Why no location that uses an upstream can be changed; empty if one can be changed."""
+        """The reason why no location of an upstream can be changed; empty if one can be.
+
+        A location cannot be changed if it may also use an upstream in ``refused``.
+        """
         users = self._users[group.name]
         if group.keepalive is not None or not users:
             return ""
@@ -295,7 +298,7 @@ class KeptConnections:
         return self._known.get(line, frozenset()) | self._perhaps.get(line, set())
 
     def _never_leaves(self, one: Pass) -> str:
-        """Why requests from a location always close their connection; empty if they may not."""
+        """The reason why requests from a location always close their connection; else empty."""
         line = self.line_of_its_own(one.scope) if one.module == "proxy" else None
         if line is None:
             return ""
@@ -306,9 +309,10 @@ class KeptConnections:
         return why_none_is_kept(line)
 
     def _is_not_repeated(self, users: list[Pass]) -> Directive | None:
-        """A line that forbids retries where ``keepalive`` alone leaves connections idle.
+        """A line that forbids retries in a location that ``keepalive`` alone would change.
 
-        gRPC always leaves them open (ngx_http_grpc_create_request).
+        Such a location already leaves connections open; gRPC always does
+        (ngx_http_grpc_create_request). None if there is none.
         """
         if not self._closes_by_default:
             return None
@@ -326,7 +330,7 @@ def max_conns(group: UpstreamBlock) -> Directive | None:
 
 
 def _how_it_differs(line: Directive) -> str:
-    """A clause that tells how requests under a line differ from other requests to the upstream."""
+    """A clause with the difference that a line makes between requests to the upstream."""
     if is_of_protocol(line):
         return f"{line_of(line)} uses another protocol than other requests"
     if is_of_trust(line):
@@ -347,7 +351,7 @@ def _is_own(name: str) -> bool:
 
 
 def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
-    """Why an upstream gets no zone; empty if it may have one.
+    """The reason why an upstream needs or gets no zone; empty if it may have a zone.
 
     A single server never counts as failed (ngx_http_upstream_get_round_robin_peer).
     """
@@ -364,7 +368,7 @@ def _unshared(group: UpstreamBlock, *, is_one_worker: bool) -> str:
 
 
 def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
-    """The decision for the upstreams that may have keepalive, with the reason for every other one.
+    """The decision for the upstreams that may have keepalive; the others are named with reasons.
 
     An existing number changes only if the peak is known and all requests go to one upstream: idle
     connections live for 60 s by default, and each may occupy a thread of the server.
@@ -403,7 +407,10 @@ def with_own_groups(decision: Decision, kept: KeptConnections) -> Decision:
 
 
 def _unless_own(wanted: Setting, decision: Decision, kept: KeptConnections) -> Setting:
-    """The setting; existing keepalive also satisfies it. A zone says why there is no keepalive."""
+    """The setting, which an existing ``keepalive`` line also satisfies.
+
+    The reason of a ``zone`` also says why its upstream gets no keepalive.
+    """
     why = kept.refused.get(wanted.block.lower()) if wanted.directive == "zone" else None
     if why is not None:
         return replace(wanted, reason=f"{wanted.reason}; no keepalive: {why}")
@@ -420,7 +427,7 @@ def _own(kept: KeptConnections) -> list[Directive]:
 
 
 def _stay_for_a_share(decision: Decision, kept: KeptConnections) -> list[str]:
-    """Notes on existing numbers that are below the peak of all upstreams together."""
+    """Notes on existing numbers that stay although the peak of all upstreams together is higher."""
     wanted = [setting.args[0] for setting in decision.settings if setting.directive == "keepalive"]
     if not (wanted and kept.shares_the_load and _is_known(decision)):
         return []
@@ -450,7 +457,7 @@ def _scopes(tree: ConfTree) -> list[Scope]:
 
 
 def _kind(one: Pass) -> tuple[object, ...]:
-    """What distinguishes kinds of requests to an upstream: protocol and client identity."""
+    """A key for the kind of a location's requests: protocol and client identity."""
     lines = [(name, line.args if line else None) for name, line in identity_lines(one)]
     is_variable = any("$" in arg for _, args in lines for arg in args or ())
     version = one.effective("http_version")
@@ -459,7 +466,7 @@ def _kind(one: Pass) -> tuple[object, ...]:
 
 
 def _host_is_open(one: Pass) -> bool:
-    """True if a variable is part of the server's name and not only after it."""
+    """True if a variable is part of the server's name, not only of the path after it."""
     before, _, after = _server_part(one).partition("$")
     before = _SCHEME.sub("", before, count=1)
     is_path = before != "" and _PATH.match(after) is not None

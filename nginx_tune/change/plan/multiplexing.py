@@ -1,8 +1,8 @@
-"""HTTP/2 and HTTP/3 in an existing configuration, and the lines that keep HTTP/2 off.
+"""HTTP/2 and HTTP/3 in an existing configuration, and the lines that rule out HTTP/2.
 
-All requests of a page come concurrently over one connection. Some lines were made for HTTP/1.1:
-those that count connections, read the protocol version, run Lua or route connections by name,
-connection headers, and unbuffered request bodies.
+With HTTP/2, all requests of a page come concurrently over one connection. Some lines work as
+intended only with HTTP/1.1: those that count connections, read the protocol version, run Lua, route
+connections by name, add connection headers or turn off request buffering.
 
 A response of HTTP/2 or HTTP/3 with a connection header is malformed, and clients abort the stream
 (RFC 9113, 8.2.2; RFC 9114, 4.2). nginx sends such headers if configured
@@ -10,8 +10,8 @@ A response of HTTP/2 or HTTP/3 with a connection header is malformed, and client
 such stream with PROTOCOL_ERROR.
 
 HTTP/2 must not reject headers that HTTP/1.1 accepts, such as a session or token of more than 4 KiB.
-The limits that are written are those of the server that allows most, since a browser reuses a
-connection for other names of its certificate.
+All servers get the limits of the server that allows most, since a browser reuses a connection for
+other names of its certificate.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def without_http2(decision: Decision, tree: ConfTree) -> tuple[str, list[str]]:
 def _limits(found: list[Scope], tree: ConfTree) -> Iterator[Directive]:
     """The connection limits that the requests of a page would reach.
 
-    The key may be a cookie, an address from a header, or a ``map`` of one. A limit that all clients
-    share is too low at any number, since each client makes more concurrent requests.
+    The key may be a cookie, an address from a header, or a ``map`` of such a value. A limit that
+    all clients share is too low at any number, since each client makes more concurrent requests.
     """
     keys = zone_keys(tree, "limit_conn_zone")
     for _, line, most in counted_limits(found):
@@ -147,7 +147,7 @@ def _lua(found: list[Scope]) -> Directive | None:
 
 
 def _asks_version(found: list[Scope], tree: ConfTree) -> Directive | None:
-    """A line that acts differently for HTTP/2, by itself or through a ``map``."""
+    """A line that behaves differently with HTTP/2, by itself or through a ``map``."""
     variables = ProtocolVariables(tree)
     zones = zone_keys(tree, "limit_conn_zone") | zone_keys(tree, "limit_req_zone")
     for scope in found:
@@ -293,7 +293,7 @@ _PASSED = frozenset({"proxy-connection", "te", "upgrade"})
 ngx_http_upstream_ignore_header_line."""
 _MODULES = ("proxy", "fastcgi", "uwsgi", "scgi", "grpc")
 _MEANT_TO_BE_ASKED = frozenset(f"$http_{name.replace('-', '_')}" for name in _FORBIDDEN)
-"""Variables of request headers that HTTP/2 clients must not send; so they are empty."""
+"""Variables of request headers that HTTP/2 clients must not send. They are empty over HTTP/2."""
 
 
 def connection_header(found: Iterable[Scope]) -> Directive | None:
@@ -317,9 +317,9 @@ def _lines(scope: Scope) -> Iterator[Directive]:
 
 
 def _is_sent(name: str, value: str) -> bool:
-    """True for a forbidden header that is sent; empty ones are not, ``TE: trailers`` is allowed.
+    """True for a header that nginx sends and HTTP/2 forbids.
 
-    Source: ngx_http_add_header().
+    nginx sends no empty headers, and HTTP/2 allows ``TE: trailers``. Source: ngx_http_add_header().
     """
     name, value = name.strip().lower(), value.strip().lower()
     if name not in _FORBIDDEN or not value or value in _MEANT_TO_BE_ASKED:
@@ -328,7 +328,7 @@ def _is_sent(name: str, value: str) -> bool:
 
 
 def _added(scope: Scope, name: str) -> list[Directive]:
-    """The lines of the innermost level that has any, or of all levels if merged (1.29.3)."""
+    """The lines of the innermost level that has any; of all levels with ``merge`` (1.29.3)."""
     if scope.value(f"{name}_inherit") == "merge":
         return _of_all_levels(scope, name)
     return scope.effective_all(name)
@@ -340,7 +340,7 @@ def _of_all_levels(scope: Scope, name: str) -> list[Directive]:
 
 
 def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -> str:
-    """Why HTTP/2 would reject headers that HTTP/1.1 accepts; empty if it would not.
+    """The reason why HTTP/2 would reject headers that HTTP/1.1 accepts; empty if there is none.
 
     nginx's default limits do not count, since ``with_sizes`` raises them.
     """

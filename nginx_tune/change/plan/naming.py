@@ -1,13 +1,14 @@
 """Decisions adapted to the names and listen lines of an existing configuration.
 
 Decisions name upstreams, zones, formats and directories of a generated file. For an existing
-configuration they must use its names and leave out what it does not have. A cache inside another is
-left out too, since the other's loader would delete it (ngx_http_file_cache_manage_file()). Each
-setting lists the lines that it needs. Event streams that already pass through need nothing.
+configuration they must use its names, and leave out settings for parts that it lacks. A cache
+inside another is left out too, since the outer cache's loader would delete its files
+(ngx_http_file_cache_manage_file()). Each setting lists the lines that it needs. Event streams that
+already pass through get no settings.
 
-An option of ``listen`` goes on one line per socket, however the socket is spelled. Only one line of
-a socket may have socket options ("duplicate listen options", ngx_http_add_addresses), so further
-options go on the same line.
+An option of ``listen`` is written to one line per socket; a socket may have several spellings. Only
+one line of a socket may have socket options ("duplicate listen options", ngx_http_add_addresses),
+so further options are written to the same line.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ _ONE_POOL = (
 
 
 def adapted(decision: Decision, tree: ConfTree, *, caches: bool) -> Decision:
-    """The decision with the site's own names, without settings for things that it lacks.
+    """The decision with the site's own names, without settings for parts that the site lacks.
 
     ``caches``: any module of the site already caches, or the site proxies nothing that could be
-    cached. The site then selects its caches itself.
+    cached. Then the selection of caches stays as it is.
     """
     if caches and not _splits(tree):
         decision = _without_choice(decision, tree)
@@ -127,7 +128,7 @@ def _splits(tree: ConfTree) -> bool:
 
 
 def _keyed(s: Setting, tree: ConfTree) -> Setting:
-    """The setting with a key that fits a cache among other locations; a split keeps its own key."""
+    """The setting with a key that also distinguishes servers; an existing split keeps its key."""
     if s.directive == "proxy_cache_key":
         return replace(s, args=[KEY_AMONG_OTHERS])
     if s.directive == "split_clients":
@@ -144,7 +145,7 @@ def _one_pool(s: Setting) -> Setting:
 
 
 def _renamed(s: Setting, tree: ConfTree) -> Setting | None:
-    """The setting in the site's names; None if its upstream is missing or already has a zone."""
+    """The setting with the site's names; None if its upstream is missing or already has a zone."""
     if s.context == "upstream":
         return s if _has_use(s, tree) else None
     if s.directive == "access_log" and s.args[0] != "off":
@@ -179,7 +180,7 @@ def _has_use(s: Setting, tree: ConfTree) -> bool:
 
 
 def _format(s: Setting, tree: ConfTree) -> str:
-    """The format that the site uses for this log, otherwise another format that it has."""
+    """The format that the site uses for this log, otherwise another format of the site."""
     formats = log_formats(tree)
     used = [
         arg
@@ -198,9 +199,9 @@ def _is_new(s: Setting, tree: ConfTree) -> bool:
 
 
 def _why_no_cache(s: Setting, tree: ConfTree, *, is_chosen: bool) -> str:
-    """Why a new cache is left out; empty for existing caches and other settings.
+    """The reason why a new cache is left out; empty for existing caches and other settings.
 
-    A cache loader deletes other files in its directory, so no cache is made without a use.
+    No cache is added that nothing uses: its loader deletes other files in the directory.
     """
     if not _is_new(s, tree):
         return ""
@@ -296,7 +297,7 @@ def streams_in(tree: ConfTree) -> list[str]:
 
 
 def with_own_streams(decision: Decision, tree: ConfTree) -> Decision:
-    """The decision without locations whose events already pass through.
+    """The decision without locations whose events already reach clients at once.
 
     Upstreams send chunked responses over HTTP/1.1. Buffering does not delay these, but gzip does.
     """
@@ -343,7 +344,7 @@ class ListenOptions(NamedTuple):
     """The ``listen`` lines that get an option, and the addresses that do not."""
 
     lines: list[Directive]
-    """Lines that get the option or a new value; none for an address that already has it."""
+    """Lines that get the option or a new value; no line for an address that already has it."""
     left: list[str]
     """Addresses that stay unchanged, each with the reason."""
 
@@ -376,7 +377,7 @@ def listen_options(wanted: Setting, tree: ConfTree) -> ListenOptions:
 
 
 def _why_left(one: ListenAddress, elsewhere: Sequence[tuple[SocketName, Directive]]) -> str:
-    """Why an address gets no option; empty if it may get one."""
+    """The reason why an address gets no option; empty if it may get the option."""
     if one.maybe is not None:
         return (
             f"{line_of(one.maybe)} may be the same socket, whose options nginx accepts once; host "
@@ -400,7 +401,7 @@ def _of_stream_and_mail(tree: ConfTree, *, is_quic: bool) -> list[tuple[SocketNa
 
 
 class _Lines:
-    """Choice of lines for an option that some addresses lack, without giving it to any other."""
+    """Choice of lines that give an option to the addresses that lack it, and to no others."""
 
     def __init__(self, every: Sequence[ListenAddress], *, is_of_socket: bool) -> None:
         self._is_of_socket = is_of_socket
@@ -432,7 +433,7 @@ class _Lines:
         return list(found), left
 
     def _is_free(self, line: Directive, may: set[int], found: dict[Directive, None]) -> bool:
-        """True if all sockets of a line may get the option, and none would get options twice."""
+        """True if every socket of a line may get the option and has options on no other line."""
         sockets = self._of[line]
         if not all(id(socket) in may for socket in sockets):
             return False
@@ -444,12 +445,12 @@ class _Lines:
 
 
 def is_of_quic(wanted: Setting) -> bool:
-    """True for an option of a QUIC listener; TCP listeners have options of their own."""
+    """True for an option of a QUIC listener, false for an option of a TCP listener."""
     return wanted.directive == "listen" and wanted.args[:1] == ["quic"]
 
 
 def has_option(listen: Directive, option: str) -> bool:
-    """True if a ``listen`` has an option, or has it with a larger number."""
+    """True if a ``listen`` has an option, with the same or a larger number."""
     name, _, value = option.partition("=")
     for arg in listen.args[1:]:
         own_name, _, own = arg.partition("=")

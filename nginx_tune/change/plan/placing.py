@@ -42,7 +42,7 @@ from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 
 _ALL_OR_NONE = ("proxy_set_header", "ssl_conf_command", *PREDICATES)
-"""Directives of which a line in an inner block replaces all those of the outer block."""
+"""Directives for which a line in an inner block replaces all lines of the outer block."""
 HowPlaced = Literal["change", "into", "before", "option"]
 
 
@@ -51,8 +51,8 @@ class SettingPlace(NamedTuple):
 
     directive: Directive
     how: HowPlaced
-    """Change the arguments of ``directive``, add a line in it or before it (main), or set one of
-    its arguments (``listen``)."""
+    """The edit: change the arguments of ``directive``, add a line in it or before it (main), or set
+    one of its arguments (``listen``)."""
 
 
 class UnplacedError(Exception):
@@ -65,7 +65,7 @@ class UnplacedError(Exception):
 
 
 def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> list[SettingPlace]:
-    """Every place where a setting is not yet satisfied.
+    """Every place where a setting must still be written.
 
     Errors: UnplacedError if there is none, or if a file concerned is included several times.
     """
@@ -89,7 +89,7 @@ def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> 
 
 
 def include_edges(main: Block) -> Counter[str]:
-    """How often each file is included, directly or indirectly."""
+    """By file, the number of times it is included, directly or indirectly."""
     found: Counter[str] = Counter()
 
     def walk(block: Block) -> None:
@@ -219,7 +219,7 @@ FD_SETSIZE = 1024
 
 
 def with_blockers(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision; if the configuration blocks it, with the reason instead of settings."""
+    """The decision; if the configuration blocks it, a reason replaces its settings."""
     own = _OWN.get(decision.id)
     return own(decision, current) if own and decision.settings else decision
 
@@ -249,7 +249,7 @@ def _workers(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _limits(decision: Decision, current: CurrentTree) -> Decision:
-    """``file-limits``, blocked if there is no worker to apply it."""
+    """The decision ``file-limits``, blocked if nginx runs without workers."""
     line = single_process(current.tree)
     if line is None:
         return decision
@@ -258,7 +258,7 @@ def _limits(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _connections(decision: Decision, current: CurrentTree) -> Decision:
-    """``connections``, blocked above the limit of ``select()``, beyond which nginx does not start.
+    """The decision ``connections``, blocked above the limit of ``select()``: nginx would not start.
 
     Source: ngx_select_init_conf(), FD_SETSIZE.
     """
@@ -272,7 +272,7 @@ def _connections(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
-    """``sendfile``, except for locations that have their own ``sendfile off``.
+    """The decision ``sendfile``, except for locations that have their own ``sendfile off``.
 
     An outer ``sendfile off`` stays too, unless the file systems are known not to need it: shared
     folders of virtual machines and FUSE may otherwise return stale or truncated files.
@@ -297,7 +297,7 @@ def _sendfile(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _why_copied(decision: Decision, current: CurrentTree) -> str:
-    """Why the files may need ``sendfile off``; empty if they do not."""
+    """The reason why the served files may need ``sendfile off``; empty if there is none."""
     known = [str(item.value) for item in decision.evidence if item.fact == FILESYSTEM]
     found = http_directives(current.tree)
     open_ = next(
@@ -318,7 +318,7 @@ def _why_copied(decision: Decision, current: CurrentTree) -> str:
 
 
 def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
-    """``reuseport``, blocked before 1.15.2 if ``worker_processes`` comes after http.
+    """The decision ``reuseport``, blocked before 1.15.2 if ``worker_processes`` follows http.
 
     Source: nginx change log, 1.15.2; rule ls-reuseport-old-bugs.
     """
@@ -337,7 +337,7 @@ def _reuseport(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _pools(decision: Decision, current: CurrentTree) -> Decision:
-    """``thread-pools``, with ``aio off`` for locations that have a body filter."""
+    """The decision ``thread-pools``, with ``aio off`` for locations that have a body filter."""
     if not any(asks_threads(setting) for setting in decision.settings):
         return decision
     filtered = [(s, line) for s in current.answering if (line := body_filter(s)) is not None]
@@ -364,7 +364,10 @@ def _pools(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _aio_write(decision: Decision, current: CurrentTree) -> Decision:
-    """``aio-write``, blocked in versions that can hang with HTTP/2 (io-aio-buggy-version)."""
+    """The decision ``aio-write``, blocked in versions that can hang with HTTP/2.
+
+    Source: rule io-aio-buggy-version.
+    """
     version = version_in(decision.evidence)
     tree = current.tree
     servers = multiplexed_servers(scopes(tree), listeners(tree))
@@ -376,7 +379,7 @@ def _aio_write(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _cache(decision: Decision, current: CurrentTree) -> Decision:
-    """Decisions on caches, blocked if caches exist: these keep their key and options.
+    """A decision about caches, blocked if caches exist, which keep their key and options.
 
     With another key, nginx would fetch everything again, and responses that differ by a cookie, a
     language or a selected server might no longer be distinguished.
@@ -396,7 +399,7 @@ def _cache(decision: Decision, current: CurrentTree) -> Decision:
 
 
 def _logs(decision: Decision, current: CurrentTree) -> Decision:
-    """``access-log``, without the logs whose lines cannot be changed."""
+    """The decision ``access-log``, without the logs whose lines cannot be changed."""
     edges = include_edges(current.tree.main)
     left: list[Setting] = []
     risks: list[str] = []

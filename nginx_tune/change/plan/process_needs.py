@@ -1,8 +1,8 @@
 """Descriptors, thread pools and workers of a configuration once decisions are applied.
 
-Each worker starts the threads of every declared ``thread_pool``, used or not. Each worker has its
-own limit counters, UDP sessions and Lua state. So more workers have side effects, and some things
-work only with a single worker.
+Each worker starts the threads of every declared ``thread_pool``, used or not. Each worker also has
+its own limit counters, UDP sessions and Lua state, so more workers have side effects, and some
+configurations work only with a single worker.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 
 
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
-    """A function that fits ``file-limits`` to the configuration: enough descriptors per worker.
+    """A function that adapts the decision ``file-limits`` to the needs of the configuration.
 
-    Larger ``worker_connections`` and an existing ``open_file_cache`` stay and need descriptors,
-    since ``worker_rlimit_nofile`` replaces the limit. An existing line stays if it is enough. If
-    there is no line and the limit that nginx starts with is not known, nothing is written. If no
-    request has an open file, a connection needs one descriptor. Source: ngx_worker_process_init().
+    Each worker must have enough descriptors, also for larger ``worker_connections`` and an existing
+    ``open_file_cache``, which stay. An existing ``worker_rlimit_nofile`` stays if it is enough.
+    Without one, nothing is written if the limit with which nginx starts is not known. If no request
+    opens a file, a connection needs one descriptor. Source: ngx_worker_process_init().
     """
     every = [setting for decision in decisions.decisions for setting in decision.settings]
     decided = [
@@ -109,7 +109,7 @@ def _is_below(limit: Directive, ceiling: float | None) -> bool:
 
 
 def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
-    """The decision, which raises an existing line that allows too few descriptors."""
+    """The decision, changed to raise an existing line if that allows too few descriptors."""
     needed = int(_known(decision).get(DESCRIPTORS_NEEDED, 0)) + extra
     if not limit.value.isdigit() or suffices(int(limit.value), needed):
         return decision
@@ -119,12 +119,12 @@ def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decisio
 
 
 def _needed(one: Setting, decision: Decision) -> int:
-    """How many descriptors a worker needs for the decided connections."""
+    """The number of descriptors that a worker needs for the decided connections."""
     return int(_known(decision).get(DESCRIPTORS_NEEDED, int(one.args[0])))
 
 
 def _fitted(one: Setting, needed: int, what: str, each: int) -> Setting:
-    """The limit, raised so that existing settings have room."""
+    """The setting with a limit that covers ``needed`` descriptors; the reason names ``what``."""
     reason = f"{what}, with {plural(each, 'descriptor')} per connection"
     return replace(one, args=[str(limit_for(needed))], reason=reason)
 
@@ -141,7 +141,7 @@ def _decides_open_files(decision: Decision) -> bool:
 
 
 def open_files_in(tree: ConfTree) -> int:
-    """Number of entries in all open file caches of a worker; each has a descriptor."""
+    """The number of entries in all open file caches of a worker; each holds a descriptor."""
     return sum(open_file_caches(tree).values())
 
 
@@ -190,7 +190,7 @@ def without_idle_pools(decision: Decision, asked: Collection[str]) -> Decision:
 
 
 def with_unread_reason(decision: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision, with the reason if ``wanted`` makes threads read files but this does not."""
+    """The decision; if only ``wanted`` makes threads read files, with the reason for that."""
     if decision.blocked_by or asks_pools(decision) or not asks_pools(wanted):
         return decision
     if any(asked_pool(scope.effective("aio")) is not None for scope in current.answering):
@@ -247,7 +247,7 @@ def _is_changed(decision: Decision, current: CurrentTree) -> bool:
 
 
 def _bounds(current: CurrentTree, zoned: set[str]) -> Iterator[str]:
-    """Notes on connection limits that count per worker because there is no zone."""
+    """Notes on server limits that count per worker because their upstream has no zone."""
     for group in current.kept.groups:
         bound = max_conns(group)
         if bound is None or group.name in zoned or group.block.first("zone") is not None:
@@ -261,7 +261,7 @@ def _bounds(current: CurrentTree, zoned: set[str]) -> Iterator[str]:
 def workers_blocked_by(decision: Decision, current: CurrentTree) -> str:
     """The reason not to run more workers; empty if there is none.
 
-    If the configuration has several workers already, or ``auto``, only live streams block it.
+    If the configuration already has several workers, or ``auto``, only live streams are a reason.
     """
     tree = current.tree
     found = why_one_worker(tree)

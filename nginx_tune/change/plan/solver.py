@@ -1,8 +1,8 @@
-"""Decisions for an existing configuration, repeated until they fit what will not change.
+"""Decisions for an existing configuration, repeated until they fit the values that stay.
 
-A decision may be blocked or left out. Then the others are made again for the value that stays: a
-single worker that Lua needs instead of one per CPU, or reads in the event loop if threads can read
-no location. A decision that is left out once stays out, so the process ends.
+A decision may be blocked or left out. Then the others are made again for the current value: for
+example one worker, if Lua needs that, or reads in the event loop, if threads can read no location.
+A decision that is left out once stays out, so the process ends.
 
 Some decisions are useless or harmful without another. A cache without its key has one page for all
 hosts. An unused pool wastes memory, and nginx does not start if the pool of a location is missing.
@@ -135,7 +135,7 @@ def _bounds(line: Directive) -> CacheBounds:
 
 
 def _access_log(tree: ConfTree) -> str | None:
-    """The first log file of http or a server, otherwise another destination.
+    """The first access log that is a file, of http or a server; otherwise another destination.
 
     Shape: ``off`` if nothing is logged; None if the build's default applies.
     """
@@ -161,7 +161,7 @@ def _written_to(tree: ConfTree) -> list[Directive]:
 
 
 def _access_logs(tree: ConfTree) -> Iterator[str]:
-    """The distinct access logs of all levels, each as it is first spelled."""
+    """The distinct access logs of all levels, each in the spelling of its first line."""
     seen: set[str] = set()
     for line in _written_to(tree):
         if line.value not in ("", "off"):
@@ -187,7 +187,7 @@ class KindFound(NamedTuple):
 
     kind: Kind
     reason: str
-    """A clause with the line that shows the kind, and with other kinds in the configuration."""
+    """A clause that names the line that shows the kind, and other kinds in the configuration."""
 
 
 def kind_in(tree: ConfTree) -> KindFound | None:
@@ -228,7 +228,7 @@ def _answers(tree: ConfTree) -> Iterator[tuple[Kind, Scope, Directive]]:
 
 
 def _passed_streams(tree: ConfTree) -> Iterator[Directive]:
-    """The ``proxy_pass`` lines in stream; each also takes two connections per client.
+    """The ``proxy_pass`` lines in stream, each of which also takes two connections per client.
 
     Source: ngx_stream_proxy_module.
     """
@@ -265,7 +265,7 @@ class Solver:
         self._decide, self._tree, self._facts = decide, tree, plausible_facts(facts)
 
     def begin(self, decided: Decisions) -> FittedDecisions:
-        """The first decisions: each is to be applied if it has a place."""
+        """The first decisions, as if every decision that has a place were applied."""
         settled = FittedDecisions(decided, as_changes(decided, self._tree), ALL_AS_DECIDED)
         every = {decision.id for decision in decided.decisions}
         while again := self.without(settled, _with_settings(settled.held.decisions), every):
@@ -275,7 +275,7 @@ class Solver:
     def without(
         self, settled: FittedDecisions, written: Collection[str], chosen: Collection[str]
     ) -> FittedDecisions | None:
-        """The decisions, made again for the case that only those in ``written`` are applied.
+        """The decisions, made again as if only those in ``written`` were applied.
 
         None if the ``chosen`` decisions already fit that case.
         """
@@ -338,7 +338,7 @@ class Solver:
         return None if limits.nofile_of == "reader" else limits.nofile_soft
 
     def _why_no_pools(self, held: dict[DecisionId, Decision], done: Sequence[Decision]) -> str:
-        """Why threads read no files; empty if they do or will."""
+        """The reason why threads read no files; empty if they do or will."""
         if asked_pools(CurrentTree(self._tree), done):
             return ""
         asking = [held[name] for name in READ_BY_THREADS]
@@ -378,7 +378,7 @@ def _with_settings(decisions: Sequence[Decision]) -> set[str]:
 def _as_left(
     before: Decision, again: Decision, stays: Pinned, written: Collection[str]
 ) -> Decision:
-    """A decision that was made again; if it is left out, its earlier text stays."""
+    """The decision ``again``; if it is left out, ``before`` without settings, to keep its text."""
     if before.id in left_by(stays) and before.id not in written:
         return replace(before, settings=[])
     is_bound = stays.descriptors is not None and before.id in ("connections", "open-file-cache")
@@ -398,7 +398,7 @@ def _differ(name: str, *both: Pinned) -> bool:
 
 
 def left_by(stays: Pinned) -> Iterator[DecisionId]:
-    """The ids of decisions that are left out because of pinned values."""
+    """The ids of decisions that are left out because their values are pinned."""
     if stays.workers is not None:
         yield "workers"
     if stays.connections is not None:
@@ -434,9 +434,9 @@ READ_BY_THREADS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
 
 class _Bond(NamedTuple):
     needs: tuple[DecisionId, ...]
-    """The decisions to depend on, if they write anything."""
+    """The decisions on which it depends, if they write anything."""
     directive: str = ""
-    """The dependency applies only if the decision writes this directive; empty: always."""
+    """The directive that the decision must write for the dependency to apply; empty: always."""
 
 
 GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
@@ -452,7 +452,7 @@ GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
     "ktls": (_Bond(READ_BY_THREADS),),
 }
 BRINGS: dict[DecisionId, tuple[DecisionId, ...]] = {"connections": ("file-limits",)}
-"""Decisions that are applied along with a decision that is selected alone."""
+"""By decision, others that ``--only`` applies along with it."""
 BY_THREADS = frozenset(
     name for name, bonds in GOES_WITH.items() for bond in bonds if bond.needs == READ_BY_THREADS
 )
@@ -471,7 +471,7 @@ RESTS_ON: dict[str, frozenset[DecisionId]] = {
     "open_files": frozenset({"file-limits"}),
     "no_sendfile": _READS | {"reuseport"},
 }
-"""The decisions that depend on each pinned value (a field of ``Pinned``)."""
+"""By pinned value (a field of ``Pinned``), the decisions that depend on it."""
 
 
 def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:
