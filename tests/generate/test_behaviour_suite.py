@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from goldens import render
+from generated_files import render
 
 from nginx_tune.conf.directive import Block
 from nginx_tune.conf.tree import parse_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from goldens import _site as site
+from generated_files import _site as site
 from made_decisions import decide
 from real_nginx import check
 from rows import each_row

@@ -32,7 +32,7 @@ from nginx_tune.nginx.subject import ConfigurationFiles
 TESTS = Path(__file__).resolve().parents[1]
 CONFS = sorted(
     path
-    for place in ("emit/golden", "conf/valid", "audit/right", "../examples/copied-advice")
+    for place in ("conf/valid", "audit/right", "../examples/copied-advice")
     for path in (TESTS / place).rglob("*.conf")
 )
 

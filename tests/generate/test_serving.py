@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from goldens import _site as site
+from generated_files import _site as site
 from made_decisions import decide
 from situations import host, load, nginx
 from started import serving

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import free_ports
 import pytest
-from goldens import _site as site
+from generated_files import _site as site
 from made_decisions import decide
 from rows import each_row
 from situations import host, nginx

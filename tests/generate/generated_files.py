@@ -1,20 +1,12 @@
-"""Generated configurations; `python tests/generate/goldens.py` writes those of KEPT as files.
-
-Review the difference.
-"""
+"""Generated configurations: of every kind, for known and unknown hosts."""
 
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
-
-import msgspec  # noqa: E402
-from made_decisions import decide  # noqa: E402
-from situations import (  # noqa: E402
+import msgspec
+from made_decisions import decide
+from situations import (
     FLAGS,
     GIBIBYTE,
     KIBIBYTE,
@@ -29,25 +21,16 @@ from situations import (  # noqa: E402
     two_sizes,
 )
 
-from nginx_tune.change.generate.features import beside  # noqa: E402
-from nginx_tune.change.generate.nginx_conf import emit_decided, emit_plain  # noqa: E402
-from nginx_tune.change.generate.writing import FileProvenance  # noqa: E402
-from nginx_tune.decide.defaults import complete_site  # noqa: E402
-from nginx_tune.documents.facts import Facts, Kernel  # noqa: E402
-from nginx_tune.documents.site import Site, SiteTls, Upstream  # noqa: E402
-from nginx_tune.documents.workload import Workload  # noqa: E402
+from nginx_tune.change.generate.features import beside
+from nginx_tune.change.generate.nginx_conf import emit_decided, emit_plain
+from nginx_tune.change.generate.writing import FileProvenance
+from nginx_tune.decide.defaults import complete_site
+from nginx_tune.documents.facts import Facts, Kernel
+from nginx_tune.documents.site import Site, SiteTls, Upstream
+from nginx_tune.documents.workload import Workload
 
-BASE = "/srv/nginx-tune-golden"
-"""Every path of every golden file lies here; tests put a temporary directory in its place."""
-FOLDER = HERE / "golden"
-KEPT = (
-    "cache-three-disks",
-    "freebsd-static",
-    "media-hot-apart",
-    "proxy-busy",
-    "static-tls-replacing",
-)
-"""One of each kind, as files that a person reads."""
+BASE = "/srv/nginx-tune-generated"
+"""Every path of every file lies here; tests put a temporary directory in its place."""
 
 
 def _site(**parts: object) -> Site:
@@ -85,7 +68,7 @@ def _busy_proxy() -> str:
 
 
 def render() -> dict[str, str]:
-    """Every golden file by name; digests left out, since a new field of a document changes them."""
+    """Every file by name; digests left out, since a new field of a document changes them."""
     return {name: re.sub(r"sha256:\w+", "sha256:...", text) for name, text in _texts().items()}
 
 
@@ -133,13 +116,3 @@ def _texts() -> dict[str, str]:
         "proxy-busy": _busy_proxy(),
         "freebsd-static": _decided(freebsd, load(data_bytes=512 * GIBIBYTE), _site()),
     }
-
-
-def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name in KEPT:
-        (FOLDER / f"{name}.conf").write_text(render()[name], encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
