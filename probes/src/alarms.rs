@@ -1,26 +1,26 @@
-//! When connections are to be woken.
+//! The times at which connections are woken.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::{NEVER, Nanos};
 
-/// Moments by the token of a connection, the next first.
+/// The times by connection token, the earliest first.
 #[derive(Debug, Default)]
 pub struct Alarms(BinaryHeap<Reverse<(Nanos, u64)>>);
 
 impl Alarms {
-    /// A connection is to be woken at a moment.
+    /// Schedules the wake-up of a connection.
     pub fn push(&mut self, moment: Nanos, token: u64) {
         self.0.push(Reverse((moment, token)));
     }
 
-    /// The next moment.
+    /// The earliest time; `NEVER` if there is none.
     pub fn next_moment(&self) -> Nanos {
         self.0.peek().map_or(NEVER, |Reverse((moment, _))| *moment)
     }
 
-    /// The next connection whose moment has come by now.
+    /// Takes the next connection that is due by `now`.
     pub fn take_due(&mut self, now: Nanos) -> Option<u64> {
         if self.next_moment() > now {
             return None;

@@ -1,5 +1,5 @@
-//! Idle connections: they are opened, stay open and ask nothing, so that a server has them to
-//! hold. One that the server closes is counted and opened again.
+//! Idle connections, which stay open without requests so that the server has to hold them. If the
+//! server closes one, it is counted and opened again.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -9,29 +9,29 @@ use crate::plan::Target;
 use crate::socket::introduce;
 use crate::sys::{Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 
-/// Marks the tokens of idle connections: no slot of a request's connection reaches it.
+/// The bit that marks tokens of idle connections; tokens of other connections never reach it.
 pub const TOKEN: u64 = 1 << 31;
 
-/// Handshakes at once: more would overflow the server's accept queue.
+/// The most concurrent handshakes: more would overflow the server's accept queue.
 pub const MOST_HANDSHAKES: usize = 32;
 
-/// Pause after a connection was refused or closed; it doubles with each in a row.
+/// The pause after a connection was refused or closed; it doubles with each failure in a row.
 pub const FIRST_PAUSE: Nanos = 10 * MILLISECOND;
 
-/// Doublings of the pause.
+/// The most doublings of the pause.
 pub const MOST_DOUBLINGS: u32 = 6;
 
 /// The idle connections of a run.
 #[derive(Debug)]
 pub struct Ballast {
     places: Vec<Place>,
-    /// Places without a connection.
+    /// Indices of places without a connection.
     vacant: Vec<u32>,
     handshakes: usize,
     failures_in_a_row: u32,
-    /// No new connection before this.
+    /// The earliest time to open another connection.
     next_try: Nanos,
-    /// What became of them.
+    /// The counts so far.
     pub tally: Tally,
 }
 
@@ -42,21 +42,21 @@ enum Place {
     Idle(TcpStream),
 }
 
-/// What became of the idle connections.
+/// Counts of the idle connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Asked for.
+    /// Requested connections.
     pub wanted: u64,
-    /// Open at the end.
+    /// Connections open at the end.
     pub open: u64,
-    /// Closed by the server.
+    /// Connections closed by the server.
     pub lost: u64,
-    /// Attempts that came to nothing.
+    /// Failed attempts to open a connection.
     pub failed: u64,
 }
 
 impl Tally {
-    /// Adds what became of others.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: Self) {
         self.wanted += other.wanted;
         self.open += other.open;
@@ -66,7 +66,7 @@ impl Tally {
 }
 
 impl Ballast {
-    /// So many connections, none of them open yet.
+    /// A set of `count` connections, none of them open yet.
     pub fn new(count: usize) -> Self {
         Self {
             places: (0..count).map(|_| Place::Vacant).collect(),
@@ -81,7 +81,7 @@ impl Ballast {
         }
     }
 
-    /// When another connection can be opened.
+    /// The earliest time to open another connection.
     pub fn next_moment(&self) -> Nanos {
         if self.vacant.is_empty() || self.handshakes >= MOST_HANDSHAKES {
             NEVER
@@ -90,7 +90,7 @@ impl Ballast {
         }
     }
 
-    /// Opens what is missing, by `connect`.
+    /// Opens the missing connections with `connect`.
     pub fn fill(
         &mut self,
         now: Nanos,
@@ -139,7 +139,7 @@ impl Ballast {
                 }
             }
             Place::Idle(mut stream) => {
-                // Whatever the server says unasked, the connection is of no use any more.
+                // Even if the server sent bytes, the connection is of no further use.
                 let _ = stream.read(&mut [0; 64]);
                 self.tally.open -= 1;
                 self.tally.lost += 1;

@@ -1,7 +1,7 @@
-//! Whether bodies are what the files hold: a sample of them, and the first of each file.
+//! The comparison of bodies with files: a sample of bodies, and the first body of each file.
 //!
-//! During the run a sampled body only gets a checksum. The files are read when the run is over:
-//! reading them meanwhile would warm the page cache for the server that is measured.
+//! During the run only the checksum of a sampled body is computed. The files are read after the
+//! run, since reading them earlier would warm the page cache for the server under test.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,10 +12,10 @@ use crate::chance::{Chance, Purpose};
 use crate::plan::{ByteRange, Class};
 use crate::request::Request;
 
-/// Different objects, parts and checksums that are kept.
+/// The most distinct samples (object, part and checksum) to keep.
 const MOST_SAMPLES: usize = 1 << 16;
 
-/// Read from a file at a time.
+/// Bytes to read from a file at a time.
 const READ_BYTES: usize = 64 * 1024;
 
 /// The sampled bodies of a class.
@@ -24,12 +24,12 @@ pub struct Bodies<'p> {
     files: &'p [String],
     ratio: f64,
     chance: Chance,
-    /// Paths of which a body was sampled.
+    /// By path, true if a body was sampled.
     seen: Vec<bool>,
     samples: BTreeMap<Sample, u64>,
 }
 
-/// One body as it came; equal ones are counted.
+/// A received body; equal bodies are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Sample {
     path: usize,
@@ -38,19 +38,19 @@ struct Sample {
     checksum: u32,
 }
 
-/// What came of the comparison, in bodies.
+/// The result of the comparison, as numbers of bodies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Held against their file.
+    /// Bodies that were compared with their file.
     pub compared: u64,
-    /// Of these, other than the file.
+    /// Compared bodies that differ from the file.
     pub differing: u64,
-    /// Sampled, but the file could not be read, or not in time.
+    /// Sampled bodies whose file could not be read, or not in time.
     pub unread: u64,
 }
 
 impl Compared {
-    /// Adds what came of another comparison.
+    /// Adds another result.
     pub fn add(&mut self, other: Self) {
         self.compared += other.compared;
         self.differing += other.differing;
@@ -59,7 +59,7 @@ impl Compared {
 }
 
 impl<'p> Bodies<'p> {
-    /// The sampling of a class whose plan names files; none for others.
+    /// The sampling for a class; `None` if its plan names no files.
     pub fn new(class: &'p Class, seed: u64) -> Option<Self> {
         let files = class.paths.files.as_deref()?;
         Some(Self {
@@ -71,14 +71,14 @@ impl<'p> Bodies<'p> {
         })
     }
 
-    /// Whether the body of a request is to be sampled.
+    /// Whether to sample the body of a request.
     pub fn wants(&self, request: &Request) -> bool {
         !self.files[request.path].is_empty()
             && self.samples.len() < MOST_SAMPLES
             && (!self.seen[request.path] || self.chance.fraction(request.index) < self.ratio)
     }
 
-    /// Takes note of a sampled body that was otherwise good.
+    /// Records a sampled body that had no other fault.
     pub fn note(&mut self, path: usize, range: Option<ByteRange>, bytes: u64, checksum: u32) {
         self.seen[path] = true;
         let sample = Sample {
@@ -90,7 +90,7 @@ impl<'p> Bodies<'p> {
         *self.samples.entry(sample).or_default() += 1;
     }
 
-    /// Holds the samples against the files, until a deadline.
+    /// Compares the samples with the files until a deadline.
     pub fn compare(&self, deadline: Instant) -> Compared {
         let mut total = Compared::default();
         for (sample, &count) in &self.samples {

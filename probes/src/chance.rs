@@ -1,36 +1,36 @@
-//! Chance as a pure function: the same seed, class, purpose and index give the same number,
-//! in any order and on any machine, so a schedule can be computed twice or in parts.
+//! Random numbers as a pure function: the same seed, class, purpose and index give the same number,
+//! in any order and on any machine. So a schedule can be computed twice or in parts.
 
-/// What a random number is for; keeps the streams of one class independent.
+/// The purpose of a random number, which keeps the streams of a class independent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Gaps between arrivals.
+    /// The gaps between arrivals.
     Arrival = 1,
-    /// Phase of constant arrivals.
+    /// The phase of constant arrivals.
     Phase = 2,
-    /// Choice of a path.
+    /// The choice of a path.
     Path = 3,
-    /// Order of the paths.
+    /// The order of the paths.
     Shuffle = 4,
-    /// Which part of an object is asked for.
+    /// The choice of the part of an object to request.
     Range = 5,
-    /// Whether a connection is closed after a response.
+    /// The decision to close a connection after a response.
     Close = 6,
-    /// Whether a body is compared with the file.
+    /// The decision to compare a body with its file.
     Hash = 7,
-    /// How long a user pauses.
+    /// The length of a user's pause.
     Pause = 8,
 }
 
-/// One stream of random numbers.
+/// A stream of random numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct Chance {
     key: u64,
 }
 
 impl Chance {
-    /// The stream of a class for a purpose. It hangs on the class's name, not on its place
-    /// in the plan, so another class more or less changes nothing.
+    /// The stream of a class for a purpose. It depends on the name of the class and not on its
+    /// index in the plan, so adding or removing other classes changes nothing.
     pub fn new(seed: u64, class: &str, purpose: Purpose) -> Self {
         // FNV-1a, then mixed: names that differ in one letter get unrelated streams.
         let name = class.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -41,19 +41,19 @@ impl Chance {
         }
     }
 
-    /// Number `index` of the stream.
+    /// The number at `index` of the stream.
     pub fn number(&self, index: u64) -> u64 {
         mix(self
             .key
             .wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
-    /// Number `index` as a fraction in [0, 1).
+    /// The number at `index` as a fraction in [0, 1).
     pub fn fraction(&self, index: u64) -> f64 {
         (self.number(index) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Number `index` drawn for the (1 + `attempt`)th time, as a fraction in [0, 1).
+    /// The number at `index`, drawn for the (1 + `attempt`)th time, as a fraction in [0, 1).
     pub fn fraction_again(&self, index: u64, attempt: u64) -> f64 {
         let other = Self {
             key: self.key ^ attempt.wrapping_mul(0xd1b5_4a32_d192_ed03),
@@ -61,7 +61,7 @@ impl Chance {
         other.fraction(index)
     }
 
-    /// Number `index` as one of `0..count`, by multiplication (Lemire); the bias is below
+    /// The number at `index` as one of `0..count`, by multiplication (Lemire); the bias is below
     /// `count` / 2^64.
     pub fn below(&self, index: u64, count: u64) -> u64 {
         ((u128::from(self.number(index)) * u128::from(count)) >> 64) as u64

@@ -1,9 +1,9 @@
-//! Cipher suites by name, as IANA's registry and as OpenSSL have it.
+//! Cipher suites by their names in IANA's registry and in OpenSSL.
 
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{CipherSuite, SupportedCipherSuite};
 
-/// The suites, the best first: IANA's name, OpenSSL's (of TLS 1.3 both are one).
+/// The suites, the preferred ones first: IANA's name and OpenSSL's (the same for TLS 1.3).
 const SUITES: [(&str, &str, SupportedCipherSuite); 9] = [
     (
         "TLS_AES_256_GCM_SHA384",
@@ -52,7 +52,7 @@ const SUITES: [(&str, &str, SupportedCipherSuite); 9] = [
     ),
 ];
 
-/// The suite of a name.
+/// The suite with a name.
 pub fn find(name: &str) -> Option<SupportedCipherSuite> {
     let known = SUITES.iter().find(|(iana, openssl, _)| {
         name.eq_ignore_ascii_case(iana) || name.eq_ignore_ascii_case(openssl)
@@ -60,13 +60,13 @@ pub fn find(name: &str) -> Option<SupportedCipherSuite> {
     known.map(|(_, _, suite)| *suite)
 }
 
-/// OpenSSL's name of a suite that was agreed, as nginx's `$ssl_cipher` says it.
+/// OpenSSL's name of a negotiated suite, as in nginx's `$ssl_cipher`.
 pub fn name(agreed: CipherSuite) -> &'static str {
     let known = SUITES.iter().find(|(_, _, suite)| suite.suite() == agreed);
     known.map_or("", |(_, openssl, _)| openssl)
 }
 
-/// All names, for an error.
+/// All names, for an error message.
 pub fn names() -> String {
     SUITES.map(|(_, openssl, _)| openssl).join(", ")
 }

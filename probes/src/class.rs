@@ -1,4 +1,4 @@
-//! One request class at work: its arrivals, its connections, its record.
+//! A request class during a run: its arrivals, connections and records.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,63 +19,63 @@ use crate::response::{NotHttp, Response};
 use crate::source::Source;
 use crate::spoken::Client;
 
-/// One class at work.
+/// A request class during a run.
 #[derive(Debug)]
 pub struct Class<'p> {
-    /// What the plan says of it.
+    /// The class in the plan.
     pub plan: &'p plan::Class,
-    /// The server that it asks.
+    /// The address of its server.
     pub endpoint: Endpoint,
-    /// What its connections say first.
+    /// The PROXY protocol header that its connections send first.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Begins its connections and writes its requests.
+    /// Makes its connections and writes its requests.
     pub client: Client,
-    /// What its requests came to.
+    /// The results of its requests.
     pub recorder: Recorder,
     /// Its connections with room for a request.
     pub pool: Pool,
-    /// Connections in their handshake that carry no request yet: they are to be held.
+    /// Connections in their handshake without a request, opened in advance.
     pub spares: Vec<u32>,
-    /// When the next may be opened to be held, and the failures in a row until then.
+    /// The earliest time to open another connection in advance.
     pub next_spare: Nanos,
-    /// See there.
+    /// The number of failures in a row to open one in advance.
     pub spare_failures: u32,
-    /// Connections, in their handshake or after it.
+    /// The number of connections, including those in their handshake.
     pub open: usize,
-    /// Of these, those on which the server takes no more requests: others are opened in their place.
+    /// Of these, the number on which the server accepts no more requests; others replace them.
     pub leaving: usize,
-    /// The class whose connections carry its requests: mostly itself.
+    /// The index of the class whose connections carry its requests, mostly itself.
     pub owner: usize,
     /// Other classes whose requests its own connections carry.
     pub guests: Vec<usize>,
-    /// Requests on a connection.
+    /// The number of requests on connections.
     pub in_flight: usize,
     /// Requests that wait for a connection.
     pub pending: VecDeque<Request>,
-    /// From the intended start.
+    /// The time limit of a request, from its intended start.
     pub timeout: Nanos,
-    /// No request's time is up before this.
+    /// A lower bound on the next deadline of a request.
     pub next_deadline: Nanos,
     users: usize,
     source: Source,
     picker: Picker<'p>,
-    /// Which connections are closed after a response.
+    /// Decides which connections to close after a response.
     closing: Chance,
-    /// Bodies that are compared with files.
+    /// Samples bodies to compare with files.
     bodies: Option<Bodies<'p>>,
-    /// What came of the comparison with files; none when the plan names none.
+    /// The result of the comparison with files; `None` if the plan names none.
     pub compared: Option<Compared>,
-    /// Why the first answer that was not HTTP was not.
+    /// The reason why the first answer that was not HTTP was rejected.
     pub not_http: Option<NotHttp>,
-    /// Good and failed since they were last taken.
+    /// The numbers of good and failed requests since they were last taken.
     pub this_second: (u64, u64),
 }
 
 impl<'p> Class<'p> {
-    /// The class at a place of a plan, which has sent nothing yet.
+    /// The class at an index of a plan, before its first request.
     ///
     /// # Errors
-    /// `Error::Plan` when its manifest or its certificates cannot be read.
+    /// `Error::Plan` if its manifest or its certificates cannot be read.
     pub fn new(plan: &'p Plan, index: usize) -> Result<Self, Error> {
         let class = &plan.classes[index];
         let mut picker = Picker::new(class, plan.seed)?;
@@ -112,7 +112,7 @@ impl<'p> Class<'p> {
         })
     }
 
-    /// This load host's users, of a closed loop.
+    /// The number of this load host's users in a closed loop.
     pub fn users(&self) -> usize {
         self.users
     }
@@ -125,7 +125,7 @@ impl<'p> Class<'p> {
     /// The next request that is due by `now`; arrivals end at `stop_at`.
     ///
     /// # Errors
-    /// A sentence, when the class's manifest cannot be read on.
+    /// A sentence if reading the manifest fails.
     pub fn take_due(
         &mut self,
         now: Nanos,
@@ -145,17 +145,17 @@ impl<'p> Class<'p> {
         Ok(due)
     }
 
-    /// When the next request is due.
+    /// The time at which the next request is due.
     pub fn next_release(&self, stop_at: Nanos) -> Nanos {
         self.source.next_release(stop_at)
     }
 
-    /// Whether no request will come any more.
+    /// Whether there will be no further requests.
     pub fn has_ended(&self) -> bool {
         self.source.has_ended()
     }
 
-    /// Whether all its connections are opened to be held: a request waits for one with room.
+    /// Whether all its connections are opened in advance, so that requests wait for one with room.
     pub fn holds_all(&self) -> bool {
         self.plan.streams().is_some()
     }
@@ -165,12 +165,12 @@ impl<'p> Class<'p> {
         !self.holds_all() && self.open < self.plan.connections
     }
 
-    /// Whether pauses inside its responses can be the acknowledgement's.
+    /// Whether pauses inside its responses may be delayed acknowledgements.
     pub fn counts_stalls(&self) -> bool {
         !self.client.takes_datagrams() && self.plan.read_bytes_per_second.is_none()
     }
 
-    /// Adds what another thread saw of the same class.
+    /// Adds the records of another thread for the same class.
     pub fn add(&mut self, other: &Self) {
         self.recorder.add(&other.recorder);
         self.users += other.users;
@@ -180,7 +180,7 @@ impl<'p> Class<'p> {
         }
     }
 
-    /// When another connection can be opened to be held; `NEVER` when all are there.
+    /// The earliest time to open another connection in advance; `NEVER` if none is missing.
     pub fn next_spare(&self) -> Nanos {
         if self.open - self.leaving < self.plan.held() && self.spares.len() < MOST_HANDSHAKES {
             self.next_spare
@@ -189,37 +189,37 @@ impl<'p> Class<'p> {
         }
     }
 
-    /// A connection that was to be held was refused, or closed before it carried anything.
+    /// Records that a connection opened in advance was refused, or closed before its first request.
     pub fn spare_failed(&mut self, now: Nanos) {
         self.next_spare = now + (FIRST_PAUSE << self.spare_failures.min(MOST_DOUBLINGS));
         self.spare_failures += 1;
     }
 
-    /// Whether a request would find a connection now.
+    /// Whether a request would get a connection now.
     pub fn can_start(&self) -> bool {
         let can_take = !self.holds_all() && !self.spares.is_empty();
         self.pool.has_any() || can_take || self.has_room()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no request is in progress or waiting.
     pub fn is_quiet(&self) -> bool {
         self.in_flight == 0 && self.pending.is_empty()
     }
 
-    /// Lets a request wait for a connection.
+    /// Queues a request that has to wait for a connection.
     pub fn wait(&mut self, request: Request) {
         self.pending.push_back(request);
         self.recorder.waits(&request, self.pending.len());
     }
 
-    /// Takes a request's deadline into account.
+    /// Lowers the next deadline to that of a request.
     pub fn await_deadline(&mut self, request: &Request) {
         let deadline = request.intended.saturating_add(self.timeout);
         self.next_deadline = self.next_deadline.min(deadline);
     }
 
-    /// Writes a request over `buffer`, to be sent on a connection that has served so many; whether that
-    /// closes behind it.
+    /// Writes a request into `buffer`, for a connection that has served `served` requests. Returns
+    /// true if the connection closes after it.
     pub fn render(&self, request: &Request, served: u64, buffer: &mut Vec<u8>) -> bool {
         let is_last = self.is_last(request, served);
         self.client
@@ -227,7 +227,7 @@ impl<'p> Class<'p> {
         is_last
     }
 
-    /// Whether the connection that has served so many is closed after this request.
+    /// Whether to close a connection that has served `served` requests after this one.
     fn is_last(&self, request: &Request, served: u64) -> bool {
         match self.plan.keepalive {
             Keepalive::Forever => false,
@@ -237,7 +237,7 @@ impl<'p> Class<'p> {
         }
     }
 
-    /// What is wrong with a complete response.
+    /// The fault of a complete response; `None` if it has none.
     pub fn fault(&self, response: &Response, request: &Request) -> Option<Failure> {
         let object = self.picker.object(request);
         match object.range {
@@ -246,7 +246,7 @@ impl<'p> Class<'p> {
         }
     }
 
-    /// Whether the body of the response is to be compared with the file.
+    /// Whether to compare the body of a response with the file.
     pub fn samples_body(&self, request: &Request) -> bool {
         let measured = self.recorder.measures(request.intended);
         self.bodies
@@ -254,7 +254,7 @@ impl<'p> Class<'p> {
             .is_some_and(|bodies| measured && bodies.wants(request))
     }
 
-    /// Takes note of a sampled body that was otherwise good.
+    /// Records a sampled body that had no other fault.
     pub fn note_body(&mut self, request: &Request, bytes: u64, checksum: u32) {
         let range = self.picker.object(request).range;
         if let Some(bodies) = &mut self.bodies {
@@ -262,7 +262,7 @@ impl<'p> Class<'p> {
         }
     }
 
-    /// Holds the sampled bodies against the files, until a deadline. Those that differ count as
+    /// Compares the sampled bodies with the files until a deadline. Bodies that differ count as
     /// failed from then on.
     pub fn compare_bodies(&mut self, deadline: Instant) {
         let Some(bodies) = &self.bodies else { return };
@@ -271,7 +271,7 @@ impl<'p> Class<'p> {
         self.compared = Some(compared);
     }
 
-    /// Takes a whole response to account; what is wrong with it. `place` is that of the worker which
+    /// Records a complete response; returns its fault. `place` is the index of the worker that
     /// answers on the connection.
     pub fn judge(
         &mut self,
@@ -294,7 +294,7 @@ impl<'p> Class<'p> {
         fault
     }
 
-    /// A request was answered as expected.
+    /// Records a request that was answered as expected.
     pub fn succeeded(&mut self, request: &Request, first_byte: Nanos, now: Nanos) {
         self.this_second.0 += 1;
         self.recorder.succeeded(request, first_byte, now);
@@ -302,7 +302,7 @@ impl<'p> Class<'p> {
         self.source.answered(request.user, now);
     }
 
-    /// A request failed.
+    /// Records a failed request.
     pub fn failed(&mut self, request: &Request, reached: Reached, failure: Failure, now: Nanos) {
         self.this_second.1 += 1;
         self.recorder.failed(request, reached, failure, now);
@@ -310,7 +310,7 @@ impl<'p> Class<'p> {
         self.source.failed(request, now);
     }
 
-    /// Good and failed requests since this was last asked.
+    /// The numbers of good and failed requests since the last call.
     pub fn take_second(&mut self) -> (u64, u64) {
         std::mem::take(&mut self.this_second)
     }

@@ -1,4 +1,4 @@
-//! Time as the probe counts it: nanoseconds of `CLOCK_MONOTONIC` since the run's origin.
+//! The probe's time: nanoseconds of `CLOCK_MONOTONIC` since the origin of the run.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,15 +11,15 @@ pub const SECOND: Nanos = 1_000_000_000;
 /// A millisecond.
 pub const MILLISECOND: Nanos = 1_000_000;
 
-/// A moment that never comes.
+/// A time that never comes.
 pub const NEVER: Nanos = u64::MAX;
 
-/// Nanoseconds of a number of seconds; negative is 0, too much is `NEVER`.
+/// Seconds as nanoseconds; a negative value becomes 0, too large a value `NEVER`.
 pub fn nanos(seconds: f64) -> Nanos {
     (seconds * SECOND as f64) as Nanos
 }
 
-/// Seconds of a number of nanoseconds.
+/// Nanoseconds as seconds.
 pub fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SECOND as f64
 }
@@ -30,7 +30,7 @@ pub fn unix_seconds() -> f64 {
     since.unwrap_or_default().as_secs_f64()
 }
 
-/// Tells the time since its creation.
+/// Measures the time since its origin.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,
@@ -44,7 +44,7 @@ impl Clock {
         }
     }
 
-    /// A clock that started so long ago.
+    /// A clock whose origin was `ago` nanoseconds before now.
     pub fn started(ago: Nanos) -> Self {
         let now = Instant::now();
         Self {
@@ -52,17 +52,17 @@ impl Clock {
         }
     }
 
-    /// The time now.
+    /// The current time.
     pub fn now(&self) -> Nanos {
         let elapsed: Duration = self.origin.elapsed();
         elapsed.as_secs() * SECOND + Nanos::from(elapsed.subsec_nanos())
     }
-    /// The moment at a time.
+    /// The `Instant` of a time.
     pub fn instant(&self, at: Nanos) -> Instant {
         self.origin + Duration::from_nanos(at)
     }
 
-    /// The time of a moment; 0 of one before the origin.
+    /// The time of an `Instant`; 0 if it is before the origin.
     pub fn nanos(&self, moment: Instant) -> Nanos {
         let since = moment.saturating_duration_since(self.origin);
         since.as_secs() * SECOND + Nanos::from(since.subsec_nanos())

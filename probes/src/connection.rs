@@ -1,4 +1,4 @@
-//! One client connection: its socket, what it speaks, and what the loop knows of it.
+//! A client connection: its socket, its protocol, and its state in the event loop.
 
 use crate::clock::{NEVER, Nanos};
 use crate::protocol::Protocol as _;
@@ -6,57 +6,57 @@ use crate::request::Request;
 use crate::socket::Socket;
 use crate::spoken::Spoken;
 
-/// Where a connection stands.
+/// The phase of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// In the handshake of TCP.
+    /// The TCP handshake.
     Connecting,
-    /// In that of TLS.
+    /// The TLS handshake.
     Securing,
-    /// The protocol speaks.
+    /// The exchange of requests and responses.
     Open,
 }
 
-/// Of so many answers on a connection the first is one at which its round trip is looked at.
+/// The interval, in answers of a connection, at which its round-trip time is sampled.
 const ANSWERS_A_LOOK: u64 = 16;
 
-/// One client connection.
+/// A client connection.
 #[derive(Debug)]
 pub struct Connection {
-    /// What it goes over.
+    /// Its socket.
     pub socket: Socket,
-    /// What it speaks.
+    /// Its protocol.
     pub spoken: Spoken,
-    /// The class that it belongs to.
+    /// The index of its class.
     pub class: usize,
-    /// Where it stands.
+    /// Its current phase.
     pub phase: Phase,
-    /// When it was opened.
+    /// The time at which it was opened.
     pub opened: Nanos,
-    /// The request that waits for its handshake; it is taken to account as sent.
+    /// The request that waits for the handshake; it counts as sent.
     pub waiting: Option<Request>,
-    /// It is opened to be held, carries nothing, and cannot yet.
+    /// True if it was opened in advance and cannot carry a request yet.
     pub is_spare: bool,
-    /// It is in the pool of its class.
+    /// True if it is in the pool of its class.
     pub is_listed: bool,
-    /// The server takes no more on it: another is opened in its place.
+    /// True if the server accepts no more requests on it, so that another one replaces it.
     pub is_leaving: bool,
-    /// What the poller tells of it.
+    /// The events that the poller watches for.
     pub interest: u32,
-    /// When it was last said that it is to be woken.
+    /// The time of its latest scheduled wake-up.
     pub alarm: Nanos,
-    /// When something was last read from it.
+    /// The time of its last read.
     pub last_read: Nanos,
-    /// Requests answered on it so far.
+    /// The number of requests answered on it.
     pub served: u64,
-    /// Who sent its last request, in a closed loop.
+    /// The user who sent its last request, in a closed loop.
     pub user: u32,
-    /// The place of the worker that answers on it, as each class knows it.
+    /// For each class, the index of the worker that answers on it.
     workers: Vec<(usize, Option<u32>)>,
 }
 
 impl Connection {
-    /// A connection whose handshake is under way; a spare one carries no request.
+    /// A connection in its handshake; without a request it is opened in advance.
     pub fn new(
         socket: Socket,
         spoken: Spoken,
@@ -83,18 +83,19 @@ impl Connection {
         }
     }
 
-    /// When the request was due for which it was opened, or when it was opened to be held.
+    /// The time at which the request was due for which it was opened; for a connection opened in
+    /// advance, the time of opening.
     pub fn intended(&self) -> Nanos {
         self.waiting.map_or(self.opened, |request| request.intended)
     }
 
-    /// Its round trip now, where this is an answer at which that is looked at.
+    /// Its current round-trip time, if this answer is one that is sampled.
     pub fn round_trip(&self) -> Option<Nanos> {
         let is_due = self.served % ANSWERS_A_LOOK == 1;
         is_due.then(|| self.spoken.round_trip(&self.socket))?
     }
 
-    /// The place of the worker that answers on it, among those that a class knows.
+    /// The index of the worker that answers on it, in the list of a class.
     pub fn worker_of(&mut self, class: usize) -> &mut Option<u32> {
         let mut known = self.workers.iter();
         let at = known.position(|&(other, _)| other == class);
@@ -105,7 +106,7 @@ impl Connection {
         &mut self.workers[at].1
     }
 
-    /// Whether it still waits for more of what was last read then.
+    /// Whether it still waits for more, with nothing read since the given time.
     pub fn still_waits(&self, since: Nanos) -> bool {
         self.last_read == since && self.spoken.exchanges().next().is_some()
     }

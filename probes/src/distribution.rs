@@ -1,7 +1,7 @@
-//! A latency distribution: an `HdrHistogram` of nanoseconds, three digits exact.
+//! A latency distribution: an `HdrHistogram` of nanoseconds with three exact digits.
 //!
-//! A request that never finished stands in it at its age: its true value is at least that. A
-//! quantile that is not below the youngest of these is itself only known to be at least so much.
+//! A request that never finished counts with its age, a lower bound of its true value. So a
+//! quantile at or above the youngest of these ages is also only a lower bound.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,40 +11,40 @@ use serde_json::{Map, Value, json};
 
 use crate::clock::{MILLISECOND, NEVER, Nanos, SECOND, seconds};
 
-/// The finest difference that is kept.
+/// The finest difference that is recorded.
 const LOWEST: Nanos = MILLISECOND / 1_000;
 
-/// Values above are recorded as this one.
+/// The largest value; larger ones are recorded as this one.
 const HIGHEST: Nanos = 3_600 * SECOND;
 
 /// Significant decimal digits.
 const DIGITS: u8 = 3;
 
-/// Digits where there are many distributions side by side: a tenth of the memory.
+/// The digits of distributions that exist in large numbers: they take a tenth of the memory.
 const FEW_DIGITS: u8 = 2;
 
-/// The quantiles that are told.
+/// The reported quantiles.
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
 
 /// A latency distribution.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     histogram: Histogram<u32>,
-    /// Exact, where the histogram has three digits.
+    /// The exact maximum, if the histogram has three digits.
     max: Nanos,
-    /// How many of the values are lower bounds.
+    /// The number of values that are lower bounds.
     censored: u64,
-    /// The least of these.
+    /// The smallest of these.
     censored_from: Nanos,
 }
 
 impl Distribution {
-    /// An empty distribution of three digits.
+    /// An empty distribution with three digits.
     pub fn new() -> Self {
         Self::of_digits(DIGITS)
     }
 
-    /// An empty distribution of two digits.
+    /// An empty distribution with two digits.
     pub fn coarse() -> Self {
         Self::of_digits(FEW_DIGITS)
     }
@@ -52,7 +52,7 @@ impl Distribution {
     #[allow(clippy::expect_used)]
     fn of_digits(digits: u8) -> Self {
         Self {
-            // Never fails: the bounds are constants that the histogram takes.
+            // Never fails: the bounds are valid constants.
             histogram: Histogram::new_with_bounds(LOWEST, HIGHEST, digits)
                 .expect("constant bounds"),
             max: 0,
@@ -61,7 +61,7 @@ impl Distribution {
         }
     }
 
-    /// Adds one value.
+    /// Adds a value.
     pub fn record(&mut self, value: Nanos) {
         self.max = self.max.max(value);
         self.histogram.saturating_record(value);
@@ -74,7 +74,7 @@ impl Distribution {
         self.censored_from = self.censored_from.min(bound);
     }
 
-    /// Adds the values of another one of as many digits.
+    /// Adds the values of another distribution with the same digits.
     pub fn add(&mut self, other: &Self) {
         self.max = self.max.max(other.max);
         self.censored += other.censored;
@@ -83,7 +83,7 @@ impl Distribution {
         let _ = self.histogram.add(&other.histogram);
     }
 
-    /// Its values, each at the end of its counter, with how often it is there.
+    /// The values, each at the end of its counter, with their counts.
     pub fn steps(&self) -> impl Iterator<Item = (Nanos, u32)> {
         let counters = self.histogram.iter_recorded();
         counters.map(|step| {
@@ -92,26 +92,26 @@ impl Distribution {
         })
     }
 
-    /// Adds values that another one told; `max` is its largest.
+    /// Adds values from `steps`; `max` is the largest of them.
     pub fn add_steps(&mut self, steps: &[(Nanos, u32)], max: Nanos) {
         self.max = self.max.max(max);
         for &(value, count) in steps {
-            // Values of another one of the same bounds are within them.
+            // Values of a distribution with the same bounds are within the bounds.
             let _ = self.histogram.record_n(value, count);
         }
     }
 
-    /// Samples.
+    /// The number of samples.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
 
-    /// The value that a share of the samples does not pass.
+    /// The value that a share of the samples does not exceed.
     pub fn quantile(&self, share: f64) -> Option<Nanos> {
         (!self.histogram.is_empty()).then(|| self.histogram.value_at_quantile(share).min(self.max))
     }
 
-    /// How many values lie above one.
+    /// The number of samples above a value.
     pub fn count_above(&self, value: Nanos) -> u64 {
         let above = self.histogram.iter_recorded();
         above
@@ -125,17 +125,17 @@ impl Distribution {
         (!self.histogram.is_empty()).then_some(self.max)
     }
 
-    /// How many values are lower bounds.
+    /// The number of values that are lower bounds.
     pub fn censored(&self) -> u64 {
         self.censored
     }
 
-    /// The least value that is a lower bound.
+    /// The smallest value that is a lower bound.
     pub fn censored_from(&self) -> Option<Nanos> {
         (self.censored > 0).then_some(self.censored_from)
     }
 
-    /// Forgets all values.
+    /// Removes all values.
     pub fn clear(&mut self) {
         self.histogram.reset();
         self.max = 0;
@@ -143,8 +143,8 @@ impl Distribution {
         self.censored_from = NEVER;
     }
 
-    /// The distribution for the results: `Latency` of the measurement document, in seconds.
-    /// Quantiles are null with no sample; those that are lower bounds are named in `at_least`.
+    /// The distribution as `Latency` of the measurement document, in seconds. Quantiles without a
+    /// sample are null; those that are lower bounds are named in `at_least`.
     pub fn document(&self) -> Value {
         if self.histogram.is_empty() {
             return json!({"count": 0});
@@ -154,7 +154,8 @@ impl Distribution {
         let quantiles = QUANTILES.map(|(name, share)| (name, self.quantile(share)));
         for (name, value) in quantiles.into_iter().chain([("max", self.max())]) {
             document.insert(name.into(), value.map(seconds).into());
-            // A counter is as wide as its last digit: what shares one with a bound is a bound.
+            // A counter spans a range of values, so a value that shares its counter with a bound is
+            // a bound.
             if value.is_some_and(|value| self.censored > 0 && value >= self.censored_from) {
                 bounds.push(name);
             }
@@ -181,7 +182,7 @@ impl Distribution {
     /// The histogram as text: version 2 of the encoding, deflated, in base64.
     pub fn text(&self) -> String {
         let mut bytes = Vec::new();
-        // Writing to memory fails only when a count is too large for the format; u32 is not.
+        // Writing to memory fails only for counts too large for the format, which a u32 never is.
         match V2DeflateSerializer::new().serialize(&self.histogram, &mut bytes) {
             Ok(_) => STANDARD.encode(bytes),
             Err(_) => String::new(),

@@ -1,20 +1,21 @@
-//! What else than lateness degrades a result: wrong content, exhausted ports, missing ballast.
+//! Reasons other than lateness that degrade a result: wrong content, exhausted ports, missing idle
+//! connections.
 //!
-//! Each is a stable word, a colon and a sentence, as in `validity`.
+//! Each flag is a fixed word, a colon and a sentence, as in `validity`.
 
 use crate::class::Class;
 use crate::engine::Outcome;
 use crate::failure::Failure;
 use crate::guard::local_ports;
 
-/// Failures that say the server sent something else than what is there.
+/// Failures by which the server sent something other than the expected content.
 const WRONG_CONTENT: [(Failure, &str); 3] = [
     (Failure::Length, "had another length than the file"),
     (Failure::Range, "were another part than the one asked for"),
     (Failure::Hash, "differ from the file"),
 ];
 
-/// The doubts about a run.
+/// The flags of a run.
 pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
     let mut flags: Vec<String> = outcome
         .classes

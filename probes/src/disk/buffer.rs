@@ -1,8 +1,8 @@
-//! Memory that `O_DIRECT` reads into.
+//! Buffers for `O_DIRECT` reads.
 
 use super::plan::ALIGNMENT_BYTES;
 
-/// A buffer that begins at a multiple of the alignment.
+/// A buffer with an aligned beginning.
 #[derive(Debug)]
 pub(super) struct Buffer {
     memory: Vec<u8>,
@@ -11,7 +11,7 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of so many bytes.
+    /// A buffer of `length` bytes.
     pub(super) fn new(length: usize) -> Self {
         let alignment = ALIGNMENT_BYTES as usize;
         let memory = vec![0; length + alignment];
@@ -24,7 +24,7 @@ impl Buffer {
         }
     }
 
-    /// Its first bytes.
+    /// The first `length` bytes.
     pub(super) fn first(&mut self, length: usize) -> &mut [u8] {
         &mut self.memory[self.start..self.start + length.min(self.length)]
     }

@@ -1,14 +1,14 @@
-//! The disk probe: random reads of real files at growing depths, past the page cache.
+//! The disk probe: random reads of files at increasing depths, bypassing the page cache.
 //!
-//! A plan names files (or block devices) and steps. In a step so many threads as its depth each
-//! keep one `pread` under way, at random places of all files taken together; sequential steps
-//! have one thread that reads on. The files are opened with `O_DIRECT`, so the disk answers and
-//! not memory, and read-only, so nothing can change. What is read is thrown away.
+//! A plan names files (or block devices) and steps. A step of depth n has n threads, each with one
+//! `pread` in progress at random offsets over all files. A sequential step has one thread that
+//! reads from the beginning to the end. The files are opened with `O_DIRECT`, so that the disk
+//! answers and not memory, and read-only, so that nothing can change. The data are discarded.
 //!
-//! Reads of the warm-up are not counted. A rate counts the reads that end inside the measured
-//! time; a latency distribution holds the reads that start inside it, however late they end.
-//! Where the disk is so slow that a deeper step would keep each read waiting too long, the step
-//! is left out: a read that is under way cannot be called back, and a stop must be quick.
+//! Reads of the warm-up are not counted. A rate counts the reads that end inside the measured time.
+//! A latency distribution has the reads that start inside it, however late they end. If the disk is
+//! so slow that each read of a deeper step would take too long, that step is skipped: a read in
+//! progress cannot be cancelled, and the probe must be able to stop quickly.
 
 mod buffer;
 mod plan;
@@ -34,43 +34,43 @@ pub use self::step::Done;
 use self::step::Running;
 pub use self::target::Target;
 
-/// How long reads are waited for after the end of a step.
+/// The longest wait for pending reads after the end of a step.
 const PATIENCE: Nanos = 10 * SECOND;
 
-/// The same after a signal.
+/// The longest wait for pending reads after a signal.
 const PATIENCE_INTERRUPTED: Nanos = 600 * MILLISECOND;
 
-/// Longest time without a look at the threads.
+/// The longest time between two checks of the threads.
 const LONGEST_NAP: Nanos = 50 * MILLISECOND;
 
-/// The same when the last reads are waited for.
+/// The same, while waiting for the last reads.
 const END_NAP: Nanos = MILLISECOND;
 
-/// Size of a `signalfd_siginfo`.
+/// The size of a `signalfd_siginfo`.
 const SIGNAL_BYTES: usize = 128;
 
-/// What a run of a plan saw.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// The files that could be read.
     pub target: Arc<Target>,
-    /// The steps that were run or left out, in the plan's order.
+    /// The steps, run or skipped, in the plan's order.
     pub steps: Vec<Done>,
-    /// Bytes that the reads gave.
+    /// The number of bytes read.
     pub bytes: u64,
-    /// Bytes that the kernel fetched from a device for this process; none where it does not say.
+    /// Bytes that the kernel read from devices for this process; `None` if it does not report them.
     pub device_bytes: Option<u64>,
-    /// Why the result is degraded.
+    /// The reasons why the result is degraded.
     pub flags: Vec<String>,
-    /// A signal ended the run.
+    /// True if a signal ended the run.
     pub interrupted: bool,
 }
 
 /// Runs a plan.
 ///
 /// # Errors
-/// `Error::Unreadable` when no file can be read past the page cache, `Error::System` when the
-/// system refuses what the run needs.
+/// `Error::Unreadable` if no file can be read past the page cache, `Error::System` if a system call
+/// that the run needs fails.
 pub fn run(plan: &Plan, progress: &mut Progress) -> Result<Outcome, Error> {
     let signals = sys::catch_signals().map_err(|error| Error::System("signals", error))?;
     let poller = Poller::new(true).map_err(|error| Error::System("epoll", error))?;
@@ -112,7 +112,7 @@ pub fn run(plan: &Plan, progress: &mut Progress) -> Result<Outcome, Error> {
     })
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run<'a> {
     plan: &'a Plan,
     clock: Clock,
@@ -124,7 +124,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Why a step is left out: each of its reads would wait too long.
+    /// The reason to skip a step whose reads would each take too long.
     fn reason_to_skip(&self, step: &Step) -> Option<String> {
         let is_alike = |done: &&Done| {
             let alike = done.step.kind == step.kind && done.step.read_bytes == step.read_bytes;
@@ -167,14 +167,14 @@ impl Run<'_> {
         Ok(running.finish())
     }
 
-    /// Waits for a signal.
+    /// Waits for a signal for at most `nap`.
     fn is_signalled(&mut self, nap: Nanos) -> Result<bool, Error> {
         let events = self.poller.wait(nap);
         let events = events.map_err(|error| Error::System("epoll", error))?;
         let signalled = (0..events).any(|number| self.poller.event(number).is_some());
         if signalled {
             let mut signal = [0; SIGNAL_BYTES];
-            // What it is makes no difference; taken, it does not wake the poller again.
+            // Its kind does not matter; it is read so that it does not wake the poller again.
             let _ = self.signals.read(&mut signal);
         }
         Ok(signalled)
@@ -192,13 +192,13 @@ impl Run<'_> {
         self.bytes >= self.plan.caps.bytes || self.clock.now() >= nanos(self.plan.caps.seconds)
     }
 
-    /// Whether the last step did not get its whole time.
+    /// Whether the last step was cut short.
     fn is_cut(&self) -> bool {
         let cut = |done: &Done| done.skipped.is_none() && done.measured < nanos(done.step.seconds);
         self.steps.last().is_some_and(cut)
     }
 
-    /// Why the run ended before its plan did.
+    /// The reason why the run ended early.
     fn flags(&self) -> Option<String> {
         let caps = &self.plan.caps;
         if self.interrupted {
@@ -232,7 +232,7 @@ fn progress_line(number: usize, steps: usize, done: &Done) -> Value {
     })
 }
 
-/// Bytes that this process has caused to be fetched from block devices.
+/// Bytes that block devices delivered to this process.
 ///
 /// Source: `proc_pid_io(5)`, `read_bytes`; `submit_bio()` in block/blk-core.c counts them.
 fn fetched_bytes() -> Option<u64> {

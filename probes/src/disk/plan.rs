@@ -1,4 +1,4 @@
-//! The disk plan: what is read, how, and what the run may not pass.
+//! The disk plan: the files, the kinds of reads, and the limits of the run.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::fields::{Fields, Read};
 /// The schema that a plan must name.
 pub(super) const SCHEMA: &str = "nginx-tune/diskplan/1";
 
-/// Places and lengths of reads are multiples of this: what `O_DIRECT` asks for on any disk with
+/// Offsets and lengths of reads are multiples of this, as `O_DIRECT` requires on any disk with
 /// sectors of 512 or 4096 bytes.
 pub(super) const ALIGNMENT_BYTES: u64 = 4096;
 
@@ -18,31 +18,31 @@ const LONGEST_SECONDS: f64 = 3600.0;
 const MOST_PATHS: usize = 1 << 16;
 const MOST_STEPS: usize = 1 << 10;
 
-/// One disk measurement.
+/// A disk measurement.
 #[derive(Debug)]
 pub struct Plan {
     /// Regular files or block devices.
     pub paths: Vec<String>,
-    /// What is done, in this order.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Seed of the places that are read.
+    /// The seed of the offsets.
     pub seed: u64,
-    /// Time for opening the files; those that are open by then are read.
+    /// The time limit for opening the files; those opened within it are read.
     pub open_seconds: f64,
-    /// A deeper step is left out where a read would wait longer than this.
+    /// A deeper step is skipped if a read would take longer than this.
     pub most_wait_seconds: f64,
-    /// Bounds of the run.
+    /// The limits of the run.
     pub caps: Caps,
 }
 
 /// Reads of one kind at one depth.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Where the reads go.
+    /// The order of the offsets.
     pub kind: Kind,
-    /// Bytes of one read.
+    /// The size of a read in bytes.
     pub read_bytes: u64,
-    /// Reads under way at once.
+    /// Concurrent reads.
     pub depth: usize,
     /// Reads that start before this are not counted.
     pub warmup_seconds: f64,
@@ -50,17 +50,17 @@ pub struct Step {
     pub seconds: f64,
 }
 
-/// Where reads go.
+/// The order of the offsets of reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Anywhere in the files.
+    /// Random offsets over all files.
     Random,
-    /// On from the last one, the largest file first.
+    /// Each read after the last one, beginning with the largest file.
     Sequential,
 }
 
 impl Kind {
-    /// The kind's word in plans and results.
+    /// The name in plans and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -69,12 +69,12 @@ impl Kind {
     }
 }
 
-/// Bounds that the run cannot pass.
+/// The limits of a run.
 #[derive(Debug)]
 pub struct Caps {
-    /// Time of all steps together.
+    /// The time of all steps together.
     pub seconds: f64,
-    /// Bytes that are read; those of the reads under way may come on top.
+    /// Bytes read; reads in progress at the limit may exceed it.
     pub bytes: u64,
 }
 
@@ -91,7 +91,7 @@ impl Plan {
     /// The plan in a JSON text.
     ///
     /// # Errors
-    /// `Error::Plan` that says which part is wrong.
+    /// `Error::Plan` that names the wrong part.
     pub fn parse(json: &[u8]) -> Result<Self, Error> {
         let value = serde_json::from_slice(json)
             .map_err(|error| Error::Plan(format!("not a disk plan: {error}")))?;

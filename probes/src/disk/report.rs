@@ -1,4 +1,4 @@
-//! The run as JSON: document `nginx-tune/diskrun/1`.
+//! The run as JSON: the document `nginx-tune/diskrun/1`.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{Done, Outcome, Plan};
 use crate::clock::{Nanos, seconds};
 use crate::distribution::Distribution;
 
-/// A read that takes so many times the median is an outlier.
+/// The multiple of the median from which a read is an outlier.
 const OUTLIER_FACTOR: u64 = 10;
 
 /// The document of a run.

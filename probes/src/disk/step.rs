@@ -1,4 +1,4 @@
-//! One step: its threads, and what they counted together.
+//! A step: its threads and their common counts.
 
 use std::io;
 use std::ops::Range;
@@ -15,40 +15,40 @@ use crate::chance::{Chance, Purpose};
 use crate::clock::{Clock, MILLISECOND, Nanos, nanos, seconds};
 use crate::sys;
 
-/// The measured time is cut into parts of about this length, whose spread tells how steady the
-/// disk is. A throttled disk works in turns of 100 ms (`throtl_slice` in block/blk-throttle.c):
-/// shorter parts would show the turns.
+/// The approximate length of the parts of the measured time, whose spread shows how steady the disk
+/// is. A throttled disk works in slices of 100 ms (`throtl_slice` in block/blk-throttle.c), which
+/// shorter parts would show.
 const PART: Nanos = 100 * MILLISECOND;
 const LEAST_PARTS: u64 = 4;
 const MOST_PARTS: u64 = 1000;
 
-/// A failed read is not tried again at full speed.
+/// The pause before a failed read is repeated.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(5);
 
-/// Threads need little: the buffers are not on their stacks.
+/// The stack of a thread, which does not hold the buffers.
 const STACK_BYTES: usize = 128 << 10;
 
-/// What a step saw.
+/// The results of a step.
 #[derive(Debug)]
 pub struct Done {
     /// The step.
     pub step: Step,
-    /// Why it was left out, if it was.
+    /// The reason why it was skipped, if it was.
     pub skipped: Option<String>,
-    /// Measured time.
+    /// The measured time.
     pub measured: Nanos,
-    /// Length of a part of the measured time.
+    /// The length of a part of the measured time.
     pub part: Nanos,
-    /// What all threads counted together.
+    /// The counts of all threads together.
     pub tally: Tally,
-    /// Reads that had not come back when the run went on.
+    /// Reads that had not ended when the run continued.
     pub unfinished: usize,
-    /// CPU time of this process over the time of the step and the CPUs it may use.
+    /// CPU time of this process during the step, as a share of the time of its CPUs.
     pub cpu_ratio: f64,
 }
 
 impl Done {
-    /// A step that was left out.
+    /// A step that was skipped.
     pub fn skipped(step: &Step, reason: String) -> Self {
         Self {
             step: step.clone(),
@@ -87,7 +87,7 @@ fn per_second(count: u64, time: Nanos) -> f64 {
     }
 }
 
-/// A step whose threads read.
+/// A step in progress.
 #[derive(Debug)]
 pub(super) struct Running {
     step: Step,
@@ -100,7 +100,7 @@ pub(super) struct Running {
     tallies: Vec<Arc<Mutex<Tally>>>,
 }
 
-/// What the threads of a step have in common.
+/// The state that the threads of a step share.
 #[derive(Debug)]
 struct Shared {
     target: Arc<Target>,
@@ -111,16 +111,16 @@ struct Shared {
     ends: Nanos,
     clock: Clock,
     stop: AtomicBool,
-    /// Reads begun by all threads: the number of the next one.
+    /// The number of reads started by all threads: the index of the next one.
     begun: AtomicU64,
-    /// Bytes that may still be read.
+    /// The number of bytes that may still be read.
     left: AtomicU64,
-    /// Threads that have not ended.
+    /// The number of threads that have not ended.
     active: AtomicUsize,
 }
 
 impl Running {
-    /// Starts a step; its time begins now. At most about `most_bytes` are read.
+    /// Starts a step; its time begins now. About `most_bytes` are read at most.
     pub(super) fn start(
         step: &Step,
         target: &Arc<Target>,
@@ -169,7 +169,7 @@ impl Running {
         let tally = Tally::new(self.window.clone(), self.parts);
         let tally = Arc::new(Mutex::new(tally));
         let (shared, own) = (Arc::clone(&self.shared), Arc::clone(&tally));
-        // Not joined: a read that never comes back must not hold up the result.
+        // Not joined: a read that never ends must not delay the result.
         thread::Builder::new()
             .stack_size(STACK_BYTES)
             .spawn(move || {
@@ -180,27 +180,27 @@ impl Running {
         Ok(())
     }
 
-    /// When the measured time ends.
+    /// The end of the measured time.
     pub(super) fn ends(&self) -> Nanos {
         self.window.end
     }
 
-    /// Whether all reads have come back and no more will begin.
+    /// Whether all reads have ended and no more will start.
     pub(super) fn has_ended(&self) -> bool {
         self.shared.active.load(Ordering::Acquire) == 0
     }
 
-    /// Has no further read begin.
+    /// Prevents further reads.
     pub(super) fn stop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.stopped = self.stopped.min(self.shared.clock.now());
     }
 
-    /// What the threads have counted. Reads that have not come back stand at their age.
+    /// The counts of the threads. Unfinished reads count with their age.
     pub(super) fn finish(mut self) -> Done {
         let now = self.shared.clock.now();
         if now < self.stopped {
-            // The cap on bytes ended it.
+            // The limit on bytes ended it.
             self.stop();
         }
         let mut sum = Tally::new(self.window.clone(), self.parts);
@@ -225,7 +225,7 @@ impl Running {
 }
 
 impl Shared {
-    /// Reads until the step is over: the life of a thread.
+    /// Reads until the step is over; the body of a thread.
     fn read_on(&self, tally: &Mutex<Tally>) {
         let mut buffer = Buffer::new(self.read_bytes);
         while !self.stop.load(Ordering::Relaxed)
@@ -264,7 +264,7 @@ impl Shared {
     }
 }
 
-/// The tally; a thread that panicked while it held the lock left nothing half-done.
+/// Locks a tally. If a thread panicked while it held the lock, the tally is still consistent.
 fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,30 +1,30 @@
-//! What one thread of a step has counted.
+//! The counts of one thread of a step.
 
 use std::ops::Range;
 
 use crate::clock::Nanos;
 use crate::distribution::Distribution;
 
-/// Counts of one thread, or of all threads together.
+/// The counts of one thread, or of all threads together.
 #[derive(Debug, Clone)]
 pub struct Tally {
     window: Range<Nanos>,
-    /// Reads that ended in each part of the measured time.
+    /// The number of reads that ended in each part of the measured time.
     pub parts: Vec<u64>,
     /// Bytes of the reads that ended inside the measured time.
     pub bytes: u64,
     /// Bytes of all reads.
     pub all_bytes: u64,
-    /// Latency of the reads that started inside the measured time.
+    /// The latency of the reads that started inside the measured time.
     pub latency: Distribution,
-    /// Reads that failed, inside the measured time or not.
+    /// Failed reads, at any time.
     pub errors: u64,
-    /// Start of the read under way.
+    /// The start of the read in progress.
     pub under_way: Option<Nanos>,
 }
 
 impl Tally {
-    /// An empty one for a measured time that is cut into so many parts.
+    /// An empty tally for a measured time of `parts` parts.
     pub fn new(window: Range<Nanos>, parts: usize) -> Self {
         Self {
             window,
@@ -37,7 +37,7 @@ impl Tally {
         }
     }
 
-    /// A read came back with so many bytes.
+    /// Records a completed read.
     pub fn read(&mut self, started: Nanos, ended: Nanos, bytes: u64) {
         self.under_way = None;
         self.all_bytes += bytes;
@@ -52,13 +52,13 @@ impl Tally {
         }
     }
 
-    /// A read failed.
+    /// Records a failed read.
     pub fn failed(&mut self) {
         self.under_way = None;
         self.errors += 1;
     }
 
-    /// The read under way, if any, stands at its age.
+    /// Counts the read in progress with its age; returns false if there is none.
     pub fn give_up(&mut self, now: Nanos) -> bool {
         let Some(started) = self.under_way.take() else {
             return false;
@@ -74,7 +74,7 @@ impl Tally {
         self.parts.iter().sum()
     }
 
-    /// Adds what another thread counted.
+    /// Adds the counts of another thread.
     pub fn add(&mut self, other: &Self) {
         for (sum, count) in self.parts.iter_mut().zip(&other.parts) {
             *sum += count;

@@ -1,4 +1,4 @@
-//! The files that are read: opened past the page cache, and laid end to end for choosing a place.
+//! The files to read: opened past the page cache, and laid end to end to choose offsets.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom};
@@ -10,20 +10,20 @@ use super::plan::{ALIGNMENT_BYTES, Plan};
 use crate::error::Error;
 use crate::sys;
 
-/// Descriptors kept for everything that is no file to be read.
+/// Descriptors reserved for everything but the files.
 const SPARE_DESCRIPTORS: u64 = 64;
 
-/// Less than this the disk's own cache may hold.
+/// A size below which the data may fit into the disk's own cache.
 const SMALL_BYTES: u64 = 256 << 20;
 
-/// File systems in memory: since Linux 6.6 they accept `O_DIRECT` and read memory all the same.
+/// File systems in memory: since Linux 6.6 they accept `O_DIRECT`, but still read from memory.
 const MEMORY_FILE_SYSTEMS: [(i64, &str); 3] = [
     (0x0102_1994, "tmpfs"),
     (0x8584_58f6, "ramfs"),
     (0x9584_58f6, "hugetlbfs"),
 ];
 
-/// Files, largest first.
+/// The files, the largest first.
 #[derive(Debug)]
 pub struct Target {
     files: Vec<(File, u64)>,
@@ -32,20 +32,20 @@ pub struct Target {
     first_error: Option<String>,
 }
 
-/// A place to read.
+/// An offset in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// Number of the file.
+    /// The index of the file.
     pub file: usize,
-    /// Where the read begins.
+    /// The offset at which the read begins.
     pub offset: u64,
 }
 
 impl Target {
-    /// The plan's files that can be read past the page cache.
+    /// Opens the plan's files that can be read past the page cache.
     ///
     /// # Errors
-    /// `Error::Unreadable` when there is none, with the reason of the first.
+    /// `Error::Unreadable` if there is none, with the reason for the first file.
     pub fn open(plan: &Plan) -> Result<Self, Error> {
         let limit = sys::raise_descriptor_limit(plan.paths.len() as u64 + SPARE_DESCRIPTORS)
             .map_err(|error| Error::System("limit of open files", error))?;
@@ -83,17 +83,17 @@ impl Target {
         Ok(target)
     }
 
-    /// How many files are read.
+    /// The number of files.
     pub fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// Bytes of all files.
+    /// The size of all files in bytes.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|&(_, bytes)| bytes).sum()
     }
 
-    /// What is odd about the files.
+    /// Flags about the files.
     pub fn flags(&self) -> Vec<String> {
         let mut flags = Vec::new();
         if self.files() < self.asked {
@@ -114,7 +114,7 @@ impl Target {
         flags
     }
 
-    /// The places of all reads of a size.
+    /// The possible offsets of reads of a size.
     pub fn places(&self, read_bytes: u64) -> Places {
         let mut end = 0;
         let ends = self.files.iter().map(|&(_, bytes)| {
@@ -127,13 +127,13 @@ impl Target {
         }
     }
 
-    /// Reads a place; the bytes that it gave (fewer at the end of a file).
+    /// Reads at an offset; returns the number of bytes, which is smaller at the end of a file.
     pub fn read(&self, place: Place, into: &mut [u8]) -> io::Result<usize> {
         self.files[place.file].0.read_at(into, place.offset)
     }
 }
 
-/// Every place where a read of one size may begin, numbered through all files.
+/// All possible offsets of reads of one size, numbered over all files.
 #[derive(Debug)]
 pub struct Places {
     ends: Vec<u64>,
@@ -141,12 +141,12 @@ pub struct Places {
 }
 
 impl Places {
-    /// How many there are; never none.
+    /// The number of offsets, at least 1.
     pub fn count(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Place `number`, below the count.
+    /// The offset with a number below the count.
     pub fn place(&self, number: u64) -> Place {
         let file = self.ends.partition_point(|&end| end <= number);
         let before = if file == 0 { 0 } else { self.ends[file - 1] };
@@ -157,7 +157,7 @@ impl Places {
     }
 }
 
-/// A file past the page cache, and its size; else why not.
+/// Opens a file past the page cache; returns it with its size, or the reason for the failure.
 fn open(path: &str) -> Result<(File, u64), String> {
     let file = open_direct(path).map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => "its file system refuses reads past the page cache".into(),
@@ -175,7 +175,7 @@ fn open(path: &str) -> Result<(File, u64), String> {
     if let Some((_, name)) = in_memory.filter(|_| kind.is_file()) {
         return Err(format!("{name} keeps its files in memory"));
     }
-    // Of a block device the metadata says 0.
+    // For a block device, the metadata says 0.
     let bytes = (&file)
         .seek(SeekFrom::End(0))
         .map_err(|error| reason(&error))?;
@@ -194,17 +194,17 @@ fn open(path: &str) -> Result<(File, u64), String> {
 }
 
 fn open_direct(path: &str) -> io::Result<File> {
-    // Without waiting: a FIFO would hold the open up until somebody writes to it.
+    // Non-blocking: opening a FIFO would wait for a writer.
     let flags = libc::O_DIRECT | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
     match open(flags | libc::O_NOATIME) {
-        // Access times can be left alone in one's own files only.
+        // A process can open only its own files without updating access times.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => open(flags),
         opened => opened,
     }
 }
 
-/// An error in the system's words, without the number.
+/// The system's text for an error, without the number.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

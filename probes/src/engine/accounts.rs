@@ -1,4 +1,4 @@
-//! What a run came to so far, and what it tells of that each second.
+//! The accounts of a run: the results so far, and the progress report of each second.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use crate::progress::{Progress, Told};
 use crate::recorder::first_second_end;
 use crate::sys;
 
-/// The accounts of all classes together.
+/// The accounts of all classes.
 #[derive(Debug)]
 pub(super) struct Accounts {
     progress: Progress,
     pub(super) next_second: Nanos,
     pub(super) requests_sent: u64,
     pub(super) body_bytes: u64,
-    /// What had been used when the measured time began, and when it ended.
+    /// The resources used before the measured time, and at its end.
     pub(super) before: Option<Usage>,
     pub(super) after: Option<Usage>,
-    /// Why the first connection that failed did, by a word for the kind.
+    /// The reason for the first failure of a connection, by a word for its kind.
     pub(super) faults: BTreeMap<&'static str, String>,
 }
 
@@ -38,7 +38,7 @@ impl Accounts {
 }
 
 impl Engine<'_> {
-    /// Takes note of the moments at which the accounting changes.
+    /// Records the resources used at the start and the end of the measured time.
     pub(super) fn mark(&mut self, now: Nanos) {
         let accounts = &mut self.accounts;
         if accounts.before.is_none() && now >= self.plan.window().start {

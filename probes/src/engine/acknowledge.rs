@@ -1,18 +1,18 @@
 //! Acknowledgements that the kernel would delay while the server waits for them.
 //!
-//! Over loopback a server that waits in mid-body for an acknowledgement waits for 40 ms, which
-//! would be taken for its latency. An acknowledgement sent after each read costs a system call
-//! and a packet, and hardly ever is one waited for. So one is sent where a body has stood still
-//! for a moment: what was 40 ms is that moment.
+//! Over loopback, a server that waits for an acknowledgement within a body waits for 40 ms, which
+//! would count as its latency. Acknowledging after each read would cost a system call and a packet,
+//! although a server hardly ever waits for it. So an acknowledgement is sent only if a body has
+//! made no progress for a moment: the wait of 40 ms then shrinks to that moment.
 
 use std::collections::VecDeque;
 
 use crate::clock::{MILLISECOND, NEVER, Nanos};
 
-/// A body that has stood still for so long may wait for an acknowledgement.
+/// The time without progress after which a body may wait for an acknowledgement.
 const PATIENCE: Nanos = MILLISECOND / 5;
 
-/// Bodies that are incomplete, in the order in which they were last read.
+/// Incomplete bodies, in the order of their last reads.
 #[derive(Debug, Default)]
 pub(super) struct Unacknowledged {
     queue: VecDeque<Read>,
@@ -25,12 +25,12 @@ struct Read {
 }
 
 impl Unacknowledged {
-    /// Takes note that a connection was read and that more is to come.
+    /// Records a read of a connection after which more is to come.
     pub(super) fn push(&mut self, token: u64, at: Nanos) {
         self.queue.push_back(Read { token, at });
     }
 
-    /// The next connection to look at by now, and when it was read.
+    /// Takes the next connection to check by `now`, with the time of its last read.
     pub(super) fn take_due(&mut self, now: Nanos) -> Option<(u64, Nanos)> {
         let read = self
             .queue
@@ -41,7 +41,8 @@ impl Unacknowledged {
         Some(due)
     }
 
-    /// When to look again; forgets connections of which `waits` says that they went on.
+    /// The time of the next check. Forgets connections that made progress, for which `waits` is
+    /// false.
     pub(super) fn next(&mut self, waits: impl Fn(u64, Nanos) -> bool) -> Nanos {
         while let Some(read) = self.queue.front() {
             if waits(read.token, read.at) {

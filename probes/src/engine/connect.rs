@@ -1,4 +1,4 @@
-//! From the wish for a connection to one that can carry requests: TCP, then TLS.
+//! The opening of connections: TCP, then TLS, until a connection can carry requests.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use crate::sources;
 use crate::sys::{self, Dial, Event};
 use crate::tls::Client;
 
-/// A handshake that takes so long was asked for more than once: a kernel waits for a second.
+/// The duration from which a handshake must have had a repeated SYN: the kernel waits a second.
 const FIRST_SYN_RETRY: Nanos = 900 * MILLISECOND;
 
 impl Engine<'_> {
@@ -34,7 +34,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A new connection in its handshake, not watched yet; without a request it is a spare one.
+    /// Starts the handshake of a new connection, which is not watched yet; without a request the
+    /// connection is opened in advance.
     pub(super) fn dial(&mut self, class: usize, request: Option<Request>) -> io::Result<u32> {
         let (stream, server) = self.connect(class)?;
         let owner = &self.classes[class];
@@ -56,7 +57,7 @@ impl Engine<'_> {
         let opened = self.clock.now();
         let mut connection = Connection::new(socket, spoken, class, request, opened);
         if transport == Transport::Udp {
-            // Its handshake is the protocol's own.
+            // The protocol makes the handshake itself.
             connection.phase = Phase::Open;
         }
         let owner = &mut self.classes[class];
@@ -65,7 +66,7 @@ impl Engine<'_> {
         Ok(self.sockets.insert(connection))
     }
 
-    /// Has the poller tell when the handshake of a connection is settled.
+    /// Has the poller report the end of a connection's handshake.
     pub(super) fn watch(&mut self, slot: u32) -> io::Result<()> {
         if let Some(connection) = self.sockets.get(slot) {
             if connection.socket.transport == Transport::Udp {
@@ -78,8 +79,8 @@ impl Engine<'_> {
         self.sockets.arm(slot)
     }
 
-    /// Starts a connect, from another address of this host where this one has no free port; over UDP
-    /// also to whom.
+    /// Starts a connect, from another local address if the current one has no free port. Over UDP,
+    /// also returns the server's address.
     fn connect(&mut self, class: usize) -> io::Result<(TcpStream, Option<SocketAddr>)> {
         let mut tries = 1;
         loop {
@@ -107,7 +108,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Something is known of the handshake of a connection.
+    /// Handles an event of a connection in its handshake.
     pub(super) fn connected(&mut self, slot: u32, event: Event) {
         let Some(connection) = self.sockets.get(slot) else {
             return;
@@ -127,7 +128,7 @@ impl Engine<'_> {
         }
     }
 
-    /// The connection of TCP stands: TLS first, or the protocol speaks.
+    /// Continues after the TCP handshake: with TLS, or with the protocol.
     fn established(&mut self, slot: u32) -> io::Result<()> {
         let now = self.clock.now();
         let Some(connection) = self.sockets.get(slot) else {
@@ -148,7 +149,7 @@ impl Engine<'_> {
             tls.flush(&mut socket.stream)?;
             return self.sockets.arm(slot);
         }
-        // Without it there is a diagnosis less, and no other harm.
+        // If it fails, only a diagnosis is missing.
         socket.is_stamped = class.client.takes_stamps()
             && socket.transport == Transport::Tcp
             && sys::stamp_arrivals(&socket.stream).is_ok();
@@ -156,7 +157,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Goes on with a handshake of TLS.
+    /// Continues a TLS handshake.
     pub(super) fn secure(&mut self, slot: u32) {
         let Some(connection) = self.sockets.get(slot) else {
             return;
@@ -164,7 +165,7 @@ impl Engine<'_> {
         let (socket, mut early) = (&mut connection.socket, Vec::new());
         let mut secured = socket.secure(&mut self.receiver.buffer, &mut early);
         if let (Ok(true), Some(session)) = (&secured, &socket.tls) {
-            // Who speaks first may have done so in the same packet.
+            // A server that speaks first may have done so in the same packet.
             if let Err(why) = connection.spoken.secured(session, &early) {
                 secured = Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
@@ -191,7 +192,8 @@ impl Engine<'_> {
         }
     }
 
-    /// The protocol can speak: a connection sends the request that waited for it, or is held.
+    /// Continues once the protocol can send: sends the waiting request, or puts the connection into
+    /// the pool.
     fn ready(&mut self, slot: u32) {
         let Some(connection) = self.sockets.get(slot) else {
             return;
@@ -215,7 +217,7 @@ impl Engine<'_> {
         self.flush_all();
     }
 
-    /// A connection whose server has said how it speaks can carry requests.
+    /// Makes a connection available for requests, after the server's first message.
     pub(super) fn settle(&mut self, slot: u32) {
         let Some(connection) = self.sockets.get(slot) else {
             return;

@@ -1,4 +1,4 @@
-//! Requests and handshakes whose time is up.
+//! Requests and handshakes that exceed their time limit.
 
 use super::Engine;
 use crate::clock::{NEVER, Nanos};
@@ -8,13 +8,13 @@ use crate::request::Reached;
 use crate::socket::Transport;
 
 impl Engine<'_> {
-    /// Fails the requests whose time is up.
+    /// Fails the requests that have exceeded their time limit.
     pub(super) fn expire(&mut self, now: Nanos) {
         for index in 0..self.classes.len() {
             if now < self.classes[index].next_deadline {
                 continue;
             }
-            // Requests that start meanwhile set their own.
+            // Requests that start meanwhile set it again.
             self.classes[index].next_deadline = NEVER;
             let on_their_way = self.expire_on_connections(index, now);
             let waiting = self.expire_waiting(index, now);
@@ -23,7 +23,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Gives up those that wait for a connection; when the next one's time is up.
+    /// Fails requests that wait for a connection; returns the next deadline among them.
     fn expire_waiting(&mut self, index: usize, now: Nanos) -> Nanos {
         let timeout = self.classes[index].timeout;
         while let Some(&request) = self.classes[index].pending.front() {
@@ -37,7 +37,8 @@ impl Engine<'_> {
         NEVER
     }
 
-    /// The same of those on connections, in their handshake or after it.
+    /// Fails requests on connections, including those in their handshake; returns the next
+    /// deadline.
     fn expire_on_connections(&mut self, index: usize, now: Nanos) -> Nanos {
         let (timeout, owner) = (self.classes[index].timeout, self.classes[index].owner);
         let (mut next, mut is_any) = (NEVER, false);
@@ -48,7 +49,7 @@ impl Engine<'_> {
             if connection.class != owner {
                 continue;
             }
-            // Of UDP only an answer tells that somebody is there.
+            // Over UDP, only an answer shows that a server exists.
             let is_unsettled = connection.is_spare && connection.socket.transport == Transport::Udp;
             let begun = match connection.waiting {
                 Some(request) => Some(request.intended),
@@ -81,7 +82,7 @@ impl Engine<'_> {
             self.relist(slot);
         }
         if is_any {
-            // There is room for those that wait.
+            // Now there is room for waiting requests.
             self.proceed(index);
         }
         next

@@ -1,4 +1,4 @@
-//! When a run ends, and why.
+//! The end of a run and its reason.
 
 use std::io::Read as _;
 
@@ -7,23 +7,23 @@ use super::side::Stop;
 use crate::class::Class;
 use crate::clock::{MILLISECOND, Nanos};
 
-/// Drain after an interruption: the result is out within a second.
+/// The drain time after an interruption: the result is printed within a second.
 pub(super) const INTERRUPTED_DRAIN: Nanos = 500 * MILLISECOND;
 
-/// Seconds in a row above `abort_error_ratio` that stop the run.
+/// The number of seconds in a row above `abort_error_ratio` that stop the run.
 const ABORT_SECONDS: u32 = 3;
 
 /// The end of a run.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// When arrivals end.
+    /// The time at which arrivals end.
     pub(super) stop_at: Nanos,
-    /// What is under way gets so much time after that.
+    /// The time for unfinished requests after that.
     pub(super) drain: Nanos,
-    /// Why it comes early.
+    /// The reason for an early end.
     pub(super) stopped_by: Option<String>,
     pub(super) interrupted: bool,
-    /// Seconds in a row in which too much failed.
+    /// The number of seconds in a row with too many failures.
     bad_seconds: u32,
 }
 
@@ -38,14 +38,14 @@ impl Ending {
         }
     }
 
-    /// When the run is over at the latest.
+    /// The latest end of the run.
     pub(super) fn latest(&self) -> Nanos {
         self.stop_at.saturating_add(self.drain)
     }
 }
 
 impl Engine<'_> {
-    /// Ends the arrivals now; what is under way gets at most `drain`.
+    /// Ends the arrivals now; unfinished requests get at most `drain`.
     pub(super) fn stop(&mut self, reason: &str, drain: Nanos) {
         if let Some(side) = &self.side {
             side.stop_others(Stop {
@@ -57,7 +57,7 @@ impl Engine<'_> {
         self.stop_alone(reason, drain);
     }
 
-    /// The same, of this engine alone.
+    /// The same for this engine alone.
     pub(super) fn stop_alone(&mut self, reason: &str, drain: Nanos) {
         let now = self.clock.now();
         self.end_arrivals(now);
@@ -66,7 +66,7 @@ impl Engine<'_> {
         ending.stopped_by.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Stops at a cap of bytes that is passed.
+    /// Stops the run if it has exceeded the limit on bytes.
     pub(super) fn stop_at_cap_of_bytes(&mut self) {
         let cap = self.plan.caps.bytes;
         if self.accounts.body_bytes >= cap {
@@ -82,7 +82,8 @@ impl Engine<'_> {
         }
     }
 
-    /// A run in which all was replayed and answered is complete, and no longer than that.
+    /// Ends a run in which every recorded request was sent and answered, and shortens its measured
+    /// time to that.
     pub(super) fn end_with_the_manifests(&mut self, now: Nanos) {
         let dry = |class: &Class<'_>| class.has_ended() && class.is_quiet();
         if now < self.ending.stop_at && self.classes.iter().all(dry) {
@@ -104,7 +105,7 @@ impl Engine<'_> {
             && (now >= self.ending.latest() || self.classes.iter().all(Class::is_quiet))
     }
 
-    /// Stops a run in which nearly all fails, where the plan asks for it.
+    /// Stops a run in which nearly all requests fail, if the plan requires it.
     pub(super) fn watch_errors(&mut self) {
         let (done, failed) = self
             .classes
@@ -128,7 +129,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether the cap of requests lets another one through; at the cap the run ends.
+    /// Whether the limit on requests allows another one; at the limit the run ends.
     pub(super) fn may_send(&mut self) -> bool {
         let cap = self.plan.caps.requests;
         let may = self.accounts.requests_sent < cap;

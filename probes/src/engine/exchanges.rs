@@ -1,4 +1,4 @@
-//! How requests end, and what is sent again.
+//! The ends of requests, and the repetition of requests that were not served.
 
 use super::Engine;
 use crate::clock::Nanos;
@@ -7,12 +7,12 @@ use crate::failure::Failure;
 use crate::protocol::{End, Ended, Protocol as _};
 use crate::request::{Reached, Request};
 
-/// A server that refuses a request so often refuses it for ever. Once is nothing: nginx counts a stream
-/// whose last frame it has just sent.
+/// The number of refusals after which a request counts as refused for good. A single refusal is
+/// normal: nginx counts a stream even after it has sent the last frame.
 const MOST_REFUSALS: u8 = 8;
 
 impl Engine<'_> {
-    /// An exchange ended: judge it, or send its request again.
+    /// Handles the end of an exchange: judges the response, or sends the request again.
     pub(super) fn end_exchange(&mut self, slot: u32, ended: Ended, now: Nanos) {
         let Ended { exchange, end } = ended;
         let (index, request) = (exchange.class, exchange.request);
@@ -42,7 +42,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A response is whole: judge it.
+    /// Judges a complete response.
     fn end_whole(&mut self, slot: u32, exchange: &Exchange, now: Nanos) {
         let request = exchange.request;
         let class = &mut self.classes[exchange.class];
@@ -66,8 +66,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Sends a request again that was not served, with its intended time: on a new connection, or when
-    /// there is room.
+    /// Sends a request that was not served again, with its intended time: on a new connection, or
+    /// once there is room.
     fn send_again(&mut self, index: usize, exchange: &Exchange, is_on_a_new_one: bool) {
         let mut request = exchange.request;
         if !self.may_send() {
@@ -84,7 +84,7 @@ impl Engine<'_> {
         }
     }
 
-    /// A connection is gone, and what was under way on it, or waited for it, has failed.
+    /// Closes a failed connection; its requests, sent or waiting for it, fail.
     pub(super) fn lose(&mut self, slot: u32, failure: Failure) {
         let now = self.clock.now();
         let Some(connection) = self.sockets.get(slot) else {
@@ -105,13 +105,13 @@ impl Engine<'_> {
             return self.fail(index, &request, Reached::NOT_SENT, failure);
         }
         if served == 0 && exchanges.is_empty() {
-            // It was there for nothing: as if its handshake had failed.
+            // Without a request, this counts as a failed handshake.
             self.classes[index].spare_failed(now);
         }
         for exchange in exchanges {
             let is_closed = matches!(failure, Failure::Empty | Failure::Reset);
             let has_started = exchange.response.has_started();
-            // The race of a kept connection: it was closed before the server could see the request.
+            // The race of a kept connection: the server closed it before it saw the request.
             let end = match is_closed {
                 true if served > 0 && !has_started => stale,
                 true if has_started => End::Failed(Failure::Truncated),

@@ -1,9 +1,9 @@
-//! Connections that are held: opened before there is anything to send, and again when the server has
+//! Connections opened in advance: before there is anything to send, and again after the server has
 //! closed one.
 //!
-//! Where a connection carries one request at a time, an arrival that meets none of them ready takes one
-//! in its handshake along: from then on the handshake is a part of its time, and its failure the
-//! arrival's.
+//! If connections carry one request at a time, an arrival that finds none ready takes one that is
+//! in its handshake. From then on the handshake is a part of the request's time, and its failure is
+//! the request's.
 
 use super::Engine;
 use crate::clock::{NEVER, Nanos};
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::request::{Reached, Request};
 
 impl Engine<'_> {
-    /// Opens connections that are to be held and are missing.
+    /// Opens missing connections in advance.
     pub(super) fn hold(&mut self, now: Nanos) {
         for class in 0..self.classes.len() {
             if now >= self.ending.stop_at {
@@ -25,7 +25,7 @@ impl Engine<'_> {
                             self.lose(slot, Failure::from(&error));
                         }
                     }
-                    // An arrival that needs it tries again, and its failure counts.
+                    // An arrival that needs a connection tries again, and its failure counts.
                     Err(error) => {
                         self.classes[class].spare_failed(now);
                         self.blame(class, Failure::from(&error));
@@ -35,8 +35,8 @@ impl Engine<'_> {
         }
     }
 
-    /// When a connection of a class can be opened to be held. After the last arrival that is one alone,
-    /// where requests wait that would have none.
+    /// The earliest time to open a connection of a class in advance. After the last arrival, one is
+    /// opened only if requests wait and there is no other.
     pub(super) fn next_spare(&self, index: usize, now: Nanos) -> Nanos {
         let class = &self.classes[index];
         let is_missing = || {
@@ -53,7 +53,7 @@ impl Engine<'_> {
         }
     }
 
-    /// After the last arrival nobody waits any more for connections that nobody opens.
+    /// After the last arrival, stops requests from waiting for connections that will not be opened.
     fn stand_at_last(&mut self, index: usize) {
         let class = &mut self.classes[index];
         if class.spares.is_empty() && class.pool.stand() {
@@ -61,7 +61,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Gives a request to a connection that is in its handshake.
+    /// Gives a request to a connection in its handshake.
     pub(super) fn adopt(&mut self, slot: u32, request: Request) {
         let Some(connection) = self.sockets.get(slot) else {
             return;
@@ -73,7 +73,7 @@ impl Engine<'_> {
         self.dispatched(index, &request);
     }
 
-    /// A connection that carries nothing came to nothing.
+    /// Closes a connection that failed before it carried a request.
     pub(super) fn lose_spare(&mut self, slot: u32, index: usize, failure: Failure) {
         let now = self.clock.now();
         let class = &mut self.classes[index];
@@ -83,7 +83,8 @@ impl Engine<'_> {
         self.blame(index, failure);
     }
 
-    /// The requests that wait fail as the connection did that they waited for, where there is no other.
+    /// Fails the waiting requests with the failure of their connection, if there is no other
+    /// connection.
     fn blame(&mut self, index: usize, failure: Failure) {
         let class = &mut self.classes[index];
         if !class.holds_all() {

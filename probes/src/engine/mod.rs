@@ -1,11 +1,11 @@
-//! The event loop: releases what is due, reads what has come, sleeps until the next of both.
+//! The event loop: sends due requests, reads responses, and sleeps until the next event.
 //!
-//! One turn: look at the clock; release every arrival that is due, fail every request whose
-//! time is up; sleep in epoll until the next moment that matters; handle the events. A request
-//! goes to an idle connection of its class, else to a new one, else (at the cap) it waits with
-//! its intended time. Times are nanoseconds since the start of the run.
+//! One turn: read the clock; release every arrival that is due and fail every request that has
+//! exceeded its time limit; sleep in epoll until the next time that matters; handle the events. A
+//! request gets an idle connection of its class, or else a new one; at the limit of connections it
+//! waits, with its intended time. Times are nanoseconds since the start of the run.
 //!
-//! An engine owns all that it touches, so that several can run side by side.
+//! An engine owns all its state, so several can run side by side.
 
 use std::fs::File;
 use std::thread;
@@ -44,37 +44,37 @@ use self::side::Side;
 pub use self::side::run_side_by_side;
 use self::sockets::Sockets;
 
-/// The token of the descriptor that tells signals.
+/// The token of the descriptor for signals.
 const SIGNALS: u64 = u64::MAX - 1;
 
-/// The token of the descriptor by which engines side by side call each other.
+/// The token of the descriptor by which engines wake each other.
 const BELL: u64 = u64::MAX - 2;
 
-/// A precise run looks for events without sleeping for so long before it has to do something: a
-/// thread that sleeps wakes some 40 µs late, now and then 200.
+/// The time before the next action for which a precise run polls without sleeping: a sleeping
+/// thread wakes some 40 µs late, sometimes 200.
 const SPIN: Nanos = MILLISECOND / 5;
 
-/// Drives one plan against its targets.
+/// Runs a plan against its targets.
 #[derive(Debug)]
 pub struct Engine<'p> {
     plan: &'p Plan,
     clock: Clock,
     signals: File,
-    /// Its place among several; none runs alone.
+    /// Its position among several engines; `None` for a single one.
     side: Option<Side>,
     classes: Vec<Class<'p>>,
     sockets: Sockets,
     receiver: Receiver,
-    /// Where requests are written before they are sent.
+    /// The buffer in which requests are written before they are sent.
     rendered: Vec<u8>,
-    /// Where exchanges that ended are gathered; empty between events.
+    /// The buffer for ended exchanges; empty between events.
     ended: Vec<Ended>,
     accounts: Accounts,
     ending: Ending,
     pace: Pace,
     sources: Sources,
     ballast: Ballast,
-    /// The earliest arrival or retry of any class.
+    /// The earliest time of an arrival or retry in any class.
     next_release: Nanos,
     start_skew_seconds: Option<f64>,
 }
@@ -83,8 +83,8 @@ impl<'p> Engine<'p> {
     /// An engine that is ready to run.
     ///
     /// # Errors
-    /// `Error::System` when the kernel refuses epoll or signalfd, `Error::Plan` for a manifest
-    /// that cannot be read.
+    /// `Error::System` if the kernel refuses epoll or signalfd, `Error::Plan` if a manifest cannot
+    /// be read.
     pub fn new(
         plan: &'p Plan,
         poller: Poller,
@@ -126,14 +126,13 @@ impl<'p> Engine<'p> {
     /// Runs the plan to its end.
     ///
     /// # Errors
-    /// `Error::System` when waiting fails.
+    /// `Error::System` if waiting fails.
     pub fn run(self) -> Result<Outcome<'p>, Error> {
         let clock = Clock::start();
         self.run_from(clock)
     }
 
-    /// The same, with a clock that several engines share; a plan that has a moment to start at
-    /// has its own.
+    /// The same, with a clock that several engines share; a plan with a start time has its own.
     fn run_from(mut self, clock: Clock) -> Result<Outcome<'p>, Error> {
         self.clock = self.await_start()?.unwrap_or(clock);
         let started = SystemTime::now();
@@ -165,7 +164,8 @@ impl<'p> Engine<'p> {
         Ok(self.finish(started))
     }
 
-    /// Sleeps until something is to be done; how many events there are. `events`: those of the last turn.
+    /// Sleeps until there is something to do; returns the number of events. `events` is the number
+    /// in the last turn.
     fn sleep(&mut self, events: usize) -> Result<usize, Error> {
         let timeout = if self.sockets.unread.is_empty() {
             self.next_moment().saturating_sub(self.clock.now())
@@ -187,7 +187,7 @@ impl<'p> Engine<'p> {
         slept.map_err(|error| Error::System("waiting for events", error))
     }
 
-    /// Gives an event to whom it concerns.
+    /// Handles an event, by its token.
     fn dispatch(&mut self, event: Event) {
         match event.token {
             SIGNALS => self.interrupt(),
@@ -198,7 +198,7 @@ impl<'p> Engine<'p> {
             }
             _ => {
                 let now = self.handle(event);
-                // A batch of events does not make an arrival late.
+                // Handling a batch of events must not make an arrival late.
                 if now >= self.next_release {
                     self.release(now);
                 }
@@ -206,7 +206,7 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// The next moment at which something is to be done without an event.
+    /// The next time at which there is something to do without an event.
     fn next_moment(&mut self) -> Nanos {
         let mut next = self
             .accounts
@@ -214,7 +214,7 @@ impl<'p> Engine<'p> {
             .min(self.next_release)
             .min(self.sockets.next_moment());
         let now = self.clock.now();
-        // After the last arrival none is opened to be held.
+        // After the last arrival, none is opened in advance.
         if now < self.ending.stop_at {
             next = next.min(self.ballast.next_moment());
         }
@@ -255,7 +255,7 @@ impl<'p> Engine<'p> {
     }
 }
 
-/// The users of a plan whose classes are all closed loops.
+/// The users of a plan whose classes are all closed loops; `None` for other plans.
 fn closed_users(plan: &Plan) -> Option<usize> {
     let mut classes = plan.classes.iter();
     classes.try_fold(0, |users, class| {

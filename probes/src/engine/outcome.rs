@@ -1,4 +1,4 @@
-//! The end of a run: what is unfinished is counted, and all is handed over.
+//! The end of a run: unfinished requests are counted, and the results are returned.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,50 +13,51 @@ use crate::request::Reached;
 use crate::surroundings::Surroundings;
 use crate::sys;
 
-/// Time for comparing bodies with files after the run; after an interruption.
+/// The time limit for comparing bodies with files after the run, also after an interruption.
 const MOST_COMPARING: Duration = Duration::from_secs(5);
 const LEAST_COMPARING: Duration = Duration::from_millis(200);
 
-/// What a run left behind.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Outcome<'p> {
     /// The classes with their records.
     pub classes: Vec<Class<'p>>,
-    /// Length of the measured time.
+    /// The length of the measured time.
     pub measured: Nanos,
     /// CPU time of the probe in the measured time.
     pub cpu: Nanos,
-    /// What the host did in the measured time, where it says.
+    /// Activity of the host in the measured time; `None` if it is not reported.
     pub host: Option<Surroundings>,
-    /// When the measured time began, in seconds since 1970 of this host's clock.
+    /// The start of the measured time, in seconds since 1970 by this host's clock.
     pub started_unix_seconds: f64,
-    /// Why the first connection that failed did, by a word for the kind.
+    /// The reason for the first failure of a connection, by a word for its kind.
     pub faults: BTreeMap<&'static str, String>,
-    /// Whether the probe spun before arrivals.
+    /// True if the probe polled before arrivals instead of sleeping.
     pub is_precise: bool,
-    /// Times that another process took the CPU while the probe wanted it, in the measured time.
+    /// The number of times in the measured time that another process took the probe's CPU.
     pub preempted: u64,
-    /// Why the run ended early.
+    /// The reason for an early end.
     pub stopped_by: Option<String>,
-    /// Whether a signal ended it.
+    /// True if a signal ended the run.
     pub interrupted: bool,
-    /// How long after the wall-clock moment of the plan it began.
+    /// The delay of the start after the plan's start time.
     pub start_skew_seconds: Option<f64>,
-    /// What became of the idle connections.
+    /// The counts of the idle connections.
     pub ballast: ballast::Tally,
-    /// Local addresses that connections came from.
+    /// The number of local addresses of the connections.
     pub source_addresses: u64,
-    /// Engines that ran side by side.
+    /// The number of engines that ran side by side.
     pub threads: usize,
 }
 
 impl Outcome<'_> {
-    /// CPU seconds a second of the probe in the measured time, all threads together.
+    /// CPU seconds per second of the probe in the measured time, over all threads.
     pub fn cpu_ratio(&self) -> f64 {
         self.cpu as f64 / self.measured.max(1) as f64
     }
 
-    /// Adds what another thread of the same run left behind. What is of the whole process stays.
+    /// Adds the results of another thread of the same run. Values of the whole process stay as they
+    /// are.
     pub(super) fn add(&mut self, other: &Self) {
         for (class, theirs) in self.classes.iter_mut().zip(&other.classes) {
             class.add(theirs);
@@ -73,7 +74,7 @@ impl Outcome<'_> {
     }
 }
 
-/// What had been used by a moment.
+/// The resources used up to a point in time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Usage {
     cpu: Nanos,
@@ -82,7 +83,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Up to now.
+    /// The resources used up to now.
     pub(super) fn now() -> Self {
         Self {
             cpu: sys::cpu_time(),
@@ -93,7 +94,7 @@ impl Usage {
 }
 
 impl<'p> Engine<'p> {
-    /// Counts what is unfinished at its age.
+    /// Ends the run; unfinished requests count with their age.
     pub(super) fn finish(mut self, started: SystemTime) -> Outcome<'p> {
         let now = self.clock.now();
         for slot in self.sockets.places() {

@@ -1,41 +1,42 @@
-//! Pauses that let answers gather: what a closed loop may save without being seen to.
+//! Short pauses that let answers accumulate, which a closed loop can make without affecting its
+//! results.
 //!
-//! A probe that is faster than the server sleeps after every answer, and the server pays for
-//! each waking: fewer requests a second and more CPU time for both. So a closed loop whose
-//! requests wait in the server anyway looks for answers a little less often. By Little's law its
-//! rate and mean response time stay what they are as long as the server has work; where it has
-//! none they change by no more than half the share below. The receive lag shows the pause. It
-//! comes only after a look that found nothing, so that no answer that is there waits for it.
+//! A probe that is faster than the server sleeps after every answer, and waking it costs the
+//! server: fewer requests per second, and more CPU time for both. So if the requests of a closed
+//! loop wait in the server anyway, the loop polls for answers a little less often. By Little's law,
+//! the rate and the mean response time stay the same as long as the server has work; otherwise they
+//! change by at most half of the share below. The receive lag includes the pause. A pause comes
+//! only after a poll without events, so an answer that is already there never waits for it.
 //!
-//! An open loop never pauses: there each microsecond counts as the server's.
+//! An open loop never pauses, since there each microsecond would count as the server's.
 
 use crate::clock::{MILLISECOND, Nanos};
 
-/// A pause is at most this part of the mean response time.
+/// A pause is at most the mean response time divided by this.
 const PART_OF_RESPONSE: Nanos = 16;
 
-/// Users of whom in such a part two are answered, at least: fewer are not worth it.
+/// The fewest users with which a pause pays: on average, two are answered during it.
 const FEWEST_USERS: usize = 2 * PART_OF_RESPONSE as usize;
 
-/// A shorter pause costs more than it saves.
+/// The shortest pause; a shorter one costs more than it saves.
 const SHORTEST: Nanos = MILLISECOND / 100;
 
 /// The longest pause.
 const LONGEST: Nanos = MILLISECOND / 20;
 
-/// Weight of the newest response time in the mean: 1 / 64.
+/// The weight of the latest response time in the mean, as a shift: 1 / 64.
 const NEWEST_SHIFT: u32 = 6;
 
-/// Decides how long the loop looks away.
+/// Decides on the length of pauses.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Whether it may at all.
+    /// True if pauses are allowed.
     allowed: bool,
     mean_response: Nanos,
 }
 
 impl Pace {
-    /// For the users of a plan of which each class is a closed loop; none for any other.
+    /// The pace for a plan's users if all classes are closed loops; `None` for other plans.
     pub(super) fn new(users: Option<usize>) -> Self {
         Self {
             allowed: users.is_some_and(|users| users >= FEWEST_USERS),
@@ -43,13 +44,13 @@ impl Pace {
         }
     }
 
-    /// Takes note of a response time.
+    /// Records a response time.
     pub(super) fn answered(&mut self, response: Nanos) {
         self.mean_response -= self.mean_response >> NEWEST_SHIFT;
         self.mean_response += response >> NEWEST_SHIFT;
     }
 
-    /// The pause that there may be when nothing has come.
+    /// The pause to make if there was no event.
     pub(super) fn pause(&self) -> Option<Nanos> {
         let pause = (self.mean_response / PART_OF_RESPONSE).min(LONGEST);
         (self.allowed && pause >= SHORTEST).then_some(pause)

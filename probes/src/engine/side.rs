@@ -1,9 +1,9 @@
-//! Engines side by side: each a thread with its part of one plan, together one run.
+//! Engines side by side: several threads that run one plan together.
 //!
-//! Arrivals stay one schedule: thread t of k takes every kth arrival of the host's, so each is
-//! sent by one of them at the moment at which one thread alone would have sent it. Nothing is
-//! shared while they run but the word to stop. What they recorded is added at the end: histograms
-//! add exactly, and the quantiles of seconds come from the added seconds.
+//! There is one schedule of arrivals: thread t of k takes every kth arrival of the host, at the
+//! same time at which a single thread would send it. While the engines run, they share only the
+//! decision to stop and the figures of each second. At the end their records are added: histograms
+//! add exactly, and quantiles of a second come from the added histograms.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ use crate::progress::{Progress, Told};
 use crate::receive::Receiver;
 use crate::sys::{self, Poller};
 
-/// What engines side by side tell each other.
+/// The state shared by engines side by side.
 #[derive(Debug)]
 pub(super) struct Peers {
     stop: Mutex<Option<Stop>>,
@@ -27,7 +27,7 @@ pub(super) struct Peers {
     told: Mutex<Vec<Vec<Told>>>,
 }
 
-/// Why the run ends before its time, and how.
+/// The reason and the manner of an early end.
 #[derive(Debug, Clone)]
 pub(super) struct Stop {
     pub(super) reason: String,
@@ -35,7 +35,7 @@ pub(super) struct Stop {
     pub(super) interrupted: bool,
 }
 
-/// One engine's place among them.
+/// An engine's position among several.
 #[derive(Debug)]
 pub(super) struct Side {
     peers: Arc<Peers>,
@@ -44,7 +44,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Has the others stop too.
+    /// Has the other engines stop too.
     pub(super) fn stop_others(&self, stop: Stop) {
         let mut told = self
             .peers
@@ -57,18 +57,18 @@ impl Side {
         *told = Some(stop);
         drop(told);
         for mut bell in &self.peers.bells {
-            // A bell that rings already is heard.
+            // A bell that is already ringing needs no second write.
             let _ = bell.write(&1_u64.to_ne_bytes());
         }
     }
 
-    /// Why to stop, where another engine said so.
+    /// The request to stop, if another engine made one.
     pub(super) fn told_to_stop(&self) -> Option<Stop> {
         let told = self.peers.stop.lock();
         told.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Tells this engine's last second; the sum of all comes back to the first engine.
+    /// Reports this engine's last second; the first engine gets the sum of all.
     pub(super) fn tell(&self, own: Vec<Told>) -> Option<Vec<Told>> {
         let told = self.peers.told.lock();
         let mut told = told.unwrap_or_else(PoisonError::into_inner);
@@ -85,10 +85,10 @@ impl Side {
     }
 }
 
-/// Runs a plan on its threads. `receiver` makes one for each.
+/// Runs a plan on its threads. `receiver` makes a receiver for each thread.
 ///
 /// # Errors
-/// As [`Engine::new`] and [`Engine::run`].
+/// As for [`Engine::new`] and [`Engine::run`].
 pub fn run_side_by_side<'p>(
     plans: &'p [Plan],
     receiver: impl Fn() -> Receiver,
@@ -143,7 +143,7 @@ impl Engine<'_> {
     fn join(&mut self, side: Side) -> Result<(), Error> {
         let system = |error| Error::System("epoll", error);
         if side.number > 0 {
-            // Signals are the first engine's; it tells the others.
+            // The first engine handles signals and informs the others.
             let none = 0;
             self.sockets
                 .poller
@@ -161,12 +161,12 @@ impl Engine<'_> {
         Ok(())
     }
 
-    /// Another engine has said something.
+    /// Handles a message from another engine.
     pub(super) fn listen(&mut self) {
         let Some(side) = &mut self.side else {
             return;
         };
-        // What rang is known; an empty bell is no harm.
+        // The read only resets the bell; it does not matter if it was reset before.
         let _ = side.bell.read(&mut [0; 8]);
         if let Some(stop) = side.told_to_stop() {
             self.ending.interrupted |= stop.interrupted;

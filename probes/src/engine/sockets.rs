@@ -1,4 +1,4 @@
-//! The connections of an engine, what the poller tells of each, and when each is to be looked at again.
+//! The connections of an engine, the events to watch for on each, and the times to check them.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use crate::connection::{Connection, Phase};
 use crate::protocol::Protocol as _;
 use crate::sys::{EDGE, Event, PEER_CLOSED, Poller, READABLE, WRITABLE};
 
-/// What a connection is watched for, each change reported once. A request that the socket does
-/// not take at once is rare and waits for `WRITABLE`.
+/// The events of a connection, each change reported once. `WRITABLE` is watched only in the rare
+/// case that the socket does not take a request at once.
 const ANSWERS: u32 = READABLE | PEER_CLOSED | EDGE;
 
 /// The connections.
@@ -19,16 +19,16 @@ pub(super) struct Sockets {
     pub(super) poller: Poller,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Connections on which more may have come than was read.
+    /// Connections on which more may have arrived than was read.
     pub(super) unread: Vec<Event>,
-    /// Connections that have something to send.
+    /// Connections with something to send.
     pub(super) unflushed: Vec<u32>,
-    /// When connections are to be woken.
+    /// Wake-up times of connections.
     pub(super) alarms: Alarms,
     pub(super) unacknowledged: Unacknowledged,
 }
 
-/// A place for a connection. The generation tells events of an earlier tenant.
+/// A slot for a connection. The generation distinguishes events of an earlier connection in it.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -48,7 +48,7 @@ impl Sockets {
         }
     }
 
-    /// Gives a connection a place.
+    /// Puts a connection into a slot.
     pub(super) fn insert(&mut self, connection: Connection) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
@@ -58,7 +58,7 @@ impl Sockets {
         slot
     }
 
-    /// Takes a connection out of its place, which is free for another.
+    /// Takes a connection out of its slot, which is then free.
     pub(super) fn remove(&mut self, slot: u32) -> Option<Connection> {
         let place = &mut self.slots[slot as usize];
         let connection = place.connection.take()?;
@@ -67,12 +67,12 @@ impl Sockets {
         Some(connection)
     }
 
-    /// What the poller tells of a connection: its place, and which tenant of the place it is.
+    /// The token of a connection for the poller: its slot and the slot's generation.
     pub(super) fn token(&self, slot: u32) -> u64 {
         u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot)
     }
 
-    /// The places, empty ones too.
+    /// All slots, including empty ones.
     pub(super) fn places(&self) -> std::ops::Range<u32> {
         0..self.slots.len() as u32
     }
@@ -81,7 +81,7 @@ impl Sockets {
         self.slots[slot as usize].connection.as_mut()
     }
 
-    /// The connection of a token, if it is still there.
+    /// The connection of a token, if it still exists.
     pub(super) fn find(&mut self, token: u64) -> Option<&mut Connection> {
         self.slots
             .get_mut(token as u32 as usize)
@@ -90,10 +90,10 @@ impl Sockets {
             .as_mut()
     }
 
-    /// Has the poller tell what a connection waits for.
+    /// Has the poller report the events that a connection waits for.
     ///
     /// # Errors
-    /// Of epoll.
+    /// Those of epoll.
     pub(super) fn arm(&mut self, slot: u32) -> io::Result<()> {
         let token = self.token(slot);
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
@@ -116,13 +116,14 @@ impl Sockets {
         }
     }
 
-    /// Takes note when a connection is to be woken, whatever comes.
+    /// Schedules the next wake-up of a connection.
     pub(super) fn set_alarm(&mut self, slot: u32) {
         let token = self.token(slot);
         let Some(connection) = self.slots[slot as usize].connection.as_mut() else {
             return;
         };
-        // An alarm that rings too early is set again then: most are put off with every packet.
+        // A wake-up that comes too early is scheduled again then: most are postponed with every
+        // packet.
         let moment = connection.spoken.moment();
         if moment < connection.alarm {
             connection.alarm = moment;
@@ -130,7 +131,7 @@ impl Sockets {
         }
     }
 
-    /// The next connection that is to be woken by now.
+    /// Takes the next connection to wake by `now`.
     pub(super) fn take_alarm(&mut self, now: Nanos) -> Option<u64> {
         while let Some(token) = self.alarms.take_due(now) {
             let Some(connection) = self.find(token) else {
@@ -145,7 +146,7 @@ impl Sockets {
         None
     }
 
-    /// Acknowledges what bodies that stand still may wait for.
+    /// Sends acknowledgements for bodies that have made no progress.
     pub(super) fn acknowledge(&mut self, now: Nanos) {
         while let Some((token, since)) = self.unacknowledged.take_due(now) {
             let connection = self.find(token).filter(|it| it.still_waits(since));
@@ -155,7 +156,7 @@ impl Sockets {
         }
     }
 
-    /// The next moment at which one is to be looked at without an event.
+    /// The next time at which to check a connection without an event.
     pub(super) fn next_moment(&mut self) -> Nanos {
         let slots = &self.slots;
         let waits = |token: u64, since: Nanos| {

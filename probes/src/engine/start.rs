@@ -1,20 +1,20 @@
-//! The start of a run: at once, or at a moment that several load hosts share.
+//! The start of a run: at once, or at a time that several load hosts share.
 
 use super::{BELL, Engine, SIGNALS};
 use crate::clock::{Clock, SECOND, nanos, unix_seconds};
 use crate::error::Error;
 use crate::sys::Dial;
 
-/// Arrivals that are due are counted from the plan's moment; a host that comes later than this
-/// has no part in the common load.
+/// The latest start after the plan's start time: a host that starts later does not take part in the
+/// common load.
 const LATEST_SECONDS: f64 = 1.0;
 
-/// A start further ahead than this is a mistake.
+/// The longest wait for a start time; a later one is a mistake.
 const LONGEST_WAIT_SECONDS: f64 = 3600.0;
 
 impl Engine<'_> {
-    /// The clock of a run that has a moment to start at, when that has come. A signal ends the
-    /// waiting.
+    /// Waits for the plan's start time, if it has one; returns the clock of the run. A signal ends
+    /// the wait.
     pub(super) fn await_start(&mut self) -> Result<Option<Clock>, Error> {
         let Some(start_at) = self.plan.start_at_unix_seconds else {
             return Ok(None);
@@ -36,7 +36,7 @@ impl Engine<'_> {
             if left <= 0.0 || self.ending.interrupted {
                 break;
             }
-            // Not in one sleep: the wall clock may be set meanwhile.
+            // In several sleeps, since the wall clock may be changed meanwhile.
             let count = self
                 .sockets
                 .poller
@@ -51,7 +51,7 @@ impl Engine<'_> {
             }
         }
         if self.ending.interrupted {
-            // Nothing was due yet.
+            // No request was due yet.
             self.ending.stop_at = 0;
             return Ok(Some(Clock::start()));
         }
@@ -60,7 +60,7 @@ impl Engine<'_> {
         Ok(Some(Clock::started(nanos(skew))))
     }
 
-    /// Opens idle connections that are missing.
+    /// Opens missing idle connections.
     pub(super) fn fill_ballast(&mut self, now: u64) {
         if now < self.ballast.next_moment() || now >= self.ending.stop_at {
             return;

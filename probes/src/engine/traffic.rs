@@ -1,4 +1,4 @@
-//! What happens on connections that are open: requests go, answers come, room comes free.
+//! Traffic on open connections: sends requests, reads responses, and reuses free room.
 
 use super::Engine;
 use crate::class::Class;
@@ -12,23 +12,23 @@ use crate::response::NotHttp;
 use crate::socket::Transport;
 use crate::sys::{self, Event};
 
-/// What a look at a connection found.
+/// The result of reading a connection.
 #[derive(Debug, Clone, Copy)]
 struct Found {
     standing: Standing,
-    /// When something came; 0 where nothing did.
+    /// The time at which data arrived; 0 if none did.
     came: Nanos,
     body_bytes: u64,
     stray: bool,
 }
 
 impl Engine<'_> {
-    /// Gives a request to a connection, or lets it wait for one.
+    /// Gives a request to a connection, or queues it.
     pub(super) fn start(&mut self, index: usize, request: Request) {
         let class = &mut self.classes[index];
         class.await_deadline(&request);
         let owner = class.owner;
-        // Guests have no connection of their own to stay with.
+        // Classes on another's connections have no user bound to a connection.
         let user = if owner == index {
             request.user
         } else {
@@ -49,7 +49,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes to account that a request got its connection.
+    /// Records that a request got a connection.
     pub(super) fn dispatched(&mut self, index: usize, request: &Request) {
         let class = &mut self.classes[index];
         class.recorder.dispatched(request);
@@ -77,7 +77,7 @@ impl Engine<'_> {
         connection.user = request.user;
         connection.is_listed = connection.spoken.has_room();
         if connection.is_listed {
-            // More may be put on it before it is sent.
+            // More requests may be added before it is sent.
             self.sockets.unflushed.push(slot);
             let owner = self.classes[index].owner;
             self.classes[owner].pool.put(slot, request.user);
@@ -86,14 +86,14 @@ impl Engine<'_> {
         }
     }
 
-    /// Sends what the connections were given since this was last called.
+    /// Sends everything that was put on connections since the last call.
     pub(super) fn flush_all(&mut self) {
         while let Some(slot) = self.sockets.unflushed.pop() {
             self.flush(slot);
         }
     }
 
-    /// Sends what a connection has to send, and has the poller tell when the socket takes the rest.
+    /// Sends the pending data of a connection; the poller reports when the socket takes the rest.
     pub(super) fn flush(&mut self, slot: u32) {
         self.flush_at(slot, self.clock.now());
     }
@@ -118,10 +118,10 @@ impl Engine<'_> {
         }
     }
 
-    /// Handles one event; the time afterwards.
+    /// Handles an event; returns the time afterwards.
     pub(super) fn handle(&mut self, event: Event) -> Nanos {
         let slot = event.token as u32;
-        // Set by a read; the clock is asked once more only where nothing was read.
+        // Set by a read; the clock is read again only if nothing was read.
         let mut now = 0;
         match self.sockets.find(event.token).map(|it| it.phase) {
             Some(Phase::Connecting) => self.connected(slot, event),
@@ -132,7 +132,7 @@ impl Engine<'_> {
         if now == 0 { self.clock.now() } else { now }
     }
 
-    /// An event of an open connection; when something came, 0 where nothing did.
+    /// Handles an event of an open connection; returns the time at which data arrived, or 0.
     fn carry(&mut self, slot: u32, event: Event) -> Nanos {
         if event.is_writable() {
             self.flush(slot);
@@ -172,7 +172,7 @@ impl Engine<'_> {
         found.came
     }
 
-    /// Wakes the connections whose moment has come.
+    /// Wakes the connections that are due.
     pub(super) fn wake(&mut self, now: Nanos) {
         while let Some(token) = self.sockets.take_alarm(now) {
             let Some(connection) = self.sockets.find(token) else {
@@ -200,7 +200,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes to account what a look at a connection found.
+    /// Records the result of reading a connection.
     fn account(&mut self, token: u64, found: Found, mut ended: Vec<Ended>) {
         let slot = token as u32;
         let now = match found.came {
@@ -239,7 +239,7 @@ impl Engine<'_> {
             Standing::Faulty(fault) => {
                 let first = &mut self.classes[index].not_http;
                 *first = first.or(Some(NotHttp::Multiplexed(fault)));
-                // What says why to the server; whether it comes there is of no matter.
+                // The reason is sent to the server; it does not matter if it arrives.
                 self.flush(slot);
                 self.lose_of(token, Failure::Parse);
             }
@@ -260,7 +260,8 @@ impl Engine<'_> {
         }
     }
 
-    /// More is to come; where the server may wait for an acknowledgement it gets one.
+    /// Records that a connection waits for more data, so that it is acknowledged if the server may
+    /// wait for that.
     fn await_more(&mut self, token: u64) {
         if !self.receiver.acknowledges_quickly {
             return;
@@ -277,8 +278,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Whether the server left a connection without having looked at anything on it. One that always does
-    /// is not to be dialled as fast as can be, nor its requests sent again for ever.
+    /// Whether the server closed a connection without processing anything on it. If a server always
+    /// does so, connections must not be opened as fast as possible, nor requests repeated forever.
     fn was_of_no_use(&mut self, slot: u32, ended: &[Ended]) -> bool {
         let connection = self.sockets.get(slot);
         connection.is_some_and(|it| {
@@ -286,8 +287,8 @@ impl Engine<'_> {
         })
     }
 
-    /// Puts a connection into the pool of its class or takes it out, as it has room; closes it when it
-    /// is done.
+    /// Puts a connection into the pool of its class or takes it out, depending on its room; closes
+    /// it when it is done.
     pub(super) fn relist(&mut self, slot: u32) {
         let Some(connection) = self.sockets.get(slot) else {
             return;
@@ -319,7 +320,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Goes on in a class: a connection, or room for one, has come free.
+    /// Continues a class after a connection, or room on one, has become free.
     pub(super) fn proceed(&mut self, class: usize) {
         let owner = self.classes[class].owner;
         while self.classes[owner].can_start() && self.may_send() {
@@ -329,12 +330,12 @@ impl Engine<'_> {
             };
             self.start(next, request);
         }
-        // The user of a closed loop is ready for the next request.
+        // In a closed loop, the user is ready for the next request.
         let next = self.classes[class].next_release(self.ending.stop_at);
         self.next_release = self.next_release.min(next);
     }
 
-    /// The class whose request waits for a connection of this one longest.
+    /// The class whose request has waited longest for a connection of this class.
     fn next_waiting(&self, owner: usize) -> usize {
         let first = |class: usize| {
             let request = self.classes[class].pending.front();
@@ -345,7 +346,7 @@ impl Engine<'_> {
         all.min_by_key(|&class| first(class)).unwrap_or(owner)
     }
 
-    /// Closes a connection; its place is free for another.
+    /// Closes a connection, whose slot is then free.
     pub(super) fn close(&mut self, slot: u32) {
         let Some(mut connection) = self.sockets.remove(slot) else {
             return;
@@ -360,7 +361,7 @@ impl Engine<'_> {
     }
 }
 
-/// Counts what a connection came to that is gone.
+/// Adds the counts of a closed connection to its class.
 pub(super) fn part(connection: &mut Connection, class: &mut Class<'_>) {
     let Connection { spoken, socket, .. } = connection;
     class.recorder.retransmits += sys::retransmits(&socket.stream).unwrap_or(0);
@@ -369,7 +370,7 @@ pub(super) fn part(connection: &mut Connection, class: &mut Class<'_>) {
     class.recorder.count(spoken.tally(), datagrams);
 }
 
-/// Tells the guests of a connection's class how much of what came was theirs; how much of it was.
+/// Counts the guests' shares of the received data; returns their sum.
 fn share_of_guests(
     classes: &mut [Class<'_>],
     connection: &mut Connection,
