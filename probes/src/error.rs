@@ -1,25 +1,25 @@
-//! What can keep the probe from measuring: one line for the user and an exit status.
+//! Errors that keep the probe from measuring: one line for the user, and an exit status.
 
 use std::fmt;
 use std::io;
 
-/// Why there is no measurement.
+/// The reason for no measurement.
 #[derive(Debug)]
 pub enum Error {
-    /// The call is wrong.
+    /// The command line is wrong.
     Usage(String),
-    /// The plan is wrong or passes its own caps.
+    /// The plan is wrong or exceeds its own limits.
     Plan(String),
-    /// The guard rails refuse the target.
+    /// The guard rails do not permit the target.
     Refused(String),
     /// No file can be read past the page cache.
     Unreadable(String),
-    /// The system refuses what the run needs.
+    /// A system call that the run needs failed.
     System(&'static str, io::Error),
 }
 
 impl Error {
-    /// The exit status: 2 for what the caller can put right, 4 for what could not be measured.
+    /// The exit status: 2 for what the caller can correct, 4 for what could not be measured.
     pub fn status(&self) -> u8 {
         match self {
             Self::Usage(_) | Self::Plan(_) | Self::Refused(_) => 2,

@@ -1,4 +1,4 @@
-//! One request and what has come of its response, whatever carries the two.
+//! A request and its response so far, over any protocol.
 
 use std::ops::Range;
 
@@ -7,47 +7,47 @@ use crate::plan::Method;
 use crate::request::{Reached, Request};
 use crate::response::Response;
 
-/// A pause inside a response that is as long as Linux delays an acknowledgement for which the
-/// server waits: 40 ms and what a busy machine adds.
+/// The length of a pause inside a response that suggests a delayed acknowledgement: Linux's 40 ms,
+/// with a margin for a busy machine.
 const DELAYED_ACKNOWLEDGEMENT: Range<Nanos> = 35 * MILLISECOND..60 * MILLISECOND;
 
-/// How a request is sent.
+/// The parameters for sending a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Ask<'a> {
-    /// Its class, by the place in the plan.
+    /// The index of its class in the plan.
     pub class: usize,
     /// Its method.
     pub method: Method,
-    /// What its class's client wrote of it.
+    /// The request as written by the client of its class.
     pub bytes: &'a [u8],
-    /// Whether the response's body gets a checksum.
+    /// True to compute a checksum of the response's body.
     pub samples_body: bool,
-    /// Whether the kernel is asked when the response began.
+    /// True to ask the kernel for the arrival time of the response.
     pub wants_stamp: bool,
-    /// Whether the connection closes behind it.
+    /// True if the connection closes after it.
     pub is_last: bool,
 }
 
-/// A request on its way and its response.
+/// A request in progress with its response.
 #[derive(Debug)]
 pub struct Exchange {
     /// The request.
     pub request: Request,
-    /// Its class, by the place in the plan.
+    /// The index of its class in the plan.
     pub class: usize,
-    /// What has come of the response.
+    /// The response so far.
     pub response: Response,
-    /// When the response began, 0 while it has not.
+    /// The time of the response's first byte; 0 before it.
     pub first_byte: Nanos,
-    /// When the last bytes came.
+    /// The time of the latest bytes.
     pub last_byte: Nanos,
-    /// Bytes of the body that its class was told of.
+    /// Body bytes that were already counted for its class.
     pub told_bytes: u64,
-    /// Whether it is to be asked when the response began.
+    /// True to ask the kernel for the arrival time of the response.
     pub wants_stamp: bool,
-    /// For how long it had lain in the kernel then, where that was asked.
+    /// The time that the first byte waited in the kernel, if it was measured.
     pub receive_lag: Option<Nanos>,
-    /// Pauses inside the response that look like a delayed acknowledgement.
+    /// The number of pauses in the response that look like a delayed acknowledgement.
     pub stalls: u32,
 }
 
@@ -67,7 +67,7 @@ impl Exchange {
         }
     }
 
-    /// An exchange whose request was not sent yet.
+    /// An exchange whose request has not been sent yet.
     pub fn new(request: Request) -> Self {
         Self {
             request,
@@ -82,7 +82,7 @@ impl Exchange {
         }
     }
 
-    /// Takes note that bytes of the response have come.
+    /// Records the arrival of bytes of the response.
     pub fn came(&mut self, now: Nanos) {
         if self.first_byte == 0 {
             self.first_byte = now;
@@ -92,12 +92,12 @@ impl Exchange {
         self.last_byte = now;
     }
 
-    /// When its time is up.
+    /// The time at which its time limit ends.
     pub fn deadline(&self, timeout: Nanos) -> Nanos {
         self.request.intended.saturating_add(timeout)
     }
 
-    /// How far the request came, once it was sent.
+    /// The progress of a request that was sent.
     pub fn reached(&self) -> Reached {
         Reached {
             sent: true,

@@ -2,42 +2,42 @@
 
 use std::io;
 
-/// Why a request counts as failed.
+/// The reason why a request counts as failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
     /// Nobody listens on the port or at the path.
     Refused,
-    /// No connection before the timeout.
+    /// No connection within the time limit.
     ConnectTimeout,
     /// No route to the server.
     Unreachable,
-    /// No TLS session: a certificate that is not good, or a server that speaks otherwise.
+    /// No TLS session: the certificate is not valid, or the server does not speak TLS.
     Tls,
     /// The connection was reset.
     Reset,
-    /// The server closed without one byte of a reply.
+    /// The server closed the connection without a byte of a response.
     Empty,
-    /// The server closed inside the reply: fewer bytes than declared.
+    /// The server closed the connection within the response: fewer bytes than declared.
     Truncated,
-    /// Not HTTP.
+    /// The response is not HTTP.
     Parse,
     /// A status that the plan does not expect.
     Status,
-    /// A complete body of another length than the plan expects.
+    /// A complete body of a length that the plan does not expect.
     Length,
-    /// A part of the object that was not asked for.
+    /// A part of the object other than the requested one.
     Range,
     /// A body that differs from the file.
     Hash,
-    /// No complete reply before the timeout.
+    /// No complete response within the time limit.
     Timeout,
     /// This host has no free local port.
     LocalPorts,
-    /// This process may open no more descriptors.
+    /// This process cannot open more descriptors.
     Descriptors,
     /// The queue of the unix socket was full.
     Backlog,
-    /// Any other error of the socket.
+    /// Another error of the socket.
     Other,
 }
 
@@ -63,14 +63,14 @@ impl Failure {
         Self::Other,
     ];
 
-    /// Whether the request failed because its time was up: no answer, no connection or no
-    /// session came before. Had the server had longer, it might have been answered; so its times
-    /// are at least its age.
+    /// Whether the request failed because its time limit ended before an answer, a connection or a
+    /// session. With more time the server might have answered, so the times of the request are
+    /// lower bounds.
     pub fn is_by_time(self) -> bool {
         matches!(self, Self::Timeout | Self::ConnectTimeout)
     }
 
-    /// The kind's key in the results.
+    /// The key of the kind in the results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -108,7 +108,7 @@ impl From<&io::Error> for Failure {
                 Self::Unreachable
             }
             Some(libc::EADDRNOTAVAIL) => Self::LocalPorts,
-            // connect(2): of unix sockets alone.
+            // From connect(2), only for unix sockets.
             Some(libc::EAGAIN) => Self::Backlog,
             Some(libc::EMFILE | libc::ENFILE) => Self::Descriptors,
             _ => Self::Other,
@@ -116,29 +116,29 @@ impl From<&io::Error> for Failure {
     }
 }
 
-/// How often each kind of failure was seen.
+/// The number of failures of each kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct FailureCounts([u64; Failure::ALL.len()]);
 
 impl FailureCounts {
-    /// One more of a kind.
+    /// Adds one failure of a kind.
     pub fn add(&mut self, failure: Failure) {
         self.0[failure as usize] += 1;
     }
 
-    /// Adds the counts of others.
+    /// Adds other counts.
     pub fn add_all(&mut self, other: &Self) {
         for (own, theirs) in self.0.iter_mut().zip(other.0) {
             *own += theirs;
         }
     }
 
-    /// How many of a kind.
+    /// The number of failures of a kind.
     pub fn of(&self, failure: Failure) -> u64 {
         self.0[failure as usize]
     }
 
-    /// How many of all kinds.
+    /// The number of failures of all kinds.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }

@@ -1,8 +1,8 @@
-//! Reading JSON objects field by field, strictly: what is missing, of the wrong type or unknown
-//! is an error that names its place.
+//! Strict reading of JSON objects, field by field: a missing or unknown field or a wrong type is an
+//! error that names the field.
 //!
-//! By hand and not by serde's derive: an error names the place and what belongs there, and of the crates
-//! that the probe is built from few are macros.
+//! Written by hand instead of with serde's derive: errors then name the field and what it must
+//! contain, and the probe depends on few crates with macros.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 
-/// The fields of one JSON object that were not read yet.
+/// The fields of a JSON object that have not been read yet.
 #[derive(Debug)]
 pub struct Fields {
     place: String,
@@ -18,7 +18,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// The fields of a value that must be an object. `place` is its name in errors.
+    /// The fields of a value, which must be an object. `place` is its name in errors.
     pub fn of(value: Value, place: &str) -> Result<Self, Error> {
         match value {
             Value::Object(left) => Ok(Self {
@@ -29,7 +29,7 @@ impl Fields {
         }
     }
 
-    /// The place of a field, for errors.
+    /// The path of a field, for errors.
     pub fn place(&self, name: &str) -> String {
         if self.place.is_empty() {
             name.to_owned()
@@ -43,7 +43,7 @@ impl Fields {
         Error::Plan(format!("{} {what}", self.place(name)))
     }
 
-    /// A field, if it is there and not null.
+    /// A field, if it exists and is not null.
     pub fn optional<T: Read>(&mut self, name: &str) -> Result<Option<T>, Error> {
         match self.left.remove(name) {
             None | Some(Value::Null) => Ok(None),
@@ -56,20 +56,20 @@ impl Fields {
         Ok(self.optional(name)?.unwrap_or(default))
     }
 
-    /// A field that must be there.
+    /// A field that must exist.
     pub fn required<T: Read>(&mut self, name: &str) -> Result<T, Error> {
         self.optional(name)?
             .ok_or_else(|| self.wrong(name, "is missing"))
     }
 
-    /// A field's text read as something else.
+    /// A field's text, parsed as another type.
     pub fn parsed<T: FromStr>(&mut self, name: &str, what: &str) -> Result<T, Error> {
         let text: String = self.required(name)?;
         text.parse()
             .map_err(|_| self.wrong(name, &format!("must be {what}, not {text:?}")))
     }
 
-    /// Nothing may be left.
+    /// Checks that every field was read.
     pub fn end(self) -> Result<(), Error> {
         match self.left.keys().next() {
             None => Ok(()),
@@ -78,9 +78,9 @@ impl Fields {
     }
 }
 
-/// A value that can be read from JSON.
+/// A type that can be read from a JSON value.
 pub trait Read: Sized {
-    /// The value; `place` is its name in errors.
+    /// Reads the value; `place` is its name in errors.
     fn read(value: Value, place: &str) -> Result<Self, Error>;
 }
 

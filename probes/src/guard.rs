@@ -1,4 +1,4 @@
-//! Guard rails: what the probe refuses before it sends the first packet.
+//! Guard rails: checks before the first packet is sent.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,10 +10,10 @@ use crate::plan::{Endpoint, Permit, Plan};
 use crate::sources;
 use crate::sys;
 
-/// Descriptors kept for everything that is not a connection.
+/// Descriptors reserved for everything but connections.
 const SPARE_DESCRIPTORS: u64 = 64;
 
-/// Where a target is.
+/// The location of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// An address of this host.
@@ -22,11 +22,12 @@ pub enum Place {
     Elsewhere,
 }
 
-/// Checks a plan against this host; where its targets are: elsewhere when one of them is.
+/// Checks a plan against this host; returns the location of its targets: `Elsewhere` if any of them
+/// is.
 ///
 /// # Errors
-/// `Error::Refused` when a target is not permitted, `Error::Plan` when the host cannot carry
-/// so many connections.
+/// `Error::Refused` if a target is not permitted, `Error::Plan` if the host does not allow so many
+/// connections.
 pub fn check(plan: &Plan) -> Result<Place, Error> {
     let own = sys::own_addresses().map_err(|error| Error::System("own addresses", error))?;
     let mut place = Place::Here;
@@ -54,15 +55,15 @@ pub fn check(plan: &Plan) -> Result<Place, Error> {
     Ok(place)
 }
 
-/// Whether a target is permitted.
+/// The location of a target; an error if it is not permitted.
 fn decide(address: IpAddr, port: u16, permit: &Permit, own: &[IpAddr]) -> Result<Place, Error> {
     // ::ffff:192.0.2.1 is 192.0.2.1.
     let address = address.to_canonical();
     if address.is_unspecified() || address.is_multicast() || address == Ipv4Addr::BROADCAST {
         return Err(Error::Refused(format!("{address} is not one server")));
     }
-    // By the list of interface addresses, not by trying to bind: where net.ipv4.ip_nonlocal_bind
-    // is set every address can be bound.
+    // By the list of interface addresses, not by trying to bind: with net.ipv4.ip_nonlocal_bind
+    // every address can be bound.
     if address.is_loopback() || own.contains(&address) {
         if permit.live || permit.ports.contains(&port) {
             return Ok(Place::Here);
@@ -85,7 +86,7 @@ fn decide(address: IpAddr, port: u16, permit: &Permit, own: &[IpAddr]) -> Result
     )))
 }
 
-/// Whether the server at a socket of this host is permitted.
+/// The location of a socket of this host; an error if it is not permitted.
 fn decide_socket(path: &str, permit: &Permit) -> Result<Place, Error> {
     if permit.live || permit.sockets.iter().any(|own| own == path) {
         return Ok(Place::Here);
@@ -119,13 +120,13 @@ fn check_ports(connections: u64, addresses: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Local ports that one address of this host has for one target.
+/// The number of local ports that one address of this host has for one target.
 pub fn local_ports() -> u64 {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     ports_of(&range)
 }
 
-/// Ports in the range; the kernel's default where it cannot be read.
+/// The number of ports in a range; the kernel's default if it cannot be read.
 fn ports_of(range: &str) -> u64 {
     let mut ends = range.split_whitespace().map(str::parse::<u64>);
     match (ends.next(), ends.next()) {

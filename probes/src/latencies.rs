@@ -1,10 +1,10 @@
-//! The latency distributions of a class, side by side.
+//! The latency distributions of a class.
 
 use crate::clock::Nanos;
 use crate::distribution::Distribution;
 use crate::request::{Reached, Request};
 
-/// How long a class's requests took, each way of looking at it.
+/// The times of a class's requests, by their kind.
 #[derive(Debug, Default)]
 pub struct Latencies {
     /// From the intended start to the last byte.
@@ -20,7 +20,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// A request has no whole answer by now: each of its times that has not ended is at least its
+    /// Records a request without a complete answer: each of its unfinished times is at least its
     /// age.
     pub fn unanswered(&mut self, request: &Request, reached: Reached, now: Nanos) {
         let age = now.saturating_sub(request.intended);
@@ -37,7 +37,7 @@ impl Latencies {
         }
     }
 
-    /// Adds the values of others.
+    /// Adds the values of another thread.
     pub fn add(&mut self, other: &Self) {
         self.response.add(&other.response);
         self.ttfb.add(&other.ttfb);

@@ -1,4 +1,4 @@
-//! How requests are written, and how a client reads.
+//! The writing of requests, and the reading pace of a client.
 
 use std::io::Write as _;
 
@@ -8,10 +8,10 @@ use crate::plan::{ByteRange, Plan};
 use crate::request::{Object, USER_AGENT};
 use crate::tls;
 
-/// The name of the protocol over TLS (RFC 7301 §6).
+/// The ALPN name of the protocol (RFC 7301 §6).
 const ALPN: &[u8] = b"http/1.1";
 
-/// What the connections of a class share.
+/// The state that the connections of a class share.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) tls: Option<tls::Client>,
@@ -24,7 +24,7 @@ impl Client {
     /// The client of a class. Headers of the plan replace the probe's own.
     ///
     /// # Errors
-    /// `Error::Plan` where its certificates cannot be read.
+    /// `Error::Plan` if its certificates cannot be read.
     pub fn new(plan: &Plan, index: usize) -> Result<Self, Error> {
         let class = &plan.classes[index];
         let target = plan.target_of(class);
@@ -55,14 +55,15 @@ impl Client {
         })
     }
 
-    /// Writes the request for an object over `buffer`; the last one of a connection says so.
+    /// Writes the request for an object into `buffer`; the last one of a connection says
+    /// `Connection: close`.
     pub fn render(&self, object: &Object<'_>, is_last: bool, buffer: &mut Vec<u8>) {
         buffer.clear();
         buffer.extend_from_slice(self.before_path.as_bytes());
         buffer.extend_from_slice(object.path.as_bytes());
         buffer.extend_from_slice(self.after_path.as_bytes());
         if let Some(ByteRange { first, last }) = object.range {
-            // Into a vector: cannot fail.
+            // Writing to a vector cannot fail.
             let _ = write!(buffer, "Range: bytes={first}-{last}\r\n");
         }
         if is_last {

@@ -1,4 +1,4 @@
-//! HTTP/1.1 as a client speaks it: requests one after another on a connection (RFC 9112).
+//! HTTP/1.1 on the client side: requests one after another on a connection (RFC 9112).
 
 mod client;
 mod receive;
@@ -19,25 +19,25 @@ use crate::sys::is_temporary;
 /// The requests of one connection.
 #[derive(Debug)]
 pub struct Sequence {
-    /// What is under way.
+    /// The exchange in progress.
     exchange: Option<Exchange>,
-    /// What of the request the socket did not take yet.
+    /// The part of the request that the socket did not take yet.
     unsent: Vec<u8>,
-    /// How a slow client reads.
+    /// The reading pace of a slow client.
     trickle: Option<Trickle>,
-    /// Until when it reads nothing.
+    /// The end of the current pause in reading.
     rests_until: Option<Nanos>,
-    /// Responses that were whole.
+    /// The number of complete responses.
     served: u64,
-    /// Whether the connection closes behind the request that is under way.
+    /// True if the connection closes after the current request.
     closes: bool,
     is_over: bool,
-    /// Whether its receive buffer was made as large as its responses want it.
+    /// True if its receive buffer was enlarged for its responses.
     is_roomy: bool,
 }
 
 impl Sequence {
-    /// A connection on which nothing was asked yet.
+    /// A connection before its first request.
     pub fn new(client: &Client) -> Self {
         Self {
             exchange: None,
@@ -51,7 +51,7 @@ impl Sequence {
         }
     }
 
-    /// The exchange has ended, and the connection with it unless `keeps`.
+    /// Ends the exchange, and the connection unless `keeps`.
     fn end(&mut self, end: End, keeps: bool, look: &mut Look<'_>) -> Standing {
         self.is_over = !keeps;
         let exchange = self.exchange.take();
@@ -60,8 +60,8 @@ impl Sequence {
         Standing::Waiting
     }
 
-    /// Something came while nothing is asked: the end, bytes that nobody asked for, or what is the
-    /// session's own business.
+    /// Handles data that arrive without a request: the end, unrequested bytes, or messages of TLS
+    /// itself.
     fn watch(&mut self, socket: &mut Socket, look: &mut Look<'_>) -> Standing {
         let Socket { stream, tls, .. } = socket;
         let mut stray = false;

@@ -1,5 +1,5 @@
-//! Reading responses: heads are read, payload is dropped inside the kernel. Over TLS it has to be
-//! decrypted, so all of it is read.
+//! The reading of responses. Heads are read, and payload is discarded inside the kernel. Over TLS
+//! everything must be decrypted, so all of it is read.
 
 use std::io::{self, Read as _};
 use std::net::TcpStream;
@@ -14,41 +14,42 @@ use crate::socket::{Socket, Transport};
 use crate::sys::{self, is_temporary};
 use crate::tls::End;
 
-/// A first read this small takes the head and a small body, and leaves the rest uncopied.
+/// The size of a first read, which is small: it takes the head and a small body, and copies nothing
+/// of a large one.
 const HEAD_READ_BYTES: usize = 4 * 1024;
 
-/// Payload dropped at a time.
+/// Bytes of payload to discard at a time.
 const DISCARD_BYTES: u64 = 1024 * 1024;
 
-/// Payload shorter than this is read with the framing that follows it.
+/// Payload shorter than this is read together with the framing after it.
 const LEAST_DISCARD_BYTES: u64 = 4 * 1024;
 
-/// Bodies that fill a receive buffer of 128 KiB, where the kernel begins, and would fit into one
-/// that it makes.
+/// Sizes of bodies that fill the kernel's initial receive buffer of 128 KiB and would fit into an
+/// enlarged one.
 const LARGE_BODY: Range<u64> = 32 * 1024..1024 * 1024;
 
-/// How a response stands after a read.
+/// The state of a response after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Received {
-    /// All that came was read; more is to come.
+    /// All arrived data were read; more is to come.
     Waiting,
-    /// More may have come than was read: the others have their turn first.
+    /// More data may have arrived; other connections have their turn first.
     Unfinished,
-    /// It is whole.
+    /// The response is complete.
     Complete {
-        /// Bytes came after it that nobody asked for.
+        /// True if unrequested bytes followed it.
         stray: bool,
-        /// The server sends no more on this connection.
+        /// True if the server sends no more on this connection.
         ended: bool,
     },
-    /// It will not come.
+    /// The response failed.
     Failed(Failure),
-    /// It will not come, because the server had closed the idle connection: send it again.
+    /// The response failed because the server had closed the idle connection; the request is sent
+    /// again.
     Stale,
 }
 
-/// Reads what has come of a response on a connection that has served so many. At most `limit` bytes are
-/// taken.
+/// Reads at most `limit` bytes of a response, on a connection that has served `served` requests.
 pub(super) fn receive(
     socket: &mut Socket,
     exchange: &mut Exchange,
@@ -60,7 +61,7 @@ pub(super) fn receive(
         return receive_encrypted(socket, exchange, served, limit, look);
     }
     if exchange.wants_stamp && !exchange.response.has_started() {
-        // An error is told once: by this read or the next.
+        // An error is reported only once: by this read or the next one.
         if let Err(failed) = read_stamp(socket, exchange, served, look) {
             return failed;
         }
@@ -70,7 +71,7 @@ pub(super) fn receive(
         let (asked, result) = read(socket, exchange, left, look);
         let count = match result {
             Ok(0) => {
-                // The end may come in an event of its own, and may be what completes it.
+                // The end may come in a separate event, and may be what completes the response.
                 look.now = look.clock.now();
                 return end(socket, exchange, served);
             }
@@ -153,7 +154,7 @@ fn receive_encrypted(
             return Received::Complete { stray, ended };
         }
         match progress.ended {
-            // Without a word the end may be anybody's: RFC 9112 §9.8.
+            // Without close_notify, anybody may have ended the connection: RFC 9112 §9.8.
             Some(End::Abrupt) if exchange.response.ends_with_the_connection() => {
                 return Received::Failed(Failure::Truncated);
             }
@@ -174,10 +175,10 @@ fn came(exchange: &mut Exchange, look: &mut Look<'_>) {
     exchange.came(look.now);
 }
 
-/// Reads the first byte of a response alone, with the time at which it came to the kernel.
+/// Reads only the first byte of a response, with the time at which it arrived in the kernel.
 ///
-/// A longer read tells the time of the *last* segment that it takes from. Where nothing has
-/// come, or the end, the next read tells so again.
+/// A longer read would return the time of its *last* segment. If nothing has arrived, or the end,
+/// the next read finds the same.
 fn read_stamp(
     socket: &Socket,
     exchange: &mut Exchange,
@@ -211,7 +212,7 @@ fn read(
         && ahead >= LEAST_DISCARD_BYTES
         && !response.is_sampled()
     {
-        // One byte more shows in the same call whether all was read and whether the server
+        // Asking for one more byte shows in the same call if everything was read, or if the server
         // sent more than it declared; such a connection is not used again.
         let beyond = u64::from(response.ends_with_payload());
         let count = ahead.saturating_add(beyond).min(DISCARD_BYTES).min(limit) as usize;
@@ -228,13 +229,13 @@ fn read(
     (Asked::Copied(count), result)
 }
 
-/// Gives a connection at once the receive buffer to which the kernel would bring it in the course
-/// of some thousand responses with such bodies; whether it did. Until then each of them fills it, and
-/// costs an acknowledgement more: one that there is no room, one that there is.
+/// Enlarges the receive buffer of a connection at once to the size that the kernel would reach
+/// after some thousand such bodies; returns true if it tried. Until then each body fills the buffer
+/// and costs two more acknowledgements: that the buffer is full, and that it has room again.
 pub(super) fn make_room(socket: &Socket, body_bytes: u64) -> bool {
     let is_wanted = socket.tls.is_none() && LARGE_BODY.contains(&body_bytes);
     if is_wanted {
-        // Without it the probe is dearer, and no less right.
+        // Without it the probe uses more CPU time, but measures the same.
         let _ = sys::make_room(&socket.stream, 4 * body_bytes as usize);
     }
     is_wanted
@@ -259,7 +260,7 @@ impl Asked {
     }
 }
 
-/// The server sends no more.
+/// Handles the end of the server's data.
 fn end(socket: &Socket, exchange: &mut Exchange, served: u64) -> Received {
     if lost_a_race(socket, &exchange.response, served) {
         return Received::Stale;
@@ -273,11 +274,12 @@ fn end(socket: &Socket, exchange: &mut Exchange, served: u64) -> Received {
     }
 }
 
-/// Whether the failure of an unanswered request can be the race of a kept connection: the
-/// server closed it, being idle, before it could see the request.
+/// Whether the failure of an unanswered request can be the race of a kept connection: the server
+/// closed the idle connection before it saw the request.
 ///
-/// A server that *took* the request and closed without a word (as nginx does when a thread
-/// pool overflows) has acknowledged it; one that had closed before answers it with a reset.
+/// A server that *took* the request and closed the connection without a response (as nginx does
+/// when a thread pool overflows) has acknowledged the request; one that had closed it before
+/// answers with a reset.
 fn lost_a_race(socket: &Socket, response: &Response, served: u64) -> bool {
     served > 0
         && !response.has_started()
@@ -285,10 +287,10 @@ fn lost_a_race(socket: &Socket, response: &Response, served: u64) -> bool {
             || sys::unacknowledged_bytes(&socket.stream).unwrap_or(0) > 0)
 }
 
-/// What a socket error means for the request on the connection.
+/// The meaning of a socket error for the request on the connection.
 fn broken(exchange: &Exchange, served: u64, error: &io::Error) -> Received {
     let failure = Failure::from(error);
-    // A reset of a kept connection before any byte of the reply: the same race as above.
+    // A reset of a kept connection before any byte of the response: the same race as above.
     if failure == Failure::Reset && served > 0 && !exchange.response.has_started() {
         Received::Stale
     } else {

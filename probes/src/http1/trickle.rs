@@ -1,21 +1,21 @@
-//! Slow clients: how much is read from a connection before it rests, and for how long.
+//! Slow clients: the size of a read from a connection, and the pause after it.
 
 use crate::clock::{MILLISECOND, Nanos, SECOND};
 
-/// The time between two reads, unless a single byte takes longer.
+/// The pause between two reads, unless a single byte takes longer.
 const REST: Nanos = 20 * MILLISECOND;
 
-/// How a slow client reads.
+/// The reading pace of a slow client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trickle {
-    /// Most bytes of one read.
+    /// The most bytes of one read.
     pub(super) bytes: u64,
-    /// Rest after a read.
+    /// The pause after a read.
     rest: Nanos,
 }
 
 impl Trickle {
-    /// The one that reads at most so many bytes a second, above 0.
+    /// The pace of a client that reads at most `bytes_per_second`, which is above 0.
     pub(super) fn new(bytes_per_second: u64) -> Self {
         let bytes = (bytes_per_second / (SECOND / REST)).max(1);
         let rest = u128::from(bytes) * u128::from(SECOND) / u128::from(bytes_per_second);
@@ -25,7 +25,7 @@ impl Trickle {
         }
     }
 
-    /// The rest after a read of so many bytes, few of which may have been there.
+    /// The pause after a read of `bytes`, which may be fewer than the most.
     pub(super) fn rest_after(&self, bytes: u64) -> Nanos {
         (u128::from(self.rest) * u128::from(bytes) / u128::from(self.bytes)) as Nanos
     }

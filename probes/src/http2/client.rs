@@ -1,4 +1,4 @@
-//! How the connections of a class begin, and how each of its requests is answered.
+//! The start of a class's connections, and the windows and priority of its requests.
 
 use super::manner::{Manner, Place, Windows};
 use super::windows::slow_window;
@@ -7,7 +7,7 @@ use crate::multiplexed::{Block, Coding};
 use crate::plan::{Class, PaceOf, Plan, Streams};
 use crate::tls;
 
-/// What the connections of a class share.
+/// The state that the connections of a class share.
 #[derive(Debug)]
 pub struct Client {
     pub(crate) tls: Option<tls::Client>,
@@ -18,10 +18,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// The client of the class at a place of a plan.
+    /// The client of the class at an index of a plan.
     ///
     /// # Errors
-    /// `Error::Plan` where its certificates cannot be read.
+    /// `Error::Plan` if its certificates cannot be read.
     pub fn new(plan: &Plan, index: usize, streams: Streams) -> Result<Self, Error> {
         let class = &plan.classes[index];
         let target = plan.target_of(class);
@@ -52,14 +52,13 @@ impl Client {
     }
 }
 
-/// The pace at which each answer is read.
+/// The pace at which each answer is read; `None` without one.
 fn stream_pace(class: &Class) -> Option<u64> {
     let pace = class.read_bytes_per_second;
     pace.filter(|_| class.read_pace_of == PaceOf::Stream)
 }
 
-/// What a server may send of an answer before it is told of more. Classes on the same connections speak
-/// alike.
+/// The initial window of a stream. Classes on the same connections have the same windows.
 fn first_window(class: &Class, streams: Streams) -> u32 {
     let window = streams.stream_window_bytes;
     stream_pace(class).map_or(window, |pace| slow_window(pace, window))

@@ -1,32 +1,32 @@
-//! Why what a server sends is not HTTP/2.
+//! Violations of HTTP/2 by a server.
 
 use crate::multiplexed::{Broken, Malformed, TooMany};
 
-/// What ends a connection, since nothing on it can be believed any more.
+/// A violation that ends the connection, since its state can no longer be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// An answer in HTTP/1.x.
     Http1,
-    /// Another frame than SETTINGS came first.
+    /// The first frame was not SETTINGS.
     Preface,
-    /// A frame longer than was allowed.
+    /// A frame longer than allowed.
     FrameSize,
-    /// A frame where it may not be, or with content that it may not have.
+    /// A frame at a wrong place, or with invalid content.
     Protocol,
     /// A header block that cannot be decompressed.
     Compression,
-    /// More header fields, or longer ones, than are read.
+    /// More or longer header fields than the probe accepts.
     TooManyFields,
     /// More of a body than the window allowed.
     FlowControl,
     /// A window larger than 2^31 - 1 (RFC 9113 §6.9.1).
     Window,
-    /// Frames without end that carry nothing.
+    /// An endless sequence of frames that carry nothing.
     Flood,
 }
 
 impl Fault {
-    /// The code that the server is told (RFC 9113 §7).
+    /// The error code for the server (RFC 9113 §7).
     pub(super) fn code(self) -> u32 {
         match self {
             Self::Http1 | Self::Preface | Self::Protocol => 0x1,
@@ -39,7 +39,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// What was wrong, in words.
+    /// The violation in words.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Http1 => "an answer in HTTP/1.x: the server does not speak HTTP/2 there",

@@ -1,11 +1,11 @@
-//! Frames out of a stream of bytes, in pieces of any size (RFC 9113 §4, §6).
+//! Parsing of frames from a stream of bytes in pieces of any size (RFC 9113 §4, §6).
 
 use super::fault::Fault;
 
-/// Bytes in front of each frame.
+/// The size of a frame's header.
 const HEAD_BYTES: usize = 9;
 
-/// The longest payload that is allowed: what holds unless a client says another.
+/// The longest allowed payload: the protocol's default.
 pub(super) const LONGEST_BYTES: usize = 16 * 1024;
 
 pub(super) const DATA: u8 = 0x0;
@@ -19,16 +19,16 @@ pub(super) const GOAWAY: u8 = 0x7;
 pub(super) const WINDOW_UPDATE: u8 = 0x8;
 pub(super) const CONTINUATION: u8 = 0x9;
 
-/// Of SETTINGS and PING.
+/// A flag of SETTINGS and PING.
 pub(super) const ACK: u8 = 0x1;
-/// Of DATA and HEADERS.
+/// A flag of DATA and HEADERS.
 pub(super) const END_STREAM: u8 = 0x1;
-/// Of HEADERS and CONTINUATION.
+/// A flag of HEADERS and CONTINUATION.
 pub(super) const END_HEADERS: u8 = 0x4;
 pub(super) const PADDED: u8 = 0x8;
 pub(super) const PRIORITIZED: u8 = 0x20;
 
-/// What stands in front of a frame.
+/// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) length: usize,
@@ -53,50 +53,50 @@ impl Head {
     }
 }
 
-/// Writes a frame's head behind what is in `buffer`.
+/// Appends a frame's header to `buffer`.
 pub(super) fn begin(length: usize, kind: u8, flags: u8, stream: u32, buffer: &mut Vec<u8>) {
     let [_, a, b, c] = (length as u32).to_be_bytes();
     buffer.extend_from_slice(&[a, b, c, kind, flags]);
     buffer.extend_from_slice(&stream.to_be_bytes());
 }
 
-/// What was found.
+/// A parsed piece of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// A part of a body: it is not kept until its frame is whole.
+    /// A part of a body, which is passed on before its frame is complete.
     Body {
         stream: u32,
         bytes: &'a [u8],
-        /// What it takes of the windows: filling counts.
+        /// Its size for the windows, with padding.
         counted: usize,
-        /// Whether the stream ends with it.
+        /// True if the stream ends with it.
         end: bool,
     },
-    /// Any other frame, whole.
+    /// Another frame, complete.
     Frame(Head, &'a [u8]),
 }
 
-/// Finds frames.
+/// A parser of frames.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     head: [u8; HEAD_BYTES],
     have: usize,
-    /// The frame that is under way, and how much of it is still to come.
+    /// The current frame, and the number of its bytes that are still to come.
     current: Option<(Head, usize)>,
     payload: Vec<u8>,
 }
 
 impl Reader {
-    /// Bytes that are kept of what is not whole.
+    /// Bytes buffered for incomplete frames.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> usize {
         self.payload.capacity()
     }
 
-    /// The next piece in `rest`, which is shortened by it; none when all was taken.
+    /// The next piece of `rest`, from which it is removed; `None` once all was taken.
     ///
     /// # Errors
-    /// `Fault::FrameSize` for a frame longer than is allowed, `Fault::Protocol` for wrong filling.
+    /// `Fault::FrameSize` for a frame longer than allowed, `Fault::Protocol` for wrong padding.
     pub(super) fn next<'a, 'b: 'a>(
         &'a mut self,
         rest: &mut &'b [u8],
@@ -122,7 +122,7 @@ impl Reader {
                 end: left == 0 && head.has(END_STREAM),
             }));
         }
-        // Nearly always a frame comes in one piece and is read where it lies.
+        // Nearly always, a frame comes in one piece and is parsed in place.
         if left > 0 || !self.payload.is_empty() {
             self.payload.extend_from_slice(own);
         }
@@ -147,7 +147,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// Takes the head of the next frame; none while it is not whole.
+    /// Takes the header of the next frame; `None` while it is incomplete.
     fn begin(&mut self, rest: &mut &[u8]) -> Result<Option<(Head, usize)>, Fault> {
         let count = rest.len().min(HEAD_BYTES - self.have);
         let (own, tail) = rest.split_at(count);
@@ -167,7 +167,7 @@ impl Reader {
     }
 }
 
-/// What is between the length of the filling and the filling.
+/// The payload without padding and its length.
 pub(super) fn unpadded(payload: &[u8]) -> Result<&[u8], Fault> {
     let (&filling, rest) = payload.split_first().ok_or(Fault::FrameSize)?;
     let length = rest.len().checked_sub(usize::from(filling));
@@ -192,10 +192,10 @@ mod tests {
         bytes
     }
 
-    /// Frames, body, its count and the streams that ended.
+    /// Frames, body, its counted size, and the ended streams.
     type Found = (Vec<(u8, Vec<u8>)>, Vec<u8>, usize, Vec<u32>);
 
-    /// What is found in pieces of a length.
+    /// The parsed frames of `bytes`, fed in pieces of a length.
     fn read(bytes: &[u8], length: usize) -> Found {
         let mut reader = Reader::default();
         let (mut others, mut body, mut count, mut ended) = (vec![], vec![], 0, vec![]);

@@ -1,30 +1,30 @@
-//! Header fields out of compressed blocks (HPACK, RFC 7541), bounded in what they may come to.
+//! Decompression of header fields (HPACK, RFC 7541), with bounds on their size.
 
 use std::collections::VecDeque;
 
 use super::fault::Fault;
 use crate::multiplexed::{Head, integer, string};
 
-/// What a server may keep in the table: the size that holds unless a client says another.
+/// The largest size of the dynamic table: the protocol's default.
 const TABLE_BYTES: usize = 4096;
 
-/// What an entry counts beside its text (RFC 7541 §4.1).
+/// The size that an entry counts in addition to its text (RFC 7541 §4.1).
 const ENTRY_BYTES: usize = 32;
 
-/// A name and its value.
+/// A name and a value.
 type Entry = (Box<[u8]>, Box<[u8]>);
 
-/// The table that a connection's blocks share.
+/// The decoder of a connection's header blocks, which share a table.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    /// Names and values, the newest first.
+    /// The entries, the newest first.
     table: VecDeque<Entry>,
     bytes: usize,
     most_bytes: usize,
 }
 
 impl Decoder {
-    /// One whose table is empty.
+    /// A decoder with an empty table.
     pub(super) fn new() -> Self {
         Self {
             table: VecDeque::new(),
@@ -33,10 +33,10 @@ impl Decoder {
         }
     }
 
-    /// Writes the fields of a whole block over `head`.
+    /// Decodes a complete block into `head`.
     ///
     /// # Errors
-    /// `Fault::Compression` where the bytes are no such block, `Fault::TooManyFields` past the bounds.
+    /// `Fault::Compression` for an invalid block, `Fault::TooManyFields` above the bounds.
     pub(super) fn decode(&mut self, block: &[u8], head: &mut Head) -> Result<(), Fault> {
         head.clear();
         let mut rest = block;
@@ -65,7 +65,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A field whose value is written out.
+    /// Decodes a field whose value is literal.
     fn literal(&self, rest: &mut &[u8], bits: u32, head: &mut Head) -> Result<(), Fault> {
         let name = match integer(rest, bits)? {
             0 => {
@@ -78,7 +78,7 @@ impl Decoder {
         Ok(head.end_field(name)?)
     }
 
-    /// Writes an entry's name, and its value if wanted; where the name ends.
+    /// Writes an entry's name, and its value if `value`; returns the end of the name.
     fn write(&self, index: usize, head: &mut Head, value: bool) -> Result<usize, Fault> {
         let entry = match index.checked_sub(1) {
             Some(place) if place < STATIC.len() => STATIC[place],
@@ -98,19 +98,19 @@ impl Decoder {
         Ok(name)
     }
 
-    /// Keeps the field that was read last in the table.
+    /// Adds the last decoded field to the table.
     fn keep(&mut self, head: &Head) {
         let (name, value) = head.last();
         let bytes = name.len() + value.len() + ENTRY_BYTES;
         self.evict(bytes);
-        // An entry that is larger than the table empties it (RFC 7541 §4.4).
+        // An entry larger than the table empties it (RFC 7541 §4.4).
         if bytes <= self.most_bytes {
             self.bytes += bytes;
             self.table.push_front((name.into(), value.into()));
         }
     }
 
-    /// Makes room for so many bytes.
+    /// Evicts entries to make room for `wanted` bytes.
     fn evict(&mut self, wanted: usize) {
         while self.bytes + wanted > self.most_bytes {
             let Some((name, value)) = self.table.pop_back() else {
@@ -121,7 +121,7 @@ impl Decoder {
     }
 }
 
-/// Fields that need not be sent (RFC 7541 appendix A), the first as number 1.
+/// The static table (RFC 7541 appendix A); the first entry has index 1.
 pub(super) const STATIC: [(&[u8], &[u8]); 61] = [
     (b":authority", b""),
     (b":method", b"GET"),

@@ -1,36 +1,36 @@
-//! How the answers of a connection and of a class are to be read, and in what order.
+//! The windows, paces and priorities of connections and requests.
 
-/// How a connection's windows are at first, where a client of them is slow.
+/// The initial windows of a connection with a slow client.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
-    /// The smallest of a stream.
+    /// The smallest window of a stream.
     pub(super) stream_bytes: u32,
-    /// The pace of the whole connection, where it has one.
+    /// The pace of the whole connection, if it has one.
     pub(super) bytes_per_second: Option<u64>,
-    /// Whether anything on it has a pace.
+    /// True if anything on it has a pace.
     pub(super) are_paced: bool,
 }
 
-/// How a request is to be answered.
+/// The windows, pace and priority of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Manner {
-    /// What may be sent of the answer before it was read.
+    /// The initial window: the bytes that the server may send before they are read.
     pub(super) window_bytes: u32,
-    /// The pace at which it is read then; none reads at once.
+    /// The pace at which the answer is read; `None` to read at once.
     pub(super) bytes_per_second: Option<u64>,
-    /// How urgent it is; none says nothing.
+    /// The priority; `None` to send none.
     pub(super) place: Option<Place>,
 }
 
-/// Where a stream stands in the tree.
+/// The place of a stream in the priority tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
-    /// From 1 to 256.
+    /// The weight, from 1 to 256.
     pub(super) weight: u16,
-    /// Classes, by their places in the plan, of which the newest stream is the one that it depends on.
+    /// Indices of classes in the plan; the stream depends on the newest stream of them.
     pub(super) depends_on: Vec<usize>,
-    /// Whether it comes between that and what had depended on it.
+    /// True if the stream takes over the other streams that depend on that one.
     pub(super) exclusive: bool,
-    /// Whether it is said in a frame of its own.
+    /// True to send the priority in a separate frame.
     pub(super) apart: bool,
 }

@@ -1,8 +1,9 @@
-//! HTTP/2 as a client speaks it: bytes in, ended exchanges out; no socket, no clock (RFC 9113, 7541).
+//! HTTP/2 on the client side: takes bytes and returns ended exchanges, without sockets or clocks
+//! (RFC 9113, 7541).
 //!
-//! By hand: what needs a runtime of its own (`h2`) does not fit under a schedule, and no crate has the
-//! header compression alone, bounded and kept up. Only what a
-//! client needs that has no pages to draw is here: it sends nothing compressed.
+//! Written by hand: `h2` needs an async runtime, which does not fit a schedule, and no maintained
+//! crate has only the header compression, with bounds. The module has only what a load client
+//! needs; it sends nothing compressed.
 
 mod client;
 mod fault;
@@ -15,5 +16,5 @@ mod windows;
 pub use self::client::Client;
 pub use self::multiplex::Multiplex;
 
-/// The name of the protocol over TLS (RFC 9113 §3.2).
+/// The ALPN name of the protocol (RFC 9113 §3.2).
 const ALPN: &[u8] = b"h2";

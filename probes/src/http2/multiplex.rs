@@ -1,4 +1,4 @@
-//! One connection's streams: which requests are under way, and what came of them.
+//! The streams of a connection: the requests in progress and their results.
 
 mod bodies;
 mod frames;
@@ -19,23 +19,23 @@ use crate::multiplexed::Head;
 use crate::plan::Streams;
 use crate::protocol::{End, Ended, Tally};
 
-/// What a client says first (RFC 9113 §3.4).
+/// The connection preface of a client (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The window of a connection before any other is told.
+/// The initial window of a connection.
 const FIRST_WINDOW_BYTES: u32 = 65_535;
 
 /// Settings by number (RFC 9113 §6.5.2).
 const ENABLE_PUSH: u16 = 2;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// The code of a stream that is given up (RFC 9113 §7).
+/// The error code for a cancelled stream (RFC 9113 §7).
 const CANCEL: u32 = 0x8;
 
-/// The last number that a stream can have.
+/// The largest stream id.
 const LAST_STREAM: u32 = 0x7fff_ffff;
 
-/// Frames in a row that carry nothing of a response.
+/// The most frames in a row that carry nothing of a response.
 const MOST_IDLE_FRAMES: u32 = 10_000;
 
 /// The streams of a connection.
@@ -45,25 +45,25 @@ pub struct Multiplex {
     reader: Reader,
     decoder: Decoder,
     head: Head,
-    /// The header block that is under way: its stream, whether that ends with it, and its bytes.
+    /// The incomplete header block: its stream, whether that ends with it, and its bytes.
     block: Option<(u32, bool, Vec<u8>)>,
     streams: Vec<Stream>,
     next_stream: u32,
     is_settled: bool,
     peer_limit: Option<u32>,
-    /// What the server would take of the body of a request at first.
+    /// The initial window of the server for bodies of requests.
     peer_window: u32,
-    /// The server takes no more streams.
+    /// True once the server accepts no more streams.
     is_leaving: bool,
     window: Window,
-    /// What a stream's window is before it is told of more.
+    /// The initial window of a stream.
     first_bytes: u32,
     are_paced: bool,
     idle_frames: u32,
-    /// What is to be sent.
+    /// Bytes to send.
     out: Vec<u8>,
     tally: Tally,
-    /// When windows are given back next by their pace.
+    /// The next time at which a paced window is enlarged.
     next_grant: Nanos,
 }
 
@@ -75,7 +75,7 @@ struct Stream {
 }
 
 impl Multiplex {
-    /// A connection on which the client has just begun to speak.
+    /// A connection whose client has just sent its preface.
     pub fn new(client: &Client) -> Self {
         Self::of(client.streams, client.windows)
     }
@@ -126,7 +126,7 @@ impl Multiplex {
         &mut self.out
     }
 
-    /// Sends a request whose header block this is.
+    /// Sends a request with this header block.
     pub(super) fn ask(&mut self, exchange: Exchange, block: &[u8], manner: &Manner) {
         let number = self.next_stream;
         self.next_stream += 2;
@@ -180,10 +180,11 @@ impl Multiplex {
         self.tally.most_streams = self.tally.most_streams.max(beside);
     }
 
-    /// Takes what has come; streams that ended by it go into `ended`. How many bytes were of bodies.
+    /// Processes received bytes; streams that ended go into `ended`. Returns the number of body
+    /// bytes.
     ///
     /// # Errors
-    /// Why the connection is of no use any more; what was under way on it stays.
+    /// The violation that makes the connection unusable; its exchanges stay in progress.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
@@ -212,7 +213,7 @@ impl Multiplex {
         ended: &mut Vec<Ended>,
     ) -> Result<u64, Fault> {
         let mut body_bytes = 0;
-        // A frame without content is whole with its head.
+        // A frame without payload is complete with its header.
         while let Some(piece) = reader.next(&mut rest)? {
             match piece {
                 Piece::Body {
@@ -233,7 +234,7 @@ impl Multiplex {
         Ok(body_bytes)
     }
 
-    /// A response is whole, or is said to be.
+    /// Ends a stream, which fails unless its response is complete.
     fn end(&mut self, place: usize, ended: &mut Vec<Ended>) {
         let stream = self.streams.swap_remove(place);
         let mut exchange = stream.exchange;
@@ -250,7 +251,7 @@ impl Multiplex {
             .position(|stream| stream.number == number)
     }
 
-    /// Whether a stream of this number was opened at any time.
+    /// Whether a stream with this id was ever opened.
     fn was_opened(&self, number: u32) -> bool {
         number % 2 == 1 && number < self.next_stream
     }

@@ -1,48 +1,50 @@
-//! What a server may send before it is told of more, and at what pace it is (RFC 9113 §5.2).
+//! Flow-control windows, and the pace at which they are enlarged (RFC 9113 §5.2).
 //!
-//! A slow client of HTTP/2 is one that gives its windows back slowly: its socket is read at once, so
-//! that other streams of the connection come as fast as ever.
+//! A slow client of HTTP/2 enlarges its windows slowly. Its socket is read at once, so that other
+//! streams of the connection are as fast as ever.
 
 use crate::clock::{NEVER, Nanos, SECOND};
 use crate::http2::fault::Fault;
 
-/// Words of a window in a second, where it grows by more than a byte each.
+/// The number of enlargements of a window per second, if each is of more than one byte.
 const PIECES_A_SECOND: u64 = 50;
 
-/// A slow client has room for what it takes in this part of a second: what a server sends at once.
+/// The window of a slow client holds what it takes in one second divided by this: what a server
+/// sends at once.
 const ROOM_PART: u64 = 8;
 
-/// A window of a stream or of a connection.
+/// A window of a stream or a connection.
 #[derive(Debug)]
 pub(super) struct Window {
-    /// What the server may have sent without being told of more.
+    /// The size of the window.
     bytes: u32,
-    /// What it has sent of that.
+    /// The part of it that the server has used.
     taken: u32,
-    /// None gives back at once, half at a time.
+    /// The pace of enlargements; `None` to enlarge at once, by half of the window at a time.
     pace: Option<Pace>,
 }
 
 #[derive(Debug)]
 struct Pace {
     bytes_per_second: u64,
-    /// What is given back at a time.
+    /// The size of one enlargement.
     piece: u32,
-    /// Of the window, what is never given back: it was larger at first than a slow client's is.
+    /// The part of the window that is never given back, since its initial size exceeds that of a
+    /// slow client.
     beyond: u32,
-    /// Since when it has had something to give back, and how much was given since.
+    /// The time since which there was something to give back, and the bytes given since then.
     since: Nanos,
     given: u64,
 }
 
-/// The room of a client that takes so many bytes a second, within a window.
+/// The window of a client that takes `bytes_per_second`, at most `window`.
 pub(super) fn slow_window(bytes_per_second: u64, window: u32) -> u32 {
     let room = (bytes_per_second / ROOM_PART).max(2);
     window.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
 
 impl Window {
-    /// One that is given back as it is used.
+    /// A window that is enlarged as it is used.
     pub(super) fn new(bytes: u32) -> Self {
         Self {
             bytes,
@@ -51,7 +53,8 @@ impl Window {
         }
     }
 
-    /// One of `bytes` at first that is given back at a pace, never above the room of such a client.
+    /// A window with an initial size of `bytes` that is enlarged at a pace, up to the window of
+    /// such a client.
     pub(super) fn paced(bytes: u32, bytes_per_second: u64) -> Self {
         let room = slow_window(bytes_per_second, bytes);
         let piece = (bytes_per_second / PIECES_A_SECOND).clamp(1, u64::from(room / 2).max(1));
@@ -68,7 +71,7 @@ impl Window {
         }
     }
 
-    /// Whether it is given back at a pace.
+    /// Whether it is enlarged at a pace.
     pub(super) fn is_paced(&self) -> bool {
         self.pace.is_some()
     }
@@ -78,14 +81,14 @@ impl Window {
         self.taken
     }
 
-    /// So much came.
+    /// Records `counted` bytes from the server.
     ///
     /// # Errors
-    /// `Fault::FlowControl` where the server was not allowed to send as much.
+    /// `Fault::FlowControl` if the server exceeded the window.
     pub(super) fn take(&mut self, counted: u32, now: Nanos) -> Result<(), Fault> {
         if let Some(pace) = &mut self.pace {
             if self.taken <= pace.beyond {
-                // It was full: time in which nothing was sent is not made up for.
+                // It was full: time in which nothing could be sent is not made up for.
                 (pace.since, pace.given) = (now, 0);
             }
         }
@@ -96,12 +99,12 @@ impl Window {
         Ok(())
     }
 
-    /// Whether less than so much is left, though the client takes what comes at once.
+    /// Whether less than `bytes` is left, although the client takes data at once.
     pub(super) fn is_short(&self, bytes: u32) -> bool {
         self.pace.is_none() && self.bytes - self.taken < bytes
     }
 
-    /// What is given back at once.
+    /// The enlargement to send at once.
     pub(super) fn give_back(&mut self) -> Option<u32> {
         if self.pace.is_some() || self.taken < self.bytes / 2 {
             return None;
@@ -109,7 +112,7 @@ impl Window {
         Some(std::mem::take(&mut self.taken))
     }
 
-    /// What is given back by its pace now, and when there is more.
+    /// The enlargement that the pace allows now, and the time of the next one.
     pub(super) fn pace(&mut self, now: Nanos) -> (u32, Nanos) {
         let taken = self.taken;
         let Some(pace) = self.pace.as_mut().filter(|it| taken > it.beyond) else {
@@ -143,7 +146,7 @@ mod tests {
     use crate::clock::{MILLISECOND, NEVER, Nanos, SECOND};
     use crate::http2::fault::Fault;
 
-    /// What a server that sends whatever it may has sent after so long.
+    /// Bytes that a server sends in a time if it always uses the whole window.
     fn sent_after(window: &mut Window, first: u32, span: Nanos) -> u64 {
         window.take(first, 0).expect("its first window");
         let (mut sent, mut now) = (u64::from(first), 0);
@@ -168,7 +171,7 @@ mod tests {
             let mut window = Window::paced(first, rate);
             let sent = sent_after(&mut window, first, 1_000 * SECOND);
             let exact = u64::from(first) + 1_000 * rate;
-            // The last piece may be under way.
+            // The last enlargement may still be due.
             assert!(
                 sent <= exact && sent + rate / 50 + 1 >= exact,
                 "{rate}: {sent}"
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(window.take(200, SECOND), Ok(()));
         let later = SECOND + 20 * MILLISECOND;
         assert_eq!(window.pace(SECOND), (0, later));
-        // Not more than that is open again, however long nothing comes.
+        // No more than that is open again, however long nothing arrives.
         assert_eq!(window.pace(3_600 * SECOND), (200, NEVER));
         assert_eq!(window.take(1_001, 0), Err(Fault::FlowControl));
     }

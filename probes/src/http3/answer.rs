@@ -1,4 +1,4 @@
-//! What comes on the stream of one request (RFC 9114 §4).
+//! The stream of a request (RFC 9114 §4).
 
 use super::fault::Fault;
 use super::frame::{self, Piece, Reader};
@@ -9,15 +9,15 @@ use crate::failure::Failure;
 use crate::multiplexed::{Head, read_head};
 use crate::protocol::End;
 
-/// Frames in a row that carry nothing of a response.
+/// The most frames in a row that carry nothing of a response.
 pub(super) const MOST_IDLE_FRAMES: u32 = 10_000;
 
-/// A request and the stream on which it is answered.
+/// A request and the parser of its stream.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) exchange: Exchange,
     reader: Reader,
-    /// The fields that follow a body have come.
+    /// True once trailers have arrived.
     is_trailed: bool,
     idle_frames: u32,
 }
@@ -32,10 +32,11 @@ impl Answer {
         }
     }
 
-    /// Takes what has come; how many bytes were of the body. `head` is for the fields of a block.
+    /// Processes received bytes; returns the number of body bytes. `head` is a buffer for the
+    /// fields of a block.
     ///
     /// # Errors
-    /// Why the whole connection is of no use any more.
+    /// The violation that makes the whole connection unusable.
     pub(super) fn feed(
         &mut self,
         mut rest: &[u8],
@@ -74,7 +75,7 @@ impl Answer {
                         false
                     }
                 }
-                // No number was given that a push could have.
+                // The client allows no pushes, so no push id is valid.
                 Piece::Frame(frame::PUSH_PROMISE, _) => return Err(Fault::Id),
                 Piece::Frame(..) => return Err(Fault::FrameUnexpected),
                 Piece::Unknown => true,
@@ -87,13 +88,13 @@ impl Answer {
         Ok(body_bytes)
     }
 
-    /// Bytes that are kept of what is not whole.
+    /// Bytes buffered for incomplete frames.
     #[cfg(test)]
     fn kept_bytes(&self) -> usize {
         self.reader.kept_bytes()
     }
 
-    /// The stream has ended.
+    /// Handles the end of the stream.
     ///
     /// # Errors
     /// `Fault::Frame` inside a frame (RFC 9114 §7.1).
@@ -111,11 +112,11 @@ impl Answer {
     }
 }
 
-/// The head of a response, or an interim one: whether it was that.
+/// Processes the head of a response; returns true for an interim one, false for the final one.
 fn begin(exchange: &mut Exchange, head: &Head) -> Result<bool, Fault> {
     let (status, headers, count) = read_head(head)?;
     match status {
-        // Nobody can change the protocol (RFC 9114 §4.5).
+        // HTTP/3 has no change of protocols (RFC 9114 §4.5).
         101 => Err(Fault::Message),
         100..=199 => Ok(true),
         _ => {

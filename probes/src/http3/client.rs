@@ -1,4 +1,4 @@
-//! How connections of QUIC are made: what the probe says of itself, and whom it believes.
+//! The making of QUIC connections: the probe's parameters and its trust.
 
 use std::fmt;
 use std::io;
@@ -18,11 +18,11 @@ use crate::multiplexed::{Block, Coding};
 use crate::plan::{Plan, Streams};
 use crate::tls;
 
-/// The longest datagram that is taken: what fits into a packet of Ethernet. Over loopback a server that
-/// were allowed more would send what no network carries.
+/// The largest accepted datagram: what fits into an Ethernet packet. Over loopback, a server would
+/// otherwise send larger ones than any network carries.
 pub(super) const MOST_DATAGRAM_BYTES: u16 = 1472;
 
-/// Streams at once on which a server speaks of itself: three are used, others may be tried.
+/// The most concurrent streams that a server may open: three are used, and others may be tried.
 const MOST_INCOMING: u8 = 16;
 
 /// Makes the connections of a class.
@@ -41,10 +41,10 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// The client of the class at a place of a plan.
+    /// The client of the class at an index of a plan.
     ///
     /// # Errors
-    /// `Error::Plan` where its certificates cannot be read, or QUIC cannot be spoken so.
+    /// `Error::Plan` if its certificates cannot be read, or its configuration does not allow QUIC.
     pub fn new(plan: &Plan, index: usize, streams: Streams) -> Result<Self, Error> {
         let class = &plan.classes[index];
         let target = plan.target_of(class);
@@ -52,10 +52,11 @@ impl Client {
         Self::of(&tls, streams, Block::new(Coding::Qpack, class, target))
     }
 
-    /// The client whose TLS is that of `tls`.
+    /// The client with the TLS configuration of `tls`.
     pub(super) fn of(tls: &tls::Client, plan: Streams, block: Block) -> Result<Self, Error> {
         let refused = |what: &str| Error::Plan(format!("target.tls: {what}"));
-        // The first packets are always encrypted so, whatever is agreed on for those after them.
+        // Initial packets are always encrypted with this suite, whatever is negotiated for later
+        // ones.
         let suite = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
         let initial = suite.tls13().and_then(Tls13CipherSuite::quic_suite);
         let initial = initial.ok_or_else(|| refused("no cipher suite for QUIC"))?;
@@ -67,7 +68,7 @@ impl Client {
             .max_concurrent_uni_streams(MOST_INCOMING.into())
             .stream_receive_window(VarInt::from_u32(plan.stream_window_bytes))
             .receive_window(VarInt::from_u32(plan.connection_window_bytes))
-            // How long an idle connection lasts is the server's to say.
+            // The server decides how long an idle connection lasts.
             .max_idle_timeout(None)
             .datagram_receive_buffer_size(None)
             .enable_segmentation_offload(false)
@@ -87,7 +88,7 @@ impl Client {
         })
     }
 
-    /// A connection whose handshake has not begun, and what knows its numbers.
+    /// A connection before its handshake, and its endpoint.
     pub(super) fn connect(
         &self,
         server: SocketAddr,

@@ -1,38 +1,39 @@
-//! Why what a server sends is not HTTP/3.
+//! Violations of HTTP/3 by a server.
 
 use crate::multiplexed::{Broken, Malformed, TooMany};
 
-/// What ends a connection, since nothing on it can be believed any more.
+/// A violation that ends the connection, since its state can no longer be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// A stream that a server may not open, or not twice.
+    /// A stream that a server may not open, or opened twice.
     StreamCreation,
-    /// One of the streams that last as long as the connection ended.
+    /// The end of a stream that must last as long as the connection.
     ClosedCriticalStream,
-    /// A frame where it may not be.
+    /// A frame at a wrong place.
     FrameUnexpected,
-    /// A frame with content that it may not have, or of which the end is missing.
+    /// A frame with invalid content, or a truncated one.
     Frame,
-    /// Another frame than SETTINGS came first.
+    /// The first frame was not SETTINGS.
     MissingSettings,
-    /// A setting that may not be said, or not twice.
+    /// A setting that is forbidden, or sent twice.
     Settings,
-    /// The number of a stream that it cannot be.
+    /// An invalid id of a stream or a push.
     Id,
-    /// A response that is none.
+    /// A malformed response.
     Message,
     /// A header block that cannot be decompressed.
     Compression,
-    /// What the server says of a table that the probe does not give it.
+    /// An instruction for a dynamic table that the probe does not offer.
     EncoderStream,
-    /// What the server says of a table that the probe does not use.
+    /// An instruction about a dynamic table that the probe does not use.
     DecoderStream,
-    /// More header fields, or longer ones, than are read; frames without end that carry nothing.
+    /// More or longer header fields than the probe accepts, or an endless sequence of frames that
+    /// carry nothing.
     ExcessiveLoad,
 }
 
 impl Fault {
-    /// The code that the server is told (RFC 9114 §8.1, RFC 9204 §8.3).
+    /// The error code for the server (RFC 9114 §8.1, RFC 9204 §8.3).
     pub(super) fn code(self) -> u32 {
         match self {
             Self::StreamCreation => 0x103,
@@ -50,7 +51,7 @@ impl Fault {
         }
     }
 
-    /// What was wrong, in words.
+    /// The violation in words.
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::StreamCreation => "a stream that a server may not open, or not twice",

@@ -1,4 +1,4 @@
-//! Frames out of the bytes of a stream, in pieces of any size (RFC 9114 §7).
+//! Parsing of frames from the bytes of a stream, in pieces of any size (RFC 9114 §7).
 
 use super::fault::Fault;
 
@@ -10,13 +10,13 @@ pub(super) const PUSH_PROMISE: u64 = 0x5;
 pub(super) const GOAWAY: u64 = 0x7;
 pub(super) const MAX_PUSH_ID: u64 = 0xd;
 
-/// The longest frame whose content is kept: a header block before it is decompressed.
+/// The longest payload that is buffered: a header block before decompression.
 const MOST_PAYLOAD_BYTES: u64 = 64 * 1024;
 
-/// Frames that were HTTP/2's and may not be sent (RFC 9114 §7.2.8).
+/// Frame types of HTTP/2, which are forbidden (RFC 9114 §7.2.8).
 const OF_HTTP2: [u64; 4] = [0x2, 0x6, 0x8, 0x9];
 
-/// An integer of variable length (RFC 9000 §16) and what follows it; none while it is not whole.
+/// A variable-length integer (RFC 9000 §16) and the bytes after it; `None` while it is incomplete.
 pub(super) fn variable(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (&first, tail) = bytes.split_first()?;
     let (more, rest) = tail.split_at_checked((1 << (first >> 6)) - 1)?;
@@ -26,7 +26,7 @@ pub(super) fn variable(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, rest))
 }
 
-/// Writes an integer of variable length; it is below 2^62.
+/// Appends a variable-length integer, which is below 2^62.
 pub(super) fn put_variable(value: u64, buffer: &mut Vec<u8>) {
     match value {
         0..0x40 => buffer.push(value as u8),
@@ -38,43 +38,44 @@ pub(super) fn put_variable(value: u64, buffer: &mut Vec<u8>) {
     }
 }
 
-/// What was found.
+/// A parsed piece of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// A part of a body: it is not kept until its frame is whole.
+    /// A part of a body, which is passed on before its frame is complete.
     Body(&'a [u8]),
-    /// A frame of a kind that is known, whole.
+    /// A complete frame of a known type.
     Frame(u64, &'a [u8]),
-    /// The end of a frame of a kind that nobody knows, of which nothing was kept.
+    /// The end of a frame of an unknown type, whose payload was dropped.
     Unknown,
 }
 
-/// Finds frames.
+/// A parser of frames.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
-    /// The beginning of a frame's head that is not whole.
+    /// The beginning of an incomplete frame header.
     head: Vec<u8>,
-    /// The frame that is under way: its kind, and how much of it is still to come.
+    /// The current frame: its type, and the number of its bytes that are still to come.
     current: Option<(u64, u64)>,
     payload: Vec<u8>,
 }
 
 impl Reader {
-    /// Bytes that are kept of what is not whole.
+    /// Bytes buffered for incomplete frames.
     #[cfg(test)]
     pub(super) fn kept_bytes(&self) -> usize {
         self.head.capacity() + self.payload.capacity()
     }
 
-    /// Whether no frame is under way.
+    /// Whether no frame is incomplete.
     pub(super) fn is_between_frames(&self) -> bool {
         self.head.is_empty() && self.current.is_none()
     }
 
-    /// The next piece in `rest`, which is shortened by it; none when all was taken.
+    /// The next piece of `rest`, from which it is removed; `None` once all was taken.
     ///
     /// # Errors
-    /// `Fault::ExcessiveLoad` for a frame longer than is kept, `Fault::FrameUnexpected` for HTTP/2's.
+    /// `Fault::ExcessiveLoad` for a payload too long to be buffered, `Fault::FrameUnexpected` for
+    /// frame types of HTTP/2.
     pub(super) fn next<'a, 'b: 'a>(
         &'a mut self,
         rest: &mut &'b [u8],
@@ -98,7 +99,7 @@ impl Reader {
             HEADERS | SETTINGS | GOAWAY | CANCEL_PUSH | PUSH_PROMISE | MAX_PUSH_ID => {}
             _ => return Ok((left == 0).then_some(Piece::Unknown)),
         }
-        // Nearly always a frame comes in one piece and is read where it lies.
+        // Nearly always, a frame comes in one piece and is parsed in place.
         if left > 0 || !self.payload.is_empty() {
             self.payload.extend_from_slice(own);
         }
@@ -113,7 +114,7 @@ impl Reader {
         Ok(Some(Piece::Frame(kind, payload)))
     }
 
-    /// Takes the head of the next frame; none while it is not whole.
+    /// Takes the header of the next frame; `None` while it is incomplete.
     fn begin(&mut self, rest: &mut &[u8]) -> Result<Option<(u64, u64)>, Fault> {
         let (kind, length) = if self.head.is_empty() {
             let Some((kind, length, tail)) = head(rest) else {
@@ -151,7 +152,8 @@ impl Reader {
     }
 }
 
-/// Kind and length of a frame, and what follows; none while the head is not whole.
+/// The type and length of a frame, and the bytes after its header; `None` while the header is
+/// incomplete.
 fn head(bytes: &[u8]) -> Option<(u64, u64, &[u8])> {
     let (kind, rest) = variable(bytes)?;
     let (length, rest) = variable(rest)?;
@@ -188,11 +190,11 @@ mod tests {
         );
     }
 
-    /// A kind, none of those that nobody knows, and the content.
+    /// A type (`None` for unknown ones) and the payload.
     type Found = (Option<u64>, Vec<u8>);
 
-    /// All pieces of a stream that comes in parts of so many bytes: kind (DATA of all parts added) and
-    /// bytes.
+    /// All frames of a stream that arrives in parts of a length: types (with all parts of DATA
+    /// joined) and payloads.
     fn pieces(stream: &[u8], part: usize) -> Result<Vec<Found>, Fault> {
         let (mut reader, mut found) = (Reader::default(), Vec::<Found>::new());
         for mut rest in stream.chunks(part) {
@@ -214,7 +216,7 @@ mod tests {
     #[test]
     fn frames_come_whole_and_bodies_as_they_come() {
         let mut stream = vec![1, 3, b'a', b'b', b'c', 0, 2, b'x', b'y', 0x21, 1, 9, 0, 0];
-        // A frame of no known kind with a long head, and a body of which the length takes two bytes.
+        // A frame of an unknown type with a long header, and a body whose length takes two bytes.
         stream.extend_from_slice(&[0xc0, 0, 0, 0, 0, 0, 0x40, 0x21, 0x40, 0]);
         stream.extend_from_slice(&[0, 0x40, 0x41]);
         stream.extend_from_slice(&[b'z'; 0x41]);

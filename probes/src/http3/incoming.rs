@@ -1,27 +1,28 @@
-//! The streams that a server opens: what it says of itself and of its tables (RFC 9114 §6.2, RFC 9204 §4.2).
+//! The streams that a server opens: its control stream and those of QPACK (RFC 9114 §6.2, RFC 9204
+//! §4.2).
 
 use super::answer::MOST_IDLE_FRAMES;
 use super::fault::Fault;
 use super::frame::{self, Piece, Reader, variable};
 
-/// Settings that were HTTP/2's and may not be said (RFC 9114 §7.2.4.1).
+/// Settings of HTTP/2, which are forbidden (RFC 9114 §7.2.4.1).
 const OF_HTTP2: [u64; 4] = [0x2, 0x3, 0x4, 0x5];
 
-/// Settings of one server; more are no use to anybody.
+/// The most settings of a server.
 const MOST_SETTINGS: usize = 256;
 
-/// What a server has said of itself.
+/// The state that a server has announced.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    /// Kinds of which there is one stream each: control, encoder, decoder.
+    /// The types with at most one stream each that were opened: control, encoder, decoder.
     opened: [bool; 3],
     has_settings: bool,
-    /// The first request that it does not look at, once it takes no more.
+    /// The first request that the server will not process, from GOAWAY.
     pub(super) goaway: Option<u64>,
     idle_frames: u32,
 }
 
-/// What a stream is for.
+/// The type of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Control,
@@ -34,29 +35,29 @@ enum Kind {
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     kind: Option<Kind>,
-    /// The beginning, while it does not tell the kind.
+    /// The beginning of the stream, until its type is known.
     head: Vec<u8>,
     reader: Reader,
-    /// Of the decoder's: an instruction is not whole.
+    /// For the decoder stream: true within an instruction.
     is_inside: bool,
 }
 
 impl Incoming {
-    /// Whether nothing that comes on it matters.
+    /// Whether the content of the stream is ignored.
     pub(super) fn is_unknown(&self) -> bool {
         self.kind == Some(Kind::Unknown)
     }
 
-    /// Bytes that are kept of what is not whole.
+    /// Bytes buffered for incomplete frames.
     #[cfg(test)]
     fn kept_bytes(&self) -> usize {
         self.head.capacity() + self.reader.kept_bytes()
     }
 
-    /// The stream has ended, or was reset.
+    /// Handles the end or reset of the stream.
     ///
     /// # Errors
-    /// `Fault::ClosedCriticalStream` where it may not.
+    /// `Fault::ClosedCriticalStream` if it must not end.
     pub(super) fn end(&self) -> Result<(), Fault> {
         match self.kind {
             None | Some(Kind::Unknown) => Ok(()),
@@ -64,10 +65,10 @@ impl Incoming {
         }
     }
 
-    /// Takes what has come.
+    /// Processes received bytes.
     ///
     /// # Errors
-    /// Why the whole connection is of no use any more.
+    /// The violation that makes the whole connection unusable.
     pub(super) fn feed(&mut self, bytes: &[u8], peer: &mut Peer) -> Result<(), Fault> {
         let mut rest = bytes;
         let kind = loop {
@@ -85,15 +86,16 @@ impl Incoming {
         };
         match kind {
             Kind::Control => self.control(rest, peer),
-            // The one thing that can be said of no table is that it stays so (RFC 9204 §4.3.1).
+            // Without a dynamic table, the only valid instruction is to set its capacity to 0 (RFC
+            // 9204 §4.3.1).
             Kind::Encoder if rest.iter().any(|&byte| byte != 0x20) => Err(Fault::EncoderStream),
             Kind::Decoder => self.decoder(rest),
             Kind::Encoder | Kind::Unknown => Ok(()),
         }
     }
 
-    /// Blocks that need no table are not acknowledged; that a stream was cancelled may be said of any
-    /// (RFC 9204 §4.4).
+    /// Checks the decoder stream: blocks that need no table are not acknowledged, but any stream
+    /// may be reported as cancelled (RFC 9204 §4.4).
     fn decoder(&mut self, rest: &[u8]) -> Result<(), Fault> {
         for &byte in rest {
             let is_first = !self.is_inside;
@@ -123,7 +125,7 @@ impl Incoming {
             match piece {
                 Piece::Frame(frame::SETTINGS, payload) => settings(payload)?,
                 Piece::Frame(frame::GOAWAY, payload) => peer.leaves(payload)?,
-                // Of a push that was never made.
+                // It cancels a push that was never made.
                 Piece::Frame(frame::CANCEL_PUSH, _) => return Err(Fault::Id),
                 Piece::Frame(..) | Piece::Body(_) => return Err(Fault::FrameUnexpected),
                 Piece::Unknown => {}
@@ -138,11 +140,11 @@ impl Incoming {
 }
 
 impl Peer {
-    /// A stream of a kind by its number was opened.
+    /// Handles the type of a new stream.
     fn opens(&mut self, number: u64) -> Result<Kind, Fault> {
         let (kind, place) = match number {
             0 => (Kind::Control, 0),
-            // No number was given that a push could have.
+            // The client allows no pushes, so no push id is valid.
             1 => return Err(Fault::Id),
             2 => (Kind::Encoder, 1),
             3 => (Kind::Decoder, 2),
@@ -154,7 +156,7 @@ impl Peer {
         Ok(kind)
     }
 
-    /// GOAWAY: the number of a request, which never grows (RFC 9114 §5.2).
+    /// Handles GOAWAY: the id of a request, which never grows (RFC 9114 §5.2).
     fn leaves(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let Some((first, [])) = variable(payload) else {
             return Err(Fault::Frame);

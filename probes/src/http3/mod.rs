@@ -1,7 +1,9 @@
-//! HTTP/3 as a client speaks it: datagrams in, ended exchanges out; no socket (RFC 9114, 9204).
+//! HTTP/3 on the client side: takes datagrams and returns ended exchanges, without sockets (RFC
+//! 9114, 9204).
 //!
-//! QUIC is quinn-proto's, which has neither sockets nor threads. What is above it is here, and only what
-//! a client needs that draws no pages: it sends nothing compressed, gives no table and takes no pushes.
+//! QUIC is quinn-proto, which has neither sockets nor threads. The layer above it is here, with
+//! only what a load client needs: it sends nothing compressed, offers no dynamic table and accepts
+//! no pushes.
 
 mod answer;
 mod client;
@@ -15,5 +17,5 @@ mod quic;
 pub use self::client::Client;
 pub use self::multiplex::Multiplex;
 
-/// The name of the protocol (RFC 9114 §3.1).
+/// The ALPN name of the protocol (RFC 9114 §3.1).
 const ALPN: &[u8] = b"h3";

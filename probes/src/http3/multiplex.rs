@@ -1,4 +1,4 @@
-//! One connection's streams: which requests are under way, and what came of them.
+//! The streams of a connection: the requests in progress and their results.
 
 mod reading;
 mod speaking;
@@ -22,11 +22,11 @@ use crate::multiplexed::Head;
 use crate::plan::Streams;
 use crate::protocol::{Ended, Tally};
 
-/// What a client says on its control stream: of which kind that is, and SETTINGS without a table, blocks
-/// that wait for one, or fields of more than 64 KiB (RFC 9114 §7.2.4.1, RFC 9204 §5).
+/// The client's control stream: its type, and SETTINGS without a dynamic table, without blocked
+/// streams, and with at most 64 KiB of fields (RFC 9114 §7.2.4.1, RFC 9204 §5).
 const CONTROL: &[u8] = &[0, 4, 9, 1, 0, 7, 0, 6, 0x80, 1, 0, 0];
 
-/// Codes of errors (RFC 9114 §8.1).
+/// Error codes (RFC 9114 §8.1).
 const NO_ERROR: u32 = 0x100;
 const REQUEST_CANCELLED: VarInt = VarInt::from_u32(0x10c);
 
@@ -38,17 +38,17 @@ pub struct Multiplex {
     streams: Vec<Stream>,
     incoming: Vec<(StreamId, Incoming)>,
     peer: Peer,
-    /// The stream of the next request. Without it the server takes no more at once.
+    /// The stream for the next request; `None` while the server allows no more streams.
     next: Option<StreamId>,
     is_settled: bool,
-    /// The server takes no more requests.
+    /// True once the server accepts no more requests.
     is_leaving: bool,
     lost: Option<Lost>,
     head: Head,
     has_unsent: bool,
-    /// Counts what was sent in one go: until then the server knows of no window that was opened again.
+    /// The number of flushes; the server learns of an enlarged window only at the next one.
     flushes: u64,
-    /// Of all streams since the last of these.
+    /// Bytes read from all streams since the last flush.
     taken_bytes: u64,
     tally: Tally,
 }
@@ -57,9 +57,9 @@ pub struct Multiplex {
 struct Stream {
     id: StreamId,
     answer: Answer,
-    /// What the server does not let be sent yet.
+    /// Bytes that flow control does not let be sent yet.
     unsent: Vec<u8>,
-    /// Read since the flush of this number.
+    /// The number of a flush, and the bytes read since then.
     taken: (u64, u64),
 }
 
@@ -67,7 +67,7 @@ impl Multiplex {
     /// A connection whose handshake has just begun.
     ///
     /// # Errors
-    /// Where QUIC refuses the address or the name.
+    /// If QUIC refuses the address or the name.
     pub fn start(client: &Client, server: SocketAddr, clock: Clock) -> io::Result<Self> {
         Ok(Self {
             plan: client.plan,
@@ -87,12 +87,12 @@ impl Multiplex {
         })
     }
 
-    /// What its end is for the requests that are under way; none while it goes on.
+    /// The failure of its requests if the connection has ended; `None` while it lasts.
     pub(super) fn lost(&self) -> Option<Failure> {
         self.lost.as_ref().map(|lost| lost.failure)
     }
 
-    /// Sends a request whose header block this is.
+    /// Sends a request with this header block.
     pub(super) fn ask(&mut self, exchange: Exchange, block: &[u8]) {
         let Some(id) = self.next.take() else {
             return;
@@ -115,12 +115,12 @@ impl Multiplex {
         self.tally.most_streams = self.tally.most_streams.max(beside);
     }
 
-    /// Takes a datagram that has come; what that came to is told by `advance`.
+    /// Takes a received datagram; `advance` processes its content.
     pub(super) fn take(&mut self, datagram: &[u8], now: Nanos) {
         self.quic.take(datagram, now);
     }
 
-    /// The next datagram to send, the same until it was.
+    /// The next datagram to send, the same until `sent` is called.
     pub(super) fn datagram(&mut self) -> Option<&[u8]> {
         if self.quic.datagram().is_none() {
             self.has_unsent = false;
@@ -131,15 +131,16 @@ impl Multiplex {
         self.quic.datagram()
     }
 
-    /// The datagram was sent.
+    /// Records that the datagram was sent.
     pub(super) fn sent(&mut self) {
         self.quic.sent();
     }
 
-    /// Follows what has happened; streams that ended by it go into `ended`. How many bytes were of bodies.
+    /// Processes pending events; streams that ended go into `ended`. Returns the number of body
+    /// bytes.
     ///
     /// # Errors
-    /// Why the connection is of no use any more; what was under way on it stays.
+    /// The violation that makes the connection unusable; its exchanges stay in progress.
     pub(super) fn advance(&mut self, now: Nanos, ended: &mut Vec<Ended>) -> Result<u64, Fault> {
         self.has_unsent = true;
         let result = self.follow(now, ended);
@@ -155,7 +156,7 @@ impl Multiplex {
             match event {
                 Event::Connected => self.begin(),
                 Event::ConnectionLost { reason } => {
-                    // What came before the end still counts.
+                    // Data that arrived before the end still count.
                     let ids: Vec<_> = self.streams.iter().map(|stream| stream.id).collect();
                     for id in ids {
                         body_bytes += self.read(id, now, ended)?;
@@ -176,33 +177,33 @@ impl Multiplex {
                 }
                 Event::Stream(StreamEvent::Writable { id }) => self.write(id),
                 Event::Stream(StreamEvent::Available { dir: Dir::Bi }) => self.reserve(),
-                // A server may stop a request of which it has seen enough and still answer it.
+                // A server may stop reading a request and still answer it.
                 _ => {}
             }
         }
         Ok(body_bytes)
     }
 
-    /// The handshake has come about.
+    /// Continues after the handshake.
     fn begin(&mut self) {
         self.is_settled = true;
         self.tally.peer_limit = self.quic.most_streams();
         let connection = &mut self.quic.connection;
         if let Some(id) = connection.streams().open(Dir::Uni) {
-            // A server that takes no word of it has its reasons: nothing depends on that.
+            // A server may refuse these bytes; nothing depends on them.
             let _ = connection.send_stream(id).write(CONTROL);
         }
         self.reserve();
     }
 
-    /// Takes the stream of the next request, if the server lets it be had.
+    /// Opens the stream for the next request, if the server allows it.
     fn reserve(&mut self) {
         if self.next.is_none() {
             self.next = self.quic.connection.streams().open(Dir::Bi);
         }
     }
 
-    /// Sends what a request still has to send, and may.
+    /// Sends the remaining bytes of a request as far as flow control allows.
     fn write(&mut self, id: StreamId) {
         self.has_unsent = true;
         let Some(stream) = self.streams.iter_mut().find(|stream| stream.id == id) else {
@@ -210,7 +211,7 @@ impl Multiplex {
         };
         let mut sending = self.quic.connection.send_stream(id);
         while !stream.unsent.is_empty() {
-            // Blocked: there will be word. Stopped: the answer says why.
+            // If blocked, an event follows. If stopped, the answer gives the reason.
             let Ok(count) = sending.write(&stream.unsent) else {
                 return;
             };
@@ -219,14 +220,14 @@ impl Multiplex {
         let _ = sending.finish();
     }
 
-    /// Ends requests before their time, and tells the server.
+    /// Cancels requests in progress, and informs the server.
     fn cancel(&mut self, is_due: impl Fn(&Stream) -> bool) -> Vec<Exchange> {
         let (due, kept): (Vec<_>, _) = mem::take(&mut self.streams).into_iter().partition(is_due);
         self.streams = kept;
         for stream in &due {
             self.has_unsent = true;
             let connection = &mut self.quic.connection;
-            // Where either has ended already there is nothing to tell.
+            // If either direction has already ended, it needs no message.
             let _ = connection.recv_stream(stream.id).stop(REQUEST_CANCELLED);
             let _ = connection.send_stream(stream.id).reset(REQUEST_CANCELLED);
         }

@@ -1,18 +1,19 @@
-//! Header fields out of compressed blocks (QPACK, RFC 9204), of a client that gives no table: all stand
-//! in the static table or are written out.
+//! Decompression of header fields (QPACK, RFC 9204) for a client without a dynamic table: all
+//! fields are in the static table or literal.
 
 use super::fault::Fault;
 use crate::multiplexed::{Head, integer, string};
 
-/// Writes the fields of a whole block over `head`.
+/// Decodes a complete block into `head`.
 ///
 /// # Errors
-/// `Fault::Compression` where the bytes are no such block, or mean an entry of a table that was not
-/// given; `Fault::ExcessiveLoad` past the bounds.
+/// `Fault::Compression` for an invalid block, or one with an entry of a dynamic table;
+/// `Fault::ExcessiveLoad` above the bounds.
 pub(super) fn decode(block: &[u8], head: &mut Head) -> Result<(), Fault> {
     head.clear();
     let mut rest = block;
-    // Without entries none can be required (RFC 9204 §4.5.1.1); from where they count does not matter.
+    // Without dynamic entries, none can be required (RFC 9204 §4.5.1.1), and the base does not
+    // matter.
     if integer(&mut rest, 8)? != 0 {
         return Err(Fault::Compression);
     }
@@ -39,7 +40,7 @@ pub(super) fn decode(block: &[u8], head: &mut Head) -> Result<(), Fault> {
                 string(&mut rest, 7, &mut head.text)?;
                 end
             }
-            // Entries of the dynamic table, by either count.
+            // Entries of the dynamic table, by either kind of index.
             _ => return Err(Fault::Compression),
         };
         head.end_field(name)?;
@@ -51,7 +52,7 @@ fn entry(index: usize) -> Result<(&'static [u8], &'static [u8]), Fault> {
     STATIC.get(index).copied().ok_or(Fault::Compression)
 }
 
-/// Fields that need not be sent (RFC 9204 appendix A), the first as number 0.
+/// The static table (RFC 9204 appendix A); the first entry has index 0.
 const STATIC: [(&[u8], &[u8]); 99] = [
     (b":authority", b""),
     (b":path", b"/"),
@@ -191,14 +192,15 @@ mod tests {
 
     #[test]
     fn what_the_rfc_has_of_a_table_is_refused() {
-        // RFC 9204 appendices B.2, B.3 and B.4: entries of a table that this client does not give.
+        // RFC 9204 appendices B.2, B.3 and B.4: entries of a dynamic table, which this client does
+        // not have.
         for block in [
             &b"\x03\x81\x10\x11"[..],
             b"\x05\x00\x80\xc1\x81",
-            b"\x00\x00\x80",     // an entry by its relative place
-            b"\x00\x00\x10",     // by its place behind the base
+            b"\x00\x00\x80",     // an entry by its relative index
+            b"\x00\x00\x10",     // by its post-base index
             b"\x00\x00\x40\x00", // its name
-            b"\x00\x00\x00\x00", // its name, behind the base
+            b"\x00\x00\x00\x00", // its name, by its post-base index
         ] {
             assert_eq!(decoded(block), Err(Fault::Compression), "{block:02x?}");
         }
@@ -209,10 +211,10 @@ mod tests {
         for block in [
             &b""[..],
             b"\x00",
-            b"\x00\x00\xff\x24",                 // number 99
-            b"\x00\x00\xff\xff\xff\xff\xff\xff", // a number without end
-            b"\x00\x00\x51\x0b/index",           // a string that is cut off
-            b"\x00\x00\x2a\xff\xff\x00",         // filling of a whole byte
+            b"\x00\x00\xff\x24",                 // index 99
+            b"\x00\x00\xff\xff\xff\xff\xff\xff", // an endless number
+            b"\x00\x00\x51\x0b/index",           // a truncated string
+            b"\x00\x00\x2a\xff\xff\x00",         // a whole byte of padding
             b"\x00\x00\x51",
         ] {
             assert_eq!(decoded(block), Err(Fault::Compression), "{block:02x?}");

@@ -1,4 +1,4 @@
-//! One connection of QUIC between datagrams and streams.
+//! A QUIC connection: datagrams on one side, streams on the other.
 
 use std::fmt;
 use std::io;
@@ -15,28 +15,28 @@ use crate::clock::{Clock, Nanos};
 use crate::failure::Failure;
 use crate::protocol::Datagrams;
 
-/// The number of `initial_max_streams_bidi` (RFC 9000 §18.2).
+/// The id of `initial_max_streams_bidi` (RFC 9000 §18.2).
 const MAX_STREAMS: u64 = 0x08;
 
-/// What a server says why may be as long as a packet.
+/// The longest quoted reason of a server, which may send one as long as a packet.
 const LONGEST_REASON_CHARACTERS: usize = 160;
 
-/// Why a connection is of no use any more.
+/// The reason why a connection is unusable.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) failure: Failure,
-    /// What to tell of a handshake that came to nothing, or of an error of the protocol.
+    /// The text for a failed handshake or a protocol error.
     pub(super) why: Option<String>,
 }
 
-/// A connection of which this is the client's end.
+/// The client's end of a connection.
 pub(super) struct Quic {
     clock: Clock,
     endpoint: Endpoint,
     handle: ConnectionHandle,
     server: SocketAddr,
     pub(super) connection: Connection,
-    /// The datagram that is to be sent next, where it was asked for already.
+    /// The next datagram to send, if it was requested already.
     out: Vec<u8>,
     has_out: bool,
 }
@@ -62,7 +62,7 @@ impl Quic {
         })
     }
 
-    /// Takes a datagram that has come.
+    /// Takes a received datagram.
     pub(super) fn take(&mut self, datagram: &[u8], now: Nanos) {
         let now = self.clock.instant(now);
         let datagram = BytesMut::from(datagram);
@@ -70,13 +70,13 @@ impl Quic {
         let event = self
             .endpoint
             .handle(now, self.server, None, None, datagram, &mut answer);
-        // Of what is not for the connection nothing is taken, and nothing is said to it.
+        // A datagram that is not for this connection is ignored.
         if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
             self.connection.handle_event(event);
         }
     }
 
-    /// The next thing that has happened.
+    /// The next event.
     pub(super) fn event(&mut self) -> Option<Event> {
         while let Some(event) = self.connection.poll_endpoint_events() {
             if let Some(event) = self.endpoint.handle_event(self.handle, event) {
@@ -86,7 +86,7 @@ impl Quic {
         self.connection.poll()
     }
 
-    /// The next datagram to send, the same until it was.
+    /// The next datagram to send, the same until `sent` is called.
     pub(super) fn datagram(&mut self) -> Option<&[u8]> {
         if !self.has_out {
             self.out.clear();
@@ -106,7 +106,7 @@ impl Quic {
         self.has_out = false;
     }
 
-    /// When something is to be done without a datagram.
+    /// The next time at which there is something to do without a datagram.
     pub(super) fn moment(&mut self) -> Option<Nanos> {
         let moment = self.connection.poll_timeout()?;
         Some(self.clock.nanos(moment))
@@ -117,24 +117,24 @@ impl Quic {
         self.connection.handle_timeout(self.clock.instant(now));
     }
 
-    /// Has the server told that this is the end.
+    /// Tells the server that the connection ends.
     pub(super) fn close(&mut self, code: u32, why: &'static str) {
         let now = self.clock.instant(self.clock.now());
         let why = Bytes::from_static(why.as_bytes());
         self.connection.close(now, VarInt::from_u32(code), why);
     }
 
-    /// How many requests at once the server takes.
+    /// The number of concurrent requests that the server allows.
     pub(super) fn most_streams(&self) -> Option<u32> {
         let (most, _) = variable(&self.parameter(MAX_STREAMS)?)?;
         Some(most.min(u64::from(u32::MAX)) as u32)
     }
 
-    /// What the server said of itself in its handshake, by its number.
+    /// A transport parameter of the server's handshake, by its id.
     fn parameter(&self, wanted: u64) -> Option<Vec<u8>> {
         let session = self.connection.crypto_session();
         let parameters = session.transport_parameters().ok().flatten()?;
-        // They are private but for how they are sent.
+        // They are private; only their encoding is accessible.
         let mut sent = Vec::new();
         parameters.write(&mut sent);
         let mut rest = sent.as_slice();
@@ -149,12 +149,12 @@ impl Quic {
         None
     }
 
-    /// The round trip, smoothed (RFC 9002 §5.3).
+    /// The smoothed round-trip time (RFC 9002 §5.3).
     pub(super) fn round_trip(&self) -> Nanos {
         self.connection.rtt().as_nanos() as Nanos
     }
 
-    /// What it came to.
+    /// The counts of its datagrams.
     pub(super) fn datagrams(&self) -> Datagrams {
         let stats = self.connection.stats();
         Datagrams {
@@ -166,9 +166,10 @@ impl Quic {
     }
 }
 
-/// What a lost connection is for the requests that were under way on it. `stands`: after its handshake.
+/// The failure of the requests on a lost connection. `stands`: true after its handshake.
 pub(super) fn lost(reason: &ConnectionError, stands: bool) -> Lost {
-    /// What a server of HTTP/3 says that ends a connection without any fault (RFC 9114 §8.1).
+    /// The error code with which an HTTP/3 server ends a connection without an error (RFC 9114
+    /// §8.1).
     const H3_NO_ERROR: u32 = 0x100;
     let why = || {
         let text: String = reason.to_string();

@@ -1,4 +1,4 @@
-//! Parts of bodies, and the windows that they fill (RFC 9113 §5.2, §6.9).
+//! Parts of bodies, and the windows that they use up (RFC 9113 §5.2, §6.9).
 
 use super::Multiplex;
 use crate::clock::{NEVER, Nanos};
@@ -8,7 +8,7 @@ use crate::http2::windows::Window;
 use crate::protocol::Ended;
 
 impl Multiplex {
-    /// A part of a body.
+    /// Processes a part of a body.
     pub(super) fn body(
         &mut self,
         number: u32,
@@ -34,7 +34,7 @@ impl Multiplex {
             self.tell_window(0, taken);
         }
         let Some(place) = self.place(number) else {
-            // What was on its way when the request was given up.
+            // It was in flight when the request was given up.
             return Ok(());
         };
         let stream = &mut self.streams[place];
@@ -54,7 +54,8 @@ impl Multiplex {
         Ok(())
     }
 
-    /// Gives back of the windows of slow clients what their pace gives now; when that gives more.
+    /// Enlarges the windows of slow clients by what their pace allows now; returns the time of the
+    /// next enlargement.
     pub(super) fn pace_windows(&mut self, now: Nanos) -> Nanos {
         if !self.are_paced {
             return NEVER;

@@ -1,4 +1,4 @@
-//! The frames of a server that are no part of a body (RFC 9113 §6).
+//! The server's frames other than DATA (RFC 9113 §6).
 
 use std::mem;
 
@@ -10,23 +10,23 @@ use crate::http2::frame::{self, Head as FrameHead};
 use crate::multiplexed::read_head;
 use crate::protocol::{End, Ended, cut_short};
 
-/// A setting, as those beside the client's own (RFC 9113 §6.5.2).
+/// A setting (RFC 9113 §6.5.2), beside those that the client sends.
 const MAX_CONCURRENT_STREAMS: u16 = 3;
 
 /// The largest window (RFC 9113 §6.9.1).
 const LARGEST_WINDOW: u32 = 0x7fff_ffff;
 
-/// The code of an error (RFC 9113 §7).
+/// An error code (RFC 9113 §7).
 const REFUSED_STREAM: u32 = 0x7;
 
-/// Bytes of a header block before it is decompressed.
+/// The most bytes of a header block before decompression.
 const MOST_BLOCK_BYTES: usize = 64 * 1024;
 
-/// Answers to its frames that a server may leave unread.
+/// The most bytes of replies to its frames that a server may leave unread.
 const MOST_UNSENT_BYTES: usize = 1 << 20;
 
 impl Multiplex {
-    /// A frame that is no part of a body.
+    /// Processes a frame other than DATA.
     pub(super) fn frame(
         &mut self,
         head: FrameHead,
@@ -37,7 +37,7 @@ impl Multiplex {
         if !self.is_settled && (head.kind != frame::SETTINGS || head.has(frame::ACK)) {
             return Err(Fault::Preface);
         }
-        // Between the parts of a block nothing else may stand (RFC 9113 §6.10).
+        // No other frame may come between the parts of a block (RFC 9113 §6.10).
         if self.block.is_some() != (head.kind == frame::CONTINUATION) {
             return Err(Fault::Protocol);
         }
@@ -54,7 +54,7 @@ impl Multiplex {
             frame::WINDOW_UPDATE => self.window_update(head, payload),
             frame::PRIORITY if payload.len() != 5 => Err(Fault::FrameSize),
             frame::PUSH_PROMISE => Err(Fault::Protocol),
-            // Of other kinds nothing is known.
+            // Frames of unknown kinds are ignored.
             _ => Ok(()),
         }
     }
@@ -108,7 +108,7 @@ impl Multiplex {
         Ok(())
     }
 
-    /// A whole header block: the head of a response, an interim one, or what follows a body.
+    /// Processes a complete header block: the head of a response, an interim response, or trailers.
     fn fields(
         &mut self,
         number: u32,
@@ -117,7 +117,7 @@ impl Multiplex {
         now: Nanos,
         ended: &mut Vec<Ended>,
     ) -> Result<(), Fault> {
-        // Also where nobody waits for it any more: the table is everybody's.
+        // Decoded even if nobody waits for it any more, since all blocks share the table.
         self.decoder.decode(block, &mut self.head)?;
         let Some(place) = self.place(number) else {
             return Ok(());
@@ -210,7 +210,8 @@ impl Multiplex {
         self.bound_unsent()
     }
 
-    /// The server takes no more streams; those above the last that it looked at were not served.
+    /// Handles GOAWAY: the server accepts no more streams, and did not process those above the last
+    /// one that it names.
     fn goaway(
         &mut self,
         head: FrameHead,
@@ -243,7 +244,7 @@ impl Multiplex {
         Ok(())
     }
 
-    /// The server would take more of bodies, which no request has.
+    /// Checks a WINDOW_UPDATE, which has no effect because requests have no bodies.
     fn window_update(&self, head: FrameHead, payload: &[u8]) -> Result<(), Fault> {
         let more = payload.try_into().map_err(|_| Fault::FrameSize)?;
         let more = u32::from_be_bytes(more) & LARGEST_WINDOW;

@@ -1,4 +1,4 @@
-//! A connection's streams as the loop knows them.
+//! The implementation of `Protocol` for the event loop.
 
 use std::io::{self, Read as _};
 use std::mem;
@@ -111,7 +111,7 @@ impl Protocol for Multiplex {
 }
 
 impl Multiplex {
-    /// Reads once; whether all that had come was read, and how the connection stands.
+    /// Reads once; returns true if all arrived data were read, and the state of the connection.
     fn read(&mut self, socket: &mut Socket, look: &mut Look<'_>) -> io::Result<(bool, Standing)> {
         let Socket { stream, tls, .. } = socket;
         let Look {

@@ -1,4 +1,4 @@
-//! A server of QUIC that says what it is told, in memory, and the probe's end.
+//! A scripted QUIC server in memory, with the probe's end of the connection, for tests.
 
 #[path = "../../../tests/probe/ground_truth/certificate.rs"]
 mod certificate;
@@ -28,15 +28,15 @@ use crate::protocol::{Ended, Protocol as _};
 use crate::request::Request;
 use crate::tls;
 
-/// What a server does next.
+/// The next action of a server.
 #[derive(Debug, Clone)]
 pub(super) enum Say {
-    /// Sends so much on a stream, by its number among the requests.
+    /// Sends bytes on a stream, given by the index of its request.
     Bytes(u64, Vec<u8>),
-    /// Ends it.
+    /// Ends the stream of a request.
     End(u64),
     Reset(u64, u32),
-    /// Sends on its own control stream, which it opens first where it has none.
+    /// Sends bytes on its control stream, which it opens first if necessary.
     Control(Vec<u8>),
     Close(u32),
 }
@@ -49,9 +49,9 @@ pub(super) struct Pair {
     endpoint: Endpoint,
     server: Option<(ConnectionHandle, Connection)>,
     control: Option<StreamId>,
-    /// What the server's windows have not let it send yet, by stream.
+    /// Bytes that flow control has not let the server send yet, by stream.
     unsent: Vec<(StreamId, Vec<u8>)>,
-    /// What the client sent on its streams, and why it stopped reading some.
+    /// The bytes that the client sent by stream, and the reasons why it stopped reading some.
     pub(super) requests: Vec<(StreamId, Vec<u8>)>,
     pub(super) stopped: Vec<u32>,
     pub(super) closed: Option<u32>,
@@ -107,8 +107,7 @@ fn server(most_streams: u8, protocol: &[u8]) -> Endpoint {
 }
 
 impl Pair {
-    /// A server that takes so many requests at once, and a probe that sends as many as it may, after their
-    /// handshake.
+    /// A server that allows `most_streams` concurrent requests and a client after their handshake.
     pub(super) fn new(most_streams: u8, plan: Streams, protocol: &[u8]) -> Self {
         let clock = Clock::start();
         let [at, _] = addresses();
@@ -124,12 +123,12 @@ impl Pair {
             stopped: Vec::new(),
             closed: None,
         };
-        // A handshake that comes to nothing shows in the client.
+        // A failed handshake shows in the client.
         let _ = pair.talk();
         pair
     }
 
-    /// Sends requests, so many.
+    /// Sends `count` requests.
     pub(super) fn ask(&mut self, count: u64) {
         for number in 0..count {
             let mut exchange = Exchange::new(Request::new(0, number, 0));
@@ -139,7 +138,7 @@ impl Pair {
         }
     }
 
-    /// Has the server do things, and both hear of each other.
+    /// Performs actions of the server, and delivers all datagrams.
     pub(super) fn say(&mut self, says: &[Say]) -> Result<u64, Fault> {
         let (_, server) = self.server.as_mut().expect("a connection");
         for say in says {
@@ -153,7 +152,7 @@ impl Pair {
                 }
                 Say::Control(bytes) => {
                     self.control = self.control.or_else(|| server.streams().open(Dir::Uni));
-                    // None after the end of the connection.
+                    // There is none after the end of the connection.
                     if let Some(id) = self.control {
                         let _ = server.send_stream(id).write(bytes);
                     }
@@ -166,7 +165,7 @@ impl Pair {
         self.talk()
     }
 
-    /// Carries datagrams until there are none; how many bytes of bodies came.
+    /// Delivers datagrams until there are none; returns the number of body bytes.
     pub(super) fn talk(&mut self) -> Result<u64, Fault> {
         let [at, from] = addresses();
         let (mut bytes, mut fault) = (0, None);
@@ -222,7 +221,7 @@ impl Pair {
         fault.map_or(Ok(bytes), Err)
     }
 
-    /// Follows what has happened at the server.
+    /// Processes pending events of the server.
     fn serve(&mut self) {
         let Some((handle, server)) = &mut self.server else {
             return;
@@ -243,7 +242,7 @@ impl Pair {
                 _ => {}
             }
         }
-        // Its timers keep an acknowledgement back, or find that something is lost.
+        // Its timers delay acknowledgements and detect losses.
         let now = Instant::now();
         if server.poll_timeout().is_some_and(|due| due <= now) {
             server.handle_timeout(now);
@@ -265,7 +264,7 @@ impl Pair {
     }
 }
 
-/// Writes as much as the windows take; what is for a stream that is no more is dropped.
+/// Sends as much as flow control allows; bytes for ended streams are dropped.
 fn send(server: &mut Connection, unsent: &mut Vec<(StreamId, Vec<u8>)>) {
     unsent.retain_mut(|(id, bytes)| {
         loop {

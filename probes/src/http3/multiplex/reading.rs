@@ -1,4 +1,4 @@
-//! What comes on the streams of a connection: answers, and what the server says of itself.
+//! Reading from the streams of a connection: answers, and the server's own streams.
 
 use quinn_proto::{ReadError, StreamId, VarInt};
 
@@ -8,15 +8,15 @@ use crate::failure::Failure;
 use crate::http3::fault::Fault;
 use crate::protocol::{End, Ended, cut_short};
 
-/// Codes of errors (RFC 9114 §8.1).
+/// Error codes (RFC 9114 §8.1).
 const STREAM_CREATION_ERROR: VarInt = VarInt::from_u32(0x103);
 const REQUEST_REJECTED: VarInt = VarInt::from_u32(0x10b);
 
-/// A window with less left than this has run out, or nearly.
+/// The free space below which a window is nearly used up.
 const LITTLE_BYTES: u64 = 16 * 1024;
 
 impl Multiplex {
-    /// Reads what has come for a request.
+    /// Reads the data of a request.
     pub(super) fn read(
         &mut self,
         id: StreamId,
@@ -24,7 +24,7 @@ impl Multiplex {
         ended: &mut Vec<Ended>,
     ) -> Result<u64, Fault> {
         let Some(place) = self.streams.iter().position(|stream| stream.id == id) else {
-            // What was on its way when the request was given up.
+            // They were in flight when the request was given up.
             return Ok(0);
         };
         let stream = &mut self.streams[place];
@@ -58,7 +58,7 @@ impl Multiplex {
         };
         let _ = chunks.finalize();
         let runs_low = |taken: u64, window: u32| {
-            // An eighth may have been read again and not be told yet.
+            // Up to an eighth of the window may have been read without a window update so far.
             let window = u64::from(window);
             taken + LITTLE_BYTES > window - window / 8
         };
@@ -73,7 +73,7 @@ impl Multiplex {
         Ok(body_bytes)
     }
 
-    /// Reads what the server says of itself.
+    /// Reads a stream that the server opened.
     pub(super) fn hear(&mut self, id: StreamId, ended: &mut Vec<Ended>) -> Result<(), Fault> {
         let Some(place) = self.incoming.iter().position(|(own, _)| *own == id) else {
             return Ok(());
@@ -96,7 +96,7 @@ impl Multiplex {
         let _ = chunks.finalize();
         if incoming.is_unknown() || is_over {
             if !is_over {
-                // Not to be read any more (RFC 9114 §6.2).
+                // The rest is not read (RFC 9114 §6.2).
                 let _ = self
                     .quic
                     .connection
@@ -111,7 +111,8 @@ impl Multiplex {
         Ok(())
     }
 
-    /// The server takes no more requests, and has not looked at those from `first` on.
+    /// Handles GOAWAY: the server accepts no more requests, and did not process those from `first`
+    /// on.
     fn leave(&mut self, first: u64, ended: &mut Vec<Ended>) {
         self.tally.goaways += u64::from(!self.is_leaving);
         self.is_leaving = true;

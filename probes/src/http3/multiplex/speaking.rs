@@ -1,4 +1,4 @@
-//! A connection's streams as the loop knows them.
+//! The implementation of `Protocol` for the event loop.
 
 use std::io::{self, Write as _};
 use std::mem;
@@ -17,7 +17,7 @@ use crate::sys::{self, is_temporary};
 impl Protocol for Multiplex {
     type Client = Client;
 
-    /// Whether the handshake has come about.
+    /// Whether the handshake is complete.
     fn is_settled(&self) -> bool {
         self.is_settled
     }
@@ -132,11 +132,11 @@ impl Protocol for Multiplex {
         })
     }
 
-    /// Has the server told that nothing more is wanted: it does not see the end of a socket of UDP.
+    /// Tells the server that the connection ends, since it does not see the end of a UDP socket.
     fn part(&mut self, socket: &mut Socket) {
         self.quic.close(NO_ERROR, "");
         while let Some(datagram) = self.datagram() {
-            // Whether it comes there is of no matter.
+            // It does not matter if the datagram arrives.
             let _ = socket.stream.write(datagram);
             self.sent();
         }
@@ -144,7 +144,7 @@ impl Protocol for Multiplex {
 }
 
 impl Multiplex {
-    /// Follows what has come about: how the connection stands.
+    /// Processes pending events; returns the state of the connection.
     fn follow_on(&mut self, now: Nanos, look: &mut Look<'_>) -> Standing {
         match self.advance(now, look.ended) {
             Ok(bytes) => look.body_bytes += bytes,
