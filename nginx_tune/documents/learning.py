@@ -147,7 +147,7 @@ class ObjectPopularity(Part, frozen=True, kw_only=True):
     other_requests: int
     """Requests for all other objects."""
     known_from_requests: int
-    """Every object with at least so many requests is in ``known``."""
+    """Every object with at least this many requests is in ``known``."""
     size_quantiles: tuple[int, int, int] | None
     """Median, 90th and 99th percentile of the object size in bytes, over requests; None without
     objects."""

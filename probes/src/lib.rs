@@ -1,14 +1,15 @@
-//! The load probe of nginx-tune: several request classes at once, each with its own
-//! connections and its own schedule, on one epoll loop.
+//! The load probe of nginx-tune: several request classes at once, each with its own connections and
+//! schedule, on one epoll loop.
 //!
-//! What makes its numbers hold:
-//! - an open-loop schedule never waits for a response, and latency counts from the *intended*
-//!   start, so a stalled server cannot hide the requests that it delayed;
-//! - a response counts only when it is complete and as expected; short bodies are failures;
-//! - what is unfinished at the end is counted at its age, never dropped;
-//! - the probe reports its own lateness and CPU time and says when it was the limit.
+//! Its numbers are reliable for these reasons:
+//! - An open-loop schedule never waits for a response, and latency counts from the *intended*
+//!   start. So a stalled server cannot hide the requests that it delayed.
+//! - A response counts only if it is complete and as expected; short bodies are failures.
+//! - Requests that are unfinished at the end count with their age and are never dropped.
+//! - The probe reports its own lateness and CPU time, and flags runs in which it was the limit.
 //!
-//! And the disk probe (`disk`): random reads at growing depths, past the page cache.
+//! The crate also has the disk probe (`disk`): random reads at increasing depths, bypassing the
+//! page cache.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("the probe is built on epoll and runs on Linux alone");

@@ -42,10 +42,10 @@ Exit status: 0 measured, 2 wrong call, plan or target (nothing was sent),
 4 the system refused what the run needs, 130 interrupted (the result is printed).
 ";
 
-/// The largest plan that is read.
+/// The largest plan in bytes.
 const LARGEST_PLAN_BYTES: u64 = 256 * 1024 * 1024;
 
-/// A call that asks for a run.
+/// A command line that requests a run.
 #[derive(Debug, Default)]
 struct Call {
     disk: bool,
@@ -68,7 +68,7 @@ fn run() -> Result<ExitCode, Error> {
     let Some(call) = read_call()? else {
         return Ok(ExitCode::SUCCESS);
     };
-    // Before anything else: a parent that dies during the setup takes the probe with it.
+    // First of all, so that a parent that dies during the setup ends the probe too.
     let orphaned = !sys::die_with_parent().map_err(|error| Error::System("prctl", error))?;
     if orphaned {
         return Err(Error::Usage("the parent process has gone".into()));
@@ -98,7 +98,7 @@ fn run() -> Result<ExitCode, Error> {
             .map_err(|error| Error::Plan(format!("cpus {:?}: {error}", plan.cpus)))?;
     }
     if plan.realtime {
-        // Not being allowed shows in the lateness.
+        // If it is not allowed, the lateness shows that.
         let _ = sys::run_in_realtime();
     }
     sys::set_timer_slack_to_one_nanosecond()
@@ -124,11 +124,11 @@ fn probe_disk(plan: &[u8], mut progress: Progress) -> Result<ExitCode, Error> {
     let plan = disk::Plan::parse(plan)?;
     let outcome = disk::run(&plan, &mut progress)?;
     print(&disk::document(&plan, &outcome))?;
-    // Ends the process here: a read that never came back holds its thread.
+    // Exits here, since a read that never ended still occupies its thread.
     process::exit(if outcome.interrupted { 130 } else { 0 });
 }
 
-/// The call, or none when it was answered already.
+/// The command line's request; `None` if it was answered already.
 fn read_call() -> Result<Option<Call>, Error> {
     let mut call = Call::default();
     let mut arguments = std::env::args().skip(1);

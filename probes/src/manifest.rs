@@ -1,7 +1,7 @@
-//! A recorded stream of requests, read line by line while it is asked for again.
+//! A recorded stream of requests, read line by line while it is replayed.
 //!
-//! JSON Lines: a head with the schema, then one request a line in the order of time. However
-//! long the file is, only the requests that are not answered yet are in memory.
+//! The format is JSON Lines: a head with the schema, then one request per line, sorted by time.
+//! However long the file is, only requests without an answer are in memory.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
@@ -16,22 +16,22 @@ use crate::plan::{ByteRange, is_path};
 /// The schema in the first line.
 pub const SCHEMA: &str = "nginx-tune/manifest/1";
 
-/// Bytes of the longest line.
+/// The longest line in bytes.
 const LONGEST_LINE_BYTES: u64 = 32 * 1024;
 
-/// Read from the disk at a time.
+/// The bytes to read from the disk at a time.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// One recorded request.
+/// A recorded request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Record {
-    /// Since the start of the recording.
+    /// The time since the start of the recording.
     pub offset: Nanos,
-    /// What was asked for.
+    /// The requested path.
     pub path: String,
-    /// Length of the whole object, where it is known.
+    /// The length of the whole object, if it is known.
     pub bytes: Option<u64>,
-    /// The part that was asked for.
+    /// The requested part.
     pub range: Option<ByteRange>,
 }
 
@@ -47,10 +47,10 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest in a file, before its first request.
+    /// Opens the manifest in a file, before its first request.
     ///
     /// # Errors
-    /// `Error::Plan` when it cannot be read or is none.
+    /// `Error::Plan` if the file cannot be read or is not a manifest.
     pub fn open(name: &str) -> Result<Self, Error> {
         let file =
             File::open(name).map_err(|error| Error::Plan(format!("manifest {name}: {error}")))?;
@@ -66,7 +66,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The next request; none at the end.
+    /// The next request; `None` at the end.
     ///
     /// # Errors
     /// A sentence that names the line.
@@ -86,10 +86,10 @@ impl Manifest {
         Ok(None)
     }
 
-    /// Goes back to the first request.
+    /// Returns to the first request.
     ///
     /// # Errors
-    /// A sentence, when there is none or the file has changed.
+    /// A sentence if there is no request or the file has changed.
     pub fn rewind(&mut self) -> Result<(), String> {
         if self.records == 0 {
             return Err(format!("manifest {}: holds no request", self.name));
@@ -159,7 +159,7 @@ impl Read for Record {
             return Err(fields.wrong("offset_seconds", "must be at least 0"));
         }
         let range: Option<Vec<u64>> = fields.optional("range")?;
-        // Fields that a later version adds are let be: the request is the same.
+        // Fields of later versions are ignored: the request is the same.
         Ok(Self {
             offset: nanos(offset),
             path: fields.required("path")?,

@@ -1,17 +1,17 @@
-//! Inputs that chance has changed, for the tests of what reads the bytes of strangers.
+//! Random changes of inputs, for fuzzing the parsers of untrusted bytes.
 //!
-//! `NGINX_TUNE_FUZZ_SECONDS=60 cargo test --profile checked mutated -- --nocapture` goes on with each kind for a
-//! minute and says how many it tried; `SEED` draws others. A test that fails says seed and round, and
-//! `NGINX_TUNE_ROUND` tries that one alone.
+//! `NGINX_TUNE_FUZZ_SECONDS=60 cargo test --profile checked mutated -- --nocapture` runs each kind
+//! for a minute and prints the number of rounds; `SEED` draws others. A failing test prints its
+//! seed and round, and `NGINX_TUNE_ROUND` runs only that round.
 
 use std::time::{Duration, Instant};
 
 use crate::chance::{Chance, Purpose};
 
-/// Draws of one round: the next has others, so that each can be tried alone.
+/// The random numbers reserved for a round, so that each round can be repeated alone.
 const DRAWS_OF_A_ROUND: u64 = 1 << 20;
 
-/// Rounds of one test.
+/// The rounds of a test.
 #[derive(Debug)]
 pub(crate) struct Mutations {
     kind: String,
@@ -26,7 +26,7 @@ pub(crate) struct Mutations {
 }
 
 impl Mutations {
-    /// So many rounds, and more while the seconds last that the environment gives.
+    /// `count` rounds, and more until the seconds in the environment have passed.
     pub(crate) fn of(kind: &str, count: u64) -> Self {
         let seed = asked("SEED").unwrap_or(20);
         let alone = asked("NGINX_TUNE_ROUND");
@@ -44,12 +44,12 @@ impl Mutations {
         }
     }
 
-    /// Whether one round is tried again: what many come to cannot be said then.
+    /// Whether only one round is repeated; then nothing can be asserted about many rounds.
     pub(crate) fn is_alone(&self) -> bool {
         self.is_alone
     }
 
-    /// Goes on to the next round, if there is one.
+    /// Starts the next round, if there is one.
     pub(crate) fn again(&mut self) -> bool {
         self.round += u64::from(std::mem::replace(&mut self.is_begun, true));
         self.drawn = 0;
@@ -63,7 +63,7 @@ impl Mutations {
         self.chance.below(index, most as u64) as usize
     }
 
-    /// One of the seeds, changed at a few places or, once in a while, as it is.
+    /// One of the seeds, changed at a few places, or occasionally unchanged.
     pub(crate) fn mutated(&mut self, seeds: &[impl AsRef<[u8]>]) -> Vec<u8> {
         let mut bytes = seeds[self.below(seeds.len())].as_ref().to_vec();
         for _ in 0..self.below(5) {
@@ -82,7 +82,7 @@ impl Mutations {
         match self.below(8) {
             0 => bytes[place] = any,
             1 => bytes[place] ^= 1 << self.below(8),
-            // Where numbers and lengths end.
+            // Boundary values of numbers and lengths.
             2 => bytes[place] = [0, 0x3f, 0x7f, 0x80, 0xc0, 0xff][self.below(6)],
             3 => bytes.insert(place, any),
             4 => drop(bytes.remove(place)),
@@ -99,7 +99,7 @@ impl Mutations {
         }
     }
 
-    /// The bytes in two to four pieces, of which some may be empty.
+    /// The bytes in two to four pieces, some of which may be empty.
     pub(crate) fn pieces<'b>(&mut self, bytes: &'b [u8]) -> Vec<&'b [u8]> {
         let (mut rest, mut pieces) = (bytes, Vec::new());
         for _ in 0..=self.below(3) {

@@ -1,4 +1,4 @@
-//! What is asked for: a pure function of seed, class and index.
+//! The requested objects: a pure function of seed, class and index.
 
 use crate::chance::{Chance, Purpose};
 use crate::clock::Nanos;
@@ -8,7 +8,7 @@ use crate::plan::{ByteRange, Class, PathKind, Paths, Ranges, Stripe};
 use crate::request::{Object, Request};
 use crate::zipf::Zipf;
 
-/// Picks an object for each request of a class.
+/// Chooses an object for each request of a class.
 #[derive(Debug)]
 pub struct Picker<'p> {
     paths: &'p Paths,
@@ -26,11 +26,11 @@ enum Choice {
     Manifest(Box<Recorded>),
 }
 
-/// The requests of a manifest that are not answered yet.
+/// The requests of a manifest that have no answer yet.
 #[derive(Debug)]
 struct Recorded {
     manifest: Manifest,
-    /// The number of the manifest's next request, counted over all its rounds.
+    /// The index of the manifest's next request, counted over all its rounds.
     next_index: u64,
     records: Vec<Option<Record>>,
     free: Vec<usize>,
@@ -40,7 +40,7 @@ impl<'p> Picker<'p> {
     /// The picker of a class.
     ///
     /// # Errors
-    /// `Error::Plan` when its manifest cannot be read.
+    /// `Error::Plan` if its manifest cannot be read.
     pub fn new(class: &'p Class, seed: u64) -> Result<Self, Error> {
         let paths = &class.paths;
         let chance = |purpose| Chance::new(seed, &class.name, purpose);
@@ -68,10 +68,10 @@ impl<'p> Picker<'p> {
         })
     }
 
-    /// Which of the class's objects request `index` asks for; indices only grow.
+    /// The object of request `index`, as an index into the class's objects; indices must increase.
     ///
     /// # Errors
-    /// A sentence, when the manifest cannot be read on.
+    /// A sentence if reading the manifest fails.
     pub fn pick(&mut self, index: u64) -> Result<usize, String> {
         let count = self.paths.paths.len() as u64;
         Ok(match &mut self.choice {
@@ -83,11 +83,11 @@ impl<'p> Picker<'p> {
         })
     }
 
-    /// The next recorded request of this load host: its number, its offset and its object.
-    /// None at the end of the manifest.
+    /// The next recorded request of this load host: its index, offset and object; `None` at the end
+    /// of the manifest.
     ///
     /// # Errors
-    /// A sentence, when the manifest cannot be read on.
+    /// A sentence if reading the manifest fails.
     pub fn next_recorded(&mut self, stripe: Stripe) -> Result<Option<Replayed>, String> {
         match &mut self.choice {
             Choice::Manifest(recorded) => recorded.next_of(stripe),
@@ -95,7 +95,7 @@ impl<'p> Picker<'p> {
         }
     }
 
-    /// What a request asks for.
+    /// The object of a request.
     pub fn object(&self, request: &Request) -> Object<'_> {
         if let Choice::Manifest(recorded) = &self.choice {
             let record = recorded.records[request.path].as_ref();
@@ -115,7 +115,7 @@ impl<'p> Picker<'p> {
         }
     }
 
-    /// A request has come to its end: its object is not asked for again on its behalf.
+    /// Releases the object of a request that has ended.
     pub fn release(&mut self, request: &Request) {
         if let Choice::Manifest(recorded) = &mut self.choice {
             recorded.records[request.path] = None;
@@ -132,19 +132,19 @@ impl<'p> Picker<'p> {
     }
 }
 
-/// A recorded request that is to be sent again.
+/// A recorded request to replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replayed {
-    /// Its number in the manifest.
+    /// Its index in the manifest.
     pub index: u64,
-    /// Since the start of the recording.
+    /// The time since the start of the recording.
     pub offset: Nanos,
-    /// Its object.
+    /// The index of its object.
     pub path: usize,
 }
 
 impl Recorded {
-    /// The object of request `index`; the manifest starts over at its end.
+    /// The object of request `index`; at its end, the manifest starts over.
     fn at(&mut self, index: u64) -> Result<usize, String> {
         loop {
             let Some(record) = self.manifest.read_next()? else {
@@ -184,7 +184,7 @@ impl Recorded {
 }
 
 impl Ranges {
-    /// The part of an object of so many bytes that request `index` asks for.
+    /// The part that request `index` asks for of an object with a length of `bytes`.
     fn of(self, bytes: Option<u64>, chance: Chance, index: u64) -> ByteRange {
         match self {
             Self::Fixed(range) => range,
@@ -202,7 +202,7 @@ impl Ranges {
     }
 }
 
-/// Fisher–Yates.
+/// A Fisher–Yates shuffle.
 fn shuffled(count: u64, chance: Chance) -> Vec<u32> {
     let mut order: Vec<u32> = (0..count as u32).collect();
     for last in (1..order.len()).rev() {

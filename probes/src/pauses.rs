@@ -1,39 +1,39 @@
-//! How long the users of a closed loop wait before they ask again.
+//! The pauses of a closed loop's users between requests.
 //!
-//! Pauses of one length keep the order in which users began for ever: who began together asks
-//! together, a burst each pause, and connections that one worker took at the start meet there
-//! again and again. So users begin spread over a pause, and where a plan says so their pauses
-//! are exponential: then what is asked is near a Poisson process (the machine repairman's model),
-//! and no user meets another more often than by chance.
+//! With equal pauses, the order in which users began would never change: users who began together
+//! would send together, in a burst after each pause, and their connections, which one worker may
+//! have accepted together, would compete for it again and again. So the users' starts are spread
+//! over a pause. If the plan says so, pauses are exponential. The requests are then nearly a
+//! Poisson process (the machine repairman's model), and users coincide only by chance.
 
 use crate::chance::{Chance, Purpose};
 use crate::clock::{MILLISECOND, Nanos, nanos};
 use crate::plan::{Arrivals, Gaps, Stripe};
 
-/// Least gap between the first requests of users: a burst of a thousand handshakes overflows the
-/// server's accept queue before anything is measured.
+/// The least gap between the first requests of users: a burst of a thousand handshakes would
+/// overflow the server's accept queue before anything is measured.
 const USER_START_GAP: Nanos = MILLISECOND / 10;
 
-/// Pause of a user after a first failure; it doubles with each in a row. A server that fails at
-/// once would otherwise be asked (and would log) tens of thousands of times a second.
+/// The pause of a user after a first failure; it doubles with each failure in a row. Without it, a
+/// server that fails at once would get (and log) tens of thousands of requests per second.
 const FIRST_PAUSE: Nanos = MILLISECOND;
 
-/// The longest such pause.
+/// The longest pause after failures.
 const LONGEST_PAUSE: Nanos = 100 * MILLISECOND;
 
 /// The pauses of a class's users, in the order in which they begin.
 #[derive(Debug)]
 pub struct Pauses {
     mean: Nanos,
-    /// Where they are exponential.
+    /// The random numbers of exponential pauses; `None` for constant ones.
     chance: Option<Chance>,
-    /// Which the next is, of all load hosts' pauses.
+    /// The index of the next pause among those of all load hosts.
     drawn: u64,
     stripe: Stripe,
 }
 
 impl Pauses {
-    /// The pauses of a class; none at all for one that is no closed loop.
+    /// The pauses of a class; all are 0 if it is not a closed loop.
     pub fn new(arrivals: &Arrivals, seed: u64, class: &str, stripe: Stripe) -> Self {
         let (mean, gaps) = match *arrivals {
             Arrivals::Closed {
@@ -51,7 +51,7 @@ impl Pauses {
         }
     }
 
-    /// When each of so many users sends the first request.
+    /// The times of the first requests of `users` users.
     pub fn first(&mut self, users: usize) -> Vec<Nanos> {
         let even = self.mean / (users as u64).max(1);
         (0..users as u64)
@@ -76,7 +76,7 @@ impl Pauses {
         (-(1.0 - chance.fraction(index)).ln() * self.mean as f64) as Nanos
     }
 
-    /// The pause after so many earlier failures in a row, and one more.
+    /// The pause after a failure that follows `earlier_failures` others in a row.
     pub fn after_failure(&mut self, earlier_failures: u32) -> Nanos {
         self.draw().max(failure_pause(earlier_failures))
     }

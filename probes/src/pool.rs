@@ -1,4 +1,4 @@
-//! The connections of a class that can take one more request, and which of them takes the next.
+//! The connections of a class that have room for a request, and the choice among them.
 
 use std::collections::VecDeque;
 
@@ -7,30 +7,29 @@ use crate::plan::{Class, ConnectionUse};
 /// The connections of a class with room for a request.
 #[derive(Debug)]
 pub enum Pool {
-    /// An open loop's, as many as there are requests at once: the last used is on top.
+    /// For an open loop with as many connections as concurrent requests: the last used is on top.
     Latest(Vec<u32>),
-    /// An open loop's, held from the start and used in turn: the one that is idle for longest is
-    /// in front.
+    /// For an open loop whose connections are held and used in turn: the longest idle is in front.
     Turns(VecDeque<u32>),
-    /// A closed loop's: each belongs to a user, who has no other.
+    /// For a closed loop: the connection of each user.
     Owned(Vec<Option<u32>>),
     /// Connections that carry many requests at once.
     Shared(Shared),
 }
 
-/// Connections that carry many requests at once, used in turn; a user of a closed loop stays.
+/// Connections that carry many requests at once, used in turn; a closed-loop user stays on one.
 #[derive(Debug)]
 pub struct Shared {
     with_room: VecDeque<u32>,
-    /// Where each user of a closed loop sent the last request.
+    /// For each user of a closed loop, the connection of the last request.
     seats: Vec<Option<u32>>,
-    /// Whether all connections stood, or one could not be had: until then nobody is sent anywhere, or
-    /// the first connection would get them all.
+    /// True once all connections are open, or one has failed. Before that no requests are sent,
+    /// since the first connection would get them all.
     stands: bool,
 }
 
 impl Pool {
-    /// None yet of a class, which has so many users (0 in an open loop).
+    /// The empty pool of a class with `users` users (0 in an open loop).
     pub fn new(class: &Class, users: usize) -> Self {
         if class.streams().is_some() {
             return Self::Shared(Shared {
@@ -48,8 +47,7 @@ impl Pool {
         }
     }
 
-    /// The connection for the next request of a user: the user's own where there is one. It is no longer
-    /// among those with room.
+    /// Takes the connection for the next request of a user: the user's own one, if there is one.
     pub fn take(&mut self, user: u32) -> Option<u32> {
         match self {
             Self::Latest(idle) => idle.pop(),
@@ -59,7 +57,7 @@ impl Pool {
         }
     }
 
-    /// A connection has room again, or for the first time; `user` sent its last request.
+    /// Adds a connection that has room, for the first time or again; `user` sent its last request.
     pub fn put(&mut self, slot: u32, user: u32) {
         match self {
             Self::Latest(idle) => idle.push(slot),
@@ -69,7 +67,7 @@ impl Pool {
         }
     }
 
-    /// A connection is gone, or full.
+    /// Removes a connection that is closed or full.
     pub fn remove(&mut self, slot: u32) {
         match self {
             Self::Latest(idle) => idle.retain(|&other| other != slot),
@@ -83,7 +81,7 @@ impl Pool {
         }
     }
 
-    /// No connection is waited for any more; whether one was until now.
+    /// Stops waiting for further connections; returns true if the pool was waiting.
     pub fn stand(&mut self) -> bool {
         match self {
             Self::Shared(shared) => !std::mem::replace(&mut shared.stands, true),
@@ -91,7 +89,7 @@ impl Pool {
         }
     }
 
-    /// Whether a request that waits would find one. The users of a closed loop that own theirs never
+    /// Whether a waiting request would get a connection. Closed-loop users with their own never
     /// wait.
     pub fn has_any(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! One JSON line a second on a descriptor of its own, for whoever watches.
+//! Progress reports: one JSON line per second on a separate descriptor.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -10,10 +10,10 @@ use crate::clock::{Nanos, SECOND, seconds};
 use crate::recorder::Second;
 use crate::sys;
 
-/// A line of at most this many bytes is written whole or not at all (`PIPE_BUF`).
+/// The longest line in bytes: up to this length, it is written whole or not at all (`PIPE_BUF`).
 const LONGEST_LINE_BYTES: usize = 4096;
 
-/// Writes progress, or nothing.
+/// Writes progress reports, or nothing.
 #[derive(Debug, Default)]
 pub struct Progress {
     file: Option<File>,
@@ -21,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress into a file; none is silence.
+    /// Reports to a file; with `None`, nothing is reported.
     pub fn new(file: Option<File>) -> Self {
         Self {
             file,
@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// Tells how the classes stand. A reader who is slow misses lines; the run never waits.
+    /// Reports the state of the classes. A slow reader misses lines; the run never waits.
     pub fn tell<'n>(
         &mut self,
         second: u64,
@@ -44,7 +44,7 @@ impl Progress {
         self.cpu_before = cpu;
         let line = |parts: Value| {
             json!({
-                // Since the start of the run, warm-up included.
+                // Seconds since the start of the run, including the warm-up.
                 "second": second,
                 "cpu_seconds": seconds(cpu),
                 "cpu_ratio": cpu_ratio,
@@ -60,7 +60,7 @@ impl Progress {
         }
     }
 
-    /// Writes one line, if it can be written at once; false when it is too long.
+    /// Writes a line if that is possible at once; returns false if it is too long.
     pub fn write(&mut self, line: &Value) -> bool {
         let Some(file) = &mut self.file else {
             return true;
@@ -71,14 +71,14 @@ impl Progress {
             return false;
         }
         if sys::would_take_a_write(file) && file.write_all(&text).is_err() {
-            // The reader is gone.
+            // The reader has closed the pipe.
             self.file = None;
         }
         true
     }
 }
 
-/// A class's last second, and what is under way.
+/// The last second of a class, and its requests in progress.
 #[derive(Debug, Clone)]
 pub struct Told {
     second: Second,
@@ -87,7 +87,7 @@ pub struct Told {
 }
 
 impl Told {
-    /// Of a class, or of one thread's part of it.
+    /// The last second of a class, or of one thread's part of it.
     pub fn of(class: &Class<'_>) -> Self {
         Self {
             second: *class.recorder.series.last(),
@@ -96,7 +96,8 @@ impl Told {
         }
     }
 
-    /// Adds another thread's part. Quantiles of a second do not add: the larger one is told.
+    /// Adds another thread's part. Quantiles of a second cannot be added; the larger one is
+    /// reported.
     pub fn add(&mut self, other: &Self) {
         let (own, theirs) = (&mut self.second, &other.second);
         own.scheduled += theirs.scheduled;
@@ -126,7 +127,7 @@ impl Told {
     }
 }
 
-/// All classes together: what is said where a line of each would be too long.
+/// The sum of all classes, which is reported if a line with each class would be too long.
 fn of_all(told: &[Told]) -> Value {
     let sum = |count: fn(&Told) -> u64| told.iter().map(count).sum::<u64>();
     json!({

@@ -1,21 +1,21 @@
-//! Headers of the PROXY protocol: who the client behind a connection is, said before its bytes.
+//! Headers of the PROXY protocol: the client's address, sent before any other bytes.
 //!
 //! Source: `proxy-protocol.txt` of `HAProxy`, sections 2.1 (version 1) and 2.2 (version 2).
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What every header of version 2 begins with.
+/// The beginning of every header of version 2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Version 2, commands.
+/// Commands of version 2.
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
 
-/// Version 2, TCP over IPv4 and IPv6.
+/// Transports of version 2: TCP over IPv4 and IPv6.
 const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
 
-/// Version of the header.
+/// The version of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// A line of text.
@@ -24,7 +24,7 @@ pub enum Version {
     V2,
 }
 
-/// The header of a connection between these ends, which are of one family.
+/// The header of a connection between two addresses of the same family.
 pub fn header(version: Version, source: SocketAddr, target: SocketAddr) -> Vec<u8> {
     if version == Version::V1 {
         let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
@@ -51,7 +51,7 @@ pub fn header(version: Version, source: SocketAddr, target: SocketAddr) -> Vec<u
     second(PROXY, family, &addresses)
 }
 
-/// The header of a connection of which nothing is to be said.
+/// The header of a connection without known addresses.
 pub fn unknown(version: Version) -> Vec<u8> {
     match version {
         Version::V1 => b"PROXY UNKNOWN\r\n".to_vec(),

@@ -1,4 +1,4 @@
-//! What is read into, and what this kernel can do for whoever reads.
+//! The read buffers, and the kernel's abilities that help reading.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -6,32 +6,33 @@ use std::net::{TcpListener, TcpStream};
 use crate::clock::{MILLISECOND, Nanos};
 use crate::sys::{self, Datagrams};
 
-/// The room for payload that has to be read.
+/// The buffer for payload that must be read.
 const BODY_READ_BYTES: usize = 64 * 1024;
 
-/// Reads from one connection before the others get their turn.
+/// The most reads from a connection before others have their turn.
 pub const READS_A_TURN: usize = 4;
 
-/// Between two questions for the kernel's time: what they cost stays below one percent.
+/// The least time between two requests with a kernel time stamp, so that they cost less than one
+/// percent.
 const STAMP_GAP: Nanos = MILLISECOND;
 
-/// Reads responses.
+/// The buffers and settings for reading.
 #[derive(Debug)]
 pub struct Receiver {
-    /// What comes by TCP.
+    /// The buffer for TCP.
     pub buffer: Vec<u8>,
-    /// What comes by UDP.
+    /// The buffers for UDP.
     pub datagrams: Datagrams,
-    /// Whether the kernel drops payload unseen.
+    /// True if the kernel discards payload without copying it.
     pub discards: bool,
-    /// Whether a body that stands still is to be acknowledged: the target is this host.
+    /// True to acknowledge bodies that make no progress, since the target is this host.
     pub acknowledges_quickly: bool,
-    /// Requests sent before this are not asked the kernel's time of their first byte.
+    /// Requests sent before this get no kernel time stamp.
     next_stamp: Nanos,
 }
 
 impl Receiver {
-    /// A receiver.
+    /// New buffers with these settings.
     pub fn new(discards: bool, acknowledges_quickly: bool) -> Self {
         Self {
             buffer: vec![0; BODY_READ_BYTES],
@@ -42,8 +43,8 @@ impl Receiver {
         }
     }
 
-    /// Whether the kernel is to be asked when the response to a request sent then began. Decided
-    /// by the send alone: a choice by what has come would prefer some delays to others.
+    /// Whether to ask the kernel for the arrival time of the response to a request sent at `sent`.
+    /// This depends only on the send: a choice by the response would prefer some delays.
     pub fn wants_stamp(&mut self, sent: Nanos) -> bool {
         let wants = sent >= self.next_stamp;
         if wants {
@@ -53,7 +54,8 @@ impl Receiver {
     }
 }
 
-/// Whether this kernel drops payload on `MSG_TRUNC` exactly as told (emulated ones may not).
+/// Whether this kernel discards exactly as many bytes as requested with `MSG_TRUNC` (emulated
+/// kernels may not).
 pub fn kernel_discards() -> bool {
     try_to_discard().unwrap_or(false)
 }
@@ -63,7 +65,8 @@ fn try_to_discard() -> io::Result<bool> {
     let mut client = TcpStream::connect(listener.local_addr()?)?;
     let (mut server, _) = listener.accept()?;
     server.write_all(b"0123456789")?;
-    // Data over loopback is there when the write returns; were it not, the answer is "no".
+    // Over loopback, data is there when the write returns. If it were not, the answer would be
+    // "no".
     client.set_nonblocking(true)?;
     if sys::discard(&client, 4)? != 4 {
         return Ok(false);

@@ -1,4 +1,5 @@
-//! The measurement as JSON: document `nginx-tune/measurement/1`, the part that the probe fills.
+//! The measurement as JSON: the parts of the document `nginx-tune/measurement/1` that the probe
+//! knows.
 
 use std::fs;
 
@@ -224,8 +225,8 @@ fn of_second(second: Option<&Second>) -> Value {
     )
 }
 
-/// Peak of resident memory. Not `ru_maxrss`: that starts with the peak of the process which
-/// forked this one. Source: `proc_pid_status(5)`, `VmHWM`.
+/// The peak of resident memory. `ru_maxrss` starts with the peak of the process that forked this
+/// one, so it is not used. Source: `proc_pid_status(5)`, `VmHWM`.
 fn peak_memory_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

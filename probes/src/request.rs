@@ -1,29 +1,29 @@
-//! What is sent: the bytes of a request and its place in time.
+//! A request: its object, its times and its number.
 
 use crate::clock::Nanos;
 use crate::plan::ByteRange;
 
-/// One request, from its arrival to its end.
+/// A request, from its arrival to its end.
 #[derive(Debug, Clone, Copy)]
 pub struct Request {
-    /// Which of the class's paths it asks for.
+    /// The index of the requested path in the class.
     pub path: usize,
-    /// Its number among the class's requests of all load hosts.
+    /// The index among the class's requests of all load hosts.
     pub index: u64,
-    /// When it was due; in a closed loop when its user was ready to send.
+    /// The time at which it was due; in a closed loop, at which its user was ready to send.
     pub intended: Nanos,
-    /// When its first byte was sent.
+    /// The time at which its first byte was sent.
     pub sent: Nanos,
-    /// How often it was sent again.
+    /// The number of times it was sent again.
     pub retries: u8,
     /// The user who sends it (closed loop).
     pub user: u32,
-    /// Failures in a row of this user.
+    /// The number of the user's failures in a row.
     pub failures_in_a_row: u32,
 }
 
 impl Request {
-    /// A request that is due.
+    /// A request that is due at `intended`.
     pub fn new(path: usize, index: u64, intended: Nanos) -> Self {
         Self {
             path,
@@ -37,33 +37,33 @@ impl Request {
     }
 }
 
-/// What one request asks for.
+/// The object of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object<'a> {
     /// Its path.
     pub path: &'a str,
-    /// Length of the whole object, where it is known.
+    /// The length of the whole object, if it is known.
     pub bytes: Option<u64>,
-    /// The part that is asked for; none for all of it.
+    /// The requested part; `None` for the whole object.
     pub range: Option<ByteRange>,
 }
 
-/// How far a request came.
+/// The progress of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Whether it was sent.
+    /// True if it was sent.
     pub sent: bool,
-    /// When its response began, 0 when it did not.
+    /// The time at which its response began; 0 if it did not.
     pub first_byte: Nanos,
 }
 
 impl Reached {
-    /// It never got a connection that could carry it.
+    /// A request that never got a connection that could carry it.
     pub const NOT_SENT: Self = Self {
         sent: false,
         first_byte: 0,
     };
 }
 
-/// How requests call the probe, unless the plan says another name.
+/// The default User-Agent of requests.
 pub const USER_AGENT: &str = concat!("nginx-tune-probe/", env!("CARGO_PKG_VERSION"));

@@ -1,18 +1,18 @@
-//! When requests are due: a pure function of seed, class and index.
+//! The due times of requests: a pure function of seed, class and index.
 //!
-//! The schedule knows nothing of responses, so it cannot wait for one: an arrival is never
-//! skipped and never re-timed, however late the server or the probe is.
+//! The schedule does not know the responses, so it cannot wait for one: an arrival is never skipped
+//! and never re-timed, however late the server or the probe is.
 //!
-//! Arrivals lie first on an axis of their own, on which one is due per unit (evenly, or at
-//! exponential gaps); the rate over time bends that axis onto the clock. A Poisson process
-//! stays one under it, with the rate of the moment (time change of a point process). So steps
-//! and ramps are exact, and an arrival's number says which load host it belongs to.
+//! Arrivals are first placed on an axis with one arrival per unit (evenly, or with exponential
+//! gaps). The rate over time then maps this axis to the clock. A Poisson process stays one under
+//! this mapping, with the current rate (time change of a point process). So steps and ramps are
+//! exact, and the index of an arrival determines its load host.
 
 use crate::chance::{Chance, Purpose};
 use crate::clock::{Nanos, SECOND};
 use crate::plan::{Arrivals, Gaps, Profile, Step, Stripe};
 
-/// The arrivals of one open-loop class, in order; this load host's share of them.
+/// This load host's share of the arrivals of an open-loop class, in order.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     axis: Axis,
@@ -24,39 +24,40 @@ pub struct Schedule {
 /// Arrivals at one per unit.
 #[derive(Debug, Clone)]
 enum Axis {
-    /// Arrival i lies at i + phase.
+    /// Arrival i is at i + phase.
     Constant { phase: f64 },
-    /// Arrival i lies at the sum of the first i + 1 exponential gaps.
+    /// Arrival i is at the sum of the first i + 1 exponential gaps.
     Poisson { chance: Chance, at: f64 },
 }
 
-/// The way from the axis to the clock, walked forward.
+/// The mapping from the axis to the clock, for ascending positions.
 #[derive(Debug, Clone)]
 struct Bend {
     steps: Vec<Step>,
     current: usize,
-    /// Where the current step begins, on the axis and on the clock.
+    /// The start of the current step, on the axis and on the clock.
     begins_at: f64,
     begins_seconds: f64,
 }
 
-/// One arrival.
+/// An arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its number among the arrivals of all load hosts.
+    /// Its index among the arrivals of all load hosts.
     pub index: u64,
-    /// When it is due, from the start of the run.
+    /// Its due time, from the start of the run.
     pub due: Nanos,
 }
 
 impl Schedule {
-    /// The schedule of a class whose arrivals follow a rate; none for others.
+    /// The schedule of a class whose arrivals follow a rate; `None` for other classes.
     pub fn new(arrivals: &Arrivals, seed: u64, class: &str, stripe: Stripe) -> Option<Self> {
         let Arrivals::Open { gaps, rate } = arrivals else {
             return None;
         };
         let axis = match gaps {
-            // The phase comes from the seed: two classes of one rate do not march in step.
+            // The phase depends on the seed, so that two classes with the same rate are not in
+            // step.
             Gaps::Constant => Axis::Constant {
                 phase: Chance::new(seed, class, Purpose::Phase).fraction(0),
             },
@@ -77,7 +78,7 @@ impl Schedule {
 impl Iterator for Schedule {
     type Item = Arrival;
 
-    /// The next arrival of this load host; none only when the rate ends at 0.
+    /// The next arrival of this load host; `None` only if the rate ends at 0.
     fn next(&mut self) -> Option<Arrival> {
         loop {
             let index = self.next_index;
@@ -111,7 +112,7 @@ impl Bend {
         }
     }
 
-    /// The moment of a place on the axis that is no earlier than the last one asked for.
+    /// The time of a position on the axis, which must not decrease between calls.
     fn seconds(&mut self, at: f64) -> Option<f64> {
         loop {
             let step = self.steps[self.current];
@@ -125,7 +126,7 @@ impl Bend {
                 self.current += 1;
                 continue;
             }
-            // The last rate goes on.
+            // The last rate continues.
             let rate = step.to_per_second;
             let beyond = (into - step.arrivals()) / rate;
             return (rate > 0.0).then_some(self.begins_seconds + step.seconds + beyond);
@@ -134,13 +135,13 @@ impl Bend {
 }
 
 impl Step {
-    /// The time after which `count` of its arrivals are due; `count` is below all of them.
+    /// The time after which `count` of its arrivals are due; `count` is less than all of them.
     fn seconds_of(&self, count: f64) -> f64 {
         let from = self.from_per_second;
         if from.to_bits() == self.to_per_second.to_bits() {
             return count / from;
         }
-        // from · t + growth · t² / 2 = count, in the form that loses no digits.
+        // Solves from · t + growth · t² / 2 = count without losing digits.
         let growth = (self.to_per_second - from) / self.seconds;
         let root = (from * from + 2.0 * growth * count).max(0.0).sqrt();
         2.0 * count / (from + root)

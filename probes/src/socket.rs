@@ -1,4 +1,4 @@
-//! A client's socket: what it goes over, and what is encrypted on it.
+//! A client's socket: its transport and its encryption.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
@@ -7,41 +7,41 @@ use crate::plan::{Endpoint, ProxyProtocol};
 use crate::sys::{self, is_temporary};
 use crate::tls::Session;
 
-/// What a socket goes over.
+/// The transport of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// TCP.
     Tcp,
-    /// A unix socket, where the kernel discards and stamps nothing.
+    /// A unix socket, for which the kernel cannot discard payload or stamp arrivals.
     Unix,
-    /// UDP: handshake and encryption are the protocol's own.
+    /// UDP: the protocol makes the handshake and the encryption.
     Udp,
 }
 
-/// What TLS encrypts at once.
+/// The largest plaintext of a TLS record.
 const RECORD_BYTES: usize = 16 * 1024;
 
-/// A socket with its session.
+/// A socket with its TLS session.
 #[derive(Debug)]
 pub struct Socket {
-    /// The socket; one of UDP is connected too.
+    /// The socket; a UDP socket is connected too.
     pub stream: TcpStream,
-    /// What encrypts; none is cleartext.
+    /// The TLS session; `None` for cleartext.
     pub tls: Option<Session>,
-    /// What it goes over.
+    /// The transport.
     pub transport: Transport,
-    /// Whether the kernel stamps what arrives.
+    /// True if the kernel stamps arrivals.
     pub is_stamped: bool,
-    /// Whether it has not taken all that there was to send.
+    /// True if it did not take everything that was to be sent.
     pub has_rest: bool,
 }
 
 impl Socket {
-    /// Sends what is in `out` as far as the socket takes it, and takes that away; whether all is on its
-    /// way.
+    /// Sends as much of `out` as the socket takes, and removes that. Returns true if everything was
+    /// sent.
     ///
     /// # Errors
-    /// Of the socket.
+    /// Those of the socket.
     pub fn send(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else {
             if out.is_empty() {
@@ -67,11 +67,11 @@ impl Socket {
         Ok(out.is_empty() && !tls.has_unsent())
     }
 
-    /// Goes on with the handshake of its session; whether that is done. What came behind it goes into
-    /// `early`.
+    /// Continues the handshake of its session; returns true once it is complete. Data that follow
+    /// it go into `early`.
     ///
     /// # Errors
-    /// Of the socket, or of kind `InvalidData` when no session comes about.
+    /// Those of the socket, and one of kind `InvalidData` if the handshake fails.
     pub fn secure(&mut self, wire: &mut [u8], early: &mut Vec<u8>) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else {
             return Ok(true);
@@ -92,17 +92,17 @@ impl Socket {
         Ok(true)
     }
 
-    /// Acknowledges at once what the kernel would acknowledge later.
+    /// Sends an acknowledgement that the kernel would delay.
     pub fn acknowledge(&self) {
-        // What fails here shows in the next read.
+        // The next read shows any error.
         let _ = sys::acknowledge_quickly(&self.stream);
     }
 }
 
-/// Says on a fresh connection whose it is.
+/// Sends the PROXY protocol header on a new connection.
 ///
 /// # Errors
-/// Of the socket. What is said fits into any send buffer that is still empty.
+/// Those of the socket. The header fits into any empty send buffer.
 pub fn introduce(
     stream: &mut TcpStream,
     protocol: ProxyProtocol,

@@ -1,4 +1,4 @@
-//! Where a class's requests come from: a schedule, a manifest, or users who wait for answers.
+//! The source of a class's requests: a schedule, a manifest, or users who wait for answers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,39 +10,39 @@ use crate::plan::{self, Arrivals, Plan, Stripe};
 use crate::request::Request;
 use crate::schedule::{Arrival, Schedule};
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Debug)]
 pub enum Source {
-    /// A rate.
+    /// Arrivals at a rate.
     Open {
-        /// The arrivals after the next.
+        /// The arrivals after the next one.
         schedule: Schedule,
-        /// The next one.
+        /// The next arrival.
         next: Option<Arrival>,
     },
     /// A manifest.
     Replay(Replay),
-    /// Users.
+    /// The users of a closed loop.
     Closed {
-        /// Users who are not waiting for a response: when they send next, who they are, and
-        /// their failures in a row.
+        /// The users who are not waiting for a response: the time of their next request, their
+        /// number, and their failures in a row.
         ready: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
         /// This load host's share.
         stripe: Stripe,
-        /// Requests so far.
+        /// The number of requests so far.
         started: u64,
-        /// How long users wait before the next request.
+        /// The users' pauses.
         pauses: Pauses,
     },
 }
 
-/// A recorded stream that is sent again.
+/// A recorded stream of requests to replay.
 #[derive(Debug)]
 pub struct Replay {
     speed: f64,
     stripe: Stripe,
     next: Option<Replayed>,
-    /// Most requests that may be due within a second, and those of the current one.
+    /// The most requests per second, and the current second with the number of its requests.
     rate_cap: f64,
     second: Nanos,
     in_second: f64,
@@ -52,7 +52,7 @@ impl Source {
     /// The source of a class.
     ///
     /// # Errors
-    /// A sentence, when its manifest cannot be read.
+    /// A sentence if its manifest cannot be read.
     pub fn new(class: &plan::Class, plan: &Plan, picker: &mut Picker<'_>) -> Result<Self, String> {
         if let Some(mut schedule) =
             Schedule::new(&class.arrivals, plan.seed, &class.name, plan.stripe)
@@ -93,7 +93,7 @@ impl Source {
     /// The next request that is due by `now`; arrivals end at `stop_at`.
     ///
     /// # Errors
-    /// A sentence, when the manifest cannot be read on or asks for too much.
+    /// A sentence if reading the manifest fails, or if it has too many requests in a second.
     pub fn take_due(
         &mut self,
         now: Nanos,
@@ -137,7 +137,7 @@ impl Source {
         }
     }
 
-    /// When the next request is due.
+    /// The time at which the next request is due.
     pub fn next_release(&self, stop_at: Nanos) -> Nanos {
         let next = match self {
             Self::Open { next, .. } => next.map(|arrival| arrival.due),
@@ -147,19 +147,20 @@ impl Source {
         next.filter(|&due| due < stop_at).unwrap_or(NEVER)
     }
 
-    /// Whether nothing will ever come again: the end of a manifest.
+    /// Whether there will be no further requests, at the end of a manifest.
     pub fn has_ended(&self) -> bool {
         matches!(self, Self::Replay(replay) if replay.next.is_none())
     }
 
-    /// A request was answered as expected: its user goes on.
+    /// Schedules the user's next request after a good answer.
     pub fn answered(&mut self, user: u32, now: Nanos) {
         if let Self::Closed { ready, pauses, .. } = self {
             ready.push(Reverse((now + pauses.draw(), user, 0)));
         }
     }
 
-    /// A request failed: its user goes on after a pause, the longer of the plan's and ours.
+    /// Schedules the user's next request after a failure: after the longer of the plan's pause and
+    /// ours.
     pub fn failed(&mut self, request: &Request, now: Nanos) {
         if let Self::Closed { ready, pauses, .. } = self {
             let failures = request.failures_in_a_row;

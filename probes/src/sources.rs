@@ -1,24 +1,24 @@
-//! Where connections come from: the local address that the kernel picks the port for.
+//! The local addresses of connections; the kernel chooses the port.
 //!
-//! A target, a port of it and one address of this host make some 28 000 connections possible at
-//! once, those closed within the last minute included. Over loopback every address of 127.0.0.0/8
-//! is this host's, so when one has no free port left the next one takes over.
+//! One local address and one port of a target allow some 28,000 connections at once, including
+//! those closed in the last minute. Over loopback, every address of 127.0.0.0/8 belongs to this
+//! host. So when one address has no free port left, the next one is used.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::plan::{Endpoint, Target};
 
-/// Addresses besides the one that the kernel would pick.
+/// The most addresses in addition to the kernel's choice.
 const MORE_ADDRESSES: u8 = 250;
 
-/// Tries for one connection: another address may be as full as the first.
+/// The most attempts for a connection: another address may be as full as the first.
 pub const TRIES: usize = 3;
 
 /// The local addresses of connections to the targets of a plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Sources {
     spreads: bool,
-    /// 0 leaves the choice to the kernel.
+    /// The current address; 0 leaves the choice to the kernel.
     current: u8,
     highest: u8,
 }
@@ -33,12 +33,13 @@ impl Sources {
         }
     }
 
-    /// The address to bind to; none leaves the choice to the kernel.
+    /// The address to bind to; `None` leaves the choice to the kernel.
     pub fn current(&self) -> Option<Ipv4Addr> {
         (self.current > 0).then(|| Ipv4Addr::new(127, 1, 0, self.current))
     }
 
-    /// The current address has no free port: go on to the next. False where there is none.
+    /// Changes to the next address, since the current one has no free port. Returns false if there
+    /// is none.
     pub fn advance(&mut self) -> bool {
         if self.spreads {
             self.current = (self.current + 1) % (MORE_ADDRESSES + 1);
@@ -47,13 +48,13 @@ impl Sources {
         self.spreads
     }
 
-    /// How many addresses were used.
+    /// The number of addresses that were used.
     pub fn used(&self) -> u64 {
         u64::from(self.highest) + 1
     }
 }
 
-/// How many addresses connections to some targets can come from: what all of them allow.
+/// The number of addresses from which connections to all of the targets are possible.
 pub fn addresses<'t>(mut targets: impl Iterator<Item = &'t Target>) -> u64 {
     let spreads = targets.all(|target| match target.endpoint {
         Endpoint::Internet(SocketAddr::V4(address)) => address.ip().is_loopback(),

@@ -1,5 +1,4 @@
-//! The protocols there are: the one place that lists them, so that each call is one branch and no
-//! pointer.
+//! The list of all protocols, in one place. Calls are matches on an enum, without pointers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +13,7 @@ use crate::request::{Object, Request};
 use crate::socket::Socket;
 use crate::{http1, http2, http3, tls};
 
-/// What a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug)]
 pub enum Spoken {
     /// HTTP/1.1.
@@ -25,7 +24,7 @@ pub enum Spoken {
     Http3(Box<http3::Multiplex>),
 }
 
-/// The same of all.
+/// Calls a method of any protocol.
 macro_rules! all {
     ($own:expr, $it:ident => $what:expr) => {
         match $own {
@@ -36,7 +35,7 @@ macro_rules! all {
     };
 }
 
-/// One iterator of three.
+/// An iterator of any of three types.
 macro_rules! any {
     ($own:expr, $it:ident => $what:expr) => {{
         let (one, two, three) = match $own {
@@ -103,22 +102,22 @@ impl Protocol for Spoken {
     }
 }
 
-/// What the connections of a class share: how they begin, and how its requests are written.
+/// The state that the connections of a class share, for each protocol.
 #[derive(Debug)]
 pub enum Client {
-    /// Of HTTP/1.1.
+    /// For HTTP/1.1.
     Http1(http1::Client),
-    /// Of HTTP/2.
+    /// For HTTP/2.
     Http2(http2::Client),
-    /// Of HTTP/3.
+    /// For HTTP/3.
     Http3(http3::Client),
 }
 
 impl Client {
-    /// The client of the class at a place of a plan.
+    /// The client of the class at an index of a plan.
     ///
     /// # Errors
-    /// `Error::Plan` where its certificates cannot be read.
+    /// `Error::Plan` if its certificates cannot be read.
     pub fn new(plan: &Plan, index: usize) -> Result<Self, Error> {
         Ok(match plan.classes[index].speaks {
             Speaks::Http1 => Self::Http1(http1::Client::new(plan, index)?),
@@ -127,7 +126,8 @@ impl Client {
         })
     }
 
-    /// Makes its sessions of TLS beneath the protocol; none is cleartext, or the protocol's own.
+    /// Makes the TLS sessions below the protocol; `None` for cleartext, or if the protocol makes
+    /// its own.
     pub fn tls(&self) -> Option<&tls::Client> {
         match self {
             Self::Http1(client) => client.tls.as_ref(),
@@ -136,20 +136,20 @@ impl Client {
         }
     }
 
-    /// Whether its connections go over UDP.
+    /// Whether its connections use UDP.
     pub fn takes_datagrams(&self) -> bool {
         matches!(self, Self::Http3(_))
     }
 
-    /// Whether the kernel is asked when its responses come.
+    /// Whether the kernel is asked for the arrival times of its responses.
     pub fn takes_stamps(&self) -> bool {
         matches!(self, Self::Http1(_))
     }
 
-    /// What is spoken on a new connection to a server.
+    /// The protocol of a new connection to a server.
     ///
     /// # Errors
-    /// Where the protocol refuses the address or the name.
+    /// If the protocol refuses the address or the name.
     pub fn begin(&self, server: Option<SocketAddr>, clock: Clock) -> io::Result<Spoken> {
         Ok(match (self, server) {
             (Self::Http1(client), _) => Spoken::Http1(Box::new(http1::Sequence::new(client))),
@@ -161,7 +161,8 @@ impl Client {
         })
     }
 
-    /// Writes a request for an object over `buffer`; the last one of a connection may say so.
+    /// Writes a request for an object into `buffer`; the last one of a connection may announce its
+    /// end.
     pub fn render(&self, object: &Object<'_>, is_last: bool, buffer: &mut Vec<u8>) {
         match self {
             Self::Http1(client) => client.render(object, is_last, buffer),

@@ -1,14 +1,13 @@
-//! What the host did beside the probe: all its CPUs' time, and how the probe's was held back.
+//! The host's activity during a run: CPU time of all CPUs, and throttling of the probe.
 
 use std::fs;
 use std::path::Path;
 
-/// Clock ticks a second in `/proc/stat`, on every Linux that runs (`USER_HZ`).
+/// Clock ticks per second in `/proc/stat` on every Linux (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Clock sources that a program reads without a system call. With another one every look at the
-/// clock costs the loop up to a microsecond. Source: the kernel's `vdso/clocksource.h` of each
-/// architecture.
+/// Clock sources that a program reads without a system call. With any other, each reading costs the
+/// loop up to a microsecond. Source: the kernel's `vdso/clocksource.h` of each architecture.
 const FAST_CLOCKS: [&str; 6] = [
     "tsc",
     "arch_sys_counter",
@@ -18,21 +17,21 @@ const FAST_CLOCKS: [&str; 6] = [
     "tod",
 ];
 
-/// The host's counters at one moment.
+/// The host's counters at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Surroundings {
     /// CPU time of all processes, without interrupts.
     pub busy_seconds: f64,
     /// Time that a hypervisor gave to others while a CPU had work.
     pub steal_seconds: f64,
-    /// All time of all CPUs.
+    /// The total time of all CPUs.
     pub all_seconds: f64,
     /// Periods in which the probe's control groups had used up their CPU time.
     pub throttled_periods: u64,
 }
 
 impl Surroundings {
-    /// The counters now; none where `/proc/stat` says nothing.
+    /// The current counters; `None` if `/proc/stat` has none.
     pub fn read() -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let throttled_periods = throttled_periods(Path::new("/sys/fs/cgroup"));
@@ -42,14 +41,15 @@ impl Surroundings {
         })
     }
 
-    /// The counters in a text of `/proc/stat`. Source: `proc_stat(5)`.
+    /// Parses `/proc/stat`. Source: `proc_stat(5)`.
     fn parse(stat: &str) -> Option<Self> {
         let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<f64> = line
             .split_ascii_whitespace()
             .map(|word| word.parse().ok())
             .collect::<Option<_>>()?;
-        // user nice system idle iowait irq softirq steal; what guests use is in the first two.
+        // The fields are user nice system idle iowait irq softirq steal; the first two include
+        // guests.
         let own = ticks.get(..8)?;
         Some(Self {
             busy_seconds: own[..3].iter().sum::<f64>() / TICKS_PER_SECOND,
@@ -59,7 +59,7 @@ impl Surroundings {
         })
     }
 
-    /// What has happened since an earlier moment.
+    /// The difference from earlier counters.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Surroundings {
         }
     }
 
-    /// Share of the CPUs' time that a hypervisor took.
+    /// The share of the CPUs' time that a hypervisor took.
     pub fn steal_ratio(&self) -> f64 {
         if self.all_seconds > 0.0 {
             self.steal_seconds / self.all_seconds
@@ -98,7 +98,8 @@ fn throttled_periods(mount: &Path) -> u64 {
             list if list.split(',').any(|name| name == "cpu") => mount.join(list),
             _ => continue,
         };
-        // Inside a namespace the path may begin above what is mounted: then only what is there.
+        // Within a namespace, the path may begin above the mount; then only the existing part
+        // counts.
         let group = root.join(path.trim_start_matches('/'));
         sum += group
             .ancestors()
@@ -115,14 +116,14 @@ fn parse_throttled(text: &str) -> Option<u64> {
     lines.find_map(|line| line.strip_prefix("nr_throttled ")?.trim().parse().ok())
 }
 
-/// The kernel's clock source; empty when it does not say.
+/// The kernel's clock source; empty if unknown.
 pub fn clock_source() -> String {
     let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let text = fs::read_to_string(path).unwrap_or_default();
     text.trim().to_owned()
 }
 
-/// Whether a look at this clock costs next to nothing. What the kernel does not say is no fault.
+/// Whether reading this clock costs almost nothing; true for an unknown one.
 pub fn is_fast(clock_source: &str) -> bool {
     clock_source.is_empty()
         || clock_source.starts_with("riscv")

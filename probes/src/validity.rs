@@ -1,6 +1,6 @@
-//! When a result is degraded: the probe, not the server, may have made its numbers.
+//! Flags of a degraded result, in which the probe and not the server may have caused the figures.
 //!
-//! Each flag is a stable word, a colon and a sentence.
+//! Each flag is a fixed word, a colon and a sentence.
 
 use crate::class::Class;
 use crate::clock::{MILLISECOND, Nanos, seconds};
@@ -8,38 +8,38 @@ use crate::doubts;
 use crate::engine::Outcome;
 use crate::surroundings::{clock_source, is_fast};
 
-/// Share of one CPU above which the probe may have been the limit.
+/// The share of a CPU above which the probe may have been the limit.
 const MOST_CPU_RATIO: f64 = 0.8;
 
-/// Lateness that is never flagged. On a machine whose CPUs are shared a thread that wakes waits
-/// for a scheduler slice now and then; a millisecond is the least that says anything.
+/// The lateness that is never flagged. On a machine with shared CPUs, a woken thread sometimes
+/// waits for a scheduler slice, so less than a millisecond means nothing.
 const LATENESS_FLOOR: Nanos = MILLISECOND;
 
-/// Share of a class's own p99 that lateness (p99) may make up. Lateness is a part of the
-/// latency from the intended start: above one half the tail is more the probe's than the
-/// server's. Where probe and server share two CPUs a tenth would flag every run.
+/// The largest lateness (p99) as a share of a class's own p99. Latency from the intended start
+/// includes lateness: above one half, the tail is more the probe's than the server's. If probe and
+/// server share two CPUs, a limit of a tenth would flag every run.
 const MOST_LATENESS_RATIO: f64 = 0.5;
 
-/// Share of the arrivals that must have been given to a connection.
+/// The least share of arrivals that must get a connection.
 const LEAST_DISPATCHED_RATIO: f64 = 0.999;
 
-/// Share of the arrivals that may have waited at the connection cap.
+/// The largest share of arrivals that may wait at the connection limit.
 const MOST_AT_CAP_RATIO: f64 = 0.001;
 
-/// Share of the arrivals that may be unfinished at the end.
+/// The largest share of arrivals that may be unfinished at the end.
 const MOST_CENSORED_RATIO: f64 = 0.0001;
 
-/// Share of the CPUs' time that a hypervisor may have taken.
+/// The largest share of the CPUs' time that a hypervisor may take.
 const MOST_STEAL_RATIO: f64 = 0.02;
 
-/// Times a second that another process may take the CPU of a probe that is to be precise.
+/// The most times per second that another process may take the CPU of a precise probe.
 const MOST_PREEMPTIONS_PER_SECOND: f64 = 10.0;
 
 /// The reasons why a result is degraded; none when it is valid.
 pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
     let mut flags: Vec<String> = outcome.stopped_by.iter().cloned().collect();
     let cpu_ratio = outcome.cpu_ratio();
-    // A precise run spins: its CPU time says nothing.
+    // A precise run polls, so its CPU time means nothing.
     let each = cpu_ratio / outcome.threads.max(1) as f64;
     if each > MOST_CPU_RATIO && !outcome.is_precise {
         flags.push(format!(
@@ -69,7 +69,7 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
             flags.push(format!("not_http: {}: first {why}", class.plan.name));
         }
         if let Some(streams) = class.recorder.streams {
-            // One in a hundred requests waited for the probe, not for the server.
+            // One request in a hundred waited for the probe, not for the server.
             if streams.window_stalls * 100 > streams.streams {
                 flags.push(format!(
                     "window: {}: what the probe lets the server send had run out, or nearly, {} \
@@ -99,7 +99,7 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
     flags
 }
 
-/// Flags of the host that the probe ran on.
+/// The flags about the probe's host.
 fn host_flags(outcome: &Outcome<'_>) -> Vec<String> {
     let mut flags = Vec::new();
     if let Some(host) = &outcome.host {
@@ -126,14 +126,14 @@ fn host_flags(outcome: &Outcome<'_>) -> Vec<String> {
     flags
 }
 
-/// Flags of an open-loop class. In a closed loop nothing is late or waits, and requests in
-/// flight at the end are the rule.
+/// The flags of an open-loop class. In a closed loop nothing is late or waits, and unfinished
+/// requests at the end are normal.
 fn class_flags(class: &Class<'_>) -> Vec<String> {
     let record = &class.recorder;
     let name = &class.plan.name;
     let mut flags = Vec::new();
     let late = record.latencies.lateness.quantile(0.99).unwrap_or(0);
-    // Where nothing was answered there is no latency that it could spoil.
+    // Without answers, there is no latency that it could distort.
     let p99 = record.latencies.response.quantile(0.99);
     let spoilt = p99.filter(|&p99| late as f64 > MOST_LATENESS_RATIO * p99 as f64);
     if let Some(p99) = spoilt.filter(|_| late > LATENESS_FLOOR) {

@@ -1,38 +1,38 @@
-//! Which server process answered: counts and latencies by the number in `X-Probe-Worker`.
+//! Counts and latencies by server process, from the number in `X-Probe-Worker`.
 //!
-//! The lab has nginx add the header (`add_header X-Probe-Worker $pid always`). A connection
-//! belongs to one worker for its whole life, so the place of its worker is kept with it.
+//! The lab has nginx add the header (`add_header X-Probe-Worker $pid always`). A connection stays
+//! with one worker, so the index of its worker is kept with the connection.
 
 use crate::clock::Nanos;
 use crate::distribution::Distribution;
 
-/// Worker processes that are told apart; more would be no nginx.
+/// The most workers that are counted separately; nginx never has more.
 const MOST_WORKERS: usize = 512;
 
-/// What the workers of a server answered.
+/// The results of a server's workers.
 #[derive(Debug, Default)]
 pub struct Workers {
     shares: Vec<Share>,
-    /// Responses by workers beyond the most that are told apart.
+    /// Responses of workers beyond the most that are counted separately.
     pub untold: u64,
 }
 
-/// What one worker answered.
+/// The results of a worker.
 #[derive(Debug)]
 pub struct Share {
-    /// The number that it gives: its process id.
+    /// The number that it sends: its process id.
     pub worker: u64,
-    /// Complete and correct responses.
+    /// Complete, correct responses.
     pub requests: u64,
     /// Connections on which it answered.
     pub connections: u64,
-    /// From the intended start to the last byte, of two digits.
+    /// Time from the intended start to the last byte, with two digits.
     pub response: Distribution,
 }
 
 impl Workers {
-    /// Takes note of a response. `place` is the connection's, none before its first response;
-    /// the place to keep with it comes back.
+    /// Records a response. `place` is the index kept with the connection, `None` before its first
+    /// response; returns the index to keep.
     pub fn answered(
         &mut self,
         worker: u64,
@@ -70,7 +70,7 @@ impl Workers {
         found
     }
 
-    /// Adds what workers answered elsewhere.
+    /// Adds the results of another thread.
     pub fn add(&mut self, other: &Self) {
         self.untold += other.untold;
         for share in &other.shares {
@@ -84,7 +84,7 @@ impl Workers {
         }
     }
 
-    /// The workers that answered, in the order in which they first did.
+    /// The workers that answered, in the order of their first answers.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }

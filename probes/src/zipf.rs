@@ -1,7 +1,7 @@
-//! Popularity by rank: the object of rank k is asked for with weight k^-s.
+//! Popularity by rank: the object of rank k has the weight k^-s.
 //!
-//! Sampled by rejection-inversion in constant time and without a table, however many objects
-//! there are. Source: Hörmann and Derflinger, Rejection-inversion to generate variates from
+//! Ranks are drawn by rejection-inversion in constant time and without a table, however many
+//! objects there are. Source: Hörmann and Derflinger, Rejection-inversion to generate variates from
 //! monotone discrete distributions, ACM TOMACS 6(3), 1996.
 
 use crate::chance::Chance;
@@ -11,10 +11,10 @@ use crate::chance::Chance;
 pub struct Zipf {
     ranks: f64,
     exponent: f64,
-    /// The integral of the weight from 1 to x, at both ends of what is drawn from.
+    /// The integral of the weight from 1, at both ends of the range of draws.
     low: f64,
     high: f64,
-    /// A rank so little above its x needs no second look.
+    /// The distance from x within which a rank is accepted without a further test.
     surely_inside: f64,
 }
 
@@ -66,7 +66,7 @@ impl Zipf {
     }
 
     fn inverse(&self, area: f64) -> f64 {
-        // Rounding may pass the end of what the integral can reach.
+        // Rounding may exceed the end of the integral's range.
         let part = (area * (1.0 - self.exponent)).max(-1.0);
         let scale = if part.abs() < 1e-8 {
             1.0 - part / 2.0

@@ -1,4 +1,4 @@
-//! The three ways in which nginx logs a time, as milliseconds since 1970.
+//! The three formats in which nginx logs a time, as milliseconds since 1970.
 
 use super::values::{milliseconds, number, thousandths};
 
@@ -7,7 +7,7 @@ const MONTHS: [&[u8]; 12] = [
 ];
 const LAST_MILLISECOND: i64 = 7_258_118_400_000;
 
-/// Of `20/Nov/2026:19:26:34 +0000`.
+/// Parses a time such as `20/Nov/2026:19:26:34 +0000`.
 pub(crate) fn local_time(text: &[u8]) -> Option<i64> {
     if text.len() != 26
         || [2, 6].iter().any(|&at| text[at] != b'/')
@@ -28,7 +28,7 @@ pub(crate) fn local_time(text: &[u8]) -> Option<i64> {
     )
 }
 
-/// Of `2026-11-20T19:26:34+00:00`, with or without a fraction.
+/// Parses a time such as `2026-11-20T19:26:34+00:00`, with or without a fraction.
 pub(crate) fn iso_time(text: &[u8]) -> Option<i64> {
     if text.len() < 20
         || [4, 7].iter().any(|&at| text[at] != b'-')
@@ -68,12 +68,12 @@ pub(crate) fn iso_time(text: &[u8]) -> Option<i64> {
     Some(whole + thousandths(fraction))
 }
 
-/// Of `$msec`.
+/// Parses a time of `$msec`.
 pub(crate) fn epoch_time(text: &[u8]) -> Option<i64> {
     milliseconds(text).filter(|&value| value < LAST_MILLISECOND)
 }
 
-/// Of whichever of the three it is.
+/// Parses a time in any of the three formats.
 pub(crate) fn any_time(text: &[u8]) -> Option<i64> {
     if text.contains(&b'/') {
         local_time(text)
@@ -84,7 +84,7 @@ pub(crate) fn any_time(text: &[u8]) -> Option<i64> {
     }
 }
 
-/// Seconds east of Greenwich of `+0100`.
+/// The seconds east of Greenwich of an offset such as `+0100`.
 fn offset(text: &[u8]) -> Option<i64> {
     let (sign, digits) = text.split_first()?;
     if digits.len() != 4 {
@@ -110,7 +110,7 @@ fn moment(date: [i64; 3], clock: [i64; 3], offset: i64) -> Option<i64> {
     (whole >= 0).then_some(whole * 1000)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar (Hinnant, chrono-Compatible Low-Level
+/// The days since 1970 of a date of the Gregorian calendar (Hinnant, chrono-Compatible Low-Level
 /// Date Algorithms).
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };

@@ -1,4 +1,4 @@
-//! How large an object is, and which part of it was asked for, by what a line says.
+//! The size of an object and the requested part of it, from the fields of a line.
 
 use super::format::{Fields, Format};
 use super::plan::Slot;
@@ -8,17 +8,17 @@ use super::values::{content_range, milliseconds, requested_range};
 pub(crate) const MOST_BYTES: i64 = 1 << 50;
 const UNKNOWN: i64 = -1;
 
-/// How much of an object was asked for.
+/// The size of an object and its requested part.
 #[derive(Debug)]
 pub(crate) struct Extent {
-    /// Its full size; -1 when not known.
+    /// The full size in bytes; -1 if unknown.
     pub(crate) size: i64,
     pub(crate) at_least: i64,
     pub(crate) range: Option<(i64, i64)>,
 }
 
 impl Extent {
-    /// What the fields of a line say, of whose body so many bytes were sent.
+    /// The extent from the fields of a line with a body of `sent` bytes.
     pub(crate) fn of(fields: &Fields, format: &Format, status: Option<usize>, sent: i64) -> Self {
         if status != Some(206) {
             let ratio = milliseconds(fields.or_empty(Slot::GzipRatio)).filter(|&ratio| ratio > 0);

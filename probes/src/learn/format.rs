@@ -1,4 +1,4 @@
-//! A line taken apart: text between variables, or keys of a JSON object.
+//! The parsing of lines: text between variables, or keys of a JSON object.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 use super::plan::{Escape, Plan, SLOTS, Segment, Slot};
 use super::values::{code_unit, unescape_default, unescape_json};
 
-/// In a line of JSON, so that none is nested deeper than a reader's stack.
+/// The most brackets in a line of JSON, so that its nesting does not overflow the parser's stack.
 const MOST_BRACKETS: usize = 500;
 
-/// The fields of a line as they stand in it.
+/// The fields of a line, as written in it.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>([Option<&'a [u8]>; SLOTS]);
 
@@ -21,12 +21,12 @@ impl<'a> Fields<'a> {
         Self([None; SLOTS])
     }
 
-    /// The field of a slot, where the line has it.
+    /// The field of a slot, if the line has it.
     pub(crate) fn get(&self, slot: Slot) -> Option<&'a [u8]> {
         self.0[slot as usize]
     }
 
-    /// The same, nothing for none.
+    /// The field of a slot, or an empty slice.
     pub(crate) fn or_empty(&self, slot: Slot) -> &'a [u8] {
         self.get(slot).unwrap_or_default()
     }
@@ -41,7 +41,7 @@ pub(crate) struct Format {
     escape: Escape,
 }
 
-/// A variable and how its end is found.
+/// A variable and the way to find its end.
 #[derive(Debug)]
 struct Variable {
     slot: Option<Slot>,
@@ -54,9 +54,9 @@ enum End {
     Line,
     /// One byte.
     Byte(u8),
-    /// Several bytes.
+    /// A string of several bytes.
     Text(Box<Finder<'static>>),
-    /// A space and what follows, where it does not go on a list of upstreams.
+    /// A space and the text after it; spaces in a list of upstreams do not count.
     List(Vec<u8>),
 }
 
@@ -87,7 +87,7 @@ impl Format {
         !self.keys.is_empty()
     }
 
-    /// The fields of a line of text; none when it is not in the format.
+    /// The fields of a line of text; `None` if the line does not have the format.
     pub(crate) fn read_text<'a>(&self, line: &'a [u8]) -> Option<Fields<'a>> {
         let mut fields = Fields::none();
         let mut at = self.first.len();
@@ -104,9 +104,9 @@ impl Format {
         (at == line.len() || line[at] == b' ').then_some(fields)
     }
 
-    /// The fields of a line that is a JSON object; none when it is no such thing.
+    /// The fields of a line with a JSON object; `None` if it has none.
     ///
-    /// What syslog or a container's log writes before the object is passed over.
+    /// Text before the object, such as that of syslog or of a container's log, is skipped.
     pub(crate) fn read_json<'a>(&self, line: &'a str) -> Option<Fields<'a>> {
         let (before, _) = line.split_once('{')?;
         if before.contains('"') {
@@ -135,7 +135,7 @@ impl Format {
         Some(fields)
     }
 
-    /// A field without the escapes of the log.
+    /// A field without the log's escapes.
     pub(crate) fn text<'a>(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
         if !value.contains(&b'\\') {
             return Cow::Borrowed(value);
@@ -158,7 +158,7 @@ impl End {
         }
     }
 
-    /// Where the field that starts at `from` ends, and where the next begins.
+    /// The end of the field that starts at `from`, and the start of the next one.
     fn find(&self, line: &[u8], from: usize) -> Option<(usize, usize)> {
         match self {
             Self::Line => Some((line.len(), line.len())),
@@ -180,14 +180,14 @@ impl End {
     }
 }
 
-/// Whether a space is inside a list: nginx writes `, ` between servers and ` : ` between groups.
+/// Whether a space is part of a list: nginx writes `, ` between servers and ` : ` between groups.
 fn goes_on(line: &[u8], at: usize) -> bool {
     let follows = at > 0 && matches!(line[at - 1], b',' | b':');
     follows || line[at..].starts_with(b" : ")
 }
 
-/// Whether no escape in a line of JSON is half a surrogate pair. Values are not decoded, so nobody
-/// else looks.
+/// Whether a line of JSON has no escape that is half a surrogate pair. Values are not decoded, so
+/// nothing else checks this.
 fn has_whole_characters(line: &[u8]) -> bool {
     let mut rest = line;
     while let Some(at) = memchr::memchr(b'\\', rest) {
@@ -205,7 +205,7 @@ fn has_whole_characters(line: &[u8]) -> bool {
     true
 }
 
-/// Reads the values of some keys of an object, each as it is written.
+/// Reads the values of some keys of an object, as written.
 struct Keys<'k>(&'k [(String, Slot)]);
 
 impl<'de> Visitor<'de> for Keys<'_> {
@@ -227,7 +227,7 @@ impl<'de> Visitor<'de> for Keys<'_> {
     }
 }
 
-/// Reads a key: which of the wanted ones it is.
+/// Reads a key; returns its slot if it is one of the wanted keys.
 struct Key<'k>(&'k [(String, Slot)]);
 
 impl<'de> DeserializeSeed<'de> for Key<'_> {

@@ -1,10 +1,9 @@
-//! The reader of access logs: lines in, a tally out (`nginx-tune learn`), or tallies in and their sum
-//! out (`nginx-tune merge`).
+//! The reader of access logs: lines in, a tally out (`nginx-tune learn`), or tallies in and their
+//! sum out (`nginx-tune merge`).
 //!
-//! It takes a plan, and frames from standard input: the beginning of a log, its plain bytes, a tally
-//! from a file. Which files those are and what packs them is its caller's affair. Memory is bounded
-//! however long the logs are. What is counted is whole numbers, and whoever reads a tally does the
-//! arithmetic.
+//! It reads a plan, and frames from standard input: the beginning of a log, its plain bytes, or a
+//! tally from a file. The caller opens and decompresses the files. Memory is bounded however long
+//! the logs are. All counts are whole numbers; the reader of a tally does further arithmetic.
 
 mod clock;
 mod extent;
@@ -33,14 +32,14 @@ use crate::error::Error;
 pub use self::plan::Plan;
 
 const BLOCK_BYTES: usize = 1 << 18;
-/// The beginning of a log: the name of its host follows.
+/// The frame for the beginning of a log; its content is the name of the log's host.
 const LOG: u8 = b'L';
-/// Bytes of the log.
+/// The frame for bytes of the log.
 const BYTES: u8 = b'B';
-/// A tally from a file.
+/// The frame for a tally from a file.
 const TALLY: u8 = b'T';
 
-/// What is printed.
+/// The printed result.
 #[derive(Debug, Serialize)]
 struct Reading {
     schema: &'static str,
@@ -52,17 +51,17 @@ struct Reading {
     sum: Sum,
 }
 
-/// What adds up.
+/// The parts that are added up.
 #[derive(Debug, Serialize, Deserialize)]
 struct Sum {
     tally: Written,
     places: Requests,
 }
 
-/// Reads frames to their end and prints what they come to.
+/// Reads frames to their end and prints the result.
 ///
 /// # Errors
-/// `Error::System` when reading or printing fails; `Error::Plan` for a tally that is none.
+/// `Error::System` if reading or printing fails; `Error::Plan` for an invalid tally.
 pub fn run(plan: &Plan, input: &mut impl Read, output: &mut impl Write) -> Result<(), Error> {
     let mut reader = Reader::new(plan);
     read_frames(&mut reader, input)?;
@@ -83,7 +82,7 @@ pub fn run(plan: &Plan, input: &mut impl Read, output: &mut impl Write) -> Resul
         .map_err(|error| Error::System("printing the tally", error))
 }
 
-/// Each frame is a letter, its length in four bytes, the lowest first, and its contents.
+/// Reads frames: each has a letter, its length in four bytes (little-endian), and its content.
 fn read_frames(reader: &mut Reader, input: &mut impl Read) -> Result<(), Error> {
     let fault = |error| Error::System("reading the log", error);
     let mut lines = Lines::default();
@@ -121,7 +120,7 @@ fn read_frames(reader: &mut Reader, input: &mut impl Read) -> Result<(), Error> 
     Ok(())
 }
 
-/// Whether there is another frame.
+/// Reads the head of a frame; returns false at the end of the input.
 fn read_head(input: &mut impl Read, head: &mut [u8; 5]) -> io::Result<bool> {
     let mut first = [0];
     loop {
@@ -137,11 +136,11 @@ fn read_head(input: &mut impl Read, head: &mut [u8; 5]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The lines of a log that comes in blocks.
+/// The lines of a log that arrives in blocks.
 #[derive(Debug)]
 struct Lines {
     block: Vec<u8>,
-    /// The beginning of a line; of one that is too long no more than tells that it is.
+    /// The beginning of an incomplete line; of a line that is too long, just enough to detect that.
     rest: Vec<u8>,
 }
 
@@ -178,7 +177,7 @@ impl Lines {
         }
     }
 
-    /// Ends the log, also within a line.
+    /// Ends the log, possibly within a line.
     fn end(&mut self, reader: &mut Reader) {
         if !self.rest.is_empty() {
             reader.add(&self.rest);
@@ -188,7 +187,7 @@ impl Lines {
     }
 }
 
-/// Adds to the start of a line, up to the length that is too long in any case.
+/// Appends to an incomplete line, up to a length that is too long in any case.
 fn keep(rest: &mut Vec<u8>, more: &[u8]) {
     let room = (LONGEST_LINE_BYTES + 2).saturating_sub(rest.len());
     rest.extend_from_slice(&more[..more.len().min(room)]);

@@ -1,4 +1,4 @@
-//! The names that requests are counted by; all others are one.
+//! The names by which requests are counted; all other names count as one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,26 +24,26 @@ pub(crate) const CACHE: [&str; 8] = [
     "HIT",
     "SCARCE",
 ];
-/// What a request over HTTP/3 has in `$server_protocol`.
+/// The value of `$server_protocol` for a request over HTTP/3.
 pub(crate) const HTTP_3: &[u8] = b"HTTP/3.0";
 
 pub(crate) const OTHER: &str = "other";
 pub(crate) const NONE: &str = "none";
 
-/// How often each of some names was seen.
+/// The number of occurrences by name.
 pub(crate) type Names = BTreeMap<Cow<'static, str>, u64>;
 
-/// Counts one more of a name.
+/// Counts an occurrence of a name.
 pub(crate) fn count(names: &mut Names, name: &'static str) {
     *names.entry(Cow::Borrowed(name)).or_default() += 1;
 }
 
-/// Whether nginx wrote that there is nothing.
+/// Whether nginx wrote that there is no value.
 pub(crate) fn is_none(text: &[u8]) -> bool {
     matches!(text, b"" | b"-")
 }
 
-/// The known name that a text is, or `OTHER`.
+/// The known name that equals a text, or `OTHER`.
 pub(crate) fn name_of(text: &[u8], known: &[&'static str]) -> &'static str {
     known
         .iter()

@@ -1,4 +1,4 @@
-//! The plan: how lines are read, and how much of them is kept.
+//! The plan: the format of lines, and the limits of what is kept of them.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 /// The name of a plan's schema.
 const SCHEMA: &str = "nginx-tune/learnplan/1";
 
-/// What a field of a line is for.
+/// The meaning of a field of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Slot {
@@ -39,7 +39,7 @@ pub(crate) enum Slot {
     UserAgent,
 }
 
-/// How many slots there are.
+/// The number of slots.
 pub(crate) const SLOTS: usize = Slot::UserAgent as usize + 1;
 
 impl Slot {
@@ -76,7 +76,7 @@ impl Slot {
     }
 }
 
-/// How nginx escaped what it logged.
+/// The way in which nginx escaped values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escape {
     Default,
@@ -84,7 +84,7 @@ pub(crate) enum Escape {
     None,
 }
 
-/// Text that stands before a variable, and what the variable is for.
+/// The text before a variable, and the meaning of the variable.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) before: Vec<u8>,
@@ -92,13 +92,13 @@ pub(crate) struct Segment {
     pub(crate) is_list: bool,
 }
 
-/// How lines are read and how much of them is kept.
+/// The format of lines, and the limits of what is kept of them.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) escape: Escape,
     pub(crate) segments: Vec<Segment>,
     pub(crate) after: Vec<u8>,
-    /// Keys of lines that are JSON objects, the preferred ones first.
+    /// The keys of lines that are JSON objects, the preferred ones first.
     pub(crate) keys: Vec<(String, Slot)>,
     pub(crate) with_query: bool,
     pub(crate) most_objects: usize,
@@ -107,7 +107,7 @@ pub struct Plan {
     pub(crate) most_requests: usize,
     pub(crate) most_places: usize,
     pub(crate) keeps_paths: bool,
-    /// Of all hashes.
+    /// The key of all hashes.
     pub(crate) key: [u8; 16],
 }
 
@@ -115,7 +115,7 @@ impl Plan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// `Error::Plan` that names what is wrong.
+    /// `Error::Plan` that names the wrong part.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
         let plan: Value =
             serde_json::from_slice(text).map_err(|error| fault(&format!("not JSON: {error}")))?;
@@ -159,7 +159,7 @@ impl Plan {
         Ok(parsed)
     }
 
-    /// Whether the format has a field for this.
+    /// Whether the format has a field for this slot.
     pub(crate) fn tells(&self, slot: Slot) -> bool {
         self.segments
             .iter()
@@ -187,7 +187,7 @@ fn key(value: &Value) -> Result<(String, Slot), Error> {
     ))
 }
 
-/// Sixteen bytes, in hexadecimal.
+/// Sixteen bytes from their hexadecimal form.
 fn key_of(value: &Value) -> Result<[u8; 16], Error> {
     let text = text_of(value, "key")?;
     let number = u128::from_str_radix(text, 16).map_err(|_| fault("key"))?;

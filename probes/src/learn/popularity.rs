@@ -1,4 +1,4 @@
-//! How often objects were asked for, by a tally's samples of objects and of lines.
+//! The number of requests for objects, from a tally's samples of objects and of lines.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,28 +7,28 @@ use serde::Serialize;
 use super::sample::{ByHash, Object};
 use super::tally::Tally;
 
-/// Fewest sampled lines of an object that is counted by them. Of 8, 16, 32 and 64 it had the
-/// smallest errors of the working sets (simulated, 6.4 million objects, exponents 0.7 to 1.1).
+/// The fewest sampled lines of an object whose requests are counted by its lines. Of 8, 16, 32 and
+/// 64, this value had the smallest errors of the working sets (simulated, 6.4 million objects,
+/// exponents 0.7 to 1.1).
 const HEAD_LINES: u32 = 16;
-/// Of requests, in hundredths.
+/// The quantiles over requests, in percent.
 const QUANTILES: [u128; 3] = [50, 90, 99];
 
-/// Objects with the same number of requests: that number, how many they are, and their bytes.
+/// Objects with the same number of requests: that number, the number of objects, and their bytes.
 type Alike = (u64, u64, i64);
 
 /// The objects of logs, the most popular first.
 #[derive(Debug, Serialize)]
 pub(crate) struct Popularity {
-    /// Objects that stand for themselves.
+    /// Objects that are counted one by one.
     known: Vec<Alike>,
-    /// Objects of a sample that stand for all others too.
+    /// A sample of all other objects.
     sampled: Vec<Alike>,
-    /// Requests for all others.
+    /// Requests for all other objects.
     other_requests: u64,
-    /// Objects with so many requests are all known.
+    /// Every object with at least this many requests is in `known`.
     known_from_requests: u64,
-    /// The size of the object that a half, nine tenths and 99 hundredths of requests ask for, or of
-    /// a smaller one.
+    /// Median, 90th and 99th percentile of the object size, over requests.
     size_quantiles: Option<[i64; 3]>,
 }
 
@@ -37,7 +37,7 @@ impl Popularity {
         let (known, sampled) = split(tally);
         let known_requests = requests_of(&known);
         let sampled_requests = requests_of(&sampled);
-        // The others are weighted so that the requests add up.
+        // The other objects are weighted so that the requests add up.
         let left = tally.counts.data_requests.saturating_sub(known_requests);
         let other_requests = left.max(sampled_requests);
         let weighed = |objects: &[Object], weight| {
@@ -64,9 +64,9 @@ impl Popularity {
     }
 }
 
-/// Objects that stand for themselves, and those that stand for all others too: none while the tally
-/// has all objects. Past that an object with enough lines in the sample of lines stands for itself,
-/// by its own count if it is in the sample of objects too.
+/// The objects counted one by one, and the sample of all others, which is empty while the tally has
+/// all objects. Otherwise an object with enough lines in the sample of lines is counted by itself,
+/// by its own count if the sample of objects has one.
 fn split(tally: &Tally) -> (Vec<Object>, Vec<Object>) {
     if tally.objects.level() == 0 {
         let all = tally.objects.iter().map(|(_, object)| *object);
@@ -94,7 +94,7 @@ fn split(tally: &Tally) -> (Vec<Object>, Vec<Object>) {
     (heads.into_values().map(|(_, head)| head).collect(), sampled)
 }
 
-/// What a sample of a level has so many of, in the whole.
+/// The number in the whole that corresponds to `count` in a sample of a level.
 fn scaled(count: u64, level: u32) -> u64 {
     count.saturating_mul(1_u64.checked_shl(level).unwrap_or(u64::MAX))
 }

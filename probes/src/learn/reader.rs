@@ -1,4 +1,4 @@
-//! Counts what the lines of a log say.
+//! The counting of a log's lines.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
@@ -15,24 +15,24 @@ use super::sample::{DataLine, Object, Request};
 use super::tally::Tally;
 use super::values::{before, milliseconds, number, path_of, split_request, status_code};
 
-/// Longer lines are refused.
+/// The longest line; longer ones are rejected.
 pub(crate) const LONGEST_LINE_BYTES: usize = 1 << 16;
-/// A longer text is no time.
+/// The longest text that can be a time.
 const LONGEST_TIME: usize = 40;
-/// A longer path is an attack: no location is looked up for it.
+/// The longest path whose location is looked up; a longer one is an attack.
 const LONGEST_PATH: usize = 2048;
-/// Lines that are named of those refused for one reason.
+/// The number of rejected lines to note for each reason.
 const NOTED_LINES: usize = 3;
-/// A week; no request takes longer.
+/// The longest duration of a request: a week.
 const LONGEST_REQUEST: i64 = 7 * 86_400_000;
 
-/// Why a line cannot be used.
+/// The reason to reject a line.
 type Refusal = &'static str;
 
-/// Reads a time.
+/// A parser of a time.
 type Clock = fn(&[u8]) -> Option<i64>;
 
-/// Reads lines into a tally.
+/// Counts lines in a tally.
 #[derive(Debug)]
 pub(crate) struct Reader<'p> {
     plan: &'p Plan,
@@ -46,14 +46,14 @@ pub(crate) struct Reader<'p> {
     pub(crate) tally: Tally,
     /// Digests of the logs' lines; empty for an empty log.
     pub(crate) logs: Vec<String>,
-    /// The first refused lines for each reason, as the number of their log and their own.
+    /// The first rejected lines for each reason, as the index of their log and their line number.
     pub(crate) first_lines: BTreeMap<Refusal, Vec<(usize, u64)>>,
 }
 
-/// The log that is being read.
+/// The current log.
 #[derive(Debug)]
 struct Log {
-    /// Whose connection numbers it has.
+    /// The host whose connection numbers it has.
     host: Vec<u8>,
     lines: u64,
     digest: SipHasher128,
@@ -85,7 +85,7 @@ impl<'p> Reader<'p> {
         }
     }
 
-    /// Begins the log of a host.
+    /// Begins a log of a host.
     pub(crate) fn begin(&mut self, host: Vec<u8>) {
         self.log = Log::new(self.plan, host);
     }
@@ -170,7 +170,7 @@ impl<'p> Reader<'p> {
             .get(Slot::Protocol)
             .or(line.as_ref().map(|line| line.protocol))
             .or(fields.get(Slot::Http3).map(|told| {
-                // Empty for all others: which of these it was nobody says.
+                // Empty for all other places, as the line does not show which of these it was.
                 if is_none(told) {
                     OTHER.as_bytes()
                 } else {
@@ -219,7 +219,7 @@ impl<'p> Reader<'p> {
         Ok(())
     }
 
-    /// Counts the object of a request, and keeps the request where it is one of those that are kept.
+    /// Counts the object of a request, and keeps the request if it is in a sample.
     fn keep(&mut self, seen: &Seen, fields: &Fields) {
         let (mut key, mut extent) = (0, Extent::default());
         if seen.is_data {
@@ -255,7 +255,7 @@ impl<'p> Reader<'p> {
             server: String::from_utf8_lossy(server).into(),
             path: String::from_utf8_lossy(path).into(),
         };
-        let path = before(seen.path, b'?'); // A query is nobody's business.
+        let path = before(seen.path, b'?'); // A query is private.
         if seen.is_data && self.tally.manifest.wants(seen.hash) {
             let kept = if self.plan.keeps_paths { path } else { b"" };
             self.tally.manifest.add(seen.hash, request(b"", kept));
@@ -278,7 +278,7 @@ impl<'p> Reader<'p> {
             };
         };
         if text == self.last_time.0 {
-            return Ok(Some(self.last_time.1)); // lines of one second
+            return Ok(Some(self.last_time.1)); // lines of the same second
         }
         let moment = read(text)
             .filter(|_| text.len() <= LONGEST_TIME)
@@ -351,7 +351,7 @@ impl Log {
 /// A request for a path.
 #[derive(Debug)]
 struct Seen<'a> {
-    /// Of its line.
+    /// The hash of its line.
     hash: u64,
     end: i64,
     duration: i64,
@@ -362,7 +362,7 @@ struct Seen<'a> {
     path: &'a [u8],
 }
 
-/// Whether nginx-tune asked: `apply`, `rollback` and canaries, or the load probe.
+/// Whether the request is from nginx-tune: `apply`, `rollback` and canaries, or the load probe.
 fn is_own(agent: &[u8]) -> bool {
     agent == b"nginx-tune" || agent.starts_with(b"nginx-tune-probe/")
 }

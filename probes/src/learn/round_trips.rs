@@ -1,4 +1,4 @@
-//! Round-trip times of requests, in buckets a thirty-second wide or narrower.
+//! Round-trip times of requests, in buckets whose relative width is at most 1/32.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::add_each;
 
-/// Longer ones are none: the kernel's time before it sends again ends at two minutes.
+/// The longest valid time: the kernel retransmits after two minutes at most.
 const LONGEST_MICROSECONDS: i64 = 120_000_000;
-/// Binary digits that are kept of a number.
+/// The number of significant binary digits.
 const DIGITS: u32 = 6;
 
-/// How many requests had a round-trip time, by its lower bound in microseconds.
+/// The number of requests by round-trip time: the lower bound of its bucket, in microseconds.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct RoundTrips(BTreeMap<u32, u64>);
 
 impl RoundTrips {
-    /// Counts one; 0 is what the kernel has before it measured any.
+    /// Counts a time; 0 is the kernel's value before the first measurement.
     pub(crate) fn add(&mut self, microseconds: i64) {
         let in_range = (1..=LONGEST_MICROSECONDS).contains(&microseconds);
         let Some(time) = u32::try_from(microseconds).ok().filter(|_| in_range) else {
@@ -26,7 +26,7 @@ impl RoundTrips {
         *self.0.entry(time >> cut << cut).or_default() += 1;
     }
 
-    /// Adds those of another log.
+    /// Adds the counts of another log.
     pub(crate) fn merge(&mut self, other: Self) {
         add_each(&mut self.0, other.0);
     }

@@ -1,7 +1,8 @@
-//! Samples by hash: all while they fit, then those whose hash begins with enough zero bits.
+//! Samples by hash: everything as long as it fits, then only values whose hash begins with enough
+//! zero bits.
 //!
-//! What is kept depends on the hashes alone, so samples of parts add up to the sample of the whole,
-//! in any order. Source: Waldspurger et al., Efficient MRC Construction with SHARDS, FAST 2015.
+//! The sample depends only on the hashes. So samples of parts add up to the sample of the whole, in
+//! any order. Source: Waldspurger et al., Efficient MRC Construction with SHARDS, FAST 2015.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -9,13 +10,13 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use serde::{Deserialize, Serialize};
 
-/// Why a tally from a file cannot be added.
+/// The reason why a tally from a file cannot be added.
 pub(crate) type Fault = &'static str;
 
-/// Most room of the texts in a sample.
+/// The most bytes of text in a sample.
 const MOST_TEXT_BYTES: usize = 32 << 20;
 
-/// The hasher of keys that are hashes already.
+/// A hasher for keys that are already hashes.
 #[derive(Debug, Default)]
 pub(crate) struct AsItIs(u64);
 
@@ -29,20 +30,20 @@ impl Hasher for AsItIs {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // The low bits choose the bucket; those of a sample are all random, its high ones are 0.
+        // The low bits choose the bucket. In a sample they are random, while the high bits are 0.
         self.0 = key.rotate_left(32);
     }
 }
 
-/// Values by a hash.
+/// Values by hash.
 pub(crate) type ByHash<V> = HashMap<u64, V, BuildHasherDefault<AsItIs>>;
 
-/// What a sample keeps of a hash.
+/// The value that a sample keeps for a hash.
 pub(crate) trait Kept {
-    /// Adds what was seen elsewhere of the same hash.
+    /// Adds another value of the same hash.
     fn absorb(&mut self, other: Self);
 
-    /// Its room beside that of numbers; the same for all that is seen of a hash.
+    /// The bytes of its text; equal for all values of the same hash.
     fn text_bytes(&self) -> usize {
         0
     }
@@ -58,7 +59,7 @@ pub(crate) struct Sample<V> {
 }
 
 impl<V: Kept> Sample<V> {
-    /// An empty sample of at most so many hashes.
+    /// An empty sample of at most `most` hashes.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
@@ -68,12 +69,12 @@ impl<V: Kept> Sample<V> {
         }
     }
 
-    /// Whether what has this hash is kept.
+    /// Whether a value with this hash is kept.
     pub(crate) fn wants(&self, hash: u64) -> bool {
         self.most > 0 && hash.leading_zeros() >= self.level
     }
 
-    /// Sees something; it is kept where its hash is wanted.
+    /// Adds a value, if its hash is kept.
     pub(crate) fn add(&mut self, hash: u64, value: V) {
         if !self.wants(hash) {
             return;
@@ -90,27 +91,27 @@ impl<V: Kept> Sample<V> {
         }
     }
 
-    /// The hashes that are kept begin with so many zero bits.
+    /// The number of zero bits with which the kept hashes begin.
     pub(crate) fn level(&self) -> u32 {
         self.level
     }
 
-    /// What is kept, in any order.
+    /// The kept values with their hashes, in any order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.kept.iter().map(|(&hash, value)| (hash, value))
     }
 
-    /// The level, and what is kept in the order of the hashes.
+    /// The level, and the kept values sorted by hash.
     pub(crate) fn rows(&self) -> (u32, Vec<(u64, &V)>) {
         let mut rows: Vec<_> = self.iter().collect();
         rows.sort_unstable_by_key(|row| row.0);
         (self.level, rows)
     }
 
-    /// Adds another sample: its level, and its rows in the order of their hashes.
+    /// Adds another sample: its level, and its rows sorted by hash.
     ///
     /// # Errors
-    /// What is wrong with the rows, which come from a file.
+    /// The fault of the rows, which come from a file.
     pub(crate) fn merge(
         &mut self,
         level: u32,
@@ -138,12 +139,12 @@ impl<V: Kept> Sample<V> {
     }
 }
 
-/// That a hash was seen, and no more.
+/// Records only that a hash occurred.
 impl Kept for () {
     fn absorb(&mut self, (): Self) {}
 }
 
-/// Requests and size of an object.
+/// The requests and the size of an object.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Object {
     pub(crate) requests: u64,
@@ -157,7 +158,7 @@ impl Kept for Object {
     }
 }
 
-/// A line that asked for an object, and how often it stands in the log.
+/// A line with a request for an object, and the number of equal lines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DataLine {
     pub(crate) times: u64,
@@ -171,7 +172,7 @@ impl Kept for DataLine {
     }
 }
 
-/// A request that is kept whole.
+/// A request that is kept with all its fields.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) times: u64,
@@ -179,7 +180,7 @@ pub(crate) struct Request {
     pub(crate) duration: i64,
     pub(crate) object: u64,
     pub(crate) sent: i64,
-    /// -1 when not known.
+    /// The full size of the object in bytes; -1 if unknown.
     pub(crate) size: i64,
     pub(crate) range: Option<(i64, i64)>,
     pub(crate) server: Box<str>,
@@ -204,17 +205,17 @@ pub(crate) fn add_each<K: Ord>(own: &mut BTreeMap<K, u64>, theirs: BTreeMap<K, u
     }
 }
 
-/// Ascending keys as the first and the gaps between neighbours.
+/// The first of ascending keys, and the gaps between neighbours.
 pub(crate) fn gaps_of(keys: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut last = 0;
     keys.map(|key| key - std::mem::replace(&mut last, key))
         .collect()
 }
 
-/// The keys of such gaps.
+/// The keys from their gaps.
 ///
 /// # Errors
-/// They do not ascend, or end past the largest number.
+/// If the keys are not ascending, or exceed the largest number.
 pub(crate) fn keys_of(gaps: &[u64]) -> Result<Vec<u64>, Fault> {
     let mut last = 0_u64;
     let keys = gaps.iter().enumerate().map(|(at, &gap)| {

@@ -1,5 +1,5 @@
-//! The tally: sums, maxima and samples by hash alone, so that tallies of parts add up to the tally
-//! of the whole, in any order and to the last bit.
+//! The tally: only sums, maxima and samples by hash. So tallies of parts add up to exactly the
+//! tally of the whole, in any order.
 
 use std::collections::BTreeMap;
 use std::iter::zip;
@@ -12,12 +12,12 @@ use super::round_trips::RoundTrips;
 use super::sample::{DataLine, Fault, Object, Request, Sample, add_each, gaps_of, keys_of};
 use super::timeline::{Seconds, Timeline};
 
-/// Connection numbers that are held.
+/// The most connection numbers to keep.
 const MOST_CONNECTIONS: usize = 1 << 13;
-/// Requests of a connection that are told apart.
+/// The most requests of a connection that are counted by their number.
 const MOST_NTH: usize = 1000;
 
-/// What is counted of lines.
+/// The sums over lines.
 #[derive(Debug, Default, Clone, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) lines: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Counts {
     pub(crate) requests: u64,
     pub(crate) unreadable_requests: u64,
     pub(crate) methods: Names,
-    /// By the code.
+    /// Requests by status code.
     pub(crate) statuses: BTreeMap<u16, u64>,
     pub(crate) protocols: Names,
     pub(crate) tls: Names,
@@ -44,7 +44,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts a request that is its connection's first, second, third …
+    /// Counts a request that is the nth of its connection.
     pub(crate) fn add_nth(&mut self, nth: usize) {
         if nth > MOST_NTH {
             self.later_requests += 1;
@@ -97,7 +97,7 @@ impl Counts {
     }
 }
 
-/// All that is kept of a log.
+/// Everything that is kept of a log.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) counts: Counts,
@@ -122,7 +122,7 @@ impl Tally {
         }
     }
 
-    /// The tally as it is written.
+    /// The tally in its stored form.
     pub(crate) fn written(&self) -> Written {
         let (level, rows) = self.objects.rows();
         let objects = Objects {
@@ -154,10 +154,10 @@ impl Tally {
         }
     }
 
-    /// Adds a tally that was written.
+    /// Adds a stored tally.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the stored tally.
     pub(crate) fn merge(&mut self, other: Written, places: Requests) -> Result<(), Fault> {
         self.counts.merge(other.counts)?;
         self.timeline.merge(&other.seconds)?;
@@ -197,8 +197,8 @@ impl Tally {
     }
 }
 
-/// A tally as it is written, the samples in columns in the order of their
-/// hashes, which are written as the first and the gaps between neighbours.
+/// The stored form of a tally: samples as columns, sorted by hash, with the hashes as the first one
+/// and the gaps between neighbours.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Written {
     counts: Counts,
@@ -232,7 +232,7 @@ struct DataLines {
     sizes: Vec<i64>,
 }
 
-/// Requests that are kept whole, each with the hash of its line.
+/// Requests that are kept with all their fields, each with the hash of its line.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Requests {
     level: u32,

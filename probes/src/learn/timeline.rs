@@ -1,9 +1,9 @@
-//! Requests and time in flight, second by second.
+//! Requests and time in flight by second.
 //!
-//! A log has its seconds in any order: workers write their lines late, files come as they are named,
-//! and the logs of several hosts lie side by side in time. So every second is a row of sums, and
-//! stretches and peaks are worked out at the end. When the rows become too many, two neighbours
-//! become one.
+//! The seconds of a log come in any order: workers write lines late, files are read in the order of
+//! their names, and logs of several hosts overlap in time. So every second has a row of sums, and
+//! stretches and peaks are computed at the end. If there are too many rows, pairs of neighbours are
+//! merged.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,29 +11,30 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::{gaps_of, keys_of};
 
-/// A longer pause begins a new stretch.
+/// The longest pause within a stretch.
 const LONGEST_PAUSE_SECONDS: i64 = 1 << 17;
-/// A stretch of fewer requests, or of less than a thousandth of the largest one's, is strays.
+/// The fewest requests of a stretch; one with fewer, or with less than a thousandth of the largest
+/// one's, counts as stray lines.
 const FEWEST_REQUESTS: i64 = 8;
-/// Rows side by side in memory.
+/// The number of rows in a block of memory.
 const ROWS: usize = 64;
-/// The last second that a log may name (`clock.rs`).
+/// The last second that a line may have (`clock.rs`).
 const LAST_SECOND: i64 = 7_258_118_400;
 /// Lengths of the peaks, in seconds.
 const PEAKS: [i64; 3] = [1, 10, 60];
 
-/// What happened within a row's seconds.
+/// The counts of a row's seconds.
 #[derive(Debug, Default, Clone, Copy)]
 struct Row {
     requests: u32,
-    /// Requests that go on through whole seconds: change at the row's start.
+    /// The change, at the row's start, in the number of requests that last through whole seconds.
     change: i32,
-    /// Milliseconds in flight beside those.
+    /// Milliseconds in flight of other requests.
     partial: i64,
 }
 
 impl Row {
-    /// Sums in which any order is the same, also of what no log can hold.
+    /// Wrapping sums, which are the same in any order even if they overflow.
     fn add(&mut self, other: Self) {
         self.requests = self.requests.wrapping_add(other.requests);
         self.change = self.change.wrapping_add(other.change);
@@ -43,21 +44,21 @@ impl Row {
 
 #[derive(Debug)]
 struct Block {
-    /// A bit for each row that was touched.
+    /// A bit for each row in use.
     touched: u64,
     rows: [Row; ROWS],
 }
 
-/// Counts what happened in each second.
+/// Counts requests by second.
 #[derive(Debug)]
 pub(crate) struct Timeline {
     most_blocks: usize,
-    /// A row is `1 << level` seconds.
+    /// A row has `1 << level` seconds.
     level: u32,
     blocks: BTreeMap<i64, Box<Block>>,
 }
 
-/// The rows of a timeline as they are written.
+/// The stored form of a timeline.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Seconds {
     level: u32,
@@ -67,10 +68,10 @@ pub(crate) struct Seconds {
     partials: Vec<i64>,
 }
 
-/// What the rows come to.
+/// The results of a timeline.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Summary {
-    /// First and last second of each.
+    /// First and last second of each stretch.
     stretches: Vec<(i64, i64)>,
     requests: i64,
     stray_lines: i64,
@@ -81,7 +82,7 @@ pub(crate) struct Summary {
 }
 
 impl Timeline {
-    /// An empty timeline of at most about so many rows.
+    /// An empty timeline of about `most_rows` rows at most.
     pub(crate) fn new(most_rows: usize) -> Self {
         Self {
             most_blocks: most_rows.div_ceil(ROWS),
@@ -90,7 +91,7 @@ impl Timeline {
         }
     }
 
-    /// Counts a request by the end and the duration that its line has, in milliseconds.
+    /// Counts a request by the end and duration in its line, in milliseconds.
     pub(crate) fn add(&mut self, end: i64, duration: Option<i64>) {
         let second = end / 1000;
         let mut last = Row {
@@ -120,7 +121,7 @@ impl Timeline {
         self.put(second, last);
     }
 
-    /// Adds to the row that a second lies in.
+    /// Adds to the row of a second.
     fn put(&mut self, second: i64, mut row: Row) {
         let key = second >> self.level;
         let into = second - (key << self.level);
@@ -150,7 +151,7 @@ impl Timeline {
         }
     }
 
-    /// The rows with the first second of each, in order.
+    /// The rows with their first seconds, in order.
     fn rows(&self) -> impl Iterator<Item = (i64, Row)> {
         self.blocks.iter().flat_map(move |(&number, block)| {
             (0..ROWS)
@@ -162,7 +163,7 @@ impl Timeline {
         })
     }
 
-    /// The rows to be written.
+    /// The timeline in its stored form.
     pub(crate) fn seconds(&self) -> Seconds {
         Seconds {
             level: self.level,
@@ -173,10 +174,10 @@ impl Timeline {
         }
     }
 
-    /// Adds the rows of another timeline.
+    /// Adds a stored timeline.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault of the stored timeline.
     pub(crate) fn merge(&mut self, other: &Seconds) -> Result<(), &'static str> {
         let count = other.gaps.len();
         let lengths = [
@@ -249,7 +250,7 @@ impl Timeline {
                 continue;
             };
             if next.max(stretch.0) < second {
-                busiest = busiest.max(before.wrapping_mul(1000)); // of the seconds between
+                busiest = busiest.max(before.wrapping_mul(1000)); // of the seconds in between
             }
             let busy = through.wrapping_mul(1000 * width).wrapping_add(row.partial);
             busiest = busiest.max(busy.div_euclid(width));
@@ -263,13 +264,13 @@ impl Timeline {
     }
 }
 
-/// The most requests in so many seconds on end.
+/// The most requests in a number of consecutive seconds.
 #[derive(Debug)]
 struct Window {
     seconds: i64,
-    /// Whether rows are narrow enough to tell.
+    /// True if rows are short enough to know it.
     is_known: bool,
-    /// The rows of the last seconds, the oldest first.
+    /// The rows of the latest seconds, the oldest first.
     rows: VecDeque<(i64, i64)>,
     sum: i64,
     most: i64,

@@ -1,6 +1,6 @@
-//! What stands in fields: escapes, request lines, numbers, ranges.
+//! The values of fields: escapes, request lines, numbers, ranges.
 
-/// A field as nginx escapes it by default: `\xHH`.
+/// Unescapes a field of the default escape: `\xHH`.
 pub(crate) fn unescape_default(value: &[u8]) -> Vec<u8> {
     let mut found = Vec::with_capacity(value.len());
     let mut rest = value;
@@ -12,7 +12,7 @@ pub(crate) fn unescape_default(value: &[u8]) -> Vec<u8> {
     found
 }
 
-/// The byte of `\xHH` and what follows it.
+/// The byte of `\xHH`, and the text after it.
 fn escaped_byte(text: &[u8]) -> Option<(u8, &[u8])> {
     let [b'\\', b'x', high, low, after @ ..] = text else {
         return None;
@@ -20,7 +20,7 @@ fn escaped_byte(text: &[u8]) -> Option<(u8, &[u8])> {
     Some(((hex(*high)? * 16 + hex(*low)?) as u8, after))
 }
 
-/// A field as `escape=json` writes it; half a surrogate pair becomes a replacement character.
+/// Unescapes a field of `escape=json`; half a surrogate pair becomes a replacement character.
 pub(crate) fn unescape_json(value: &[u8]) -> Vec<u8> {
     let mut found = Vec::with_capacity(value.len());
     let mut rest = value;
@@ -54,7 +54,7 @@ pub(crate) fn unescape_json(value: &[u8]) -> Vec<u8> {
     found
 }
 
-/// The character of `uHHHH` or of a pair of them, and the length read.
+/// The character of `uHHHH` or of a pair of these, and the length read.
 fn unicode(text: &[u8]) -> Option<(char, usize)> {
     let unit = code_unit(text)?;
     let is_high = (0xd800..0xdc00).contains(&unit);
@@ -69,7 +69,7 @@ fn unicode(text: &[u8]) -> Option<(char, usize)> {
     Some((char::from_u32(unit).unwrap_or('\u{fffd}'), 5))
 }
 
-/// The UTF-16 unit of `uHHHH`.
+/// The UTF-16 code unit of `uHHHH`.
 pub(crate) fn code_unit(text: &[u8]) -> Option<u32> {
     let [b'u', digits @ ..] = text else {
         return None;
@@ -84,7 +84,7 @@ fn hex(digit: u8) -> Option<u32> {
     char::from(digit).to_digit(16)
 }
 
-/// `$request`.
+/// The parts of `$request`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RequestLine<'a> {
     pub(crate) method: &'a [u8],
@@ -92,7 +92,7 @@ pub(crate) struct RequestLine<'a> {
     pub(crate) protocol: &'a [u8],
 }
 
-/// Method, target and protocol; none for what is no request line.
+/// Method, target and protocol; `None` for an invalid request line.
 pub(crate) fn split_request(text: &[u8]) -> Option<RequestLine<'_>> {
     let space = memchr::memchr(b' ', text)?;
     let (method, rest) = (&text[..space], &text[space + 1..]);
@@ -119,8 +119,8 @@ pub(crate) fn split_request(text: &[u8]) -> Option<RequestLine<'_>> {
     })
 }
 
-/// The path of a request target, after the scheme and host that it may begin with; none for `*`
-/// and what names no object.
+/// The path of a request target, after a scheme and host if it has them; `None` for `*` and other
+/// targets that name no object.
 pub(crate) fn path_of(target: &[u8], with_query: bool) -> Option<&[u8]> {
     let path = if target.starts_with(b"/") {
         target
@@ -136,12 +136,12 @@ pub(crate) fn path_of(target: &[u8], with_query: bool) -> Option<&[u8]> {
     Some(if with_query { path } else { before(path, b'?') })
 }
 
-/// What stands before a byte; all when it is not there.
+/// The text before a byte; all of it if there is no such byte.
 pub(crate) fn before(text: &[u8], byte: u8) -> &[u8] {
     &text[..memchr::memchr(byte, text).unwrap_or(text.len())]
 }
 
-/// Milliseconds of decimal seconds, what is finer cut off.
+/// Decimal seconds as milliseconds, truncated.
 pub(crate) fn milliseconds(text: &[u8]) -> Option<i64> {
     let (whole, fraction) = match memchr::memchr(b'.', text) {
         Some(point) => (&text[..point], &text[point + 1..]),
@@ -153,7 +153,7 @@ pub(crate) fn milliseconds(text: &[u8]) -> Option<i64> {
     Some(number(whole)? * 1000 + thousandths(fraction))
 }
 
-/// The first three digits of a fraction.
+/// The first three digits of a fraction, as a number.
 pub(crate) fn thousandths(digits: &[u8]) -> i64 {
     (0..3).fold(0, |sum, at| {
         sum * 10 + digits.get(at).map_or(0, |digit| i64::from(digit - b'0'))
@@ -171,14 +171,14 @@ pub(crate) fn number(text: &[u8]) -> Option<i64> {
     )
 }
 
-/// A status; nginx writes 000 when it sent none.
+/// A status; nginx writes 000 if it sent none.
 pub(crate) fn status_code(text: &[u8]) -> Option<usize> {
     number(text)
         .filter(|_| text.len() == 3)
         .map(|code| code as usize)
 }
 
-/// `Content-Range` or `Range`.
+/// The range in `Content-Range` or `Range`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) first: i64,
@@ -186,7 +186,7 @@ pub(crate) struct Range {
     pub(crate) total: Option<i64>,
 }
 
-/// What a response was of.
+/// The range in a response's `Content-Range`.
 pub(crate) fn content_range(text: &[u8]) -> Option<Range> {
     let (first, rest) = split(text.strip_prefix(b"bytes ")?, b'-')?;
     let (last, total) = split(rest, b'/')?;
@@ -201,7 +201,7 @@ pub(crate) fn content_range(text: &[u8]) -> Option<Range> {
     })
 }
 
-/// What was asked for, of one range with a start.
+/// The requested range, if it is a single one with a start.
 pub(crate) fn requested_range(text: &[u8]) -> Option<Range> {
     let (first, last) = split(text.strip_prefix(b"bytes=")?, b'-')?;
     Some(Range {

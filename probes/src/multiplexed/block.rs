@@ -1,21 +1,22 @@
-//! The header block of a request: all fields written out, so that no two requests depend on each other.
+//! The header block of a request. All fields are literal, so that requests do not depend on each
+//! other.
 
 use std::io::Write as _;
 
 use crate::plan::{ByteRange, Class, Method, Target};
 use crate::request::{Object, USER_AGENT};
 
-/// How header blocks are written.
+/// The encoding of header blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Coding {
-    /// RFC 7541.
+    /// HPACK (RFC 7541).
     #[default]
     Hpack,
-    /// RFC 9204, with its static table alone.
+    /// QPACK (RFC 9204), only with its static table.
     Qpack,
 }
 
-/// Names whose places in the static tables are used (RFC 7541 and RFC 9204, their appendices A).
+/// Names in the static tables that are used (RFC 7541 and RFC 9204, appendix A of each).
 #[derive(Debug, Clone, Copy)]
 enum Name {
     Authority,
@@ -23,7 +24,7 @@ enum Name {
     Path,
 }
 
-/// Fields that stand in the static tables whole.
+/// Whole fields in the static tables that are used.
 #[derive(Debug, Clone, Copy)]
 enum Whole {
     Get,
@@ -32,7 +33,7 @@ enum Whole {
 }
 
 impl Coding {
-    /// What stands before all fields: of QPACK that no dynamic entry is meant.
+    /// Writes the prefix of a block: for QPACK, that it needs no dynamic entry.
     fn begin(self, buffer: &mut Vec<u8>) {
         if self == Self::Qpack {
             buffer.extend_from_slice(&[0, 0]);
@@ -50,7 +51,7 @@ impl Coding {
         });
     }
 
-    /// A field whose name stands in the static table; the other side keeps nothing of it.
+    /// Writes a field whose name is in the static table; the server does not add it to its table.
     fn named(self, name: Name, value: &str, buffer: &mut Vec<u8>) {
         match (self, name) {
             (Self::Hpack, Name::Authority) => buffer.push(1),
@@ -58,7 +59,7 @@ impl Coding {
             (Self::Hpack, Name::Path) => buffer.push(4),
             (Self::Qpack, Name::Authority) => buffer.push(0x50),
             (Self::Qpack, Name::Path) => buffer.push(0x51),
-            // Place 15 is the first that does not fit into four bits.
+            // Index 15 is the first that does not fit into four bits.
             (Self::Qpack, Name::Method) => buffer.extend_from_slice(&[0x5f, 0]),
         }
         string(value.as_bytes(), 7, 0, buffer);
@@ -128,7 +129,7 @@ impl Block {
         }
     }
 
-    /// Writes the block for an object over `buffer`.
+    /// Writes the block for an object into `buffer`.
     pub fn render(&self, object: &Object<'_>, buffer: &mut Vec<u8>) {
         buffer.clear();
         buffer.extend_from_slice(&self.before_path);
@@ -136,15 +137,15 @@ impl Block {
         buffer.extend_from_slice(&self.after_path);
         if let Some(ByteRange { first, last }) = object.range {
             let mut range = Vec::with_capacity(48);
-            // Into a vector: cannot fail.
+            // Writing to a vector cannot fail.
             let _ = write!(range, "bytes={first}-{last}");
             self.coding.field(b"range", &range, buffer);
         }
     }
 }
 
-/// A string as it is, behind its length, which has `bits` bits of a first byte that has `above` above
-/// them (RFC 7541 §5.1, §5.2).
+/// Writes a string without compression after its length. The length has `bits` bits of its first
+/// byte; `above` is the value of the bits above (RFC 7541 §5.1, §5.2).
 fn string(text: &[u8], bits: u32, above: u8, buffer: &mut Vec<u8>) {
     let most = (1 << bits) - 1;
     if text.len() < most {

@@ -1,30 +1,30 @@
-//! The fields of one header block, bounded in what they may come to.
+//! The fields of a header block, with bounds on their size.
 
-/// Bytes of all fields of a block. A small block can come to megabytes.
+/// The most bytes of all fields of a block; a small block can expand to megabytes.
 const MOST_BYTES: usize = 64 * 1024;
 
-/// Fields of a block.
+/// The most fields of a block.
 pub(crate) const MOST_FIELDS: usize = 128;
 
-/// More fields, or longer ones, than are read.
+/// The error for more or longer fields than allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// The fields are no head of a response.
+/// The error for fields that are not a valid response head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// The decompressed fields of one block.
+/// The decompressed fields of a block.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
-    /// Names and values; a coder writes behind them.
+    /// Names and values, to which a decoder appends.
     pub(crate) text: Vec<u8>,
-    /// Where the name and the value of each end.
+    /// The end of the name and of the value of each field.
     ends: Vec<(usize, usize)>,
 }
 
 impl Head {
-    /// Name and value of each field, in order.
+    /// The name and value of each field, in order.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut begin = 0;
         self.ends.iter().map(move |&(name, value)| {
@@ -34,7 +34,7 @@ impl Head {
         })
     }
 
-    /// Whether it has no field yet.
+    /// Whether it has no fields.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
@@ -44,14 +44,14 @@ impl Head {
         self.ends.clear();
     }
 
-    /// The text of the field that was written last.
+    /// The last field.
     pub(crate) fn last(&self) -> (&[u8], &[u8]) {
         let &(name, value) = self.ends.last().unwrap_or(&(0, 0));
         let begin = self.ends.iter().rev().nth(1).map_or(0, |&(_, end)| end);
         (&self.text[begin..name], &self.text[name..value])
     }
 
-    /// Takes what was written since the last field for one whose name ends at `name`.
+    /// Ends a field, whose name ends at `name` in the text written since the previous field.
     pub(crate) fn end_field(&mut self, name: usize) -> Result<(), TooMany> {
         self.ends.push((name, self.text.len()));
         if self.text.len() > MOST_BYTES || self.ends.len() > MOST_FIELDS {
@@ -63,14 +63,14 @@ impl Head {
 
 type Headers<'h> = [httparse::Header<'h>; MOST_FIELDS];
 
-/// The status and the other fields of a response's head, and how many these are.
+/// The status, the other fields, and their number.
 pub(crate) fn read_head(head: &Head) -> Result<(u16, Headers<'_>, usize), Malformed> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let (mut status, mut count) = (None, 0);
     for (name, value) in head.fields() {
         let name = std::str::from_utf8(name).map_err(|_| Malformed)?;
         if let Some(pseudo) = name.strip_prefix(':') {
-            // One, and before all others (RFC 9113 §8.3, RFC 9114 §4.3).
+            // Exactly one, before all other fields (RFC 9113 §8.3, RFC 9114 §4.3).
             if pseudo != "status" || status.is_some() || count > 0 {
                 return Err(Malformed);
             }

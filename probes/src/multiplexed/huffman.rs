@@ -1,7 +1,7 @@
 //! The Huffman code of header strings (RFC 7541 §5.2 and appendix B).
 
-/// Bits of the code of each byte, and of the end of a string. The code is canonical, so they are all
-/// that it takes.
+/// The code length in bits for each byte and for the end of a string. The code is canonical, so the
+/// lengths determine it.
 #[rustfmt::skip]
 const BITS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -17,13 +17,13 @@ const BITS: [u8; 257] = [
     26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];
 
-/// The longest code.
+/// The longest code in bits.
 const MOST_BITS: usize = 30;
 
-/// The end of a string, which never stands in one.
+/// The symbol for the end of a string, which never occurs in one.
 const END: u16 = 256;
 
-/// By bits: the first code, how many there are, and where their symbols begin.
+/// By length: the first code, the number of codes, and the start of their symbols.
 #[derive(Debug)]
 struct Codes {
     first: [u32; MOST_BITS + 1],
@@ -60,7 +60,7 @@ const fn codes() -> Codes {
     codes
 }
 
-/// Writes the decoded string behind what is in `text`; none when the bytes are no such code.
+/// Appends the decoded string to `text`; `None` for an invalid code.
 #[must_use]
 pub(super) fn decode(bytes: &[u8], text: &mut Vec<u8>) -> Option<()> {
     let (mut code, mut bits) = (0_u32, 0_usize);
@@ -82,7 +82,7 @@ pub(super) fn decode(bytes: &[u8], text: &mut Vec<u8>) -> Option<()> {
             }
         }
     }
-    // What fills the last byte are the first bits of the end.
+    // The last byte is padded with the first bits of the end symbol.
     (bits < 8 && code + 1 == 1 << bits).then_some(())
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_wrong_filling_or_an_end_inside_is_none() {
-        // Zeros instead of ones; a whole byte of filling; thirty ones are the end itself.
+        // Zeros instead of ones; a whole byte of padding; thirty ones are the end symbol itself.
         for hex in ["00", "f1e3c2e5f23a6ba0ab90f4ffff", "ffffffff", "ff"] {
             assert_eq!(decoded(hex), None, "{hex}");
         }

@@ -1,12 +1,12 @@
-//! Integers and strings of compressed header fields (RFC 7541 §5; RFC 9204 §4.1 has the same).
+//! Integers and strings of compressed header fields (RFC 7541 §5; the same in RFC 9204 §4.1).
 
 use super::huffman;
 
-/// The bytes are no such thing.
+/// The error for an invalid integer or string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-/// An integer behind `bits` bits of the first byte (RFC 7541 §5.1).
+/// Parses an integer that starts with `bits` bits of the first byte (RFC 7541 §5.1).
 pub(crate) fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Broken> {
     let (&first, mut tail) = rest.split_first().ok_or(Broken)?;
     let most = (1_usize << bits) - 1;
@@ -16,7 +16,7 @@ pub(crate) fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Broken> {
         loop {
             let (&byte, left) = tail.split_first().ok_or(Broken)?;
             tail = left;
-            // Four more bytes hold every number that has a place here.
+            // Four more bytes hold every number that can occur here.
             if shift > 21 {
                 return Err(Broken);
             }
@@ -31,8 +31,8 @@ pub(crate) fn integer(rest: &mut &[u8], bits: u32) -> Result<usize, Broken> {
     Ok(value)
 }
 
-/// Writes a string behind what is in `text`. Its length has `bits` bits of the first byte; the bit
-/// above them says whether it has the Huffman code.
+/// Appends a string to `text`. Its length starts with `bits` bits of the first byte; the bit above
+/// them is set if the string is Huffman-coded.
 pub(crate) fn string(rest: &mut &[u8], bits: u32, text: &mut Vec<u8>) -> Result<(), Broken> {
     let is_coded = rest
         .first()

@@ -1,4 +1,4 @@
-//! What protocols share whose connections carry many requests at once: header blocks.
+//! The header blocks that HTTP/2 and HTTP/3 share.
 
 mod block;
 mod head;

@@ -1,59 +1,59 @@
-//! When requests are due, as the plan says it.
+//! The due times of requests in a plan.
 
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
-/// Longest pause of a closed-loop user, longest step.
+/// The longest pause of a closed-loop user, and the longest step.
 const LONGEST_SECONDS: f64 = 86_400.0;
 
-/// When requests are due.
+/// The due times of requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrivals {
-    /// Closed loop: each of the users sends the next request when the last is answered.
+    /// Closed loop: each user sends the next request after the answer to the last one.
     Closed {
-        /// Requests in flight at once.
+        /// Concurrent requests.
         users: usize,
-        /// Pause between a response and the same user's next request.
+        /// The pause between a response and the user's next request.
         think_seconds: f64,
-        /// How the pauses lie about it: all alike, or exponential.
+        /// The distribution of the pauses.
         gaps: Gaps,
     },
-    /// Open loop: a rate, whatever the server does.
+    /// Open loop: arrivals at a rate, whatever the server does.
     Open {
-        /// How arrivals lie about the rate.
+        /// The distribution of the arrivals.
         gaps: Gaps,
-        /// The rate of all load hosts together.
+        /// The rate over all load hosts.
         rate: Profile,
     },
-    /// Open loop: when the class's manifest says.
+    /// Open loop: the recorded times of the class's manifest.
     Replay {
-        /// Recorded seconds that pass in a second.
+        /// Recorded seconds per second.
         speed: f64,
     },
 }
 
-/// How arrivals lie about a rate, or pauses about their mean.
+/// The distribution of gaps between arrivals, or of pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gaps {
     /// Evenly.
     Constant,
-    /// By chance, each independent of all others.
+    /// Exponential, each independent of all others.
     Poisson,
 }
 
-/// A rate over the time of a run: steps and ramps. The last rate goes on to the end.
+/// A rate over the time of a run, as steps and ramps. The last rate continues to the end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// One after another from the start of the run; never empty.
+    /// The steps from the start of the run; never empty.
     pub steps: Vec<Step>,
 }
 
-/// A stretch of time in which the rate stays or grows evenly.
+/// A time in which the rate is constant or changes linearly.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Its length.
+    /// The length of the step.
     pub seconds: f64,
     /// The rate at its start.
     pub from_per_second: f64,
@@ -62,14 +62,14 @@ pub struct Step {
 }
 
 impl Step {
-    /// Arrivals expected in it.
+    /// The expected number of arrivals in it.
     pub fn arrivals(&self) -> f64 {
         0.5 * (self.from_per_second + self.to_per_second) * self.seconds
     }
 }
 
 impl Profile {
-    /// One rate all the time.
+    /// A constant rate.
     pub fn flat(rate_per_second: f64) -> Self {
         Self {
             steps: vec![Step {
@@ -88,7 +88,7 @@ impl Profile {
 }
 
 impl Arrivals {
-    /// The highest rate of an open loop; 0 where only the run will tell.
+    /// The highest rate of an open loop; 0 if only the run shows it.
     pub fn peak_per_second(&self) -> f64 {
         match self {
             Self::Closed { .. } | Self::Replay { .. } => 0.0,
@@ -101,7 +101,7 @@ impl Arrivals {
         matches!(self, Self::Closed { .. })
     }
 
-    /// Users of a closed loop.
+    /// The number of users of a closed loop.
     pub fn users(&self) -> usize {
         match *self {
             Self::Closed { users, .. } => users,
@@ -109,7 +109,7 @@ impl Arrivals {
         }
     }
 
-    /// What is wrong with it.
+    /// Checks the arrivals; returns the fault.
     pub(super) fn check(&self) -> Result<(), String> {
         let good = match self {
             Self::Closed { think_seconds, .. } => (0.0..=3600.0).contains(think_seconds),

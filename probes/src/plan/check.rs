@@ -1,4 +1,4 @@
-//! What must hold for a plan that was read.
+//! The checks of a parsed plan.
 
 use std::collections::HashSet;
 
@@ -7,11 +7,11 @@ use super::{
 };
 use crate::error::Error;
 
-/// More are no faster on any machine there is.
+/// The most threads; more are no faster on any existing machine.
 const MOST_THREADS: usize = 256;
 
 impl Plan {
-    /// Checks the plan against itself and its caps.
+    /// Checks the plan's consistency and its limits.
     pub(super) fn check(&self) -> Result<(), Error> {
         for target in self.targets() {
             target.check().map_err(Error::Plan)?;
@@ -181,7 +181,7 @@ fn require(good: bool, message: impl FnOnce() -> String) -> Result<(), Error> {
     }
 }
 
-/// RFC 9110 §5.6.2.
+/// Whether a text is a token (RFC 9110 §5.6.2).
 fn is_token(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= LONGEST_TEXT_BYTES
@@ -190,7 +190,7 @@ fn is_token(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// RFC 9110 §5.5, without the obsolete bytes.
+/// Whether a text is a field value (RFC 9110 §5.5), without obsolete bytes.
 fn is_field_value(text: &str) -> bool {
     text.len() <= LONGEST_TEXT_BYTES
         && text

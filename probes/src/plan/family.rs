@@ -1,20 +1,20 @@
-//! Classes whose requests go over the connections of another.
+//! Classes whose requests use the connections of another class.
 
 use super::{Class, PaceOf, Plan};
 
 impl Plan {
-    /// The class whose connections carry a class's requests: mostly its own.
+    /// The index of the class whose connections carry a class's requests, mostly its own.
     pub fn owner_of(&self, index: usize) -> usize {
         let name = self.classes[index].connections_of.as_deref();
         name.and_then(|name| self.place_of(name)).unwrap_or(index)
     }
 
-    /// The place of a class.
+    /// The index of the class with a name.
     pub fn place_of(&self, name: &str) -> Option<usize> {
         self.classes.iter().position(|class| class.name == name)
     }
 
-    /// Whether a class can go over the connections that it names, and its streams depend on those there.
+    /// Checks that a class can use the connections and streams that it names.
     pub(super) fn check_family(&self, class: &Class) -> Result<(), String> {
         let family = class.connections_of.as_ref().unwrap_or(&class.name);
         let tree = class.priority.as_ref().and_then(|it| it.tree.as_ref());

@@ -1,7 +1,7 @@
-//! The load plan: what to ask for, when, and what the run may not pass.
+//! The load plan: the requests, their times, and the limits of the run.
 //!
-//! Validated once, on reading; the rest of the crate trusts it. A field that this version does
-//! not know is an error, so that an older probe never silently measures something else.
+//! It is checked once, when it is read, and the rest of the crate relies on that. An unknown field
+//! is an error, so that an older probe never silently measures something else.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -29,115 +29,115 @@ pub use self::target::{Endpoint, ProxyProtocol, Target, Tls, TlsVersion};
 /// The schema that a plan must name.
 pub const SCHEMA: &str = "nginx-tune/loadplan/1";
 
-/// Bytes of the longest path, header name or value that is accepted.
+/// The longest accepted path, header name or header value, in bytes.
 const LONGEST_TEXT_BYTES: usize = 8_000;
 
-/// One load measurement.
+/// A load measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The server that is asked by classes that name no other.
+    /// The server of classes that name no other.
     pub target: Target,
     /// The request classes.
     pub classes: Vec<Class>,
-    /// Measured time, after the warm-up.
+    /// The measured time, after the warm-up.
     pub duration_seconds: f64,
     /// Requests intended before this are sent but not recorded.
     pub warmup_seconds: f64,
-    /// Time that unfinished requests get after the last arrival.
+    /// The time for unfinished requests after the last arrival.
     pub drain_seconds: f64,
-    /// Seed of schedules and paths.
+    /// The seed of schedules and paths.
     pub seed: u64,
-    /// This load host's share.
+    /// This load host's share of the arrivals.
     pub stripe: Stripe,
-    /// Engines side by side, each a thread with its part of the load.
+    /// The number of engines side by side, each a thread with its part of the load.
     pub threads: usize,
-    /// CPUs to pin the probe to; empty leaves it alone.
+    /// The CPUs to pin the probe to; empty for any.
     pub cpus: Vec<usize>,
-    /// Run ahead of ordinary processes where that is allowed.
+    /// True to run with real-time priority, if that is allowed.
     pub realtime: bool,
-    /// Do not sleep shortly before an arrival is due.
+    /// True to poll instead of sleeping shortly before an arrival.
     pub precise: bool,
-    /// Give the histogram of each second's response times too.
+    /// True to record a histogram of response times for each second.
     pub second_histograms: bool,
-    /// Stop when more than this share of the requests failed in three seconds running.
+    /// The share of failed requests in three consecutive seconds that stops the run.
     pub abort_error_ratio: Option<f64>,
-    /// Connections beside those of the classes that stay open and ask nothing.
+    /// Additional open connections without requests.
     pub idle_connections: usize,
-    /// When the run starts, in seconds since 1970 UTC; none starts at once.
+    /// The start of the run in seconds since 1970 UTC; `None` for at once.
     pub start_at_unix_seconds: Option<f64>,
-    /// Bounds of the run.
+    /// The limits of the run.
     pub caps: Caps,
-    /// Targets that the guard rails let through.
+    /// The targets that the guard rails permit.
     pub permit: Permit,
-    /// What is alike in the plans of all load hosts of one measurement, as a number in hex.
+    /// A digest, in hex, of the parts that are the same in the plans of all load hosts.
     pub digest: String,
 }
 
-/// One request class with its own connections.
+/// A request class with its own connections.
 #[derive(Debug, Clone)]
 pub struct Class {
-    /// Name in the results.
+    /// The name in the results.
     pub name: String,
-    /// The server that is asked in the place of the plan's.
+    /// The server, if it is not the plan's.
     pub target: Option<Target>,
-    /// When requests are due.
+    /// The due times of requests.
     pub arrivals: Arrivals,
-    /// What is asked for.
+    /// The requested objects.
     pub paths: Paths,
-    /// Cap on connections; arrivals at the cap wait with their intended time.
+    /// The limit of connections; arrivals at the limit wait with their intended time.
     pub connections: usize,
-    /// The class whose connections its requests go over, in the place of its own.
+    /// The class whose connections carry its requests; `None` for its own connections.
     pub connections_of: Option<String>,
-    /// Which idle connection an open loop takes.
+    /// The choice of an idle connection in an open loop.
     pub connection_use: ConnectionUse,
-    /// How many of them are held from the start, where they are used in turn; none holds all.
+    /// The number of connections held from the start if they are used in turn; `None` for all.
     pub held_connections: Option<usize>,
     /// Request method.
     pub method: Method,
-    /// More request headers.
+    /// Additional request headers.
     pub headers: BTreeMap<String, String>,
     /// Expected statuses.
     pub status: Vec<u16>,
-    /// From the intended start.
+    /// The time limit from the intended start.
     pub timeout_seconds: f64,
-    /// How many requests a connection serves.
+    /// The number of requests that a connection serves.
     pub keepalive: Keepalive,
-    /// Which part of each object is asked for; none for all of it.
+    /// The requested part of each object; `None` for the whole object.
     pub ranges: Option<Ranges>,
-    /// Most bytes that are read in a second: a slow client.
+    /// The most bytes that a slow client reads per second; `None` for a fast client.
     pub read_bytes_per_second: Option<u64>,
-    /// What is read so slowly; of connections that carry one request at a time the two are one.
+    /// The scope of the pace; it matters only for connections that carry many requests at once.
     pub read_pace_of: PaceOf,
-    /// Receive buffer of its sockets (`SO_RCVBUF`); none leaves it to the kernel.
+    /// The receive buffer of its sockets (`SO_RCVBUF`); `None` for the kernel's default.
     pub receive_buffer_bytes: Option<usize>,
-    /// Share of the responses whose body is compared with the local file.
+    /// The share of responses whose body is compared with the local file.
     pub hash_ratio: f64,
-    /// What it speaks.
+    /// The protocol.
     pub speaks: Speaks,
-    /// How urgent its answers are; none says nothing of it.
+    /// The priority of its requests; `None` to send none.
     pub priority: Option<Priority>,
 }
 
-/// What a slow client gives back slowly.
+/// The scope of a slow client's pace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PaceOf {
-    /// The window of each stream: others of the connection are as fast as ever.
+    /// The window of each stream, so that other streams of the connection stay fast.
     #[default]
     Stream,
-    /// That of the connection, and so all streams on it together.
+    /// The window of the connection, and so all its streams together.
     Connection,
 }
 
-/// Receive buffer of a slow client, unless its plan says another.
+/// The default receive buffer of a slow client.
 const SLOW_RECEIVE_BUFFER_BYTES: usize = 4096;
 
 impl Class {
-    /// How its connections carry many requests at once; none carries one at a time.
+    /// The streams of its connections; `None` if a connection carries one request at a time.
     pub fn streams(&self) -> Option<Streams> {
         self.speaks.streams()
     }
 
-    /// How many connections are held open, whether there is something to send or not.
+    /// The number of connections held open, even without requests.
     pub fn held(&self) -> usize {
         if self.connections_of.is_some() {
             return 0;
@@ -151,9 +151,9 @@ impl Class {
         }
     }
 
-    /// The receive buffer of its sockets; none leaves it to the kernel.
+    /// The receive buffer of its sockets; `None` for the kernel's default.
     pub fn receive_buffer_bytes(&self) -> Option<usize> {
-        // Windows are what is slow where there are streams.
+        // With streams, slow clients are slow by their windows.
         let slow = self
             .read_bytes_per_second
             .filter(|_| self.streams().is_none());
@@ -162,42 +162,42 @@ impl Class {
     }
 }
 
-/// Which idle connection an open loop takes. The users of a closed loop own theirs.
+/// The choice of an idle connection in an open loop. Users of a closed loop have their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ConnectionUse {
-    /// The one last used; one more is opened when all are busy. So there are as many as there are
-    /// requests at once, and a few of them carry nearly all.
+    /// The one last used; if all are busy, another is opened. So there are as many as concurrent
+    /// requests, and a few of them carry nearly all requests.
     #[default]
     Latest,
-    /// They are held open from the start and used in turn, the longest idle first.
+    /// Connections are held from the start and used in turn, the longest idle one first.
     Turns,
 }
 
-/// How many requests a connection serves before the probe closes it.
+/// The number of requests that a connection serves before the probe closes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Keepalive {
-    /// One.
+    /// One request.
     None,
-    /// As many as the server lets it.
+    /// As many as the server allows.
     Forever,
-    /// So many.
+    /// This number of requests.
     Requests(u64),
-    /// After each it is closed with this probability.
+    /// A random number: it is closed after each request with this probability.
     Random(f64),
 }
 
-/// Request method. None of them has a body: that would change what is asked.
+/// The request method. Neither has a body in the request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Method {
-    /// Its response has a body.
+    /// The response has a body.
     #[default]
     Get,
-    /// Its response has none.
+    /// The response has no body.
     Head,
 }
 
 impl Method {
-    /// The method as it is sent.
+    /// The method in the request.
     pub fn text(self) -> &'static str {
         match self {
             Self::Get => "GET",
@@ -206,10 +206,10 @@ impl Method {
     }
 }
 
-/// Bounds that the run cannot pass.
+/// Limits of the run.
 #[derive(Debug, Clone)]
 pub struct Caps {
-    /// Warm-up, measured time and drain together.
+    /// The total time of warm-up, measurement and drain.
     pub seconds: f64,
     /// Body bytes received.
     pub bytes: u64,
@@ -233,29 +233,29 @@ impl Default for Caps {
     }
 }
 
-/// Targets that the guard rails let through.
+/// The targets that the guard rails permit.
 #[derive(Debug, Clone, Default)]
 pub struct Permit {
-    /// Ports of this host where servers listen that nginx-tune started.
+    /// Ports of this host with servers that nginx-tune started.
     pub ports: Vec<u16>,
-    /// Any port of this host.
+    /// True to permit any port of this host.
     pub live: bool,
     /// Addresses of other hosts.
     pub hosts: Vec<IpAddr>,
-    /// Paths of sockets where servers listen that nginx-tune started.
+    /// Paths of sockets of servers that nginx-tune started.
     pub sockets: Vec<String>,
 }
 
 /// A load host's share of the arrivals.
 #[derive(Debug, Clone, Copy)]
 pub struct Stripe {
-    /// Which load host this is, from 0.
+    /// The index of this load host.
     pub index: u64,
-    /// How many there are.
+    /// The number of load hosts.
     pub count: u64,
-    /// Which thread of this load host, from 0.
+    /// The index of the thread on this load host.
     pub thread: u64,
-    /// How many threads it has.
+    /// The number of threads of this load host.
     pub threads: u64,
 }
 
@@ -266,7 +266,7 @@ impl Default for Stripe {
 }
 
 impl Stripe {
-    /// Load host `index` of `count`, which has one thread.
+    /// Load host `index` of `count`, with one thread.
     pub const fn of(index: u64, count: u64) -> Self {
         Self {
             index,
@@ -276,12 +276,12 @@ impl Stripe {
         }
     }
 
-    /// Whether an arrival is this host's and this thread's.
+    /// Whether an arrival belongs to this thread of this host.
     pub fn owns(self, index: u64) -> bool {
         index % (self.count * self.threads) == self.first()
     }
 
-    /// The number, among all hosts', of this thread's request `nth` (closed loop).
+    /// The index, over all hosts, of this thread's `nth` request (closed loop).
     pub fn global_index(self, nth: u64) -> u64 {
         nth * self.count * self.threads + self.first()
     }
@@ -290,28 +290,28 @@ impl Stripe {
         self.index + self.count * self.thread
     }
 
-    /// This host's share of a number of users; this thread's of that.
+    /// This thread's share of this host's share of the users.
     pub fn share(self, users: usize) -> usize {
         self.part(part(users, self.index, self.count))
     }
 
-    /// This thread's part of what its host has.
+    /// This thread's share of a quantity of its host.
     pub fn part(self, whole: usize) -> usize {
         part(whole, self.thread, self.threads)
     }
 }
 
-/// Part `index` of `count` parts as alike as can be.
+/// Part `index` of `count` nearly equal parts.
 fn part(whole: usize, index: u64, count: u64) -> usize {
     let whole = whole as u64;
     (whole * (index + 1) / count - whole * index / count) as usize
 }
 
 impl Plan {
-    /// The plan in a JSON text.
+    /// Parses a plan in JSON.
     ///
     /// # Errors
-    /// `Error::Plan` that says which part is wrong.
+    /// `Error::Plan` that names the wrong part.
     pub fn parse(json: &[u8]) -> Result<Self, Error> {
         let value = serde_json::from_slice(json)
             .map_err(|error| Error::Plan(format!("not a load plan: {error}")))?;
@@ -320,12 +320,12 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The server that a class asks.
+    /// The server of a class.
     pub fn target_of<'p>(&'p self, class: &'p Class) -> &'p Target {
         class.target.as_ref().unwrap_or(&self.target)
     }
 
-    /// Every server that may be asked, the plan's own first.
+    /// The servers of the plan and of its classes, the plan's own first.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
         iter::once(&self.target).chain(
             self.classes
@@ -334,12 +334,12 @@ impl Plan {
         )
     }
 
-    /// When the measured time starts and ends, from the start of the run.
+    /// The start and end of the measured time, from the start of the run.
     pub fn window(&self) -> std::ops::Range<Nanos> {
         nanos(self.warmup_seconds)..nanos(self.warmup_seconds + self.duration_seconds)
     }
 
-    /// The plan of one of its threads: its part of the arrivals, users, connections and caps.
+    /// The plan of one thread: its part of the arrivals, users, connections and limits.
     #[must_use]
     pub fn of_thread(&self, thread: usize) -> Self {
         let mut plan = self.clone();
@@ -363,7 +363,7 @@ impl Plan {
         plan
     }
 
-    /// Connections that there may be at once.
+    /// The most concurrent connections.
     pub fn connections(&self) -> usize {
         let own = self.classes.iter().filter(|it| it.connections_of.is_none());
         own.fold(self.idle_connections, |sum, class| {

@@ -1,4 +1,4 @@
-//! What is asked for, as the plan says it.
+//! The requested objects in a plan.
 
 use serde_json::Value;
 
@@ -6,14 +6,14 @@ use super::LONGEST_TEXT_BYTES;
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
-/// How a path is chosen.
+/// The choice of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathKind {
-    /// The one path.
+    /// Always the same path.
     Fixed,
-    /// Any path, all alike.
+    /// Any path, with equal probability.
     Uniform,
-    /// By popularity: the path of rank k with weight k^-exponent.
+    /// By popularity: the path of rank k has the weight k^-exponent.
     Zipf,
     /// Each path once in shuffled order, then over again.
     Once,
@@ -21,24 +21,24 @@ pub enum PathKind {
     Manifest,
 }
 
-/// What is asked for.
+/// The requested objects.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// How a path is chosen.
+    /// The choice of a path.
     pub kind: PathKind,
-    /// The paths, for Zipf in order of popularity; none for a manifest.
+    /// The paths, by popularity for `Zipf`; empty for a manifest.
     pub paths: Vec<String>,
-    /// Zipf exponent.
+    /// The Zipf exponent.
     pub exponent: Option<f64>,
-    /// Length of the whole object per path.
+    /// The length of the whole object, by path.
     pub bytes: Option<Vec<u64>>,
-    /// Local file per path, whose bytes some bodies are compared with; empty for none.
+    /// By path, the local file to compare some bodies with; empty for none.
     pub files: Option<Vec<String>>,
-    /// The file of requests of kind manifest.
+    /// The manifest, for the kind `Manifest`.
     pub manifest: Option<String>,
 }
 
-/// A part of an object, first and last byte.
+/// A part of an object, by its first and last byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ByteRange {
     /// The first byte.
@@ -48,26 +48,26 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Bytes in it.
+    /// The number of bytes in it.
     pub fn bytes(self) -> u64 {
         self.last - self.first + 1
     }
 }
 
-/// Which part of each object is asked for.
+/// The requested part of each object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ranges {
     /// Always the same.
     Fixed(ByteRange),
-    /// So many bytes from anywhere in the object.
+    /// A number of bytes at a random offset.
     Random {
-        /// Bytes asked for; an object that is smaller is asked for whole.
+        /// The number of bytes; a smaller object is requested whole.
         bytes: u64,
     },
 }
 
 impl Paths {
-    /// What is wrong with it.
+    /// Checks the paths; returns the fault.
     pub(super) fn check(&self, ranges: Option<Ranges>) -> Result<(), String> {
         let ensure = |good: bool, message: &str| {
             if good {
@@ -125,7 +125,7 @@ impl Paths {
     }
 }
 
-/// Origin form of RFC 9112 §3.2.1, already percent-encoded.
+/// Whether a text is in the origin form of RFC 9112 §3.2.1, already percent-encoded.
 pub fn is_path(text: &str) -> bool {
     text.starts_with('/')
         && text.len() <= LONGEST_TEXT_BYTES

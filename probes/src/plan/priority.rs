@@ -1,4 +1,4 @@
-//! What a class says of how urgent its answers are.
+//! The priority of a class's requests.
 
 use serde_json::Value;
 
@@ -6,35 +6,35 @@ use super::Class;
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
-/// Weights of a stream (RFC 7540 §5.3.2), and urgencies (RFC 9218 §4.1).
+/// The valid weights of a stream (RFC 7540 §5.3.2), and urgencies (RFC 9218 §4.1).
 const WEIGHTS: std::ops::RangeInclusive<u16> = 1..=256;
 const MOST_URGENCY: u16 = 7;
 
-/// How urgent the answers to a class's requests are.
+/// The priority of a class's requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Priority {
-    /// Where its streams stand in the tree of the connection's; none says nothing of it.
+    /// The place of its streams in the connection's tree; `None` to send none.
     pub tree: Option<Tree>,
-    /// What the header `priority` says; none sends none.
+    /// The value of the header `priority`; `None` to send none.
     pub header: Option<String>,
 }
 
 /// A place in the tree of a connection's streams (RFC 7540 §5.3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
-    /// Its part beside others that depend on the same.
+    /// The stream's share among its siblings.
     pub weight: u16,
-    /// Classes of which the newest stream that is under way is the one that it depends on; where there
-    /// is none it depends on no stream.
+    /// Classes on whose newest stream in progress the stream depends; without one, it depends on no
+    /// stream.
     pub depends_on: Vec<String>,
-    /// Whether what had depended on that depends on this stream from then on.
+    /// True if the other streams that depend on that stream depend on this one from then on.
     pub exclusive: bool,
-    /// Whether it is said in a frame of its own behind HEADERS, not inside them.
+    /// True to send the priority in a PRIORITY frame after HEADERS, not within HEADERS.
     pub apart: bool,
 }
 
 impl Priority {
-    /// Whether it goes with the rest of its class.
+    /// Checks that the priority fits the rest of its class.
     pub(super) fn check(&self, class: &Class) -> Result<(), String> {
         let Some(tree) = &self.tree else {
             return Ok(());

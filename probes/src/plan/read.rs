@@ -1,4 +1,4 @@
-//! Reading a plan from JSON, strictly.
+//! Strict parsing of a plan from JSON.
 
 use std::collections::BTreeMap;
 
@@ -48,12 +48,12 @@ impl Read for Plan {
     }
 }
 
-/// A fingerprint of the load, whatever its seed and stripe. Two load hosts whose plans agree in
-/// it may be added.
+/// A digest of the load without its seed and stripe. Measurements of plans with the same digest can
+/// be added.
 fn digest(plan: &Value) -> String {
     let parts = ["classes", "duration_seconds", "warmup_seconds"].map(|name| &plan[name]);
     let text = parts.map(ToString::to_string).join("\n");
-    // FNV-1a of 64 bits: nobody gains by a collision.
+    // 64-bit FNV-1a, since nobody gains by a collision.
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -1,4 +1,4 @@
-//! What a plan says of protocols.
+//! The protocols in a plan.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use super::{Class, ConnectionUse, Keepalive, PaceOf, Target, TlsVersion};
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
-/// More streams than any server takes at once.
+/// The most streams; no server allows more at once.
 const MOST_STREAMS: usize = 10_000;
 
-/// What a client has to let through before it may say more (RFC 9113 §6.5.2), and the most.
+/// The valid initial windows: the least that a client can announce (RFC 9113 §6.5.2), and the most.
 const WINDOW_BYTES: std::ops::RangeInclusive<u32> = 65_535..=0x7fff_ffff;
 
-/// What a class speaks.
+/// The protocol of a class.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Speaks {
     /// HTTP/1.1.
@@ -25,10 +25,10 @@ pub enum Speaks {
 }
 
 impl Speaks {
-    /// What the fields of a class say.
+    /// Reads the protocol from the fields of a class.
     ///
     /// # Errors
-    /// `Error::Plan` where they say two.
+    /// `Error::Plan` if they name two protocols.
     pub(super) fn read(fields: &mut Fields) -> Result<Self, Error> {
         match (fields.optional("http2")?, fields.optional("http3")?) {
             (None, None) => Ok(Self::Http1),
@@ -49,7 +49,7 @@ impl Speaks {
         }
     }
 
-    /// How its connections carry many requests at once; none carries one at a time.
+    /// The streams of its connections; `None` if a connection carries one request at a time.
     pub fn streams(self) -> Option<Streams> {
         match self {
             Self::Http1 => None,
@@ -57,12 +57,12 @@ impl Speaks {
         }
     }
 
-    /// Whether a server can be told how urgent a stream is, and classes share connections.
+    /// Whether streams have a priority tree and classes can share connections.
     pub fn has_tree(self) -> bool {
         matches!(self, Self::Http2(_))
     }
 
-    /// What is wrong with a class that speaks so to a target.
+    /// Checks a class with this protocol and its target; returns the fault.
     pub(super) fn check(self, class: &Class, target: &Target) -> Result<(), String> {
         let is_slow = class.read_bytes_per_second.is_some();
         let (streams, has_slow_clients) = match self {
@@ -94,7 +94,7 @@ impl Speaks {
     }
 }
 
-/// Whether QUIC can be spoken with a target: over UDP, and always with TLS 1.3.
+/// Whether a target can use QUIC: over UDP, and always with TLS 1.3.
 fn takes_quic(target: &Target) -> bool {
     let tls = target.tls.as_ref();
     !target.endpoint.is_unix()
@@ -102,20 +102,21 @@ fn takes_quic(target: &Target) -> bool {
         && tls.is_some_and(|tls| tls.newest >= TlsVersion::V1_3)
 }
 
-/// How connections carry many requests at once.
+/// The parameters of connections that carry many requests at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Streams {
-    /// Requests at once on a connection; fewer where the server wants fewer.
+    /// Concurrent requests on a connection; fewer if the server allows fewer.
     pub streams: usize,
-    /// What a server may send of a response before the probe has read it.
+    /// The initial window of a stream: bytes of a response that the server may send before they are
+    /// read.
     pub stream_window_bytes: u32,
-    /// The same of all responses on a connection together.
+    /// The initial window of a connection, for all responses on it.
     pub connection_window_bytes: u32,
 }
 
 impl Default for Streams {
-    /// The windows are those of Chromium (`kSpdyStreamMaxRecvWindowSize` and its session's, which
-    /// `kQuicStreamMaxRecvWindowSize` and its session's equal).
+    /// The windows are those of Chromium (`kSpdyStreamMaxRecvWindowSize` and its session's;
+    /// `kQuicStreamMaxRecvWindowSize` and its session's are equal).
     fn default() -> Self {
         Self {
             streams: 100,
@@ -126,7 +127,7 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// `protocol` is the name of the field.
+    /// Checks the parameters; `protocol` is the name of the field.
     fn check(self, protocol: &str) -> Result<(), String> {
         if !(1..=MOST_STREAMS).contains(&self.streams) {
             return Err(format!("needs {protocol}.streams from 1 to {MOST_STREAMS}"));

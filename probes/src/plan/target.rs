@@ -1,4 +1,4 @@
-//! Whom a load asks: where the server listens, and what is spoken before HTTP.
+//! The target of a load: the server's address, and the protocols below HTTP.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -11,23 +11,23 @@ use crate::fields::{Fields, Read};
 use crate::proxy_protocol;
 use crate::sys::{self, Dial};
 
-/// Bytes of the longest path of a socket: `sun_path` of unix(7), without its end.
+/// The longest path of a socket in bytes: `sun_path` of unix(7), without its final zero.
 const LONGEST_SOCKET_PATH_BYTES: usize = 107;
 
-/// One server that is asked.
+/// A server that gets requests.
 #[derive(Debug, Clone)]
 pub struct Target {
-    /// Where it listens.
+    /// The server's address.
     pub endpoint: Endpoint,
-    /// `Host` header.
+    /// The `Host` header.
     pub host: String,
-    /// How to speak TLS; none is cleartext.
+    /// The TLS parameters; `None` for cleartext.
     pub tls: Option<Tls>,
-    /// What each connection says of its client first; none says nothing.
+    /// The PROXY protocol header of each connection; `None` for none.
     pub proxy_protocol: Option<ProxyProtocol>,
 }
 
-/// Where a server listens. Names are resolved by the caller, once.
+/// The address of a server. The caller resolves names, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// An IP address and a TCP port.
@@ -40,7 +40,7 @@ impl Endpoint {
     /// Starts a non-blocking connect.
     ///
     /// # Errors
-    /// Of the system calls; `EAGAIN` when the queue of a unix socket is full.
+    /// Those of the system calls; `EAGAIN` if the queue of a unix socket is full.
     pub fn connect(&self, dial: Dial) -> io::Result<TcpStream> {
         match self {
             Self::Internet(address) => sys::connect(address, dial),
@@ -48,10 +48,10 @@ impl Endpoint {
         }
     }
 
-    /// Opens a socket of UDP that is connected to it.
+    /// Opens a UDP socket that is connected to the address.
     ///
     /// # Errors
-    /// Of the system calls; a unix socket takes none.
+    /// Those of the system calls, and an error for a unix socket.
     pub fn connect_udp(&self, dial: Dial) -> io::Result<(TcpStream, SocketAddr)> {
         match self {
             Self::Internet(address) => Ok((sys::connect_udp(address, dial)?, *address)),
@@ -59,46 +59,46 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is a socket of this host.
+    /// Whether it is a unix socket.
     pub fn is_unix(&self) -> bool {
         matches!(self, Self::Unix(_))
     }
 }
 
-/// How to speak TLS with the target.
+/// The TLS parameters of a target.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// Whether the certificate must be good.
+    /// True to verify the certificate.
     pub verify: bool,
-    /// PEM file of the authorities that are trusted; none is the system's.
+    /// The PEM file of trusted authorities; `None` for the system's.
     pub ca_file: Option<String>,
-    /// Name in the handshake and the certificate; none is the `Host` header's.
+    /// The name in the handshake and the certificate; `None` for that of the `Host` header.
     pub server_name: Option<String>,
-    /// Whether a new connection takes up an earlier session.
+    /// True if new connections resume earlier sessions.
     pub resumption: bool,
-    /// The oldest version that is offered.
+    /// The oldest offered version.
     pub oldest: TlsVersion,
-    /// The newest.
+    /// The newest offered version.
     pub newest: TlsVersion,
-    /// Names of the cipher suites that are offered, the best first; none are all.
+    /// The names of the offered cipher suites, the preferred first; empty for all.
     pub ciphers: Vec<String>,
-    /// PEM file with the client's certificate and those that vouch for it.
+    /// The PEM file with the client's certificate and its chain.
     pub certificate_file: Option<String>,
-    /// PEM file with its private key.
+    /// The PEM file with its private key.
     pub key_file: Option<String>,
 }
 
-/// A version of TLS that the probe speaks. `rustls` has no older ones.
+/// A version of TLS. `rustls` has no older ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TlsVersion {
-    /// RFC 5246.
+    /// TLS 1.2 (RFC 5246).
     V1_2,
-    /// RFC 8446.
+    /// TLS 1.3 (RFC 8446).
     V1_3,
 }
 
 impl TlsVersion {
-    /// As plans and measurements have it.
+    /// The name in plans and measurements.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V1_2 => "1.2",
@@ -107,17 +107,17 @@ impl TlsVersion {
     }
 }
 
-/// What a connection says first: from whom it comes, as a proxy before the server would.
+/// The PROXY protocol header of a connection, as from a proxy in front of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProxyProtocol {
-    /// Of the header.
+    /// The version of the header.
     pub version: proxy_protocol::Version,
-    /// The client's address; none is the connection's own.
+    /// The client's address; `None` for that of the connection.
     pub source: Option<IpAddr>,
 }
 
 impl ProxyProtocol {
-    /// The header for a connection with these ends (none: of a unix socket, which has none).
+    /// The header for a connection from `own` to `endpoint`; `own` is `None` for a unix socket.
     pub fn header(self, own: Option<SocketAddr>, endpoint: &Endpoint) -> Vec<u8> {
         let target = match endpoint {
             Endpoint::Internet(address) => Some(*address),

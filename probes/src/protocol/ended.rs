@@ -1,33 +1,36 @@
-//! How exchanges end.
+//! The ends of exchanges.
 
 use crate::exchange::Exchange;
 use crate::failure::Failure;
 
-/// How an exchange ended.
+/// The end of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With its response.
+    /// A complete response.
     Whole,
-    /// Otherwise.
+    /// A failure.
     Failed(Failure),
-    /// Not at all: its server had closed the idle connection. It is sent again on a new one.
+    /// No response, since the server had closed the idle connection; the request is sent again on a
+    /// new one.
     Stale,
-    /// The server refused it unseen: it may be sent again.
+    /// Refused before processing; the request may be sent again.
     Refused,
-    /// The server looks at no more on this connection: it is to be sent again on another.
+    /// Not processed, since the server accepts no more on this connection; the request is sent
+    /// again on another.
     Unseen,
 }
 
-/// An exchange that ended.
+/// An exchange that has ended.
 #[derive(Debug)]
 pub struct Ended {
     /// Request and response.
     pub exchange: Exchange,
-    /// How it ended.
+    /// Its end.
     pub end: End,
 }
 
-/// What an end before its time is for a request: of a response that had begun, a body cut short.
+/// The failure of a request whose connection or stream ended early: `Truncated` if its response had
+/// begun, else `otherwise`.
 pub fn cut_short(exchange: &Exchange, otherwise: Failure) -> Failure {
     if exchange.response.has_started() {
         Failure::Truncated

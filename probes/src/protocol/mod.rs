@@ -1,7 +1,8 @@
-//! What connections speak: one trait, with an implementation for each protocol.
+//! The interface between the event loop and a protocol: one trait, with an implementation for each
+//! protocol.
 //!
-//! The loop gives a connection's protocol requests, a socket that is ready and moments that have come,
-//! and takes exchanges that have ended; more it does not know of it.
+//! The loop passes requests, ready sockets and due times to the protocol of a connection, and takes
+//! the exchanges that have ended. It knows nothing else about the protocol.
 
 use std::io;
 
@@ -19,43 +20,43 @@ mod tally;
 pub use self::ended::{End, Ended, cut_short};
 pub use self::tally::{Datagrams, Tally};
 
-/// What one look at a socket is made with, and what it found.
+/// The means and the results of reading from a connection.
 #[derive(Debug)]
 pub struct Look<'a> {
     /// Buffers to read into.
     pub scratch: &'a mut Receiver,
-    /// Tells when something came.
+    /// The clock for arrival times.
     pub clock: Clock,
-    /// Whether the server sends no more.
+    /// True if the server sends no more.
     pub is_last: bool,
-    /// Most bytes that are read where a body can be read in parts.
+    /// The most bytes to read if a body can be read in parts.
     pub limit: u64,
-    /// When something came last; 0 while nothing has.
+    /// The time of the latest arrival; 0 if nothing has arrived.
     pub now: Nanos,
-    /// Bytes of bodies that came.
+    /// The number of body bytes that arrived.
     pub body_bytes: u64,
-    /// Whether bytes came that nobody asked for.
+    /// True if unrequested bytes arrived.
     pub stray: bool,
-    /// Exchanges that ended.
+    /// The exchanges that ended.
     pub ended: &'a mut Vec<Ended>,
 }
 
-/// How a connection stands after a look.
+/// The state of a connection after reading from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// All that came was read.
+    /// All arrived data were read.
     Waiting,
-    /// More may have come than was read: the others have their turn first.
+    /// More data may have arrived; other connections have their turn first.
     Unfinished,
-    /// It carries nothing any more.
+    /// The connection cannot be used any more.
     Closed(Failure),
-    /// An answer that is not of the protocol, with the reason.
+    /// An answer that violates the protocol, with the reason.
     Faulty(&'static str),
 }
 
-/// What one connection speaks.
+/// The protocol of a connection.
 pub trait Protocol {
-    /// What the connections of a class share.
+    /// The state that the connections of a class share.
     type Client;
 
     /// Whether requests can be sent.
@@ -63,93 +64,94 @@ pub trait Protocol {
         true
     }
 
-    /// Whether one more request can be sent now.
+    /// Whether another request can be sent now.
     fn has_room(&self) -> bool;
 
-    /// Whether the server takes no more on it.
+    /// Whether the server accepts no more requests on it.
     fn is_leaving(&self) -> bool {
         false
     }
 
-    /// Whether it will carry nothing any more.
+    /// Whether it cannot be used any more.
     fn is_done(&self) -> bool;
 
-    /// Whether something may be to be sent.
+    /// Whether it may have something to send.
     fn has_unsent(&self) -> bool;
 
-    /// Whether what comes is read; else the window closes.
+    /// Whether arriving data are read; otherwise the window closes.
     fn reads(&self) -> bool {
         true
     }
 
-    /// Takes a request of a class whose client this is, to be sent.
+    /// Takes a request to send; `client` is that of its class.
     fn open(&mut self, request: Request, ask: &Ask<'_>, client: &Self::Client);
 
-    /// Takes the end of the handshake of TLS, and what came behind it.
+    /// Continues after the TLS handshake; `early` are bytes that followed it.
     ///
     /// # Errors
-    /// Why nothing can be spoken on it.
+    /// The reason why the protocol cannot be used.
     fn secured(&mut self, _session: &tls::Session, _early: &[u8]) -> Result<(), String> {
         Ok(())
     }
 
-    /// Sends what is to be sent, as far as the socket takes it; whether all is on its way.
+    /// Sends as much as the socket takes; returns true if everything was sent.
     ///
     /// # Errors
-    /// Of the socket.
+    /// Those of the socket.
     fn send(&mut self, socket: &mut Socket, now: Nanos) -> io::Result<bool>;
 
-    /// Reads what has come.
+    /// Reads arrived data.
     fn receive(&mut self, socket: &mut Socket, look: &mut Look<'_>) -> Standing;
 
-    /// When it is to be woken, whatever comes.
+    /// The time at which to wake the connection even without an event.
     fn moment(&mut self) -> Nanos {
         NEVER
     }
 
-    /// Does what is due by now.
+    /// Does what is due by `now`.
     fn wake(&mut self, _now: Nanos, _look: &mut Look<'_>) -> Standing {
         Standing::Waiting
     }
 
-    /// What is under way.
+    /// The exchanges in progress.
     fn exchanges(&self) -> impl Iterator<Item = &Exchange>;
 
-    /// The same, to take note of what has come.
+    /// The exchanges in progress, to update what was counted of them.
     fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange>;
 
-    /// Gives up the exchanges of which `is_due` says so, and tells the server.
+    /// Gives up the exchanges for which `is_due` is true, and informs the server.
     fn give_up(&mut self, is_due: impl Fn(&Exchange) -> bool) -> Vec<Exchange>;
 
-    /// Takes all that was under way: the connection is gone.
+    /// Takes all exchanges in progress, since the connection is closed.
     fn take_all(&mut self) -> Vec<Exchange>;
 
-    /// How a request ends that met a connection which its server had closed, being idle.
+    /// The end of a request on a connection whose server had closed it as idle.
     fn stale(&self) -> End {
         End::Refused
     }
 
-    /// Why it is lost, where there is more to tell than the kind of failure: a word and a sentence.
+    /// The reason for a lost connection, if there is more to report than the kind of failure: a
+    /// word and a sentence.
     fn reason(&mut self, _failure: Failure) -> Option<(&'static str, String)> {
         None
     }
 
-    /// Its round trip now.
+    /// The current round-trip time.
     fn round_trip(&self, socket: &Socket) -> Option<Nanos> {
         let is_tcp = socket.transport == Transport::Tcp;
         is_tcp.then(|| sys::round_trip(&socket.stream).ok())?
     }
 
-    /// What was counted of its streams.
+    /// The counts of its streams.
     fn tally(&self) -> Option<Tally> {
         None
     }
 
-    /// What was counted of its datagrams.
+    /// The counts of its datagrams.
     fn datagrams(&self, _socket: &Socket) -> Option<Datagrams> {
         None
     }
 
-    /// Takes leave of the server, where the end of the socket does not say so.
+    /// Informs the server of the end, if closing the socket does not.
     fn part(&mut self, _socket: &mut Socket) {}
 }

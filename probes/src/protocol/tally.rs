@@ -1,28 +1,28 @@
-//! What connections that carry many requests at once came to.
+//! Counts of connections that carry many requests at once.
 
-/// Counts of all connections, warm-up included.
+/// Counts over all connections, including the warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Requests sent, each on a stream of its own.
+    /// Requests sent, each on its own stream.
     pub streams: u64,
-    /// The sum, over these, of the streams that its connection then had.
+    /// The sum, over these requests, of the open streams of their connection.
     pub streams_beside: u64,
-    /// Most streams of a connection at once.
+    /// The most concurrent streams of a connection.
     pub most_streams: u64,
-    /// The least that a server said it takes at once; none when none said so.
+    /// The lowest limit of streams that a server announced; `None` without any.
     pub peer_limit: Option<u32>,
-    /// Connections of which the server said that it takes no more (GOAWAY).
+    /// Connections on which the server announced that it accepts no more (GOAWAY).
     pub goaways: u64,
-    /// Requests that the server had not looked at, and that were sent again.
+    /// Requests that the server did not process and that were sent again.
     pub refused: u64,
-    /// Streams that the server reset otherwise.
+    /// Streams that the server reset for other reasons.
     pub resets: u64,
-    /// Times that what the probe allows to be sent had run out, or nearly.
+    /// The number of times that the probe's flow-control window was empty or nearly empty.
     pub window_stalls: u64,
 }
 
 impl Tally {
-    /// Adds what others counted.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
         self.streams += other.streams;
         self.streams_beside += other.streams_beside;
@@ -37,29 +37,29 @@ impl Tally {
         self.window_stalls += other.window_stalls;
     }
 
-    /// The mean number of streams of a connection when one more was opened, itself included.
+    /// The mean number of streams of a connection when one is opened, including that one.
     pub fn mean_streams(&self) -> f64 {
         self.streams_beside as f64 / self.streams.max(1) as f64
     }
 }
 
-/// Counts of all connections over UDP, warm-up included.
+/// Counts of all connections over UDP, including the warm-up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Datagrams {
-    /// Connections whose handshake came about.
+    /// Completed handshakes.
     pub handshakes: u64,
     /// Datagrams that the probe sent.
     pub sent: u64,
     /// Datagrams that it read.
     pub received: u64,
-    /// Packets of the probe that the server never acknowledged: what they carried was sent again.
+    /// Packets of the probe that were never acknowledged, whose data was sent again.
     pub lost_packets: u64,
-    /// Datagrams that came to this host and found the buffer of the probe's socket full.
+    /// Datagrams that arrived when the buffer of the probe's socket was full.
     pub dropped: u64,
 }
 
 impl Datagrams {
-    /// Adds what others counted.
+    /// Adds other counts.
     pub fn add(&mut self, other: &Self) {
         self.handshakes += other.handshakes;
         self.sent += other.sent;

@@ -1,7 +1,7 @@
-//! What a class's requests came to.
+//! The results of a class's requests.
 //!
-//! A request belongs to the measured time when its *intended* start does; bytes and the
-//! per-second series go by the moment they are seen.
+//! A request counts for the measured time if its *intended* start is in it. Bytes and the series by
+//! second count when they arrive.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,70 +19,71 @@ mod series;
 
 pub use self::series::{Second, Series, first_second_end};
 
-/// Counts and distributions of one class.
+/// Counts and distributions of a class.
 #[derive(Debug)]
 pub struct Recorder {
     window: Range<Nanos>,
     /// Arrivals (closed loop: requests started).
     pub intended: u64,
-    /// Of these, given to a connection.
+    /// Arrivals that got a connection.
     pub dispatched: u64,
-    /// Complete and correct.
+    /// Complete, correct responses.
     pub requests: u64,
     /// Body bytes.
     pub bytes: u64,
-    /// Failed, by kind.
+    /// Failures by kind.
     pub failures: FailureCounts,
-    /// Unfinished at the end.
+    /// Requests unfinished at the end.
     pub unfinished: u64,
-    /// The least age of these; `NEVER` without one.
+    /// The least age of these; `NEVER` without any.
     pub unfinished_from: Nanos,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// How long they took.
+    /// Latencies of the requests.
     pub latencies: Latencies,
-    /// Who answered.
+    /// Results by worker.
     pub workers: Workers,
-    /// Sent again after the race of a kept connection.
+    /// Requests sent again after the race of a kept connection.
     pub retried: u64,
     /// Arrivals that found all connections busy.
     pub at_cap: u64,
-    /// Most arrivals that waited at once.
+    /// The most arrivals that waited at the same time.
     pub max_pending: usize,
-    /// Connections opened, warm-up included.
+    /// Opened connections, including the warm-up.
     pub connections_opened: u64,
-    /// Sessions of TLS that took up an earlier one, warm-up included.
+    /// Resumed TLS sessions, including the warm-up.
     pub tls_resumed: u64,
-    /// Sessions of TLS by what was agreed on, warm-up included.
+    /// TLS sessions by negotiated parameters, including the warm-up.
     pub tls_sessions: BTreeMap<Agreed, u64>,
-    /// Handshakes of TCP that were asked for again, warm-up included.
+    /// Repeated SYNs, including the warm-up.
     pub syn_retries: u64,
-    /// Segments that this host sent again, warm-up included.
+    /// Segments that this host retransmitted, including the warm-up.
     pub retransmits: u64,
-    /// From opening a connection to its handshake of TCP.
+    /// Time from opening a connection to the end of the TCP handshake.
     pub connect: Distribution,
-    /// From opening a connection to its handshake of TLS.
+    /// Time from opening a connection to the end of the TLS handshake.
     pub secure: Distribution,
-    /// From the send to the arrival of the first byte in this host's kernel, of a sample.
+    /// For a sample, time from the send to the arrival of the first byte in this host's kernel.
     pub arrival: Distribution,
-    /// From there until the probe read it, of the same sample.
+    /// For the same sample, time from there until the probe read the byte.
     pub receive_lag: Distribution,
-    /// Of its connections as their answers came, of a sample: of TCP the kernel's, of UDP the probe's.
+    /// For a sample of answers, the round-trip time of their connection: the kernel's for TCP, the
+    /// probe's for QUIC.
     pub round_trip: Distribution,
-    /// Connections on which the server sent bytes that nobody asked for.
+    /// Connections on which the server sent unrequested bytes.
     pub stray: u64,
     /// Pauses of 35 to 60 ms inside a response.
     pub ack_stall_suspects: u64,
-    /// What the streams of its connections came to, where these carry many requests at once.
+    /// The counts of streams, if its connections carry many requests at once.
     pub streams: Option<Tally>,
-    /// What its datagrams came to, where it goes over UDP.
+    /// The counts of datagrams, if it uses UDP.
     pub datagrams: Option<Datagrams>,
-    /// The measured time, second by second.
+    /// The measured time by second.
     pub series: Series,
 }
 
 impl Recorder {
-    /// An empty one for a measured time.
+    /// An empty recorder for a measured time.
     pub fn new(window: Range<Nanos>) -> Self {
         Self {
             series: Series::new(window.clone()),
@@ -117,12 +118,12 @@ impl Recorder {
         }
     }
 
-    /// Keeps the response times of each second: another thread's add to them.
+    /// Keeps the response times of each second, so that those of another thread can be added.
     pub fn keep_each_second(&mut self) {
         self.series.keep_each();
     }
 
-    /// Adds what another thread recorded of the same class, each having finished.
+    /// Adds the records of another thread for the same class; both must be finished.
     pub fn add(&mut self, other: &Self) {
         self.intended += other.intended;
         self.dispatched += other.dispatched;
@@ -162,12 +163,12 @@ impl Recorder {
         self.series.add(&other.series);
     }
 
-    /// Whether a request that is due then is measured.
+    /// Whether a request that is due at this time counts.
     pub fn measures(&self, intended: Nanos) -> bool {
         self.window.contains(&intended)
     }
 
-    /// The measured time ends sooner than planned.
+    /// Ends the measured time earlier than planned.
     pub fn cut(&mut self, end: Nanos) {
         if end < self.window.end {
             self.window.end = end;
@@ -175,7 +176,7 @@ impl Recorder {
         }
     }
 
-    /// An arrival of the open loop was released.
+    /// Records an arrival of the open loop that was released.
     pub fn arrived(&mut self, intended: Nanos, released: Nanos) {
         let late = released.saturating_sub(intended);
         self.started(intended);
@@ -185,13 +186,13 @@ impl Recorder {
         }
     }
 
-    /// A user of the closed loop starts a request.
+    /// Records a request that a closed-loop user starts.
     pub fn started(&mut self, intended: Nanos) {
         self.series.scheduled();
         self.intended += u64::from(self.measures(intended));
     }
 
-    /// A request got its connection.
+    /// Records that a request got a connection.
     pub fn dispatched(&mut self, request: &Request) {
         if request.retries == 0 {
             self.series.sent();
@@ -199,7 +200,7 @@ impl Recorder {
         }
     }
 
-    /// A request waits for a connection.
+    /// Records that a request waits for a connection, with the number of waiting requests.
     pub fn waits(&mut self, request: &Request, pending: usize) {
         if self.measures(request.intended) {
             self.at_cap += 1;
@@ -207,14 +208,14 @@ impl Recorder {
         self.max_pending = self.max_pending.max(pending);
     }
 
-    /// A request is sent again.
+    /// Records that a request is sent again.
     pub fn retries(&mut self, request: &Request) {
         if self.measures(request.intended) {
             self.retried += 1;
         }
     }
 
-    /// The first byte that was read then had lain in the kernel for so long.
+    /// Records the time that a first byte waited in the kernel.
     pub fn stamped(&mut self, request: &Request, first_byte: Nanos, lag: Nanos) {
         if self.measures(request.intended) {
             let arrival = first_byte.saturating_sub(lag);
@@ -223,28 +224,29 @@ impl Recorder {
         }
     }
 
-    /// An answer to a request was whole on a connection with such a round trip.
+    /// Records the round-trip time of a connection at a complete answer.
     pub fn went_and_came(&mut self, request: &Request, round_trip: Nanos) {
         if self.measures(request.intended) {
             self.round_trip.record(round_trip);
         }
     }
 
-    /// The handshake of TCP is done, for a request that was due then or to be held since then.
+    /// Records a TCP handshake, of a connection whose request was due, or that was opened, at
+    /// `intended`.
     pub fn connected(&mut self, intended: Nanos, took: Nanos) {
         if self.measures(intended) {
             self.connect.record(took);
         }
     }
 
-    /// So is that of its encryption.
+    /// Records a TLS handshake in the same way.
     pub fn secured(&mut self, intended: Nanos, took: Nanos) {
         if self.measures(intended) {
             self.secure.record(took);
         }
     }
 
-    /// What a session of TLS agreed on.
+    /// Records the negotiated parameters of a TLS session.
     pub fn agreed(&mut self, session: &Session) {
         self.tls_resumed += u64::from(session.is_resumed());
         if let Some(agreed) = session.agreed() {
@@ -252,7 +254,7 @@ impl Recorder {
         }
     }
 
-    /// Body bytes came.
+    /// Records body bytes.
     pub fn received(&mut self, bytes: u64, now: Nanos) {
         self.series.received(bytes, now);
         if self.window.contains(&now) {
@@ -260,7 +262,8 @@ impl Recorder {
         }
     }
 
-    /// A worker answered on a connection whose `place` this is; the place to keep with it.
+    /// Records the worker that answered. `place` is the index kept with the connection; returns the
+    /// index to keep.
     pub fn attribute(
         &mut self,
         request: &Request,
@@ -274,14 +277,14 @@ impl Recorder {
         self.workers.answered(worker, place, response)
     }
 
-    /// The status line came.
+    /// Records the status of a response.
     pub fn answered(&mut self, request: &Request, status: u16) {
         if self.measures(request.intended) {
             *self.statuses.entry(status).or_default() += 1;
         }
     }
 
-    /// A request was answered, completely and correctly.
+    /// Records a complete, correct answer.
     pub fn succeeded(&mut self, request: &Request, first_byte: Nanos, now: Nanos) {
         let response = now.saturating_sub(request.intended);
         if self.measures(request.intended) {
@@ -297,8 +300,8 @@ impl Recorder {
         self.series.succeeded(response, now);
     }
 
-    /// A request failed. Where its time was up, its times are at least its age: a server that
-    /// stops answering is not to look faster by the requests that it left waiting.
+    /// Records a failure. If the time limit ended the request, its times are at least its age, so
+    /// that a server that stops answering does not look faster.
     pub fn failed(&mut self, request: &Request, reached: Reached, failure: Failure, now: Nanos) {
         let age = now.saturating_sub(request.intended);
         if self.measures(request.intended) {
@@ -311,7 +314,7 @@ impl Recorder {
         self.series.failed(failure.is_by_time().then_some(age), now);
     }
 
-    /// Responses that were taken for good differ from the file. Their latencies stay.
+    /// Records that responses counted as good differ from the file. Their latencies stay.
     pub fn differ(&mut self, count: u64) {
         self.requests -= count.min(self.requests);
         for _ in 0..count {
@@ -319,7 +322,7 @@ impl Recorder {
         }
     }
 
-    /// A request is unfinished at the end: its times are at least its age.
+    /// Records a request that is unfinished at the end: its times are at least its age.
     pub fn censor(&mut self, request: &Request, reached: Reached, now: Nanos) {
         if self.measures(request.intended) {
             self.unfinished += 1;
@@ -329,7 +332,7 @@ impl Recorder {
         }
     }
 
-    /// Takes what a connection that is gone had counted.
+    /// Adds the counts of a closed connection.
     pub fn count(&mut self, tally: Option<Tally>, datagrams: Option<Datagrams>) {
         if let Some(tally) = tally {
             self.streams.get_or_insert_default().add(&tally);
@@ -339,12 +342,12 @@ impl Recorder {
         }
     }
 
-    /// Closes the seconds that are over by now.
+    /// Ends the seconds that are over by `now`.
     pub fn roll(&mut self, now: Nanos) {
         self.series.roll(now);
     }
 
-    /// Closes the series at the end of the measured time, with its last part of a second.
+    /// Ends the series at the end of the measured time, with its last, partial second.
     pub fn finish(&mut self) {
         self.series.finish();
     }

@@ -1,37 +1,38 @@
-//! The measured time second by second.
+//! The measured time by second.
 //!
-//! Answers and bytes belong to the second in which they are seen; arrivals and sends to theirs.
-//! Seconds are counted so that one of them starts with the measured time; those of the warm-up
-//! are told and forgotten.
+//! Answers and bytes count in the second in which they arrive, arrivals and sends in their own. One
+//! second starts exactly with the measured time. Seconds of the warm-up are reported and then
+//! dropped.
 
 use std::ops::Range;
 
 use crate::clock::{Nanos, SECOND};
 use crate::distribution::Distribution;
 
-/// Room for this many seconds is taken before the run.
+/// The most seconds for which memory is reserved before the run.
 const MOST_SECONDS_AHEAD: usize = 24 * 3600;
 
-/// What was seen in one second.
+/// The figures of one second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Second {
     /// Arrivals (closed loop: requests started).
     pub scheduled: u64,
-    /// Given to a connection.
+    /// Requests that got a connection.
     pub sent: u64,
-    /// Complete and correct.
+    /// Complete, correct responses.
     pub requests: u64,
     /// Body bytes.
     pub bytes: u64,
-    /// Failed.
+    /// Failures.
     pub errors: u64,
-    /// Response time; requests whose time was up stand in it, and in those below, at their age.
+    /// Median response time; here and below, requests that exceeded their time limit count with
+    /// their age.
     pub p50: Option<Nanos>,
-    /// Response time.
+    /// 99th percentile of the response time.
     pub p99: Option<Nanos>,
-    /// Response time.
+    /// Longest response time.
     pub max: Option<Nanos>,
-    /// From the intended start to the release by the loop.
+    /// 99th percentile of the time from the intended start to the release by the loop.
     pub lateness_p99: Option<Nanos>,
 }
 
@@ -45,7 +46,7 @@ pub struct Series {
     span: Range<Nanos>,
     latency: Distribution,
     lateness: Distribution,
-    /// The response times of each second, where their quantiles alone do not do.
+    /// The response times of each second, if they are kept.
     each: Option<Vec<Vec<(Nanos, u32)>>>,
 }
 
@@ -95,7 +96,7 @@ impl Series {
         }
     }
 
-    /// The histogram of a second's response times as text; none where each second's were not kept.
+    /// The histogram of a second's response times as text; `None` if these were not kept.
     pub fn histogram(&self, second: usize) -> Option<String> {
         let steps = self.each.as_ref()?.get(second)?;
         let mut all = Distribution::new();
@@ -103,17 +104,17 @@ impl Series {
         Some(all.text())
     }
 
-    /// Those of the measured time that are over.
+    /// The seconds of the measured time that are over.
     pub fn seconds(&self) -> &[Second] {
         &self.seconds
     }
 
-    /// The last second that is over, of the warm-up too.
+    /// The last second that is over, also of the warm-up.
     pub fn last(&self) -> &Second {
         &self.last
     }
 
-    /// The measured time ends sooner than planned; not later.
+    /// Ends the measured time earlier than planned; a later end has no effect.
     pub(super) fn cut(&mut self, end: Nanos) {
         self.window.end = end;
         self.span.end = self.span.end.min(end.max(self.span.start));
@@ -142,7 +143,7 @@ impl Series {
         self.latency.record(response);
     }
 
-    /// A failure; `at_least` is the age of a request whose time was up.
+    /// Records a failure; `at_least` is the age of a request that exceeded its time limit.
     pub(super) fn failed(&mut self, at_least: Option<Nanos>, now: Nanos) {
         self.roll(now);
         self.current.errors += 1;
@@ -151,14 +152,14 @@ impl Series {
         }
     }
 
-    /// Closes the seconds that are over by now.
+    /// Ends the seconds that are over by `now`.
     pub(super) fn roll(&mut self, now: Nanos) {
         while now >= self.span.end {
             self.close_second();
         }
     }
 
-    /// Ends with the measured time and its last part of a second.
+    /// Ends the last, partial second with the measured time.
     pub(super) fn finish(&mut self) {
         self.roll(self.window.end);
     }
@@ -179,7 +180,7 @@ impl Series {
             }
         }
         self.last = std::mem::take(&mut self.current);
-        // What comes after the measured time is in no second of it.
+        // Arrivals after the measured time belong to no second.
         let next = match end + SECOND {
             next if end < self.window.end => next.min(self.window.end),
             next => next,
@@ -188,10 +189,10 @@ impl Series {
     }
 }
 
-/// An empty series whose memory is there already: that of a run does not grow with it.
+/// An empty series with reserved memory, so that memory does not grow during a run.
 fn room_for(seconds: u64) -> Vec<Second> {
     let mut series = vec![Second::default(); (seconds as usize).min(MOST_SECONDS_AHEAD)];
-    // Zeroed memory is not there before it is written.
+    // Zeroed memory is not allocated before it is written.
     for second in &mut series {
         second.requests = std::hint::black_box(1);
     }
@@ -199,8 +200,8 @@ fn room_for(seconds: u64) -> Vec<Second> {
     series
 }
 
-/// The end of the first second of a run, part of one when the warm-up is: a second starts with
-/// the measured time.
+/// The end of the first second of a run, which is partial if the warm-up is not whole seconds: a
+/// second starts with the measured time.
 pub fn first_second_end(window_start: Nanos) -> Nanos {
     match window_start % SECOND {
         0 => SECOND,

@@ -2,13 +2,13 @@
 
 use super::{NotHttp, Part};
 
-/// Bytes of the longest chunk-size line or trailer line that is accepted.
+/// The longest accepted chunk-size line or trailer line, in bytes.
 const LONGEST_LINE_BYTES: u32 = 16 * 1024;
 
-/// Where a chunked body stands.
+/// The state within a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Chunk {
-    /// Digits of a chunk size.
+    /// In the digits of a chunk size.
     Size {
         value: u64,
         digits: u32,
@@ -39,7 +39,7 @@ impl Chunk {
         digits: 0,
     };
 
-    /// The state after one byte that is not payload; none when the body is whole.
+    /// The state after a byte that is not payload; `None` once the body is complete.
     pub(super) fn after(self, byte: u8, offset: u64) -> Result<Option<Self>, NotHttp> {
         let next = match (self, byte) {
             (Self::Size { value, digits }, _) if byte.is_ascii_hexdigit() => {

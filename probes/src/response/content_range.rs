@@ -1,4 +1,4 @@
-//! What a part of an object says it is: `Content-Range` of RFC 9110 §14.4.
+//! The part of an object in a response: `Content-Range` of RFC 9110 §14.4.
 
 use crate::plan::ByteRange;
 
@@ -6,12 +6,12 @@ use crate::plan::ByteRange;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ContentRange {
     range: ByteRange,
-    /// Of the whole object; none for `*`.
+    /// The size of the whole object; `None` for `*`.
     size: Option<u64>,
 }
 
 impl ContentRange {
-    /// The range of a header's value; none when it is no range of bytes.
+    /// Parses a header's value; `None` if it is not a range of bytes.
     pub(super) fn parse(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?.trim();
         let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
@@ -29,8 +29,8 @@ impl ContentRange {
         possible.then_some(Self { range, size })
     }
 
-    /// Whether it is the answer to a request for a range of an object: the range itself, as far
-    /// as the object reaches.
+    /// Whether it answers a request for a range of an object: it must be that range, up to the
+    /// object's end.
     pub(super) fn answers(self, asked: ByteRange, size: Option<u64>) -> bool {
         if let (Some(told), Some(known)) = (self.size, size) {
             if told != known {
@@ -44,7 +44,7 @@ impl ContentRange {
         self.range.first == asked.first && self.range.last == asked.last.min(end)
     }
 
-    /// Bytes in the part.
+    /// The number of bytes in the part.
     pub(super) fn bytes(self) -> u64 {
         self.range.bytes()
     }
@@ -70,7 +70,7 @@ mod tests {
         assert!(answers("bytes 5-9/100", 5, 9, None));
         assert!(answers("bytes 5-9/100", 5, 9, Some(100)));
         assert!(answers("bytes 5-9/*", 5, 9, None));
-        // A request that reaches past the end gets what there is.
+        // A range beyond the end of the object gets the existing part.
         assert!(answers("bytes 90-99/100", 90, 200, None));
         assert!(answers("bytes 90-99/100", 90, 200, Some(100)));
     }

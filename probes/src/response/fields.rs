@@ -1,16 +1,16 @@
-//! The header fields that say how long a response is, and whether the connection goes on.
+//! The header fields that determine the length of a response and the end of the connection.
 
 use super::NotHttp;
 use super::content_range::ContentRange;
 
-/// What `Transfer-Encoding` says.
+/// The meaning of `Transfer-Encoding`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum Coding {
     #[default]
     None,
-    /// The last coding is chunked: the end is in the bytes.
+    /// The last coding is chunked, so the body marks its own end.
     Chunked,
-    /// Another: the end is the end of the connection.
+    /// Another coding: the body ends with the connection.
     Other,
 }
 
@@ -23,16 +23,16 @@ pub(super) struct Fields {
     pub(super) close: bool,
     pub(super) keepalive: bool,
     pub(super) worker: Option<u64>,
-    /// Whether the body is compressed: `Content-Encoding` names another coding than `identity`.
+    /// True if the body is compressed: `Content-Encoding` has a coding other than `identity`.
     pub(super) encoded: bool,
 }
 
 impl Fields {
-    /// The fields among some headers.
+    /// Reads the fields from some headers.
     pub(super) fn read(headers: &[httparse::Header<'_>]) -> Result<Self, NotHttp> {
         let mut fields = Self::default();
         for header in headers {
-            // By length first: most headers are none of these.
+            // By length first, since most headers are none of these.
             match header.name.len() {
                 14 if header.name.eq_ignore_ascii_case("content-length") => {
                     let length = parse_length(header.value)?;
@@ -77,7 +77,7 @@ fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Digits only: no sign, no list, no overflow.
+/// Only digits: no sign, no list, no overflow.
 fn parse_length(value: &[u8]) -> Result<u64, NotHttp> {
     let text = std::str::from_utf8(value)
         .map_err(|_| NotHttp::Length)?

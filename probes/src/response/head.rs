@@ -1,4 +1,4 @@
-//! The head of a response: where it ends, and how the body after it is framed (RFC 9112 §6).
+//! The head of a response: its end, and the framing of the body after it (RFC 9112 §6).
 
 use std::mem::MaybeUninit;
 
@@ -9,9 +9,10 @@ use super::{Response, State};
 use crate::plan::Method;
 
 impl Response {
-    /// Takes bytes of the head; all of them while it is not whole.
+    /// Takes bytes of the head; returns their number, which is that of all bytes while the head is
+    /// incomplete.
     pub(super) fn feed_head(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
-        // Nearly always the head comes in one piece and is parsed where it lies.
+        // Nearly always, the head comes in one piece and is parsed in place.
         if self.head.is_empty() {
             let whole = self.parse_head(bytes)?;
             if whole.unwrap_or(bytes.len()) > LONGEST_HEAD_BYTES {
@@ -24,7 +25,7 @@ impl Response {
             return Ok(bytes.len());
         }
         let before = self.head.len();
-        // What follows the head in the same piece may be longer than any head.
+        // The text after the head in the same piece may be longer than any head.
         let room = LONGEST_HEAD_BYTES - before;
         self.head.extend_from_slice(&bytes[..bytes.len().min(room)]);
         let head = std::mem::take(&mut self.head);
@@ -40,7 +41,8 @@ impl Response {
         }
     }
 
-    /// Reads a whole head and decides the framing; its length, or none while it is not whole.
+    /// Parses a complete head and decides on the framing; returns its length, or `None` while it is
+    /// incomplete.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, NotHttp> {
         let mut headers = [const { MaybeUninit::uninit() }; MOST_HEADERS];
         let mut head = httparse::Response::new(&mut []);
@@ -53,7 +55,7 @@ impl Response {
         };
         let status = head.code.unwrap_or_default();
         match status {
-            // Nobody asked to change the protocol.
+            // No change of protocols was requested.
             0..=99 | 101 => return Err(NotHttp::Status(status)),
             // An interim response: the final one follows.
             102..=199 | 100 => {
@@ -75,7 +77,7 @@ impl Response {
         self.state = if self.method == Method::Head || matches!(status, 204 | 304) {
             State::Complete
         } else if fields.coding == Coding::Chunked {
-            // Both framings at once: RFC 9112 §6.3 says close afterwards.
+            // With both framings, RFC 9112 §6.3 requires closing the connection afterwards.
             self.keepalive &= fields.length.is_none();
             self.declared_bytes = None;
             State::Chunk(Chunk::START)
@@ -96,7 +98,7 @@ impl Response {
     }
 }
 
-/// What is wrong with a head that the parser refuses.
+/// The fault of a head that the parser rejects.
 fn fault_of_head(error: httparse::Error, bytes: &[u8]) -> NotHttp {
     if error == httparse::Error::TooManyHeaders {
         return NotHttp::TooManyFields;

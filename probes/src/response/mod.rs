@@ -1,8 +1,8 @@
-//! One response as a state machine over bytes: no socket, no clock.
+//! A response as a state machine over bytes, without sockets or clocks.
 //!
-//! Bytes come in pieces of any size. Where the next bytes can only be payload the machine says
-//! how many (`payload_ahead`), so that the caller may drop them inside the kernel, and not one
-//! byte more. Framing follows RFC 9112 §6 and §7.
+//! Bytes come in pieces of any size. If the next bytes can only be payload, `payload_ahead` is
+//! their exact number, so that the caller may discard them inside the kernel. Framing follows RFC
+//! 9112 §6 and §7.
 
 mod chunked;
 mod content_range;
@@ -17,26 +17,26 @@ pub use self::not_http::{NotHttp, Part};
 use crate::failure::Failure;
 use crate::plan::{ByteRange, Method};
 
-/// A response that is coming in.
+/// A response that is being received.
 #[derive(Debug)]
 pub struct Response {
     method: Method,
     state: State,
-    /// The head so far, when it came in more than one piece.
+    /// The head so far, if it came in more than one piece.
     head: Vec<u8>,
     started: bool,
     status: u16,
     declared_bytes: Option<u64>,
-    /// What a 206 says it is.
+    /// The range of a 206.
     content_range: Option<ContentRange>,
-    /// Whether the body is compressed: then its length is not that of the object.
+    /// True if the body is compressed; then its length is not that of the object.
     encoded: bool,
     body_bytes: u64,
-    /// What frames the chunks.
+    /// The bytes of chunk framing.
     framing_bytes: u64,
-    /// Why it is none.
+    /// The reason why the bytes are not HTTP.
     not_http: Option<NotHttp>,
-    /// Of the body, where it is sampled.
+    /// The checksum of the body, if it is sampled.
     checksum: Option<crc32fast::Hasher>,
     keepalive: bool,
     worker: Option<u64>,
@@ -52,7 +52,7 @@ enum State {
 }
 
 impl Response {
-    /// A response of which nothing has come yet.
+    /// A response of which nothing has arrived yet.
     pub fn new() -> Self {
         Self {
             method: Method::Get,
@@ -72,7 +72,7 @@ impl Response {
         }
     }
 
-    /// Forgets all and awaits the response to a new request; keeps its memory.
+    /// Resets the state for the response to a new request; keeps its memory.
     pub fn expect(&mut self, method: Method) {
         self.method = method;
         self.state = State::Head;
@@ -90,12 +90,12 @@ impl Response {
         self.worker = None;
     }
 
-    /// Has the body's checksum made; then none of it may be dropped unseen.
+    /// Starts a checksum of the body, which must then be read completely.
     pub fn sample_body(&mut self) {
         self.checksum = Some(crc32fast::Hasher::new());
     }
 
-    /// Whether the body has to be read.
+    /// Whether the body must be read.
     pub fn is_sampled(&self) -> bool {
         self.checksum.is_some()
     }
@@ -105,32 +105,32 @@ impl Response {
         self.checksum.clone().map(crc32fast::Hasher::finalize)
     }
 
-    /// Whether a byte of it has come.
+    /// Whether any byte of it has arrived.
     pub fn has_started(&self) -> bool {
         self.started
     }
 
-    /// Whether all of it has come.
+    /// Whether it is complete.
     pub fn is_complete(&self) -> bool {
         self.state == State::Complete
     }
 
-    /// The status; 0 before the head is whole.
+    /// The status; 0 before the head is complete.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// Why the bytes that came were not HTTP, where they were not.
+    /// The reason why the received bytes are not HTTP, if they are not.
     pub fn not_http(&self) -> Option<NotHttp> {
         self.not_http
     }
 
-    /// Body bytes that have come.
+    /// The number of body bytes received.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes
     }
 
-    /// Whether the connection may be used again after it.
+    /// Whether the connection can be used again after it.
     pub fn keeps_connection(&self) -> bool {
         self.keepalive
     }
@@ -140,7 +140,7 @@ impl Response {
         self.worker
     }
 
-    /// How many of the next bytes can be nothing but payload.
+    /// The number of next bytes that can only be payload.
     pub fn payload_ahead(&self) -> u64 {
         match self.state {
             State::Length { left } | State::Chunk(Chunk::Data { left }) => left,
@@ -149,7 +149,7 @@ impl Response {
         }
     }
 
-    /// Whether the response ends with the payload that is ahead: what follows is nobody's.
+    /// Whether the response ends with the payload ahead, so that further bytes do not belong to it.
     pub fn ends_with_payload(&self) -> bool {
         matches!(self.state, State::Length { .. })
     }
@@ -159,7 +159,7 @@ impl Response {
         self.state == State::UntilClose
     }
 
-    /// Takes note of payload that was dropped unseen; at most `payload_ahead`.
+    /// Records payload that was discarded unread; at most `payload_ahead`.
     pub fn skip_payload(&mut self, count: u64) {
         self.body_bytes += count;
         match &mut self.state {
@@ -181,10 +181,10 @@ impl Response {
         }
     }
 
-    /// Takes the next bytes; how many of them belong to this response.
+    /// Takes the next bytes; returns the number that belong to this response.
     ///
     /// # Errors
-    /// `NotHttp` when they cannot belong to any.
+    /// `NotHttp` if they cannot belong to any response.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<usize, NotHttp> {
         let taken = self.take(bytes);
         self.not_http = taken.err();
@@ -216,14 +216,14 @@ impl Response {
         Ok(taken)
     }
 
-    /// Looks at bytes of the body, where somebody wants to know of them.
+    /// Adds bytes of the body to its checksum, if it is sampled.
     fn see(&mut self, bytes: &[u8]) {
         if let Some(checksum) = &mut self.checksum {
             checksum.update(bytes);
         }
     }
 
-    /// The server closed: none when that completes the response.
+    /// Handles the end of the connection; returns the failure, `None` if it completes the response.
     pub fn end(&mut self) -> Option<Failure> {
         match self.state {
             State::UntilClose | State::Complete => {
@@ -235,8 +235,8 @@ impl Response {
         }
     }
 
-    /// What is wrong with a complete response; none when it is as expected. The object's length is
-    /// not that of a compressed body, whose end the framing tells.
+    /// The fault of a complete response; `None` if it is as expected. The length of a compressed
+    /// body is not checked, since it is not that of the object.
     pub fn fault(&self, statuses: &[u16], expected_bytes: Option<u64>) -> Option<Failure> {
         if !statuses.contains(&self.status) {
             return Some(Failure::Status);
@@ -251,8 +251,8 @@ impl Response {
         (got != expected).then_some(Failure::Length)
     }
 
-    /// The same of a response to a request for a part of an object of `size` bytes (none: not
-    /// known). Where 200 is expected of the whole, 206 is of a part.
+    /// The same for a request for a part of an object of `size` bytes (`None`: unknown). If the
+    /// plan expects 200 for whole objects, 206 is expected for a part.
     pub fn fault_of_range(
         &self,
         statuses: &[u16],

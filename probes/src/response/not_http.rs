@@ -1,50 +1,50 @@
-//! Why bytes are no response.
+//! The reasons why bytes are not an HTTP response.
 
 use std::fmt;
 
-/// Bytes of the longest head (status line and headers) that is accepted.
+/// The longest accepted head (status line and headers) in bytes.
 pub(super) const LONGEST_HEAD_BYTES: usize = 64 * 1024;
 
-/// Headers of a response that are understood.
+/// The most accepted headers of a response.
 pub(super) const MOST_HEADERS: usize = 128;
 
-/// The bytes are not HTTP, and why.
+/// The reason why bytes are not HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotHttp {
-    /// Status line and fields are longer than is read.
+    /// The head is longer than accepted.
     HeadTooLong,
-    /// More fields than are read.
+    /// There are more fields than accepted.
     TooManyFields,
-    /// A byte that may not stand there.
+    /// A byte that is invalid at its place.
     Byte {
-        /// Which.
+        /// The byte.
         byte: u8,
-        /// Bytes before it, in its part.
+        /// Its offset in its part.
         offset: u64,
-        /// Where it stands.
+        /// Its part.
         part: Part,
     },
-    /// A status that is none, or that nobody asked for.
+    /// An invalid or unrequested status.
     Status(u16),
-    /// A `Content-Length` that is no number.
+    /// A `Content-Length` that is not a number.
     Length,
-    /// Two of them, and they differ.
+    /// Two different `Content-Length` fields.
     Lengths,
-    /// A chunk of more bytes than can be counted, or with a longer line than is read.
+    /// A chunk whose size or line is too long.
     Chunk {
-        /// Bytes of the body as it was sent, before the place.
+        /// The offset of the chunk in the body as sent.
         offset: u64,
     },
-    /// Not of the protocol whose framing is beneath it, and why.
+    /// A violation of HTTP/2 or HTTP/3, with the reason.
     Multiplexed(&'static str),
 }
 
-/// The part of a response in which a byte stands.
+/// The part of a response with an invalid byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// Status line and fields.
+    /// The status line and fields.
     Head,
-    /// A body in chunks, as it was sent.
+    /// A chunked body, as sent.
     Chunks,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for NotHttp {
                 };
                 write!(formatter, " at offset {offset} of {place}")?;
                 formatter.write_str(match (part, offset, byte) {
-                    // An alert or a handshake of TLS; a frame of HTTP/2.
+                    // A TLS alert or handshake; an HTTP/2 frame.
                     (Part::Head, 0, 0x15 | 0x16) => ": the server speaks TLS there",
                     (Part::Head, 0, 0x00) => ": the server may speak HTTP/2 there",
                     _ => "",
@@ -84,8 +84,8 @@ impl fmt::Display for NotHttp {
     }
 }
 
-/// Where a parser stops: the least number of bytes at which it refuses what it was given.
-/// `refuses` tells of a number; once it refuses, it refuses all that is longer.
+/// The least number of bytes at which a parser rejects its input. `refuses` is called with a number
+/// of bytes; if it is true for one, it is true for all larger ones.
 pub(super) fn first_refused(count: usize, refuses: impl Fn(usize) -> bool) -> usize {
     let (mut good, mut bad) = (0, count);
     while bad - good > 1 {

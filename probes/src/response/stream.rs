@@ -1,4 +1,4 @@
-//! A response whose framing is beneath it: its head and body come apart.
+//! A response of a multiplexed protocol, whose head and body arrive separately.
 
 use super::fields::Fields;
 use super::{NotHttp, Response, State};
@@ -9,7 +9,7 @@ impl Response {
     /// Takes the head.
     ///
     /// # Errors
-    /// `NotHttp` for fields that contradict each other.
+    /// `NotHttp` for contradictory fields.
     pub fn take_head(
         &mut self,
         status: u16,
@@ -30,7 +30,7 @@ impl Response {
     /// Takes a part of the body.
     ///
     /// # Errors
-    /// `NotHttp` where no head has come, or after the end.
+    /// `NotHttp` before the head or after the end.
     pub fn take_body(&mut self, bytes: &[u8]) -> Result<(), NotHttp> {
         if self.state != State::UntilClose {
             return Err(NotHttp::Status(self.status));
@@ -40,7 +40,8 @@ impl Response {
         Ok(())
     }
 
-    /// The stream has ended: none when the response is whole (RFC 9113 §8.1.1).
+    /// Handles the end of the stream; returns the failure, `None` if the response is complete (RFC
+    /// 9113 §8.1.1).
     pub fn end_stream(&mut self) -> Option<Failure> {
         let without_body = self.method == Method::Head || matches!(self.status, 204 | 304);
         let declared = self.declared_bytes.filter(|_| !without_body);

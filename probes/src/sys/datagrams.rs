@@ -1,4 +1,4 @@
-//! Sockets of UDP that are connected to one server.
+//! UDP sockets that are connected to one server.
 
 use std::io;
 use std::mem;
@@ -11,21 +11,21 @@ use libc::{c_int, c_uint, c_void, socklen_t};
 use super::socket::{Dial, bind, connect_to, family, set_option};
 use super::{checked, owned};
 
-/// Datagrams read by one system call.
+/// The number of datagrams to read by one system call.
 const BATCH: usize = 32;
 
-/// More than any that is allowed.
+/// The buffer of a datagram, larger than any accepted one.
 const MOST_BYTES: usize = 2048;
 
-/// Room for what comes while others are read: a burst of a server's is larger than the kernel's own
-/// 208 KiB, and what finds no room looks like a loss in the network.
+/// The receive buffer for datagrams that arrive while others are read. A burst of a server is
+/// larger than the kernel's default of 208 KiB, and datagrams without room would look like losses
+/// in the network.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Opens a socket that sends to one server and takes from it alone, so that each connection is a flow of
-/// its own to a server that shares its port among workers.
+/// Opens a socket that sends to one server and receives only from it. So each connection is a
+/// separate flow for a server that shares its port among workers.
 ///
-/// The stream is a `TcpStream` by its type alone (see `connect_unix`): a read is one datagram, and so is
-/// a write.
+/// The `TcpStream` is only a type (see `connect_unix`): each read or write is one datagram.
 ///
 /// Source: udp(7), connect(2).
 pub fn connect_udp(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
@@ -35,7 +35,7 @@ pub fn connect_udp(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
     let stream = TcpStream::from(socket);
     let wanted = dial.receive_buffer_bytes.unwrap_or(RECEIVE_BUFFER_BYTES);
     let bytes = c_int::try_from(wanted / 2).unwrap_or(c_int::MAX);
-    // Past the limit of the system where that is allowed; otherwise up to it.
+    // Above the system's limit if allowed; otherwise up to it.
     if set_option(&stream, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
         set_option(&stream, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
     }
@@ -47,16 +47,16 @@ pub fn connect_udp(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Datagrams that came to a socket and were dropped, since its buffer was full.
+/// The number of datagrams that arrived at a socket and were dropped because its buffer was full.
 ///
 /// Source: `sk_get_meminfo` in `net/core/sock.c`, `SO_MEMINFO` since Linux 4.12.
 pub fn dropped_datagrams(socket: &TcpStream) -> io::Result<u64> {
-    /// `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the last of so many.
+    /// `SK_MEMINFO_DROPS` of `linux/sock_diag.h`, the index of the last value.
     const DROPS: usize = 8;
     const SO_MEMINFO: c_int = 55;
     let mut info = [0_u32; DROPS + 1];
     let mut length = mem::size_of_val(&info) as socklen_t;
-    // SAFETY: the kernel fills at most the length that is told, of live integers.
+    // SAFETY: the kernel fills at most the given length, of live integers.
     checked(unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -69,7 +69,7 @@ pub fn dropped_datagrams(socket: &TcpStream) -> io::Result<u64> {
     Ok(u64::from(info[DROPS]))
 }
 
-/// The datagrams of one system call.
+/// The datagrams read by one system call.
 #[derive(Debug)]
 pub struct Datagrams {
     buffer: Vec<u8>,
@@ -77,7 +77,7 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// None yet.
+    /// An empty batch.
     pub fn new() -> Self {
         Self {
             buffer: Vec::new(),
@@ -85,11 +85,12 @@ impl Datagrams {
         }
     }
 
-    /// Reads what has come, over what was read before: how many datagrams, and whether there may be more.
+    /// Reads arrived datagrams, replacing earlier ones; returns their number, and true if there may
+    /// be more.
     ///
     /// Source: recvmmsg(2).
     pub fn receive(&mut self, socket: &TcpStream) -> io::Result<(usize, bool)> {
-        // Only runs that need it have it.
+        // Allocated only in runs that need it.
         self.buffer.resize(BATCH * MOST_BYTES, 0);
         let mut places = [libc::iovec {
             iov_base: ptr::null_mut(),
@@ -103,8 +104,8 @@ impl Datagrams {
             message.msg_hdr.msg_iov = ptr::from_mut(place);
             message.msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: each message has one live place of the length that it tells, in the buffer that lives
-        // across the call; there is no time limit.
+        // SAFETY: each message has one live buffer of the given length, which lives across the
+        // call; there is no time limit.
         let count = checked(unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -120,7 +121,7 @@ impl Datagrams {
         Ok((count, count == BATCH))
     }
 
-    /// One of those that were read last.
+    /// One of the datagrams of the last read.
     pub fn datagram(&self, number: usize) -> &[u8] {
         let begin = number * MOST_BYTES;
         &self.buffer[begin..begin + self.lengths[number]]

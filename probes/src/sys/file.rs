@@ -1,4 +1,4 @@
-//! Files.
+//! System calls on files.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd as _;
 
 use super::checked;
 
-/// The magic number of the file system that a file is on (statfs(2), `f_type`).
+/// The magic number of a file's file system (statfs(2), `f_type`).
 pub fn filesystem_magic(file: &File) -> io::Result<i64> {
     // SAFETY: fstatfs fills the one live statfs; zeroed is a valid value of it.
     let status = unsafe {

@@ -1,7 +1,7 @@
-//! The system calls that the standard library has no safe form of. All `unsafe` is here.
+//! System calls without a safe form in the standard library. All `unsafe` is here.
 //!
-//! Every function wraps one call (or one call and its cleanup), passes only pointers to values
-//! that live across it, and turns the C convention into `io::Result` at once.
+//! Every function wraps one call (or one call and its cleanup), passes only pointers to values that
+//! live across it, and turns the C convention into `io::Result` at once.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub use self::socket::{
 };
 pub use self::unix::connect_unix;
 
-/// Whether to try again when the socket is ready.
+/// Whether to try again once the socket is ready.
 pub fn is_temporary(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -39,7 +39,7 @@ pub fn is_temporary(error: &io::Error) -> bool {
     )
 }
 
-/// The result of a call that gives -1 and `errno` on failure.
+/// The result of a call that returns -1 and sets `errno` on failure.
 fn checked(result: c_int) -> io::Result<c_int> {
     if result == -1 {
         Err(io::Error::last_os_error())
@@ -52,7 +52,7 @@ fn checked_size(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// A descriptor that a call has just given us.
+/// A new descriptor returned by a call.
 fn owned(descriptor: c_int) -> OwnedFd {
     // SAFETY: every caller passes the fresh, valid result of a call that creates descriptors,
     // and passes it once.

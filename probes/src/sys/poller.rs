@@ -1,4 +1,4 @@
-//! Waiting for events, with nanoseconds.
+//! Waiting for events, with a resolution of nanoseconds.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -29,7 +29,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// What would be told of a connection that broke.
+    /// The event that a broken connection would cause.
     pub fn ended(token: u64) -> Self {
         let bits = libc::EPOLLIN | libc::EPOLLERR;
         Self {
@@ -61,23 +61,23 @@ impl Event {
     }
 }
 
-/// An epoll instance that waits with nanoseconds.
+/// An epoll instance with timeouts in nanoseconds.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
     events: Vec<libc::epoll_event>,
-    /// Where `epoll_pwait2` is missing.
+    /// A timer, for kernels without `epoll_pwait2`.
     timer: Option<OwnedFd>,
 }
 
-/// The timer's token.
+/// The token of the timer.
 const TIMER: u64 = u64::MAX;
 
-/// Events taken at a time.
+/// The most events to take at a time.
 const BATCH: usize = 64;
 
 impl Poller {
-    /// A poller; `precise` false forces the timerfd way, as on kernels before 5.11.
+    /// A poller; with `precise` false it uses a timerfd, as on kernels before 5.11.
     pub fn new(precise: bool) -> io::Result<Self> {
         // SAFETY: no pointers.
         let epoll = owned(checked(unsafe {
@@ -105,7 +105,7 @@ impl Poller {
         self.control(libc::EPOLL_CTL_ADD, source.as_raw_fd(), token, interest)
     }
 
-    /// Watches a descriptor for something else.
+    /// Changes the events for which a descriptor is watched.
     pub fn modify(&self, source: &impl AsRawFd, token: u64, interest: u32) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, source.as_raw_fd(), token, interest)
     }
@@ -121,7 +121,7 @@ impl Poller {
         checked(result).map(drop)
     }
 
-    /// Waits at most `timeout`; the number of events, to be had from `event`.
+    /// Waits at most `timeout`; returns the number of events, which `event` then gives.
     pub fn wait(&mut self, timeout: Nanos) -> io::Result<usize> {
         let result = match &self.timer {
             None => self.pwait2(timeout),
@@ -146,7 +146,7 @@ impl Poller {
         }
     }
 
-    /// Event `number` of the last `wait`; none for the poller's own timer.
+    /// Event `number` of the last `wait`; `None` for the poller's own timer.
     pub fn event(&self, number: usize) -> Option<Event> {
         let event = self.events[number];
         let (token, ready) = (event.u64, event.events);
@@ -160,7 +160,7 @@ impl Poller {
         } else {
             ptr::from_ref(&limit)
         };
-        // By number: the C library has a function only since glibc 2.35.
+        // By number, since glibc has a function only from 2.35 on.
         // SAFETY: the kernel fills at most `events.len()` of the live events, reads the live
         // timespec or takes null for no limit, and takes no signal mask.
         let result = unsafe {
@@ -177,7 +177,7 @@ impl Poller {
         checked(result as c_int)
     }
 
-    /// Whether this kernel (5.11) and its filters let `epoll_pwait2` through.
+    /// Whether this kernel (from 5.11 on) and its filters allow `epoll_pwait2`.
     fn has_pwait2(&mut self) -> bool {
         self.pwait2(0).is_ok()
     }
@@ -190,12 +190,12 @@ fn timespec(duration: Nanos) -> libc::timespec {
     }
 }
 
-/// Sets the timer for `timeout` from now; the timeout left to `epoll_wait` itself.
+/// Sets the timer to `timeout` from now; returns the remaining timeout for `epoll_wait`.
 fn arm(timer: &OwnedFd, timeout: Nanos) -> io::Result<c_int> {
     if timeout == 0 {
         return Ok(0);
     }
-    // All zero disarms it: right for NEVER.
+    // All zeros disarm it, which is right for `NEVER`.
     let mut setting = libc::itimerspec {
         it_interval: timespec(0),
         it_value: timespec(0),
@@ -203,8 +203,8 @@ fn arm(timer: &OwnedFd, timeout: Nanos) -> io::Result<c_int> {
     if timeout != NEVER {
         setting.it_value = timespec(timeout);
     }
-    // SAFETY: reads one live itimerspec; the old value is not asked for. Setting also clears an
-    // expiry that nobody read.
+    // SAFETY: reads one live itimerspec; the old value is not requested. Setting also clears an
+    // unread expiry.
     let result =
         unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const setting, ptr::null_mut()) };
     checked(result).map(|_| -1)

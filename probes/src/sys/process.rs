@@ -9,7 +9,7 @@ use std::ptr;
 use super::{checked, owned};
 use crate::clock::{Nanos, SECOND};
 
-/// Makes SIGINT and SIGTERM readable from a descriptor instead of deadly.
+/// Makes SIGINT and SIGTERM readable from a descriptor; they no longer end the process.
 pub fn catch_signals() -> io::Result<File> {
     let set = hold_signals()?;
     // SAFETY: the set is initialised and lives across the call, which only reads it.
@@ -19,11 +19,11 @@ pub fn catch_signals() -> io::Result<File> {
     Ok(File::from(owned(descriptor)))
 }
 
-/// Keeps SIGINT and SIGTERM from this thread and from those that it starts. One thread that takes
-/// them ends the process: so before the first is started.
+/// Blocks SIGINT and SIGTERM in this thread and in those that it starts. A single thread that
+/// receives them would end the process, so call this before the first thread starts.
 pub fn hold_signals() -> io::Result<libc::sigset_t> {
-    // SAFETY: the set is initialised by sigemptyset before it is read, and lives across the
-    // calls; of the mask Linux changes this thread's alone.
+    // SAFETY: the set is initialised by sigemptyset before it is read, and lives across the calls;
+    // Linux changes only this thread's mask.
     unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -45,7 +45,8 @@ pub fn bell() -> io::Result<File> {
     Ok(File::from(owned(descriptor)))
 }
 
-/// Has the kernel kill this process when its parent dies. False when it has died already.
+/// Has the kernel kill this process when its parent dies. Returns false if the parent is already
+/// dead.
 pub fn die_with_parent() -> io::Result<bool> {
     let parent = std::os::unix::process::parent_id();
     // SAFETY: no pointers.
@@ -75,33 +76,35 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
     checked(result).map(drop)
 }
 
-/// Puts this process ahead of ordinary ones on its CPUs (`SCHED_FIFO`); whether it was allowed.
+/// Gives this process priority over ordinary ones on its CPUs (`SCHED_FIFO`); returns true if
+/// allowed.
 ///
-/// Over loopback the kernel works off a burst of packets in ksoftirqd, an ordinary process that
-/// otherwise holds the probe's CPU for a whole scheduler slice of 3 or 4 ms.
+/// Over loopback, the kernel processes a burst of packets in ksoftirqd, an ordinary process that
+/// otherwise occupies the probe's CPU for a whole scheduler slice of 3 or 4 ms.
 pub fn run_in_realtime() -> bool {
     set_scheduler(libc::SCHED_FIFO, 1)
 }
 
-/// The system call itself: musl's function of that name only answers ENOSYS.
+/// Makes the system call itself, since musl's function only returns ENOSYS.
 fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
     // SAFETY: the kernel's sched_param is one int, which lives; 0 is this thread.
     unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) == 0 }
 }
 
-/// Lets this thread run when nobody else wants its CPU: an ordinary process, the nicest.
+/// Lets this thread run only when nothing else wants its CPU: as an ordinary process with the
+/// highest nice value.
 pub fn run_after_all_others() {
-    // Not being allowed costs a little lateness, which shows.
+    // Failing costs only a little lateness, which is reported.
     set_scheduler(libc::SCHED_BATCH, 0);
     // SAFETY: no pointers; 0 is this thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
 }
 
-/// Has all memory that this process has now put in place and kept there, where it may: a page
-/// that is fetched during a run would make requests late. What is mapped later is left alone:
-/// past the limit (`RLIMIT_MEMLOCK`) it could not be had at all.
+/// Loads all current memory of this process and locks it, if allowed: a page fault during a run
+/// would delay requests. Later mappings are not locked, since beyond the limit (`RLIMIT_MEMLOCK`)
+/// they would fail.
 pub fn hold_memory() {
-    // Not being allowed costs a little lateness, which shows.
+    // Failing costs only a little lateness, which is reported.
     // SAFETY: no pointers.
     unsafe { libc::mlockall(libc::MCL_CURRENT) };
 }
@@ -118,7 +121,7 @@ pub fn cpu_time() -> Nanos {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
-/// How often another process took the CPU from this one.
+/// The number of times that another process took the CPU from this one.
 pub fn preemptions() -> u64 {
     // SAFETY: getrusage fills the one live rusage; zeroed is a valid value of it.
     let usage = unsafe {
@@ -129,7 +132,7 @@ pub fn preemptions() -> u64 {
     usage.ru_nivcsw as u64
 }
 
-/// Raises the soft limit of descriptors toward `wanted`; the limit that then holds.
+/// Raises the soft limit of descriptors towards `wanted`; returns the resulting limit.
 pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -148,10 +151,10 @@ pub fn raise_descriptor_limit(wanted: u64) -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// The inherited descriptor of a number, when it is open.
+/// The inherited descriptor with a number, if it is open.
 pub fn inherited(descriptor: RawFd) -> io::Result<File> {
-    // SAFETY: no pointers; F_DUPFD_CLOEXEC fails on a number that is not open and otherwise
-    // gives a descriptor that is ours alone.
+    // SAFETY: no pointers; F_DUPFD_CLOEXEC fails for a number that is not open, and otherwise
+    // returns a new descriptor.
     let copy = checked(unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 3) })?;
     Ok(File::from(owned(copy)))
 }

@@ -1,4 +1,4 @@
-//! Sockets.
+//! System calls on sockets.
 
 use std::io;
 use std::mem;
@@ -11,16 +11,16 @@ use libc::{c_int, c_void, socklen_t};
 use super::{checked, checked_size, owned};
 use crate::clock::{Nanos, SECOND};
 
-/// What a connection is to have besides the server's address.
+/// The parameters of a connection besides the server's address.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Dial {
-    /// The local address; none leaves the choice to the kernel.
+    /// The local address; `None` leaves the choice to the kernel.
     pub source: Option<Ipv4Addr>,
-    /// Receive buffer; none leaves it to the kernel.
+    /// The receive buffer; `None` for the kernel's default.
     pub receive_buffer_bytes: Option<usize>,
 }
 
-/// Starts a non-blocking connect; the socket becomes writable when it is settled.
+/// Starts a non-blocking connect; the socket becomes writable when it succeeds or fails.
 pub fn connect(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
@@ -28,12 +28,12 @@ pub fn connect(address: &SocketAddr, dial: Dial) -> io::Result<TcpStream> {
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
     if let Some(bytes) = dial.receive_buffer_bytes {
-        // Before the handshake, in which the window's scale is told.
+        // Before the handshake, which announces the window's scale.
         let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         set_option(&stream, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
     }
     if let Some(source) = dial.source {
-        // The port is then picked on connecting, by the whole tuple, not on binding for good.
+        // The port is then chosen on connecting, by the whole tuple, and not reserved on binding.
         set_option(&stream, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
         bind(&stream, source)?;
     }
@@ -52,7 +52,7 @@ pub(super) fn family(address: &SocketAddr) -> c_int {
     }
 }
 
-/// Connects a socket of its family to an address.
+/// Connects a socket of the right family to an address.
 pub(super) fn connect_to(stream: &TcpStream, address: &SocketAddr) -> io::Result<()> {
     match address {
         SocketAddr::V4(v4) => {
@@ -87,7 +87,7 @@ pub(super) fn set_option(
     name: c_int,
     value: c_int,
 ) -> io::Result<()> {
-    // SAFETY: the option's value is a live int of the length that is told.
+    // SAFETY: the option's value is a live int of the given length.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -134,7 +134,7 @@ fn connect_raw<A>(socket: RawFd, address: &A) -> io::Result<()> {
     checked(result).map(drop)
 }
 
-/// Drops up to `length` received bytes inside the kernel, without copying them. 0 is the end.
+/// Discards up to `length` received bytes inside the kernel, without copying them. 0 is the end.
 ///
 /// Source: tcp(7), `MSG_TRUNC` since Linux 2.4.
 pub fn discard(socket: &TcpStream, length: usize) -> io::Result<usize> {
@@ -151,26 +151,26 @@ pub fn discard(socket: &TcpStream, length: usize) -> io::Result<usize> {
     checked_size(result)
 }
 
-/// Sends acknowledgements at once until the kernel goes back to delaying them.
+/// Sends acknowledgements at once, until the kernel returns to delaying them.
 ///
-/// Over loopback a delayed acknowledgement in mid-body stalls the sender for 40 ms, which would
-/// be taken for the server's latency. Source: tcp(7), `TCP_QUICKACK`.
+/// Over loopback, a delayed acknowledgement within a body stalls the sender for 40 ms, which would
+/// count as the server's latency. Source: tcp(7), `TCP_QUICKACK`.
 pub fn acknowledge_quickly(socket: &TcpStream) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_QUICKACK, 1)
 }
 
-/// Makes the receive buffer large enough for so many bytes; the kernel goes on tuning it, unless
-/// its size was set for good.
+/// Enlarges the receive buffer to `bytes`; the kernel continues to tune it, unless its size was
+/// fixed.
 ///
 /// Source: `tcp_set_rcvlowat` in `net/ipv4/tcp.c`: the buffer grows with the low-water mark and
-/// stays when that goes back.
+/// keeps its size when the mark is lowered again.
 pub fn make_room(socket: &TcpStream, bytes: usize) -> io::Result<()> {
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, 1)
 }
 
-/// Bytes that were sent and that the peer's kernel has not acknowledged.
+/// Bytes that were sent but not acknowledged by the peer's kernel.
 ///
 /// Source: tcp(7), `SIOCOUTQ`.
 pub fn unacknowledged_bytes(socket: &TcpStream) -> io::Result<usize> {
@@ -188,8 +188,8 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
     let mut addresses = Vec::new();
     let mut next = list;
     while !next.is_null() {
-        // SAFETY: `next` is a live node of the list; a non-null ifa_addr is a whole sockaddr of
-        // the family that it names.
+        // SAFETY: `next` is a live node of the list; a non-null ifa_addr is a whole sockaddr of the
+        // family that it names.
         unsafe {
             let node = &*next;
             if !node.ifa_addr.is_null() {
@@ -208,27 +208,27 @@ pub fn own_addresses() -> io::Result<Vec<IpAddr>> {
             next = node.ifa_next;
         }
     }
-    // SAFETY: frees the list that getifaddrs gave, once; nothing points into it any more.
+    // SAFETY: frees the list from getifaddrs, once; nothing points into it any more.
     unsafe { libc::freeifaddrs(list) };
     Ok(addresses)
 }
 
-/// Segments that this host has sent again on a connection, those of the handshake among them.
+/// Segments that this host has retransmitted on a connection, including those of the handshake.
 pub fn retransmits(socket: &TcpStream) -> io::Result<u64> {
     Ok(u64::from(tcp_info(socket)?.tcpi_total_retrans))
 }
 
-/// The round trip of a connection as its kernel has it: smoothed, with what the peer's kernel puts
-/// acknowledgements off.
+/// The kernel's smoothed round-trip time of a connection, which includes delays of the peer's
+/// acknowledgements.
 pub fn round_trip(socket: &TcpStream) -> io::Result<Nanos> {
     Ok(u64::from(tcp_info(socket)?.tcpi_rtt) * (SECOND / 1_000_000))
 }
 
-/// What the kernel says of a connection of TCP.
+/// The kernel's information about a TCP connection.
 ///
 /// Source: tcp(7), `TCP_INFO`.
 fn tcp_info(socket: &TcpStream) -> io::Result<libc::tcp_info> {
-    // SAFETY: zeroed is a valid tcp_info; the kernel fills at most the length that is told.
+    // SAFETY: zeroed is a valid tcp_info; the kernel fills at most the given length.
     let info = unsafe {
         let mut info: libc::tcp_info = mem::zeroed();
         let mut length = mem::size_of::<libc::tcp_info>() as socklen_t;
@@ -244,12 +244,12 @@ fn tcp_info(socket: &TcpStream) -> io::Result<libc::tcp_info> {
     Ok(info)
 }
 
-/// Has the kernel stamp what arrives on a connection with the time at which it did.
+/// Has the kernel stamp arrivals on a connection with their time.
 ///
 /// Source: Documentation/networking/timestamping.rst, `SO_TIMESTAMPING`.
 pub fn stamp_arrivals(socket: &TcpStream) -> io::Result<()> {
     let how = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    // SAFETY: the option's value is a live integer of the length that is told.
+    // SAFETY: the option's value is a live integer of the given length.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -262,11 +262,11 @@ pub fn stamp_arrivals(socket: &TcpStream) -> io::Result<()> {
     checked(result).map(drop)
 }
 
-/// Room for the control messages of a stamped read: three timespecs, their header, alignment.
+/// Space for the control messages of a stamped read: three timespecs, their header, alignment.
 const STAMP_BYTES: usize = 128;
 
-/// Reads what has come on a connection with `stamp_arrivals`: how many bytes, and for how long
-/// the last of them had lain in the kernel, where it says so.
+/// Reads from a connection with `stamp_arrivals`; returns the number of bytes and, if known, the
+/// time that the last of them waited in the kernel.
 ///
 /// Source: Documentation/networking/timestamping.rst, `SCM_TIMESTAMPING`.
 pub fn receive_stamped(
@@ -279,8 +279,8 @@ pub fn receive_stamped(
         iov_base: buffer.as_mut_ptr().cast(),
         iov_len: buffer.len(),
     };
-    // SAFETY: zeroed is a valid msghdr; the buffers that it is given live across the call, which
-    // writes no more than their lengths.
+    // SAFETY: zeroed is a valid msghdr; its buffers live across the call, which writes no more than
+    // their lengths.
     let (count, stamp) = unsafe {
         let mut message: libc::msghdr = mem::zeroed();
         message.msg_iov = &raw mut place;
@@ -298,10 +298,10 @@ pub fn receive_stamped(
     Ok((count, age))
 }
 
-/// The software time stamp among the control messages of a message that was received.
+/// The software time stamp among the control messages of a received message.
 ///
 /// # Safety
-/// `message` must have been filled by `recvmsg` and its control buffer be alive.
+/// `message` must have been filled by `recvmsg`, and its control buffer must be alive.
 unsafe fn stamp_of(message: &libc::msghdr) -> Option<Nanos> {
     // SAFETY: as promised by the caller; the macros stay inside the control buffer, and a
     // message of this type holds three timespecs.
@@ -321,7 +321,7 @@ unsafe fn stamp_of(message: &libc::msghdr) -> Option<Nanos> {
     None
 }
 
-/// Nanoseconds since 1970 by the clock that the kernel stamps with.
+/// Nanoseconds since 1970 by the clock of the kernel's time stamps.
 fn wall_clock() -> Nanos {
     let mut now = libc::timespec {
         tv_sec: 0,

@@ -1,4 +1,4 @@
-//! Sockets of this host that are named by a path.
+//! Unix sockets.
 
 use std::io;
 use std::mem;
@@ -10,11 +10,11 @@ use libc::{c_char, socklen_t};
 
 use super::{checked, owned};
 
-/// Connects to the socket at a path, without waiting. It is connected at once, or never: where
-/// the queue of the listener is full the kernel says `EAGAIN`.
+/// Connects to the socket at a path, without waiting. This succeeds at once or not at all: if the
+/// queue of the listener is full, the kernel returns `EAGAIN`.
 ///
-/// The stream is a `TcpStream` by its type alone, so that connections are of one kind: reading,
-/// writing and closing are the same, and what only TCP has is refused by the kernel.
+/// The `TcpStream` is only a type, so that all connections have the same one: reading, writing and
+/// closing are the same, and the kernel refuses what only TCP has.
 ///
 /// Source: unix(7), connect(2).
 pub fn connect_unix(path: &str) -> io::Result<TcpStream> {
@@ -30,7 +30,7 @@ pub fn connect_unix(path: &str) -> io::Result<TcpStream> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
     let socket = owned(checked(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?);
-    // SAFETY: `raw` is a whole sockaddr of the socket's family, its path ended by a zero, and
+    // SAFETY: `raw` is a whole sockaddr of the socket's family with a zero-terminated path, and
     // outlives the call, which only reads it.
     let result = unsafe {
         libc::connect(

@@ -1,7 +1,7 @@
-//! TLS by rustls: what a plan asks of it, and one session over a socket.
+//! TLS by rustls: the configuration from a plan, and a session over a socket.
 //!
-//! Payload has to be decrypted, so nothing is discarded in the kernel here; the CPU time that
-//! this takes is the probe's and is reported as such.
+//! Payload must be decrypted, so nothing is discarded in the kernel. The CPU time for this is the
+//! probe's and is reported as such.
 
 mod trust;
 
@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::plan::{Target, Tls, TlsVersion};
 use crate::sys::is_temporary;
 
-/// Sessions that are remembered for resumption; one server is asked.
+/// The most sessions to remember for resumption; there is one server.
 const REMEMBERED_SESSIONS: usize = 256;
 
 /// Makes the sessions of a run.
@@ -39,11 +39,10 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// The client that a target asks for, which speaks what `alpn` names and nothing else; none is
-    /// cleartext.
+    /// The client for a target, with `alpn` as the only protocol; `None` for cleartext.
     ///
     /// # Errors
-    /// `Error::Plan` for a server name or a file of certificates that cannot be used.
+    /// `Error::Plan` for an unusable server name or certificate file.
     pub fn of(target: &Target, alpn: &[u8]) -> Result<Option<Self>, Error> {
         let tls = target.tls.as_ref();
         let versions = tls.map(|tls| tls.oldest..=tls.newest);
@@ -52,10 +51,10 @@ impl Client {
             .transpose()
     }
 
-    /// The same with TLS 1.3 alone.
+    /// The same, with only TLS 1.3.
     ///
     /// # Errors
-    /// As above, and where the target has no TLS.
+    /// As above, and if the target has no TLS.
     pub fn of_newest(target: &Target, alpn: &[u8]) -> Result<Self, Error> {
         let none = || Error::Plan("target.tls is missing".into());
         let tls = target.tls.as_ref().ok_or_else(none)?;
@@ -111,20 +110,20 @@ impl Client {
         })
     }
 
-    /// What its sessions are to be.
+    /// The configuration of its sessions.
     pub fn config(&self) -> Arc<ClientConfig> {
         self.config.clone()
     }
 
-    /// Whom the server's certificate has to name.
+    /// The name that the server's certificate must have.
     pub fn name(&self) -> String {
         self.name.to_str().into_owned()
     }
 
-    /// A session whose handshake has not begun.
+    /// A session before its handshake.
     ///
     /// # Errors
-    /// When rustls refuses the configuration.
+    /// If rustls refuses the configuration.
     pub fn session(&self) -> io::Result<Session> {
         let connection = ClientConnection::new(self.config.clone(), self.name.clone())
             .map_err(io::Error::other)?;
@@ -154,7 +153,8 @@ fn read_key(file: &str) -> Result<PrivateKeyDer<'static>, Error> {
     })
 }
 
-/// The name that the certificate must bear: as told, else the `Host` header's, else the address.
+/// The name that the certificate must have: the configured one, else that of the `Host` header,
+/// else the address.
 fn server_name(tls: &Tls, target: &Target) -> Result<ServerName<'static>, Error> {
     let host = tls.server_name.as_deref().unwrap_or_else(|| {
         let bracketed = target
@@ -167,7 +167,7 @@ fn server_name(tls: &Tls, target: &Target) -> Result<ServerName<'static>, Error>
         .map_err(|_| Error::Plan(format!("target.tls: {host:?} is no name of a server")))
 }
 
-/// What both sides of a session agreed on.
+/// The negotiated parameters of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Agreed {
     /// The version of TLS.
@@ -176,25 +176,25 @@ pub struct Agreed {
     pub cipher: &'static str,
 }
 
-/// What a read of ciphertext came to.
+/// The result of reading ciphertext.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// All that had come was read.
+    /// True if all arrived data were read.
     pub drained: bool,
-    /// The server sends no more.
+    /// The end of the server's data, if it was reached.
     pub ended: Option<End>,
 }
 
-/// How the server stopped sending.
+/// The way in which the server ended its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It said so (`close_notify`): what came is all there is.
+    /// With `close_notify`: the data are complete.
     Told,
-    /// The connection just ended: more may have been meant to come.
+    /// Only by closing the connection: the data may be incomplete.
     Abrupt,
 }
 
-/// One TLS session.
+/// A TLS session.
 pub struct Session {
     connection: Box<ClientConnection>,
 }
@@ -206,22 +206,22 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Whether requests cannot be sent yet.
+    /// Whether the handshake is still in progress.
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
-    /// Whether the handshake took up an earlier session.
+    /// Whether the handshake resumed an earlier session.
     pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// What both sides agreed to speak.
+    /// The negotiated ALPN protocol.
     pub fn alpn(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
 
-    /// What was agreed on; none before the handshake has come so far.
+    /// The negotiated parameters; `None` early in the handshake.
     pub fn agreed(&self) -> Option<Agreed> {
         let version = match self.connection.protocol_version()? {
             ProtocolVersion::TLSv1_2 => TlsVersion::V1_2,
@@ -240,13 +240,13 @@ impl Session {
         self.connection.wants_write()
     }
 
-    /// Encrypts bytes and sends what the socket takes; whether all is on its way.
+    /// Encrypts bytes and sends as much as the socket takes; returns true if everything was sent.
     pub fn send(&mut self, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<bool> {
         self.connection.writer().write_all(bytes)?;
         self.flush(stream)
     }
 
-    /// Sends ciphertext that waits; whether all is on its way.
+    /// Sends pending ciphertext; returns true if everything was sent.
     pub fn flush(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
         while self.connection.wants_write() {
             match self.connection.write_tls(stream) {
@@ -258,11 +258,11 @@ impl Session {
         Ok(true)
     }
 
-    /// Reads once from the socket and gives what it decrypts to, piece by piece, to `take`.
+    /// Reads once from the socket and passes the decrypted data, piece by piece, to `take`.
     ///
     /// # Errors
-    /// Of the socket; of kind `InvalidData` when the server does not keep to TLS or is not
-    /// whom it should be.
+    /// Those of the socket; one of kind `InvalidData` if the server violates TLS or has a wrong
+    /// certificate.
     pub fn read(
         &mut self,
         stream: &mut TcpStream,
@@ -278,7 +278,7 @@ impl Session {
         while !rest.is_empty() {
             self.connection.read_tls(&mut rest)?;
             let state = self.connection.process_new_packets().map_err(|error| {
-                // The alert that tells the server why.
+                // The alert that tells the server the reason.
                 let _ = self.connection.write_tls(stream);
                 io::Error::new(io::ErrorKind::InvalidData, error)
             })?;
@@ -296,7 +296,7 @@ impl Session {
                 break;
             }
         }
-        // Answers of the protocol itself: key updates, the end of the handshake.
+        // Replies of TLS itself: key updates, the end of the handshake.
         self.flush(stream)?;
         let ended = match (told, count) {
             (true, _) => Some(End::Told),

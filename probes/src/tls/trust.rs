@@ -1,4 +1,4 @@
-//! Whom to believe: certificate authorities, or anybody.
+//! Trust in certificates: by authorities, or of any certificate.
 
 use std::env;
 use std::path::Path;
@@ -14,8 +14,7 @@ use rustls::{CertificateError, DigitallySignedStruct, RootCertStore, SignatureSc
 
 use crate::error::Error;
 
-/// Where distributions keep the authorities that the system trusts: Debian and Alpine, Red Hat,
-/// SUSE, BSD layout.
+/// The usual places of the system's authorities: Debian and Alpine, Red Hat, SUSE, BSD layout.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -23,20 +22,21 @@ const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Believes what the certificates of a list vouch for, and those certificates themselves.
+/// Trusts certificates signed by those of a list, and the listed certificates themselves.
 #[derive(Debug)]
 pub(super) struct Listed {
     authorities: Arc<WebPkiServerVerifier>,
-    /// As operators list them: a test server's certificate is often its own authority, which a
-    /// chain of trust may not be but which curl and OpenSSL accept.
+    /// The listed certificates: a test server's certificate is often its own authority. A chain of
+    /// trust may not contain that, but curl and OpenSSL accept it.
     listed: Vec<CertificateDer<'static>>,
 }
 
 impl Listed {
-    /// The certificates in a PEM file; without one those of the system (`SSL_CERT_FILE` first).
+    /// Reads the certificates in a PEM file; without one, those of the system (`SSL_CERT_FILE`
+    /// first).
     ///
     /// # Errors
-    /// `Error::Plan` when there is none that can be used.
+    /// `Error::Plan` if no certificate is usable.
     pub(super) fn read(file: Option<&str>, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
         let path = file
             .map(str::to_owned)
@@ -53,7 +53,8 @@ impl Listed {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| unusable(&error.to_string()))?;
         let mut roots = RootCertStore::empty();
-        // A bundle may hold some of a form that is no longer allowed; the others serve.
+        // A bundle may contain certificates in a form that is no longer allowed; the others are
+        // used.
         roots.add_parsable_certificates(listed.iter().cloned());
         let authorities = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
@@ -92,7 +93,7 @@ impl ServerCertVerifier for Listed {
             now,
         );
         match judged {
-            // Told only of a certificate that is valid at this time.
+            // Reached only for a certificate that is currently valid.
             Err(error) if is_an_authority_itself(&error) && self.listed.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
@@ -126,7 +127,7 @@ impl ServerCertVerifier for Listed {
     }
 }
 
-/// Whether a certificate was refused because it is marked as an authority.
+/// Whether a certificate was rejected because it is marked as an authority.
 fn is_an_authority_itself(error: &rustls::Error) -> bool {
     let rustls::Error::InvalidCertificate(CertificateError::Other(other)) = error else {
         return false;
@@ -137,7 +138,7 @@ fn is_an_authority_itself(error: &rustls::Error) -> bool {
     )
 }
 
-/// Takes any certificate; signatures are still checked, so the handshake is a whole one.
+/// Accepts any certificate; signatures are still checked, so the handshake is complete.
 #[derive(Debug)]
 pub(super) struct Anybody {
     provider: Arc<CryptoProvider>,
