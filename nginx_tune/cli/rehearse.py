@@ -144,7 +144,7 @@ _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
 )
 @weaker_sandbox_option
 @store_option
-@output_options("console", "json", "md")
+@output_options("console", "json")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -262,7 +262,7 @@ def _run_named(
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.proof.rehearsal import rehearsal_status  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown  # noqa: PLC0415
+    from nginx_tune.report.rehearsal import rehearsal_screen  # noqa: PLC0415
 
     clock = Clock()
     host = LiveHost()
@@ -281,7 +281,6 @@ def _run_named(
     renderers = {
         "console": lambda: screen_bytes(rehearsal_screen(rehearsal), formats, output),
         "json": lambda: encode(rehearsal),
-        "md": lambda: render_rehearsal_markdown(rehearsal).encode(errors="backslashreplace"),
     }
     write_result(renderers, formats, output)
     if rehearsal.interrupted:

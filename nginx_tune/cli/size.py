@@ -15,7 +15,7 @@ from nginx_tune.cli.options import FiniteNumber
 from nginx_tune.documents.base import Provenance, encode
 from nginx_tune.documents.described_host import parse_size
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.report.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.terminal.output import output_options, write_result
 from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nginx_tune.documents.sizing import Sizing
     from nginx_tune.documents.workload import Objective, Workload
 
-_FORMATS = ("console", "json", "markdown", "html", "scenario")
+_FORMATS = ("console", "json", "scenario")
 _STATISTICS = ("mean", "p50", "p90", "p99", "p999")
 _FROM_MEMORY = ("hot", "memory")
 """Names of request classes that read no disk; the other classes may request any file."""
@@ -108,8 +108,6 @@ def command(
     objective, their range, and the resource that limits them. -f scenario writes the nearest host
     as an experiment for the lab.
     """
-    if is_screen(output) and "html" in formats:
-        raise UsageError("a page is for a browser", hint="-f html=size.html")
     from nginx_tune.decide.size import SizeRequest, size_hosts  # noqa: PLC0415  # not for --help
 
     priced = _prices(prices)
@@ -137,8 +135,6 @@ def command(
         {
             "console": lambda: _console(sizing, formats, output),
             "json": lambda: encode(sizing),
-            "markdown": lambda: _markdown(sizing),
-            "html": lambda: _page(sizing),
             "scenario": lambda: _scenario(scenario),
         },
         formats,
@@ -160,19 +156,6 @@ def _console(sizing: Sizing, formats: tuple[str, ...], output: str | None) -> by
     from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
 
     return screen_bytes(sizing_screen(sizing), formats, output)
-
-
-def _markdown(sizing: Sizing) -> bytes:
-    from nginx_tune.report.screen import markdown  # noqa: PLC0415
-    from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
-
-    return markdown(sizing_screen(sizing)).encode()
-
-
-def _page(sizing: Sizing) -> bytes:
-    from nginx_tune.report.page.render import render_page  # noqa: PLC0415  # heavy
-
-    return render_page([sizing])
 
 
 def _with_proof(

@@ -25,25 +25,6 @@ _EFFECTS = {"refused": "a reload is refused", "loses": "a reload loses", "needs"
 _OUTCOMES = {"taken": "taken", "refused": "REFUSED", "down": "DOWN"}
 
 
-def render_rehearsal_markdown(rehearsal: Rehearsal) -> str:
-    """The rehearsal as Markdown, for a change ticket."""
-    head, *rest = _head(rehearsal)
-    title = f"Refused on this host: {head}" if rehearsal.refused_here else head
-    parts = [f"# {_escaped(title)}", "", *map(_escaped, rest), ""]
-    parts += [f"- {_escaped(line)}" for line in _sentences(rehearsal)]
-    rows = _rows(rehearsal.reloads)
-    if rehearsal.reloads:
-        parts += ["", _row(rows[0]), "|---|" + "---:|" * len(rehearsal.reloads)]
-        parts += [_row(row) for row in rows[1:]]
-    details = _details(rehearsal)
-    parts += ["", "## Details", ""] if details else []
-    parts += [f"- {_escaped(line)}" for line in details]
-    gates = _gates(rehearsal)
-    parts += ["", "## Gates", ""] if gates else []
-    parts += [f"- {_escaped(_gate(gate))}" for gate in gates]
-    return "\n".join(parts).rstrip() + "\n"
-
-
 def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
     """The losses, the gates, the changes side by side, then the circumstances."""
     sentences = _sentences(rehearsal) or ["no reload finished"]
@@ -63,14 +44,6 @@ def rehearsal_screen(rehearsal: Rehearsal) -> Screen:
         [Line("details", "heading"), *details] if details else [],
         [Line(text) for text in _head(rehearsal)],
     ]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{c}" if c in "|*_`<>[]#" else c for c in text)
 
 
 def _head(rehearsal: Rehearsal) -> list[str]:
@@ -311,8 +284,3 @@ def _gates(rehearsal: Rehearsal) -> list[tuple[str, bool, str]]:
         )
         for gate in rehearsal.gates
     ]
-
-
-def _gate(gate: tuple[str, bool, str]) -> str:
-    expression, passed, reason = gate
-    return f"{'passed' if passed else 'FAILED'}: {plain(expression)} ({plain(reason)})"

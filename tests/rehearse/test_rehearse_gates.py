@@ -27,8 +27,8 @@ from nginx_tune.measure.proof.rehearsal import (
     split_phases,
     worst_outcome,
 )
-from nginx_tune.report.rehearsal import rehearsal_screen, render_rehearsal_markdown
-from nginx_tune.report.screen import plain_text
+from nginx_tune.report.rehearsal import rehearsal_screen
+from nginx_tune.report.screen import markdown, plain_text
 
 TAKEN = RehearsedReload(
     manner="reload",
@@ -167,10 +167,10 @@ def test_failures_that_last_are_told_apart_from_those_of_the_change() -> None:
         turn = _with(before, after)
         assert (lasting_failures(turn) is not None) == lasts, row
         found = Rehearsal(conf_path="/n", reloads=[turn])
-        for text in (plain_text(rehearsal_screen(found)), render_rehearsal_markdown(found)):
-            assert ("REQUESTS GO ON FAILING: " in text) == lasts, row
-            assert ("nothing was lost" in text) == (not lasts and (after[0] == 0)), row
-            assert (f"; {before[0]} failed before it already" in text) == (before[0] > 0), row
+        text = plain_text(rehearsal_screen(found))
+        assert ("REQUESTS GO ON FAILING: " in text) == lasts, row
+        assert ("nothing was lost" in text) == (not lasts and (after[0] == 0)), row
+        assert (f"; {before[0]} failed before it already" in text) == (before[0] > 0), row
         refused = msgspec.structs.replace(turn, outcome="refused")
         assert lasting_failures(refused) is None, row
         phases = [msgspec.structs.replace(turn.phases[0], max_seconds=3.0), *turn.phases[1:]]
@@ -195,11 +195,9 @@ def test_what_the_host_refuses_and_what_is_gone_is_the_answer() -> None:
     ):
         text = plain_text(rehearsal_screen(found))
         assert said in text
-        assert said in render_rehearsal_markdown(found).replace("\\_", "_")
         assert ("nothing was lost" in text) == (found is here)
     assert plain_text(rehearsal_screen(here)).startswith("REFUSED ON THIS HOST: ")
     assert plain_text(rehearsal_screen(worse)).startswith("NO LONGER SERVED: ")
-    assert render_rehearsal_markdown(here).startswith("# Refused on this host: /n")
     assert worst_outcome(here) == "refused"
 
 
@@ -245,14 +243,15 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
         gates=judge_rehearsal(["reload_back.lost == 0"], [TAKEN]),
         notes=["no upload was held: \x07"],
     )
-    text, page = plain_text(rehearsal_screen(found)), render_rehearsal_markdown(found)
+    text, page = plain_text(rehearsal_screen(found)), markdown(rehearsal_screen(found))
     assert "\x1b" not in text + page
     assert "reload: REFUSED, the old generation serves on: [emerg] a\\x1b[2Jb | c" in text
     assert "reload back: taken, 10 of 1,000 requests failed and 1 held connection was lost" in text
     one = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, workers_left=1)])
     assert "; 1 old worker is left after" in plain_text(rehearsal_screen(one))
     odd = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, faults=["f"])])
-    row = next(r for r in render_rehearsal_markdown(odd).splitlines() if r.startswith("| outcome"))
+    lines = markdown(rehearsal_screen(odd)).splitlines()
+    row = next(line for line in lines if line.startswith("| outcome"))
     assert "taken" not in row, "the table contradicts the sentence"
     assert "FAIL  reload_back.lost == 0" in text
     assert text.startswith("reload: REFUSED")
