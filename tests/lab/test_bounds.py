@@ -54,6 +54,8 @@ def test_why_there_are_no_namespaces() -> None:
          "used up", "user.max_mnt_namespaces"),
         ("the lab ended: unshare: cannot change root filesystem propagation: Permission denied",
          True, "Permission denied", "apparmor=unconfined"),
+        ("the lab ended: unshare: cannot change root filesystem propagation: Invalid argument",
+         True, "in this chroot", "pivot_root"),
     ]  # fmt: skip
     for said, is_root, message, hint in table:
         found = explain_refusal(said, is_root=is_root)

@@ -287,6 +287,12 @@ def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
             "user.max_user_namespaces, kernel.unprivileged_userns_clone, "
             "kernel.apparmor_restrict_unprivileged_userns)",
         )
+    if last.strip() == "cannot change root filesystem propagation: Invalid argument":
+        return NamespaceRefusal(
+            "cannot make a mount namespace in this chroot: its root directory is no mount point",
+            "run this outside the chroot, or bind-mount its directory on itself and enter it with "
+            "pivot_root, as systemd-nspawn does",
+        )
     return NamespaceRefusal(
         f"something forbids root to make namespaces and mounts ({last}): a container's filter of "
         "system calls, RestrictNamespaces= or SystemCallFilter= of a systemd unit, AppArmor or "
