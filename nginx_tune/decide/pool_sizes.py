@@ -30,6 +30,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Confidence, Decision, Evidence, Predicted, Setting
 from nginx_tune.documents.site import root_locations
+from nginx_tune.documents.units import plural
 
 _QUEUE = f"max_queue={DEFAULT_QUEUE}"
 KNEE = "io-pool-threads-over-knee"
@@ -156,7 +157,7 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
         reason=comment,
     )
     enough = (
-        f"{plan.threads} threads per worker: {reason}."
+        f"{plural(plan.threads, 'thread')} per worker: {reason}."
         if size.fits or not plan.load_known
         else f"{cold_text(plan)} per worker need {size.needed} threads, but {size.limit} is the "
         f"most that helps ({size.limit_reason}): name the hot locations in [site] hot_locations to "

@@ -71,7 +71,7 @@ def _notes(running: Running) -> list[str]:
     if running.modules:
         notes.append(f"{plural(len(running.modules), 'dynamic module')} loaded")
     if running.ktls_connections is not None:
-        notes.append(f"{running.ktls_connections} connections with kernel TLS")
+        notes.append(f"{plural(running.ktls_connections, 'connection')} with kernel TLS")
     return notes
 
 

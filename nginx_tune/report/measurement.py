@@ -10,6 +10,7 @@ from typing import Any
 
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Generator, Measurement
+from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.latency import (
     FEWEST_BEYOND,
     QUANTILES,
@@ -285,7 +286,7 @@ def _failures(name: str, item: ClassMeasurement) -> list[str]:
     if item.retried:
         lines.append(f"{name}: {item.retried:,} sent again, the server had closed the connection")
     if item.stray:
-        lines.append(f"{name}: {item.stray:,} connections had bytes that nobody asked for")
+        lines.append(f"{name}: {plural(item.stray, 'connection')} had bytes that nobody asked for")
     if item.syn_retries:
         lines.append(f"{name}: {item.syn_retries:,} TCP handshakes were asked for again")
     if item.retransmits:

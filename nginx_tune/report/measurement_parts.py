@@ -14,6 +14,7 @@ from nginx_tune.documents.measured_class import (
     TlsSessions,
 )
 from nginx_tune.documents.measurement import Measurement
+from nginx_tune.documents.units import plural
 from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.measure.proof.latency import LatencySample, read_statistic
 from nginx_tune.report.screen import Line, ScreenBlock, ScreenPart, Table
@@ -60,19 +61,19 @@ def streams_text(streams: Http2Streams, connections: int) -> str:
     """The connections and streams of a class, and the server's refusals and resets."""
     protocol = "HTTP/3" if isinstance(streams, Http3Streams) else "HTTP/2"
     said = [
-        f"{protocol}, {connections:,} connections opened",
+        f"{protocol}, {plural(connections, 'connection')} opened",
         f"streams at once {streams.mean_streams:.1f} on average, {streams.most_streams:,} at most",
     ]
     if streams.peer_limit is not None:
         said.append(f"the server takes {streams.peer_limit:,}")
     if streams.goaways:
-        said.append(f"it left {streams.goaways:,} connections (GOAWAY)")
+        said.append(f"it left {plural(streams.goaways, 'connection')} (GOAWAY)")
     if streams.refused:
         said.append(f"{streams.refused:,} requests that it had not looked at were sent again")
     if streams.resets:
         said.append(f"{streams.resets:,} streams reset")
     if streams.window_stalls:
-        said.append(f"the probe's own windows ran low {streams.window_stalls:,} times")
+        said.append(f"the probe's own windows ran low {plural(streams.window_stalls, 'time')}")
     if isinstance(streams, Http3Streams):
         said.extend(_beneath(streams))
     return "; ".join(said)
@@ -95,7 +96,9 @@ def sessions_text(sessions: Sequence[TlsSessions]) -> str:
     """``TLS 1.3 TLS_AES_256_GCM_SHA384``; several ones with the connections of each."""
     if len(sessions) == 1:
         return f"TLS {_agreed(sessions[0])}"
-    said = (f"{_agreed(session)} ({session.connections:,} connections)" for session in sessions)
+    said = (
+        f"{_agreed(session)} ({plural(session.connections, 'connection')})" for session in sessions
+    )
     return "TLS " + ", ".join(said)
 
 
@@ -164,7 +167,8 @@ def _quantile(sample: LatencySample, name: str) -> str:
 
 def _imbalance(imbalance: Imbalance) -> str:
     return (
-        f"over {imbalance.workers} workers: busiest {imbalance.max_to_mean:.2f}× the mean, "
+        f"over {plural(imbalance.workers, 'worker')}: "
+        f"busiest {imbalance.max_to_mean:.2f}× the mean, "
         f"variation {percent_text(imbalance.variation, 2)}, chance of as much by equal odds "
         f"{_chance(imbalance.p_value)}"
     )

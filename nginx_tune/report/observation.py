@@ -214,7 +214,11 @@ def _round_trips(trips: RoundTrips | None) -> ScreenBlock:
         f"{name} {seconds_text(value)}" for name, value in quantiles.items() if value is not None
     ]
     found = ", ".join(shown) or "too few of them for a quantile"
-    return [Line(f"round trip to clients: {found} ({trips.connections:,} connections, tcpi_rtt)")]
+    return [
+        Line(
+            f"round trip to clients: {found} ({plural(trips.connections, 'connection')}, tcpi_rtt)"
+        )
+    ]
 
 
 def _is_bound(turns: LoopTurn, name: str) -> bool:
@@ -227,9 +231,9 @@ def _counts(server: ServerMeasurement) -> ScreenBlock:
     lines = []
     if status is not None:
         lines.append(
-            f"stub_status: {status.requests:,} requests, "
+            f"stub_status: {plural(status.requests, 'request')}, "
             f"{number_text(status.requests_per_second)}/s, "
-            f"{status.accepts:,} connections accepted, {status.dropped:,} dropped"
+            f"{plural(status.accepts, 'connection')} accepted, {status.dropped:,} dropped"
         )
     logged = [(harm.words, harm.counted(server)) for harm in HARMS if harm.is_kind]
     known = [f"{count:,} {words}" for words, count in logged if count]

@@ -8,6 +8,7 @@ from typing import Any
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan
 from nginx_tune.documents.measurement import Capacity, CapacityStep, Histograms, LatencyHistogram
 from nginx_tune.documents.progress import SHARE, Glance, Step
+from nginx_tune.documents.units import plural
 from nginx_tune.report.measurement import progress_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
@@ -43,7 +44,7 @@ def describe_load(plan: LoadPlan, what: str) -> str:
     caps = plan.caps
     lines.append(
         f"  caps: {number_text(caps.seconds)} s, {bytes_text(caps.bytes)}, "
-        f"{caps.requests:,} requests, {caps.connections:,} connections, "
+        f"{plural(caps.requests, 'request')}, {plural(caps.connections, 'connection')}, "
         f"{number_text(caps.rate_per_second)}/s"
     )
     return "".join(f"{line}\n" for line in lines)
@@ -84,9 +85,8 @@ def _connections(item: LoadClass) -> str:
     streams = item.http2 or item.http3
     if streams is not None:
         protocol = "HTTP/3" if item.http2 is None else "HTTP/2"
-        return (
-            f"{protocol}, {item.connections:,} connections with up to {streams.streams:,} streams"
-        )
+        opened = plural(item.connections, "connection")
+        return f"{protocol}, {opened} with up to {plural(streams.streams, 'stream')}"
     if not item.keepalive:
         return f"a new connection for each request, up to {item.connections:,} at once"
     if item.arrivals.kind == "closed":
@@ -94,8 +94,8 @@ def _connections(item: LoadClass) -> str:
     if item.connection_use == "turns":
         held = item.held_connections or item.connections
         more = f", up to {item.connections:,}" if item.connections > held else ""
-        return f"{held:,} connections held and used in turn{more}"
-    return f"up to {item.connections:,} connections, the last used first"
+        return f"{plural(held, 'connection')} held and used in turn{more}"
+    return f"up to {plural(item.connections, 'connection')}, the last used first"
 
 
 def run_step(line: Mapping[str, Any], plan: LoadPlan, head: str = "") -> Step:

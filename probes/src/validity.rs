@@ -89,8 +89,8 @@ pub fn flags(outcome: &Outcome<'_>) -> Vec<String> {
         let stalls = class.recorder.ack_stall_suspects;
         if stalls > 0 {
             flags.push(format!(
-                "ack_stalls: {}: {stalls} pauses of 35 to 60 ms inside a response, as a delayed \
-                 acknowledgement makes",
+                "ack_stalls: {}: pauses of 35 to 60 ms inside a response, as from delayed \
+                 acknowledgements: {stalls}",
                 class.plan.name
             ));
         }

@@ -53,8 +53,10 @@ def test_an_open_loop_of_few_connections_is_flagged(
         lateness_seconds=Latency(count=9 if is_open else 0),
     )
     told = with_imbalance(Measurement(classes={"c": part}, flags=["other: x"]), idle)
-    said = f"few_connections: c: {sum(connections)} connections over"
-    assert [flag.startswith(said) for flag in told.flags] == [False] + [True] * flagged
+    said = f"workers: {sum(connections)} (fewer than"
+    assert [flag.startswith("few_connections: c: ") and said in flag for flag in told.flags] == [
+        False
+    ] + [True] * flagged
     # Told once, however often it is looked at.
     assert with_imbalance(told, idle).flags == told.flags
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, default, written
 from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.documents.units import plural
 
 MANY = 3
 """Files that are tried before the fallback."""
@@ -19,7 +20,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if scope.value("open_file_cache", "off") == "off":
             yield Hit(
                 line,
-                f"each request looks for up to {len(line.args) - 1} files on disk",
+                f"each request looks for up to {plural(len(line.args) - 1, 'file')} on disk",
                 [written(line), default("open_file_cache", "off")],
             )
 

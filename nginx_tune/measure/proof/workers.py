@@ -106,8 +106,8 @@ def few_connections(name: str, connections: int, workers: int) -> list[str]:
     if workers < 2 or connections >= FEWEST_CONNECTIONS * workers:  # noqa: PLR2004  # nothing to compare
         return []
     flag = (
-        f"{_FEW_CONNECTIONS}: {name}: {connections} connections over {workers} workers are too few "
-        f"to compare the workers (fewer than {FEWEST_CONNECTIONS} each)"
+        f"{_FEW_CONNECTIONS}: {name}: too few connections to compare {workers} workers: "
+        f"{connections} (fewer than {FEWEST_CONNECTIONS} each)"
     )
     return [flag]
 
