@@ -32,7 +32,7 @@ from nginx_tune.documents.decisions import (
 from nginx_tune.documents.units import percent_text
 
 EPOLLEXCLUSIVE: Final = "EPOLLEXCLUSIVE"
-"""The kernel feature, as evidence names it."""
+"""The name of the kernel feature in evidence."""
 
 
 def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
@@ -223,7 +223,7 @@ def _migrating(s: Situation) -> list[HostSetting]:
     """
     now = s.facts.kernel.sysctls.get("net.ipv4.tcp_migrate_req")
     if now is None:
-        return []  # the kernel lacks it, or the facts do not tell
+        return []  # the kernel lacks it, or is not known to have it
     return [
         HostSetting(
             kind="sysctl",
@@ -279,7 +279,7 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
 
 
 def _blocked(s: Situation, plan: PoolPlan) -> tuple[float, Provenance]:
-    """Share of time that a worker's loop is blocked: as observed, else modelled without pools."""
+    """Share of time that a worker's loop is blocked: observed, or modelled without pools."""
     seen = s.seen
     if seen.blocked.value is not None and (not plan.on or seen.pools_in_use):
         return seen.blocked.value, "measured"
@@ -333,7 +333,7 @@ LARGEST_BACKLOG = 65535
 BURST = 2.0
 """Ratio of the arrivals in a bad second to their mean in the busy hour."""
 STALL_SECONDS = 1.0
-"""Longest time without an accept that the queue should bridge (C2: stalls of 1 s)."""
+"""Longest time without an accept for which the queue should suffice (C2: stalls of 1 s)."""
 
 
 def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:

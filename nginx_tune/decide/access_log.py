@@ -14,7 +14,7 @@ from nginx_tune.documents.decisions import Decision, Setting
 FORMAT = "nginx_tune"
 """Log format that every generated configuration declares."""
 BUSY_PER_SECOND = 100.0
-"""Requests per second below which a write for each request costs nothing noticeable."""
+"""Requests per second below which a write for each request has no noticeable cost."""
 BUFFER = ("buffer=64k", "flush=1s")
 _IN_A_CONTAINER: Final = (
     "nginx runs in a container, where it may be a link to a pipe, and it was not examined"

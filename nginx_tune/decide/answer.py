@@ -16,7 +16,7 @@ from nginx_tune.documents.units import bytes_text, number_text, seconds_text
 
 @dataclass(frozen=True)
 class Quantity:
-    """One number that a decision rests on."""
+    """A number on which a decision depends, with unit and provenance."""
 
     fact: str
     value: float | None
@@ -60,10 +60,10 @@ class Build:
     flags: frozenset[str] | None
     """Names of the configure arguments; None if they were not read."""
     text: str
-    """The version as it follows "nginx" in sentences."""
+    """The version as text, to follow the word "nginx" in a sentence."""
 
     def at_least(self, *wanted: int) -> bool:
-        """True if the version is that or newer; an unknown one counts as the newest."""
+        """True if the version is at least ``wanted``; an unknown version counts as the newest."""
         return self.version is None or self.version >= wanted
 
     def lacks(self, flag: str) -> bool:
@@ -77,7 +77,7 @@ class Build:
 
 
 def version_evidence(build: Build) -> Evidence:
-    """The version as evidence; an unknown one is assumed to be current."""
+    """The version as evidence; an unknown version is assumed to be current."""
     if build.text == _CURRENT:
         return Evidence(
             fact="nginx.version", value="not known, assumed current", provenance="assumed"
@@ -97,14 +97,14 @@ def build_of(nginx: Nginx) -> Build:
 
 
 MAX_REASON = 160
-"""Most characters of a reason in a comment; a longer one is cut between words."""
+"""Most characters of a reason in a comment; a longer reason is cut between words."""
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 BUILD_COMMAND = "nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
 VERSION_COMMAND = "nginx-tune recommend --nginx-version VERSION"
 PROVES_A_FILE = "nginx-tune validate nginx.conf --against "
 OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json"
-"""Commands that supply what a decision lacks."""
+"""The commands above supply inputs that a decision lacks."""
 
 
 def disks_command(directories: Sequence[str], option: str, *, force: bool) -> str:

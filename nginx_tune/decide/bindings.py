@@ -30,13 +30,13 @@ a second on a core (NGINX Sizing Guide, 2016)."""
 _LONG_BYTES = 4 << 20
 """Length of a sequential read from which positioning hardly counts: the longest read-ahead set."""
 FACTOR = 3.0
-"""Assumed: the largest error of a class's typical disk, and of CPU times measured elsewhere."""
+"""Assumed: largest error, as a factor, of typical disks and of CPU times of another host."""
 _PROXIED = 2.0
 """Assumed: a proxied response takes twice the CPU time of a file, since it has two connections."""
 
 
 def most_at_best(i: BlockingInputs, p: Prediction) -> Ceiling:
-    """The lowest ceiling if every read-ahead window were as long as can be set.
+    """The lowest ceiling if every read-ahead window had its greatest possible length.
 
     A file system with its own read-ahead (ZFS) may also read that far ahead.
     """
@@ -60,7 +60,7 @@ def cpu_seconds_each(s: Situation) -> float:
 
 
 def handshake_seconds(s: Situation, requests: float = 1.0) -> float:
-    """CPU time in seconds for the TLS handshakes that so many requests need."""
+    """CPU time in seconds for the TLS handshakes of ``requests`` requests."""
     each = _HANDSHAKE_SECONDS if s.tls else 0.0
     return requests / max(1.0, s.requests_per_connection.value or 1.0) * each
 

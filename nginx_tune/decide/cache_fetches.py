@@ -29,9 +29,9 @@ _LONGEST_BYTES = 10 * _SEGMENT_BYTES
 """99th percentile of sizes whose fetch ends before ``proxy_cache_lock_timeout`` (5 s). Requests for
 a larger object wait 5 s and fetch it all the same."""
 _ONCE = 1.5
-"""Mean requests per object up to which a group of objects counts as requested once."""
+"""Mean requests per object up to which the objects of a group count as requested once."""
 _MOSTLY_ONCE = 0.5
-"""Share of bytes requested once from which leaving them out of the cache pays."""
+"""Share of bytes requested once, from which it pays to leave these out of the cache."""
 
 
 def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:
@@ -98,7 +98,7 @@ def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 def _why_lock(s: Situation, misses: float | None) -> str:
-    """The reason why waiting for one fetch pays; empty where it may not."""
+    """The reason why requests should wait for one fetch; empty if that may not pay."""
     if misses is not None and misses <= _FEW_MISSES:
         return f"{percent_text(misses, 2)} miss"
     if s.site.live_files:
@@ -119,9 +119,10 @@ def miss_share(s: Situation) -> float | None:
 
 
 def once_share(s: Situation) -> float | None:
-    """Share of the bytes of all objects that a log saw requested about once; None without a log.
+    """Share of all bytes in objects that were requested about once; None without a log.
 
-    A segment of the curve counts if its objects, taken as of mean size, have few requests each.
+    A segment of the popularity curve counts if its objects, assumed to be of mean size, have few
+    requests each.
     """
     curve, log, data = s.workload.popularity.curve, s.workload.log, s.workload.dataset
     if not curve or log is None or not data.files or not data.bytes:

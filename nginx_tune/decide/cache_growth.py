@@ -1,17 +1,17 @@
-"""Size of a cache: the declared ``max_size``, or the one to write.
+"""Size of a cache: the declared ``max_size``, or the size to write.
 
-Both the emitted directive and the page-cache model use it, so that they agree.
+The emitted directive and the page-cache model use the same size, so that they agree.
 
 Every cached object has a key in shared memory. When the zone of keys is full, nginx's manager
-removes the least recently used objects, whatever ``max_size`` allows, and the rest of the disk
-stays empty. On disk an object is a file of whole blocks with a header before its body, and nginx
-counts blocks against ``max_size``: with objects of 300 bytes a cache holds a fourteenth of its size
-in object bytes.
+removes the least recently used objects, even below ``max_size``, and the rest of the disk stays
+empty. On disk an object is a file of whole blocks with a header before its body, and nginx counts
+blocks against ``max_size``: with objects of 300 bytes a cache holds a fourteenth of its size in
+object bytes.
 
 Keys and page cache share the machine's memory; the goal is the least load on the origin. Without
-page cache a hit is read from disk, but without its key an object is fetched again. So keys get as
-much as the disks have room for, up to half of the memory that would be page cache. A zone is
-mapped, not filled: unused keys take no memory from files.
+page cache a hit is read from disk, but without its key an object is fetched again. So there are
+keys for all objects that fit on the disks, but in at most half of the memory that would be page
+cache. A zone is mapped, not filled: unused keys take no memory from files.
 
 Source: ngx_http_file_cache_add(), ngx_http_file_cache_update() (``fs_size``) and
         ngx_http_file_cache_manager() in ngx_http_file_cache.c; ngx_shm_alloc() (MAP_ANON) and
@@ -35,16 +35,16 @@ from nginx_tune.documents.units import bytes_text, percent_text
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 SHARE_OF_DISK = 0.8
-"""Share of the smallest leaf disk. The rest is for file-system overhead and other files, and for
-the manager, which removes files late (ngx_cache_manager_process_handler())."""
+"""Share of the smallest leaf disk for a cache. The rest is for file-system overhead, other files,
+and files that the manager removes late (ngx_cache_manager_process_handler())."""
 SHARE_OF_FREE = 0.9
-"""Share of the free space: ``max_size`` is overshot while files are written."""
+"""Share of the free space for a cache, which exceeds ``max_size`` while files are written."""
 UNKNOWN_DISK = "no max_size, since the facts have no disk for it"
 BY_KEYS = "as much as the keys in"
 NOT_SCANNED = "the space that is free now; the cache was not scanned"
 MAY_HOLD_MORE = "the room on the disk; the cache may hold more than that now"
 FILE_BYTES_FACT = "mean size of a cached file on the disk"
-"""Evidence for comparing a cache's keys with ``max_size``."""
+"""The name of the evidence with which a cache's keys are compared with ``max_size``."""
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
@@ -71,7 +71,7 @@ class CacheSize(NamedTuple):
     max_bytes: int | None
     """``max_size``; None where the room on the disk is not known."""
     held_bytes: float
-    """Bytes on disk that it can hold: within ``max_size``, and leaving ``min_free``."""
+    """Bytes on disk that it can hold within ``max_size`` and ``min_free``."""
     zone_mebibytes: int
     file_bytes: float
     """Mean bytes of an object on the disk."""
@@ -79,15 +79,14 @@ class CacheSize(NamedTuple):
     """Bytes of the objects that it can hold, without the unused rest of their blocks."""
     why: str
     is_firm: bool
-    """True if nginx will enforce it: ``max_size`` is in the configuration or will be written. A
+    """True if nginx will enforce ``max_bytes``: it is in the configuration or will be written. A
     ``max_size`` that an earlier plan wrote counts as the site's own."""
     min_free_bytes: int
-    """Bytes to leave free where the site sets none; 0 where that would make nginx empty the
-    cache."""
+    """``min_free`` in bytes if the site sets none; 0 if that would make nginx empty the cache."""
 
 
 def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> CacheSize:
-    """The limits of the cache in ``place``; the operator's own bounds come first."""
+    """The limits of the cache in ``place``; bounds from the operator take precedence."""
     each = _file_bytes(host, place)
     share = min(1.0, (host.object_bytes.value or each) / each)
     if bounds is not None and bounds.max_bytes:
@@ -166,10 +165,11 @@ def _whole(size_bytes: float) -> int:
 
 
 def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
-    """A twentieth of the smaller of cache and file system; at most 64 GiB and half of what is left.
+    """``min_free``: a twentieth of cache or file system, whichever is smaller.
 
+    At most 64 GiB and half of the space beyond the cache.
     Shape: whole GiB, or MiB below 1 GiB. 0 if the free space is not known, since the manager
-           removes files, even all of them, until so much is free.
+           removes files, even all of them, until ``min_free`` is free.
     Source: ngx_http_file_cache_manager (ngx_fs_available against min_free).
     """
     if place.size_bytes is None or place.available_bytes is None:
@@ -182,7 +182,7 @@ def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
 
 
 def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int | None, str]:
-    """``max_size`` by the disks alone, and the reason; None where the disk is not known."""
+    """``max_size`` in bytes by the disks alone (None: disk not known), and the reason."""
     sizes = {d.name: d.size_bytes for d in host.facts.storage.disks if d.size_bytes}
     leaves = [sizes[name] for name in place.leaf_disks if name in sizes]
     room = _room_bytes(host, place)
@@ -200,9 +200,9 @@ def _most_bytes(host: CacheHost, place: DataPath) -> tuple[int | None, str]:
 
 
 def _room_bytes(host: CacheHost, place: DataPath) -> float | None:
-    """Bytes that a cache may take of its file system; None where its size is not known.
+    """Bytes that a cache may take of its file system; None where that one's size is not known.
 
-    At most an equal share among the caches there, and no more than what is free plus what it holds.
+    At most an equal share among the caches there, and the free space plus the cache's own files.
     """
     if place.size_bytes is None:
         return None
@@ -224,8 +224,8 @@ def _may_hold_more(host: CacheHost, place: DataPath, size_bytes: int, *, is_by_k
     """True if an existing cache without a limit may already hold more than ``size_bytes``.
 
     The manager would then remove the excess at the next start. Without a scan, all used space of
-    the file system may belong to the cache. A cache limited by keys holds no more than its keys can
-    name (``with_own_words`` checks these).
+    the file system may belong to the cache. A cache limited by its keys holds no more than these
+    allow; ``with_own_words`` checks the keys.
     Source: ngx_http_file_cache_manager().
     """
     scanned = [d for d in host.facts.datasets if d.path == place.path and d.complete]
@@ -272,9 +272,9 @@ LARGEST_ZONE_MEBIBYTES = 65_536
 _UNKNOWN_MEMORY_MEBIBYTES = 4096
 """Largest zone where the memory is not known."""
 KEYS_SHARE = 0.5
-"""Largest share of the would-be page cache for the keys of all caches: chosen, not measured."""
+"""Largest part for the keys of all caches of the memory that is otherwise page cache (assumed)."""
 _SHARE_WITHOUT_A_DISK = 0.1
-"""Share of the memory for keys to use where neither disks nor number of objects are known."""
+"""Used share of the memory for keys if neither the disks nor the number of objects are known."""
 
 
 def keys_bytes(memory_bytes: float | None, page_cache_bytes: float | None) -> float | None:
@@ -284,7 +284,7 @@ def keys_bytes(memory_bytes: float | None, page_cache_bytes: float | None) -> fl
 
 
 def keys_taken_bytes(objects: float) -> float:
-    """Bytes of the keys of so many objects."""
+    """Bytes that the keys of ``objects`` objects take."""
     return objects / KEYS_PER_MEBIBYTE * MEBIBYTE
 
 
@@ -309,7 +309,7 @@ def file_bytes(object_bytes: float | None, block_bytes: int) -> float:
 def scanned_file_bytes(
     files: int, bytes_: int, allocated_bytes: int | None, block_bytes: int = BLOCK_BYTES
 ) -> float:
-    """Mean bytes of scanned cache files: their allocated blocks where known, else those they need.
+    """Mean bytes on disk of scanned cache files: allocated blocks if known, else computed blocks.
 
     Source: ngx_file_fs_size().
     """

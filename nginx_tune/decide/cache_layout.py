@@ -39,16 +39,18 @@ _STARTS = (
     "a restart, unlike a reload, forgets the index of the cache: for a minute, and until the "
     "loader is done, a second request for an object that is just being opened fetches it again"
 )
-"""Source: ngx_cache_loader_ctx (60 s), ngx_http_file_cache_exists; scenario cache-disks."""
+"""The risk of a cache right after a start.
+
+Source: ngx_cache_loader_ctx (60 s), ngx_http_file_cache_exists; scenario cache-disks."""
 NEW_CACHE_RISKS: Final = (FOREIGN_FILES, _WHOLE, _STARTS)
-"""Risks of a new cache; a change to an existing cache does not bring them."""
+"""Risks of a new cache; a change to an existing cache does not have them."""
 _IN_PLACE_SINCE = (1, 7, 10)
 """First version with ``use_temp_path``."""
 UNSEEN_ROOM = "written in place, on an unknown disk"
 NO_MAX_SIZE = "ca-no-max-size"
 """The audit rule that a cache without any limit violates."""
 INACTIVE = "30d"
-"""Longer than the disk takes to fill, so that size decides what is removed."""
+"""The value of ``inactive``: so long that the size of the cache decides what is removed."""
 
 _LEAST_ROOM_BYTES = 1 << 30
 _TURN_FILES = 100
@@ -62,7 +64,7 @@ _MOST_TURN_FILES = 10_000
 _LOADER_SINCE = (1, 1, 0)
 _MANAGER_SINCE = (1, 11, 5)
 _ROOM = 2.0
-"""Ratio of possible removals to the mean rate of new objects, since these come in bursts."""
+"""Ratio of possible removals to the mean rate of new objects, which arrive in bursts."""
 
 
 def decide_cache_layout(s: Situation, _plan: PoolPlan) -> Decision:
@@ -121,9 +123,9 @@ def _file_bytes(s: Situation) -> Quantity:
 
 
 def _origins_load(s: Situation) -> tuple[Quantity, ...]:
-    """Memory for the keys of all objects that fit, and the share of requests for the others.
+    """Memory for the keys of all objects that fit, and the share of requests for other objects.
 
-    The share is of requests for objects seen before; uncacheable and expired ones are extra.
+    Only requests for objects seen before count, not uncacheable and expired responses.
     """
     sizes = [s.cache_size(place) for place in s.data_paths]
     objects = math.fsum(size.held_bytes / size.file_bytes for size in sizes)
@@ -138,9 +140,9 @@ def _origins_load(s: Situation) -> tuple[Quantity, ...]:
 
 
 def not_known(s: Situation) -> list[tuple[str, str]]:
-    """Unknowns that leave a cache's size a guess, each with the command that supplies it.
+    """Unknown inputs of a cache's size, each with the command that supplies it.
 
-    Empty for other kinds, and for caches with limits in the site file.
+    Empty for kinds without a cache, and for caches with limits in the site file.
     """
     if s.kind != "cache":
         return []
@@ -194,7 +196,7 @@ def _why_several(s: Situation) -> str:
 
 
 def files_there(facts: Facts, site: Site, path: str) -> str:
-    """A warning about files in a directory that is not a cache yet; empty without any."""
+    """A warning about files in a directory that is not a cache yet; empty if it has none."""
     files = next((d.files for d in facts.datasets if d.path == path), None)
     if not files or path in site.cache_bounds:
         return ""
@@ -233,8 +235,8 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
 def _has_room(place: DataPath) -> bool:
     """True if there is room to write responses in place; an unknown file system counts as large.
 
-    A full file system truncates the response. With a temporary file elsewhere the response is sent
-    whole, and only not cached. An existing cache on an unknown disk stays as it is
+    On a full file system the response is truncated. With a temporary file elsewhere it is sent
+    completely, and only not cached. An existing cache on an unknown disk stays as it is
     (``UNSEEN_ROOM``).
     """
     if place.filesystem in IN_MEMORY:
@@ -249,7 +251,7 @@ def _in_place_text(place: DataPath) -> str:
 
 
 def _turns(s: Situation, place: DataPath, size: CacheSize) -> list[str]:
-    """``loader_files`` and ``manager_files``, where the default of 100 is too small."""
+    """``loader_files`` and ``manager_files`` as arguments, if the default of 100 is too small."""
     words = []
     files = _files(s, place, size)
     wanted = files * _TURN_SECONDS / _LOADED_SECONDS
@@ -272,7 +274,7 @@ def _files(s: Situation, place: DataPath, size: CacheSize) -> float:
 
 
 def _kept_per_second(s: Situation) -> float:
-    """Upper bound of the objects cached per second: a log's misses and expired responses."""
+    """Upper bound of new objects in the cache per second: a log's misses and expired responses."""
     statuses = {} if s.workload.traffic is None else s.workload.traffic.cache_statuses
     fetched = statuses.get("MISS", 0.0) + statuses.get("EXPIRED", 0.0)
     return fetched * (s.rate.value or 0.0)
@@ -283,19 +285,19 @@ def _whole_hundreds(files: float) -> int:
 
 
 KEY: Final = "$scheme$host$request_uri"
-"""Key of a request as the client sent it."""
+"""The cache key of a generated site."""
 _KEY_WITH_PORT: Final = "$scheme$host|$http_host|$server_port$request_uri"
-"""The key where clients name a port: ``$host`` lacks it, and HTTP/3 has no ``$http_host``."""
+"""The key if clients send a port: ``$host`` lacks the port, and HTTP/3 has no ``$http_host``."""
 _ENCODED: Final = "|$http_accept_encoding"
 KEY_AMONG_OTHERS: Final = (
     "$scheme|$server_name:$server_port|$host|$http_host|$http_x_forwarded_proto"
     "|$http_x_forwarded_host|$proxy_host|$uri$is_args$args|$request_uri" + _ENCODED
 )
-"""The key in a configuration that answers one URL in several ways: by port, by upstream, or in
+"""The key in a configuration in which one URL has several responses: by port, by upstream, or in
 subrequests and redirects, which keep the ``$request_uri`` of the first request. The decoded
-``$uri`` alone is not enough: some servers tell ``%2F`` from a slash. The host in the request line
-may differ from the header's, and nginx passes ``X-Forwarded-*`` on unchanged, from which servers
-build redirects and links."""
+``$uri`` alone is not enough, since some servers distinguish ``%2F`` from a slash. The host in the
+request line may differ from that in the header. nginx passes on ``X-Forwarded-*``, from which
+servers build redirects and links."""
 _VARY_SINCE = (1, 7, 7)
 CREDENTIALS: Final = "$http_authorization"
 

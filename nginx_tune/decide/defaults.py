@@ -1,7 +1,7 @@
-"""Input documents made fit for decisions: impossible numbers removed, defaults of a site filled in.
+"""Preparation of input documents: impossible numbers removed, defaults of a site filled in.
 
 Facts and workloads may come from other hosts, other tools or an editor. An impossible number counts
-as unknown, so that the model never meets a negative size, a host without CPUs or an infinity.
+as unknown, so that the model never gets a negative size, a host without CPUs or an infinity.
 """
 
 from __future__ import annotations
@@ -156,14 +156,15 @@ def _nulled(part: S, fits: Callable[[float], bool], *fields: str) -> S:
 
 DEFAULT_CACHE_DIR = "/var/cache/nginx-proxy"
 OWN_DIRECTORY = "nginx-cache"
-"""New subdirectory for a cache in a data directory, since nginx's cache loader deletes every file
-there that is not a cache entry. Source: ngx_http_file_cache_manage_file()."""
+"""Name of a new subdirectory for a cache in a data directory. nginx's cache loader deletes every
+file in the cache's directory that is not a cache entry. Source:
+ngx_http_file_cache_manage_file()."""
 
 _OWN_LOG = "logs/access.log"
 HTTP_PORT = "80"
 HTTPS_PORT = "443"
 GZIP = ("gzip on", "gzip_vary on")
-"""Compression of text/html alone, nginx's default type."""
+"""Lines that compress only text/html, nginx's default type."""
 GZIP_PASSED = (
     "gzip_proxied any",
     "gzip_min_length 1024",
@@ -172,7 +173,7 @@ GZIP_PASSED = (
         "application/json application/xml image/svg+xml"
     ),
 )
-"""Compression of proxied text; images, fonts and archives are compressed already.
+"""Lines that compress proxied text; images, fonts and archives are compressed already.
 
 Two names for JavaScript and XML: text/javascript is registered (RFC 9239), and many frameworks send
 application/xml.
@@ -181,7 +182,7 @@ DEAR_LEVELS = ("7", "8", "9")
 """``gzip_comp_level`` values that take several times the CPU of lower ones to gain 1 or 2 %."""
 
 DEFAULT_UPSTREAM = Upstream(name="origin", servers=["127.0.0.1:8080"])
-"""Placeholder for a first run; the operator names the real one."""
+"""A placeholder that the operator replaces by the site's upstream."""
 
 
 GZIP_SHARE = 0.1
@@ -189,11 +190,11 @@ GZIP_SHARE = 0.1
 _GZIP_BYTES_PER_SECOND = {1: 60e6, 2: 55e6, 3: 52e6, 4: 43e6, 5: 38e6, 6: 35e6}
 """Bytes of text that one CPU compresses per second, by ``gzip_comp_level`` (1 by default). Source:
 zlib 1.2.13 (Debian 12) on an EPYC, ``zlib.compressobj(LEVEL, DEFLATED, 31, 8)`` over 350 HTML pages
-of 8 to 31 KB, CPU time, 2026-11-30: 44 to 98 MB/s at level 1 and 31 to 40 at level 6; the table has
-the middle, since short responses pay for the tables. lzbench 1.8, zlib 1.2.11 on a Core i7-8700K at
-up to 4.7 GHz: 119 and 35."""
+of 8 to 31 KB, CPU time, 2026-11-30: 44 to 98 MB/s at level 1 and 31 to 40 at level 6. The values
+are from the middle, since building the code tables takes time for short responses. lzbench 1.8,
+zlib 1.2.11 on a Core i7-8700K at up to 4.7 GHz: 119 and 35."""
 _PAGES_SHARE = 0.05
-"""Upper bound of HTML's share in the bytes of a static site. Source: HTTP Archive, Web Almanac
+"""Upper bound of the share of HTML in the bytes of a static site. Source: HTTP Archive, Web Almanac
 2024, Page Weight: 18 of 2,652 KB of a median page."""
 
 
@@ -218,7 +219,7 @@ def gzip_cpus(
 def complete_site(site: Site, facts: Facts, kind: Kind, workload: Workload | None = None) -> Site:
     """The site with defaults filled in; a complete site stays as it is.
 
-    With a workload, compression that would take more than a tenth of the CPUs is left out.
+    With a workload, compression is left out if it would take more than a tenth of the CPUs.
 
     Shape: for kind ``cache``, ``cache_dirs`` has at least one entry: a new directory on each
            independent data file system of the facts, else one directory. Kinds that proxy have an
@@ -303,8 +304,9 @@ def _gzip(site: Site, facts: Facts, kind: Kind, workload: Workload | None) -> li
 def _gzip_lines(facts: Facts, kind: Kind) -> list[str]:
     """The installed configuration's compression, else the default of the kind.
 
-    The installed lines were written for another site, so only those that pay are taken. A file is
-    compressed again for each request, so only HTML is; videos and archives gain nothing.
+    The installed lines were written for another site, so only those that pay are taken. Of files,
+    only HTML is compressed, since each request compresses it again; videos and archives gain
+    nothing.
     """
     if facts.nginx.gzip is not None:
         return [line for line in facts.nginx.gzip if _pays(line)]
@@ -322,7 +324,7 @@ def _pays(line: str) -> bool:
 
 
 def _protocols(build: Build, library: str | None) -> list[str]:
-    """TLS 1.2, and 1.3 where nginx accepts it; nginx ignores it if the library lacks TLS 1.3.
+    """TLS 1.2, and 1.3 if nginx accepts the word, which it ignores if the library lacks TLS 1.3.
 
     Source: nginx 1.13.0 (TLSv1.3); its default before 1.23.4 has TLS 1.0 and not 1.3. OpenSSL
             before 1.0.1 has no TLS 1.2.

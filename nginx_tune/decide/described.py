@@ -1,7 +1,7 @@
-"""A described host as facts and workload.
+"""Conversion of a described host to facts and a workload, and of facts to a description.
 
 Only three values are filled in: the page cache (nine tenths of the memory), the build (nginx.org's
-package of the version) and the number of files (data by mean size).
+package of the version) and the number of files (amount of data divided by the mean size).
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from nginx_tune.documents.workload import ObjectSizes, ServedData, Workload
 from nginx_tune.errors import UsageError
 
 PAGE_CACHE_SHARE = 0.9
-"""Share of the memory; the rest is for the system and nginx."""
+"""Page cache as a share of the memory; the rest is for the system and nginx."""
 _PAGE_CACHE_REASON = "nine tenths of the declared memory"
 _CLASSES: tuple[DiskClass, ...] = DiskClass.__args__  # type: ignore[attr-defined]  # of a Literal
 _HOST_WORDS = ("cpus", "memory", "page_cache", "link", "disks", "directories", "facts")
 _ABOVE = "/data/"
-"""Parent of the directories that are made up for several disks."""
+"""Parent of the invented directories of a description with several disks."""
 
 
 def describes_host(described: DescribedHost) -> bool:
-    """True if any figure describes the host rather than its traffic."""
+    """True if the description has any figure of the host, not only of its traffic."""
     return any(getattr(described, word) for word in _HOST_WORDS)
 
 
 class Placed(NamedTuple):
-    """A description whose disks have directories, and a note on what was assumed for that."""
+    """A description whose disks have directories, and a note on the assumption behind these."""
 
     described: DescribedHost
     note: str = ""
@@ -66,7 +66,8 @@ def placed(described: DescribedHost, named: Sequence[str], usual: str) -> Placed
 
     ``usual`` is the directory of a site that names none.
     Shape: directories that name their disks stay as they are. Several disks without any directory
-           get one each, with a ``note``. Where the numbers do not match nothing is assigned.
+           get a directory each, with a ``note``. Nothing is assigned if the numbers of disks and
+           directories differ.
     """
     kinds = {name: _kind(disk.kind) for disk in described.disks for name in _names(described, disk)}
     names = list(kinds)
@@ -95,7 +96,7 @@ def placed(described: DescribedHost, named: Sequence[str], usual: str) -> Placed
 
 
 def described_facts(described: DescribedHost) -> Facts:
-    """The facts of a described host; a value not described is null and listed in ``unknown``.
+    """The facts of a described host; missing values are null and listed in ``unknown``.
 
     Errors: UsageError that names the invalid value and its fault.
     """
@@ -204,7 +205,7 @@ def check_room(described: DescribedHost) -> None:
 
 
 def described_workload(described: DescribedHost, given: Workload | None = None) -> Workload | None:
-    """The given workload with the described data and traffic; None without either.
+    """The given workload with the described data and traffic; None if both are missing.
 
     Errors: UsageError for a figure that ``given`` has too.
     """
@@ -343,7 +344,7 @@ def _size(text: DescribedSize | None, place: str) -> int | None:
 
 
 def _path(directory: DescribedDirectory, disks: Mapping[str, Disk]) -> PathStorage:
-    """Storage of a directory, without disks that are not the host's own."""
+    """Storage of a directory, with those of its disks that belong to the host."""
     leaves = [name for name in directory.disks if name in disks]
     only = disks[leaves[0]] if len(leaves) == 1 else None
     path = directory.path
@@ -372,7 +373,7 @@ def _gaps(described: DescribedHost) -> list[str]:
 
 
 def _merged(tables: Mapping[str, Any], rest: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables merged key by key; a value of ``rest`` takes precedence, a list as a whole."""
+    """Tables merged key by key; values of ``rest`` take precedence, and lists are replaced."""
     found = dict(tables)
     for key, value in rest.items():
         old = found.get(key)
@@ -479,7 +480,7 @@ def _directory(place: PathStorage, files: Mapping[str, Any]) -> DescribedDirecto
 
 
 def _rest(facts: Facts, described: Facts) -> dict[str, Any]:
-    """The facts that decisions use and the description does not have."""
+    """Those facts used by decisions that the description lacks or has with another value."""
     wanted, have = msgspec.to_builtins(facts), msgspec.to_builtins(described)
     rest = {part: _missing(wanted[part], have[part], names) for part, names in _KEPT.items()}
     rest |= _missing(wanted, have, ("datasets", "listeners"))

@@ -19,21 +19,21 @@ from nginx_tune.documents.units import percent_text
 
 USUAL_CONNECTIONS = 4096
 """Connection slots of a worker unless the peak needs more: a slot costs only 432 bytes, and without
-a free one a client is refused."""
+a free slot a client is refused."""
 _USUAL_QUIC = 4
 """Factor on ``USUAL_CONNECTIONS`` for HTTP/3, whose clients take several slots each."""
 SMALLEST_CONNECTIONS = 64
 USUAL_MOST = 65536
-"""Largest number of connections for idle keepalive connections alone."""
+"""Limit up to which slots are added for idle keepalive connections."""
 _ROOM = 1.25
 """Ratio of slots to a high peak."""
 MOST_OPEN_FILES = 20_000
 USUAL_SOFT_LIMIT = 1024
 USUAL_HARD_LIMIT = 524_288
-"""systemd's DefaultLimitNOFILE (systemd-system.conf(5)), where the limits are not known."""
+"""The hard limit if the facts have none: systemd's DefaultLimitNOFILE (systemd-system.conf(5))."""
 BOUND_BY_LIMIT = "the descriptor limit allows no more"
 _MOST_DECLARED = 1_000_000
-"""Upper bound of the site's own counts."""
+"""Upper bound of the site's declared numbers of logs and listeners."""
 
 
 @dataclass(frozen=True)
@@ -43,20 +43,20 @@ class DescriptorPlan:
     connections: int
     slots_per_client: int
     descriptors_per_connection: int
-    """Two: a socket and a file. One for a QUIC stream: a file."""
+    """2 for a socket and a file; 1 with QUIC, whose streams have no socket."""
     at_start: int
     """Descriptors before the first client: logs, listeners, channels."""
     kept: int
-    """Descriptors of all connections, added to ``at_start``."""
+    """``at_start`` and the descriptors of all connections."""
     ceiling: int
     """Descriptors that the limits allow."""
     ceiling_fact: str
     soft: int | None
-    """The soft limit that nginx starts with; None if the facts only have their reader's limit."""
+    """The soft limit with which nginx starts; None if the facts only have that of their reader."""
     bound_by: str
     """The reason why ``connections`` is not larger, for a comment."""
     needed: int
-    """Slots in use in the busiest worker at the peak."""
+    """Connection slots in use at the peak in the busiest worker."""
 
     @property
     def spare(self) -> int:
@@ -129,7 +129,7 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     with_idle = min(USUAL_MOST, _power_of_two(needed * 4))
     wanted = max(usual, with_idle, _power_of_two(needed * _ROOM))
     if s.seen.connections_refused.value:
-        # Doubled until none is refused; the next observation shows whether that is enough.
+        # Clients were refused: double the slots; the next observation shows whether that suffices.
         wanted = max(wanted, min(USUAL_MOST, 2 * wanted))
     bounds = [(room, BOUND_BY_LIMIT)]
     memory = s.facts.memory.cgroup_limit_bytes or s.facts.memory.total_bytes
@@ -144,7 +144,7 @@ def _connections(s: Situation, slots: int, room: int) -> tuple[int, str]:
     most, reason = min(bounds)
     if wanted <= most:
         return wanted, ""
-    if s.stays.descriptors is not None:  # fewer slots than the default gain nothing
+    if s.stays.descriptors is not None:  # below nginx's default there is no gain
         most = max(most, DEFAULT_CONNECTIONS)
     return max(SMALLEST_CONNECTIONS, most), reason
 

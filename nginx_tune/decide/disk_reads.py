@@ -40,17 +40,17 @@ from nginx_tune.documents.facts import SizeBucket
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
 
 SMALLEST_DIRECT_BYTES = 1 << 20
-"""Smaller files take a read or two whatever the size of the buffer."""
+"""Smallest threshold for directio: smaller files take a read or two with any buffer size."""
 WORTH_RATIO = 0.75
-"""The disk's work must fall to this share of the current work, or directio does not pay."""
+"""Share of the disk's current work from which directio does not pay."""
 LEAST_DIRECT_BUFFER_BYTES = 256 << 10
-"""Smaller direct reads, without read-ahead, waste a disk with a seek time."""
+"""Least output buffer with directio: smaller reads without read-ahead waste a disk with seeks."""
 _MOST_BYTES = 1 << 62
 _MOST_TIMES = 1e6
 
 
 class DirectPlan(NamedTuple):
-    """The best threshold, with its forecast."""
+    """A threshold for directio, with its forecast."""
 
     threshold_bytes: int
     inputs: DirectInputs
@@ -58,7 +58,7 @@ class DirectPlan(NamedTuple):
 
     @property
     def pays(self) -> bool:
-        """True if the disk's work falls clearly."""
+        """True if directio clearly reduces the disk's work."""
         return self.forecast.disk_ratio <= WORTH_RATIO
 
 
@@ -160,7 +160,7 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
 
 
 def _times_as_much(ratio: float) -> str:
-    """The ratio in words; an idle disk has none."""
+    """A ratio as words; the ratio to an idle disk has no number."""
     return f"{ratio:.2g} times as much" if ratio < _MOST_TIMES else "where memory holds all of it"
 
 
@@ -301,7 +301,7 @@ def _flips(found: Sequence[BreakEven]) -> list[str]:
 LARGEST_WINDOW_BYTES = 2 << 20
 MOVES_SLOWLY_SECONDS = 1e-3
 WORTH_FACTOR = 2.0
-"""A window is changed only if it is too large or too small by this factor."""
+"""Factor by which a window must be too large or too small to be changed."""
 MANY_PARTS = 0.3
 """Share of range requests above which read-ahead is mostly wasted."""
 _SECTOR_BYTES = 512
@@ -383,7 +383,7 @@ class _Device(NamedTuple):
     """A block device under the data."""
 
     name: str
-    """Empty when not known."""
+    """Name of the block device; empty if not known."""
     window_bytes: int
     disk: ModelDisk
 
@@ -442,7 +442,7 @@ def _change_of(s: Situation, device: _Device, cold: float) -> _Change:
 def wanted_window(disk: ModelDisk) -> int:
     """The window in bytes, a power of two, whose transfer takes as long as the seek before it.
 
-    At least half of the bandwidth is then used, whatever the number of readers.
+    Any number of readers then uses at least half of the bandwidth.
     """
     if disk.latency_seconds < MOVES_SLOWLY_SECONDS:
         return USUAL_READ_AHEAD_BYTES

@@ -1,7 +1,7 @@
 """All decisions for one host, workload and site.
 
-This module enforces a law on every decision. A setting whose own expected effect is harm is not
-written. A setting that an assumed input could flip is proposed, not written. A range wider than a
+This module enforces a law on every decision. A setting is not written if harm is its own expected
+effect. A setting is proposed, not written, if an assumed input could flip it. A range wider than a
 factor of ten does not count as a prediction.
 
 A sweep repeats a decision with other values of one fact, to show where the verdict flips.
@@ -107,8 +107,8 @@ def decide(
 ) -> Decisions:
     """All decisions, in the order in which an operator would read them.
 
-    Observed values replace assumed ones. ``stays`` has the values of a configuration that will not
-    change; the other numbers are chosen to fit them. The result depends on the inputs alone.
+    Observed values replace assumed values. ``stays`` has the values of a configuration that will
+    not change; the other numbers are chosen to fit them. The result depends only on the inputs.
     """
     situation = situation_of(facts, workload, site=site, observation=observation, stays=stays)
     plan = plan_pools(situation)
@@ -147,7 +147,7 @@ def _with_open_files(s: Situation, plan: PoolPlan, others: Sequence[Elsewhere]) 
 
 
 def declared_evidence(found: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence with provenance "declared" for "measured", for a described host."""
+    """The evidence of a described host, with provenance "declared" instead of "measured"."""
     return [
         replace(evidence, provenance="declared") if evidence.provenance == "measured" else evidence
         for evidence in found
@@ -155,7 +155,7 @@ def declared_evidence(found: Sequence[Evidence]) -> list[Evidence]:
 
 
 def as_declared(decisions: Decisions) -> Decisions:
-    """The decisions with provenance "declared" for "measured", for a described host."""
+    """The decisions for a described host, with provenance "declared" instead of "measured"."""
 
     def settings(found: Sequence[Setting]) -> list[Setting]:
         return [
@@ -188,7 +188,7 @@ def situation_of(
     observation: Observation | None = None,
     stays: Pinned = ALL_AS_DECIDED,
 ) -> Situation:
-    """The situation to decide on: defaults filled in, impossible numbers unknown.
+    """The situation to decide on, with defaults filled in and impossible numbers removed.
 
     See ``workload_for`` and ``complete_site``.
     """
@@ -205,9 +205,9 @@ def situation_of(
 
 
 WIDEST = 10.0
-"""Largest high over low of a range that an operator can act on."""
+"""Largest ratio of a range's ends with which it counts as a prediction."""
 NARROW_SHARE = 0.05
-"""A range of shares is narrow below this width, whatever the ratio of its ends."""
+"""Width below which a range of shares counts as a prediction, with any ratio of its ends."""
 _MORE_IS_BETTER = ("requests_per_second", "bytes_per_second")
 _LESS_IS_BETTER = ("mean", "p50", "p90", "p99", "p999", "cpu_seconds_per_request")
 _CHANGES = ("enable", "raise", "lower", "set")
@@ -226,7 +226,7 @@ class Elsewhere(NamedTuple):
 
 
 def elsewhere(s: Situation) -> list[Elsewhere]:
-    """The situation with each assumed input of the workload at either end."""
+    """For each assumed input of the workload, two situations: at either end of its range."""
     return [
         Elsewhere(name, command, moved, plan_pools(moved))
         for name, command, workload in _moved_inputs(s.workload, s)
@@ -242,10 +242,10 @@ _OF_POOLS = frozenset[DecisionId](
 def keep_law(
     decide: Decide, decision: Decision, plan: PoolPlan, others: Sequence[Elsewhere]
 ) -> Decision:
-    """The decision as it may be written; ``others`` comes from ``elsewhere``.
+    """The decision as the law allows it; ``others`` comes from ``elsewhere``.
 
-    Decisions about pools are repeated with the pools of each other situation; all others are
-    repeated with the pools that will be written.
+    Decisions about pools are repeated in each other situation with its own pools, all other
+    decisions with the pools that will be written.
     """
     predicted = [_without_dust(p) for p in decision.predicted if is_prediction(p)]
     decision = replace(decision, predicted=predicted)
@@ -263,7 +263,7 @@ def keep_law(
 
 
 def unsure_of_kind(decision: Decision, *, assumed: bool) -> Decision:
-    """The decision, with confidence of at most medium if the kind of site is only assumed."""
+    """The decision; its confidence is at most medium if the kind of site is only assumed."""
     if not assumed or decision.confidence != "high":
         return decision
     return replace(decision, confidence="medium")
@@ -274,7 +274,7 @@ def is_prediction(p: Predicted) -> bool:
     if p.unit == "" and p.high <= 1 and p.high - p.low <= NARROW_SHARE:
         return True
     if p.unit == "s" and p.high <= WIDEST * LEAST_SECONDS:
-        return True  # too short for any clock
+        return True  # too short to be measured
     return p.low > 0 and p.high <= WIDEST * p.low
 
 
@@ -307,7 +307,7 @@ def _only_proposed(decision: Decision, reason: str, command: str = "") -> Decisi
         proposed=[*decision.settings, *decision.proposed],
         confidence="low",
         flips_when=[f"measured: {reason}"],
-        break_evens=[],  # they belong to the other verdict
+        break_evens=[],  # these are for the verdict before
         next_command=command or decision.next_command,
     )
 
@@ -334,7 +334,7 @@ def _moved_inputs(w: Workload, s: Situation) -> Iterator[tuple[str, str, Workloa
 
 FACTORS = (1 / 64, 1 / 8, 1 / 2, 1.0, 2.0, 8.0, 64.0)
 NEAR = 0.02
-"""Relative distance from a break-even of the values that are tried on both sides of it."""
+"""Relative distance from a break-even to the values that a sweep tries on both sides."""
 
 
 class SweepStep(NamedTuple):

@@ -16,7 +16,7 @@ class Headline(NamedTuple):
     """The first lines of every report on a host."""
 
     cannot: str
-    """Begins with "This host cannot"; empty where it can do all."""
+    """A sentence that begins with "This host cannot"; empty if it meets the demand."""
     binding: str
     """A sentence with the limiting resource, its figure, and the unknowns."""
     bindings: list[BindingResource]
@@ -24,7 +24,7 @@ class Headline(NamedTuple):
 
 
 def headline(s: Situation) -> Headline:
-    """The lines for a situation."""
+    """The headline for a situation."""
     found = find_bindings(s)
     cannot = [_beyond_disks(s) or _beyond(s, found), _beyond_connections(s)]
     return Headline(" ".join(filter(None, cannot)), _sentence(s, found), found)
@@ -92,10 +92,10 @@ def _missing(s: Situation) -> list[str]:
 
 
 def _beyond_disks(s: Situation) -> str:
-    """A sentence on disks too slow for the demand; empty where they are fast enough.
+    """A sentence on disks that are too slow for the demand; empty if they are fast enough.
 
-    The comparison is in bytes per second of responses, including those from memory. Unmeasured
-    disks may be three times as fast as their class.
+    Bytes per second of responses are compared, including responses from memory. Unmeasured disks
+    may be three times as fast as the typical disk of their class.
     """
     i, p = s.blocking_inputs, s.prediction
     if i is None or p is None or s.concurrency.provenance == s.rate.provenance == "assumed":

@@ -1,7 +1,7 @@
-"""Problems of a host that slow any nginx down, whatever its configuration.
+"""Problems of a host that slow down any nginx, with any configuration.
 
-Counters run since the host (or the network namespace) came up. Small shares are not reported, since
-a bad hour long ago would otherwise be reported for ever.
+Counters count from the start of the host or of the network namespace. Small shares are not
+reported, since a bad hour long ago would otherwise be reported for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nginx_tune.documents.units import percent_text, seconds_text
 
 
 class Hindrance(NamedTuple):
-    """A hindrance: what was seen, what it does to nginx, and what helps."""
+    """A problem: the figure, its effect on nginx, and the remedy."""
 
     fact: str
     """The place of the figure in the facts."""
@@ -27,7 +27,7 @@ class Hindrance(NamedTuple):
 THROTTLED_RATIO: Final = 0.01
 STEAL_RATIO: Final = 0.01
 SWAPPED_RATIO: Final = 0.01
-"""Share of all memory: less may be idle pages, which cost nothing in swap."""
+"""Swapped share of all memory to report; a smaller share may be idle pages, which do no harm."""
 _SCALING_POWERSAVE = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 """Drivers under which ``powersave`` follows the load (admin-guide/pm/intel_pstate.rst,
 amd-pstate.rst: active mode); under others it is the lowest frequency."""
@@ -40,7 +40,7 @@ def find_hindrances(facts: Facts) -> list[Hindrance]:
 
 
 def throttled_share(cpu: Cpu) -> float | None:
-    """Share of the periods in which a CPU quota throttled; None if unknown or with too few."""
+    """Share of periods in which a CPU quota throttled; None if unknown or with too few periods."""
     return None if cpu.throttled is None else cpu.throttled.ratio
 
 
@@ -162,17 +162,17 @@ RETRANSMITTED_RATIO: Final = 0.01
 FEW_SEGMENTS: Final = 10_000
 DROPPED_RATIO: Final = 1e-5
 SQUEEZED_RATIO: Final = 1e-3
-"""Ratio to the received packets of the turns that ended with packets left."""
+"""Turns of packet processing that ended with packets left, per received packet, to report."""
 MISSED_PACKETS: Final = 100
 FEW_LOST: Final = 10
-"""Lost connections: as few as these since the host came up are no current problem."""
+"""Number of connections lost since the start of the host below which nothing is reported."""
 NEARLY_FULL: Final = 0.8
 HALF_FULL: Final = 0.5
-"""Share of an accept queue: one that is half full at a random moment is seldom empty."""
+"""Filled share of an accept queue to report: half full at a random moment, it is seldom empty."""
 MANY_INTERRUPTS: Final = 4
-"""Interrupts of a device with several queues; one with a single queue has at most three."""
+"""Least interrupts of a device with several queues; with a single queue it has at most three."""
 _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "drr", "qfq", "taprio"})
-"""Queue disciplines that limit or delay all traffic of the link at whose root they are."""
+"""Queue disciplines that, at the root of a link, limit or delay all of its traffic."""
 
 
 def network_hindrances(facts: Facts) -> Iterator[Hindrance]:

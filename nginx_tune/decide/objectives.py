@@ -1,7 +1,7 @@
-"""Objectives of a workload, and the side they take between throughput and latency.
+"""Objectives of a workload, and their effect on the balance between throughput and latency.
 
-A larger read transfers more bytes per seek, and other requests wait for all of it. Without
-objectives the decisions take a middle way; an objective shifts them to its side.
+A larger read transfers more bytes per seek, but other requests wait until it is finished. Without
+objectives the decisions balance both; an objective shifts the balance to throughput or latency.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Aim(NamedTuple):
     limit_seconds: float | None = None
     """The lowest limit on response times; None without one."""
     limit_share: float | None = None
-    """Share of responses that may take longer; None where the limit is on the mean."""
+    """Share of responses that may exceed the limit; None if the limit is on the mean."""
     limit_text: str = ""
     """The objective that sets the limit."""
     only_quantity: bool = False
-    """True if objectives demand bytes or requests per second, and none limits a time."""
+    """True if objectives demand bytes or requests per second and none of them limits a time."""
     quantity_text: str = ""
 
     @property

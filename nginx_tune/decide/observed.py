@@ -1,7 +1,7 @@
 """Figures of an observation of the running server, in the terms of the model.
 
-Observed values replace assumed ones, but neither learnt nor declared ones. Load average, iowait and
-virtual size are left out: all three rise when thread pools help (A6), so none counts as harm.
+Observed values replace assumed values, but neither learnt nor declared values. Load average, iowait
+and virtual size are left out: all three rise even when thread pools help (A6).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Seen:
     blocked: Quantity
     """Share of time that a worker's loop blocks in disk reads."""
     pools_in_use: bool | None
-    """True if workers have threads, so that ``blocked`` does not show the need for them."""
+    """True if workers have pool threads, so that ``blocked`` does not show the need for pools."""
     pool_overflow: Quantity
     listen_overflows: Quantity
     """Overflows in the observed window. Without a window: drops at nginx's sockets since they began
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def blocked_without_pools(self) -> float | None:
-        """Share of time that loops block without pools; None where pools hide it."""
+        """Share of time that loops block without pools; None if pools are in use."""
         return None if self.pools_in_use is not False else self.blocked.value
 
 
@@ -85,7 +85,7 @@ def _is_nginx(one: Listener) -> bool:
 
 
 def with_observation(workload: Workload, observation: Observation | None) -> Workload:
-    """The workload with observed values in place of assumed and unknown ones."""
+    """The workload, in which observed values replace assumed and unknown values."""
     if observation is None or not _is_fit(observation):
         return workload
     status, server = observation.server.stub_status, observation.server
@@ -146,7 +146,7 @@ def _blocked(o: Observation) -> float | None:
     """Time in disk reads as a share of the time of all loops, by the best of three methods.
 
     Waits for log writes, directory entries and swap do not count, since no pool takes them over.
-    None if loops were idle for lack of requests.
+    None if there were too few requests.
     """
     share = _blocked_at_all(o)
     if not share and _was_idle(o):
@@ -162,7 +162,7 @@ def _was_idle(o: Observation) -> bool:
     """True if there were too few requests to show waits under load."""
     server = o.server
     if server.stub_status is not None:
-        # ``requests`` does not include our own polls, which also take turns of the loop.
+        # ``requests`` excludes our own polls of stub_status, which also take turns of the loop.
         return server.stub_status.requests < FEWEST_REQUESTS
     if server.loop_turn_seconds is not None:
         return server.loop_turn_seconds.count < FEWEST_REQUESTS

@@ -35,17 +35,17 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 
 WORTH_RATIO = 0.2
-"""Share of opens that must be saved; with less, entries mostly come and go."""
+"""Least share of opens that the cache must save; below it, most entries are evicted unused."""
 WORTH_OF_REQUEST = 0.05
-"""Share of a request's time in the loop that must be saved; a smaller gain is noise."""
+"""Least share of a request's time in the loop that the cache must save; less is noise."""
 WORTH_OF_LOOP = 1e-3
-"""Share of all time that must be saved at a known rate: that of 200 warm opens a second."""
+"""Least share of a loop's time to save at a known rate: the time of 200 warm opens a second."""
 FEWEST_ENTRIES = 1000
-"""Smallest size, since a site grows and unused entries take no memory."""
+"""Least number of entries, since a site grows and unused entries take no memory."""
 INACTIVE = "60s"
 VALID_SECONDS = 3
-"""Seconds for which clients may get a replaced or removed file. For a file that is requested many
-times in between, a longer time saves next to nothing more."""
+"""``open_file_cache_valid``: time in seconds for which clients may still get a replaced or removed
+file. A longer time hardly saves more, for files that are requested many times in these seconds."""
 VALID = f"{VALID_SECONDS}s"
 STALE = f"clients may get a replaced or removed file for up to {VALID}"
 
@@ -142,7 +142,7 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
 def _kept_open(
     s: Situation, plan: OpenFiles, evidence: list[Evidence], predicted: list[Predicted]
 ) -> Decision:
-    """The cache as settings, or as a proposal where it would only save warm opens."""
+    """The cache as settings, or as a proposal if it would only save warm opens."""
     entries, saved = plan.entries, plan.saved_ratio
     reason = f"saves {percent_text(saved, 2)} of open() calls, which no pool offloads"
     lines = [
@@ -197,9 +197,9 @@ class OpenFiles:
     of_loop: float | None
     """Time saved, as a share of all time; None without a rate."""
     forgotten: bool = False
-    """True if opens repeatedly read the disk, so that saving them always pays."""
+    """True if opens repeatedly read the disk, so that it always pays to save them."""
     harms: bool = False
-    """True if cold files lose more by sharing read-ahead state than saved opens gain."""
+    """True if shared read-ahead state costs more time for cold files than saved opens gain."""
 
     counted: bool = True
     """True if the number of files is known rather than estimated."""
@@ -210,19 +210,19 @@ class OpenFiles:
 
     @property
     def churns(self) -> bool:
-        """True if entries only come and go."""
+        """True if most entries would be evicted before they are used again."""
         return self.saved_ratio < WORTH_RATIO
 
     @property
     def pays(self) -> bool:
-        """True if there is something to save."""
+        """True if the saved time is worth the cache."""
         enough = self.of_loop is None or self.of_loop >= WORTH_OF_LOOP
         worth = enough and self.of_request >= WORTH_OF_REQUEST
         return (worth or self.forgotten) and not self.churns and not self._costs
 
     @property
     def is_sure(self) -> bool:
-        """True if the gain is certain: opens that read the disk, of a known number of files.
+        """True if the gain is certain: opens read the disk, and the number of files is known.
 
         Warm opens are a few percent of a request at best, which does not outweigh stale files: a
         replaced picture is sent with the old length, a log has no new lines, a removed flag file
@@ -236,7 +236,7 @@ class OpenFiles:
 
 
 def plan_open_files(s: Situation) -> OpenFiles:
-    """The size of a worker's cache, with its effects."""
+    """The size of a worker's cache of descriptors, with its effects."""
     files = s.files.value or 0.0
     entries = min(max(files, FEWEST_ENTRIES), plan_descriptors(s).spare) if files else 0.0
     if entries < 1:
@@ -261,7 +261,7 @@ def plan_open_files(s: Situation) -> OpenFiles:
 
 
 def _saved(s: Situation, classes: tuple[PopularityClass, ...], entries: float) -> float:
-    """Share of opens that a cache of so many entries saves."""
+    """Share of opens that a cache of ``entries`` entries saves."""
     asked = s.workload.popularity
     if asked.once:
         return 0.0
@@ -288,7 +288,7 @@ def _why_off(plan: OpenFiles) -> str:
 
 
 def live_files(site: Site) -> list[str]:
-    """Files that change while in use: as declared, else locations and roots with telling names."""
+    """Files that change while in use: those declared, else locations and roots named like such."""
     named = (*site.root_prefixes, *site.hot_locations, *site.roots)
     return site.live_files or [path for path in named if is_live_path(path)]
 

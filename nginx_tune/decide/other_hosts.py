@@ -1,4 +1,4 @@
-"""This host with other memory or other disks, as facts, and the sizes in which hardware is sold."""
+"""Facts of this host with other memory or other disks, and common sizes of hardware."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _LINKS_GBIT = (1, 2.5, 5, 10, 25, 40, 50, 100, 200, 400, 800)
 
 
 def with_more_memory(facts: Facts, more_bytes: float) -> Facts:
-    """The facts with that much more (or less) memory, all of it for page cache and cache keys."""
+    """The facts with ``more_bytes`` of additional memory for page cache and cache keys.
+
+    A negative number takes memory away.
+    """
     memory = facts.memory
 
     def moved(size: int | None) -> int | None:
@@ -33,7 +36,7 @@ def with_more_memory(facts: Facts, more_bytes: float) -> Facts:
 def with_more_disks(s: Situation, times: int) -> Facts:
     """The facts with ``times`` as many disks, over which the files of each place are spread.
 
-    Each copy gets the size of all copies together, since the smallest disk of a place counts.
+    Each new disk has the size of all copies together, since the smallest disk of a place counts.
     """
     storage = s.facts.storage
     names = {disk.name for disk in s.disks}

@@ -1,7 +1,7 @@
-"""The effects of thread pools, in numbers with ranges.
+"""Predicted effects of thread pools, as numbers with ranges.
 
-A range spans both extremes of the assumed inputs, all varied together, and the model's own error
-as measured in experiments.
+A range covers the assumed inputs from one extreme to the other, varied together, and the model's
+own error as measured in experiments.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Predicted
 
 _HOT_FACTOR = 3.0
-"""The model's error in the time of a hot request: measurements by hand and in the scenarios are
-within it (thread-pools 4 to 9 ms for 6 ms, cold-heavy up to 20 ms)."""
+"""The model's error in the time of a hot request, as a factor. Measurements by hand and in the
+scenarios are within it (6 ms predicted: thread-pools 4 to 9 ms, cold-heavy up to 20 ms)."""
 _BLOCKED_FACTOR = 1.4
-"""The error in the time in reads and behind them: a disk's mean latency differs under load. In the
-16 cells of seeds 5309 and 7717 with blocked loops, the logarithm of the ratio of measured to
-predicted deviated by 0.34, including chance."""
+"""The error, as a factor, in the time in reads and in waits for them: a disk's mean latency differs
+under load. In the 16 cells of seeds 5309 and 7717 with blocked loops, the standard deviation of the
+logarithm of measured to predicted time was 0.34, including chance."""
 _COLD_FACTOR = 1.5
-"""The error in the bytes of cold transfers."""
+"""The error in the bytes of cold transfers, as a factor."""
 _SHARED_DISK_FACTOR = 1.05
-"""The error in the ratio of the bytes that a disk delivers to threads to those it delivers to loops
-in turn. Measured: 0.97 for a disk of one head (drawn-7717-036)."""
+"""The error, as a factor, in the ratio of a disk's bytes with threads to those with loops.
+Measured: a ratio of 0.97 for a disk of one head (drawn-7717-036)."""
 _SURE_ROOM = 0.8
-"""Share of the page cache's limit up to which all data stays in memory."""
+"""Share of the page cache's limit up to which all data certainly stays in memory."""
 _OTHER_WAITS = 0.01
 """Share of time in which loops wait for logs, names and the kernel's own locks. Measured with all
 data in memory: up to 0.002 on a quiet machine, 0.006 on a busy one (four cells of seed 5309)."""
 _LEFT_MEMORY = 0.04
-"""Share of time for reads of the few pages that leave memory although all would fit. Measured:
-0.015 to 0.032 in three cells of seed 7717, some tens of kilobytes in one run of three; 0.045 in
+"""Share of time in reads of the few pages that leave memory although all data fits. Measured: 0.015
+to 0.032 in three cells of seed 7717, some tens of kilobytes in one run of three; 0.045 in
 drawn-6151-013."""
 
 
@@ -70,7 +70,7 @@ def forecast_blocking(s: Situation, i: BlockingInputs, p: Prediction) -> list[Pr
     read_again = (1 - min(hits)) * lost_windows(i, p.cold_transfers)
     cases += [predict(case) for case in room_range(i)]
     opens = 0.0 if measured(s) else open_blocked_ratio(i)
-    # Names stay in memory for longer than in the model, except after a start with an empty cache.
+    # Names stay in memory longer than in the model, except after a start with an empty cache.
     sure = 0.0
     if i.asked.requests is not None and opens:
         sure = open_blocked_ratio(i, least_name_reads(i))
@@ -113,7 +113,7 @@ def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
     """Bounds on the ratio of the time in reads to the predicted time.
 
     They combine the model's error and chance, which are independent. If clients wait for their
-    answers, the loop is always in a read, and chance has no part.
+    answers, the loop is always in a read, and chance has no effect.
     """
     less, more = (1.0, 1.0) if measured(s) or i.rate_per_second is None else time_factors(i)
     return (
@@ -125,9 +125,9 @@ def _blocked_factors(s: Situation, i: BlockingInputs) -> tuple[float, float]:
 def _is_filling(s: Situation, i: BlockingInputs) -> bool:
     """True if a cache is being filled: its loops wait for writes, which the model does not cover.
 
-    Source: scenario cache-fills, whose reads alone would block for 0.09 to 0.15 of the time; the
-            loop spent all of it in balance_dirty_pages(). drawn-5309-007: repeated requests were
-            for entries just written and in memory, so there was no gain.
+    Source: scenario cache-fills, where reads alone would block loops for 0.09 to 0.15 of the time,
+            but the loop spent all of its time in balance_dirty_pages(). drawn-5309-007: repeated
+            requests were for new entries still in memory, so there was no gain.
     """
     empty = i.asked.requests is not None and not i.asked.began_full
     return s.kind == "cache" and (i.asked.once or empty)
@@ -180,7 +180,7 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
         return []
     moved = [] if measured(s) else corners(s, i)
     cases = [prediction_of(s, i), *(predict(case) for case in moved)]
-    if cases[0].only_others:  # what a pool adds to a large answer does not slow small ones
+    if cases[0].only_others:  # a pool that slows a large answer does not slow small ones
         return [_of_others(cases, (1.0, 1.0) if measured(s) else turn_factors(i))]
     if plan.hot_reads_proceed:
         by_chance = [1.0] if measured(s) or i.rate_per_second is None else [1.0, *time_factors(i)]
@@ -218,11 +218,11 @@ def forecast_gain(s: Situation, i: BlockingInputs, plan: PoolPlan) -> list[Predi
 
 
 def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
-    """True if loops without pools may keep up with an open rate, so that pools gain no bytes.
+    """True if loops without pools may keep up with an open rate, so that pools send no more bytes.
 
     Source: drawn-9157-003, where loops were blocked for 0.35 of the time (predicted 0.17 to 1) and
-            sent all that was requested, although pools were predicted to send 1.05 to 1.63 times
-            the bytes.
+            answered all requests, although the prediction for pools was 1.05 to 1.63 times the
+            bytes.
     """
     if i.rate_per_second is None:
         return False
@@ -235,8 +235,8 @@ def _may_keep_up(i: BlockingInputs, cases: Sequence[Prediction]) -> bool:
 def _of_others(cases: Sequence[Prediction], by_chance: tuple[float, float]) -> Predicted:
     """Ratio of the mean time of requests that read no file, with pools to without.
 
-    Without pools they wait behind turns and reads. ``by_chance`` has the bounds on the wait behind
-    turns; the model's error is independent of chance.
+    Without pools they wait behind turns and reads. ``by_chance`` has the bounds by which chance
+    changes the wait behind turns; the model's error is independent of it.
     """
 
     def ratio(p: Prediction, factor: float = 1.0) -> float:
@@ -285,7 +285,7 @@ def _total(i: BlockingInputs, p: Prediction, hot_bytes: float) -> Predicted:
 
 
 def _further(middle: float, one: float, *others: float) -> float:
-    """The end of a range that combines independent errors, on the side of ``one``."""
+    """The end of a range that combines independent errors, on the same side of it as ``one``."""
     together = math.hypot(*(math.log(end / middle) for end in (one, *others)))
     return middle * math.exp(math.copysign(together, one - middle))
 
@@ -339,7 +339,7 @@ def _both_ways(
 
 
 def forecast_cost(s: Situation, i: BlockingInputs, p: Prediction) -> list[Predicted]:
-    """The CPU cost of pools where reads do not block, over all requests."""
+    """The CPU cost of pools, over all requests, for a host where reads do not block."""
     files, others = s.rate.value, s.workload.rate.without_file_per_second
     expected = cpu_ratio(
         p.tasks_per_request,

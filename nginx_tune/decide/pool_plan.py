@@ -55,12 +55,12 @@ PoolMode = Literal["off", "shared", "hot_and_cold", "per_disk"]
 
 @dataclass(frozen=True)
 class PoolJudgement:
-    """The verdict on thread pools, with the reason as a clause for a comment."""
+    """The verdict on thread pools, with a reason that fits into a comment."""
 
     verdict: DecisionVerdict
     reason: str
     flips: str = ""
-    """A change that would flip the verdict and that the model does not cover."""
+    """A change outside the model that would flip the verdict, as text."""
     needs_measurement: bool = False
     """True if pools would pay, but an assumed input could flip that."""
     next_command: str = ""
@@ -76,10 +76,10 @@ class PoolPlan:
     independence: Independence
     size: PoolSize | None = None
     threads: int = 0
-    """Threads of the one pool, the cold pool, or each disk's pool."""
+    """Threads of the only pool, of the pool for cold locations, or of each disk's pool."""
     hot_threads: int = 0
     load_known: bool = True
-    """False if the peak of cold transfers rests only on an assumed concurrency."""
+    """False if the peak of cold transfers follows from an assumed concurrency."""
     proposed: PoolPlan | None = None
     """Pools that would pay if the assumed inputs are right; this plan is then off."""
 
@@ -109,10 +109,10 @@ def plan_pools(s: Situation) -> PoolPlan:
 
 
 def _disks_apart(s: Situation) -> Independence:
-    """Independence of the disks, which makes a pool for each useful.
+    """Independence of the disks, which makes a pool for each disk useful.
 
-    Disks are not independent if requests search one after the other: lookups run in the event loop,
-    and a slow disk with cold directory entries blocks it whatever the pools.
+    Disks are not independent if a request searches them in turn: lookups run in the event loop, and
+    a slow disk with cold directory entries blocks it with any pools.
     """
     if not looks_through_disks(s):
         return judge_independence(s.data_paths)
@@ -131,7 +131,7 @@ def looks_through_disks(s: Situation) -> bool:
 
 
 def _cpu_seconds(s: Situation, i: BlockingInputs, p: Prediction) -> float:
-    """CPU time per second for the load, as far as disks, memory and link can carry it."""
+    """CPU time per second for the load, limited by what disks, memory and link can carry."""
     requests = most_at_best(i, p).bytes_per_second / i.object_bytes
     if s.rate.value is not None:
         requests = min(requests, s.rate.value)
@@ -179,18 +179,18 @@ def most_workers(disks: int) -> int:
 
 _THREADS_EACH = 8
 """Threads per disk from which more workers are better than more threads: half of the source's
-number (A16), where the half is chosen. A name lookup, which no thread does, blocks only one of
-several loops."""
+number (A16); the factor of a half is chosen. With more workers, a name lookup, which no thread can
+do, blocks a smaller part of the loops."""
 _CPU_ROOM = 4.0
 """Ratio of the CPU time that workers are given to the computed one: room for peaks, compression,
 cache fills and other requests. It is chosen, not measured."""
 
 
 def workers_for_disks(s: Situation) -> int | None:
-    """Fewer workers than CPUs for a host limited by its disks; None where that is not useful.
+    """A number of workers below that of the CPUs, for a host limited by its disks, or None.
 
-    Every worker has a pool for each disk, and all threads share one limit. A worker beyond the
-    needed CPU time only takes threads away from each disk.
+    Every worker has a pool for each disk, and all threads share one limit. Workers that the CPU
+    load does not need only reduce the threads for each disk.
     """
     disks = len(s.data_paths)
     few = MAX_THREADS_ALL_WORKERS // (max(1, disks) * _THREADS_EACH)
@@ -220,7 +220,7 @@ def _within_all(cold: int, hot: int, workers: int) -> tuple[int, int]:
 def _size(
     s: Situation, inputs: BlockingInputs, prediction: Prediction, *, disks: int, load_known: bool
 ) -> PoolSize:
-    """Size of a pool: at most the usual size if the concurrency is only assumed."""
+    """Size of a pool; it is at most the usual size if the concurrency is only assumed."""
     read_ahead = s.read_ahead_bytes or USUAL_READ_AHEAD_BYTES
     window = min(inputs.object_bytes, max(read_ahead, inputs.read_bytes))
     load = PoolLoad(
@@ -229,14 +229,14 @@ def _size(
         window_bytes=max(4096.0, window),
         page_cache_bytes=inputs.page_cache_bytes / disks,
     )
-    # The disks' knee does not limit the threads: hot reads can pass reads that wait in the disk
-    # rather than in the pool, and idle threads cost nothing.
+    # The disks' knee does not limit the threads: hot reads overtake reads that wait in the disk
+    # instead of the pool, and idle threads cost nothing.
     smallest = PER_DISK_THREADS if disks > 1 else DEFAULT_THREADS
     return size_pool(load, smallest=smallest, pools=disks)
 
 
 def judge_pools(s: Situation) -> PoolJudgement:
-    """The judgement on thread pools: exclusions first, then the model."""
+    """The judgement on thread pools, by exclusions or else by the model."""
     ruled_out = _ruled_out(s)
     if ruled_out is not None:
         return ruled_out
@@ -289,7 +289,7 @@ def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgemen
 
 
 def turns_text(p: Prediction) -> str:
-    """The wait behind large responses sent in one turn, as a clause."""
+    """A clause on the wait behind large responses that are sent in one turn."""
     if p.turn_wait_seconds > BUSY_HOST_SECONDS:
         return f"others wait {Quantity('', p.turn_wait_seconds, 's').text}"
     return f"one in a hundred other requests waits {Quantity('', p.turn_p99_seconds, 's').text}"
@@ -306,7 +306,7 @@ def _others_wait(s: Situation) -> str:
 
 
 def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
-    """The judgement, withdrawn where the build is not known."""
+    """The judgement; pools are only proposed if the build is not known."""
     if s.build.flags is None:
         return PoolJudgement(
             "not_enough_evidence",
@@ -319,7 +319,7 @@ def _of_known_build(s: Situation, paying: PoolJudgement) -> PoolJudgement:
 
 
 def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
-    """The judgement, withdrawn where an assumed input could flip it (see ``keep_law``)."""
+    """The judgement; pools are only proposed if an assumed input could flip it (``keep_law``)."""
     known = _of_known_build(s, paying)
     if known is not paying or s.is_moved or not flips_on_assumptions(s):
         return known
@@ -343,10 +343,10 @@ _NEAR = 0.8
 def pools_lose_less(s: Situation) -> bool:
     """True if pools have the smaller expected regret over unmeasured disks.
 
-    This is so only if the demand is known, the data is near the size of memory or above it, and the
-    disks can flip the verdict. The slowest and the fastest disks of the class and typical ones have
-    equal weights. The regret of a choice is the logarithm of the ratio of its response time to that
-    of the other choice.
+    Only if the demand is known, the data is near the size of memory or above it, and the disks can
+    flip the verdict. The slowest, the typical and the fastest disk of the class have equal weights.
+    The regret of a choice is the logarithm of the ratio of its response time to that of the other
+    choice.
     Source: 208 kept cells, replayed with typical disks (benchmarks/regret/replayed.py): 180 are
             within 10 % or 0.3 ms of the best, 163 without this rule.
     """
@@ -444,7 +444,7 @@ def assumptions(s: Situation) -> list[tuple[str, str]]:
         ("the number of transfers", s.concurrency.provenance, LEARN_COMMAND),
         ("the speed of the disks", s.disk.provenance, measure_disks(s)),
     ]
-    if disks_decide(s):  # first, since it takes ten seconds and the others days of logs
+    if disks_decide(s):  # first: it takes ten seconds, the others need days of logs
         found.insert(0, found.pop())
     return [(name, command) for name, provenance, command in found if provenance == "assumed"]
 
@@ -474,10 +474,10 @@ def measure_disks(s: Situation) -> str:
 
 
 def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:
-    """The inputs twice: with all assumed values at the ends that block least, and most.
+    """The inputs with all assumed values at the ends that block least, then most.
 
-    Each input moves the verdict in one direction only, so no point in between is more extreme.
-    Shape: empty when nothing is assumed.
+    The verdict is monotonic in each input, so no value in between is more extreme.
+    Shape: two inputs; empty if nothing is assumed.
     """
     easier = harder = i
     if s.dataset_bytes.provenance == "assumed" and s.dataset_bytes.value:

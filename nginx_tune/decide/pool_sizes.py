@@ -101,7 +101,7 @@ def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
 
 
 def _overflowing(s: Situation, plan: PoolPlan) -> Decision:
-    """The decision where tasks were refused (A14)."""
+    """The decision if a pool's queue was full and tasks were refused (A14)."""
     refused = s.seen.pool_overflow
     reason = f"{refused.text} observed, each a truncated response with status 200"
     return Decision(
@@ -142,7 +142,7 @@ def _other_size(s: Situation, plan: PoolPlan) -> Decision:
             f"({size.limit_reason})"
         )
     if exceeds_knee(s, plan):
-        # More than the disks serve at once, on purpose: suppresses the audit's finding.
+        # Intentionally more threads than concurrent reads: suppress the audit's finding.
         comment = f"{IGNORED_KNEE} {reason}"
     if looks_through_disks(s):
         known_rules = f"{KNEE}, {SINGLE_POOL}" if exceeds_knee(s, plan) else SINGLE_POOL
@@ -226,14 +226,14 @@ def _why_apart(size: PoolSize) -> str:
 
 
 def exceeds_knee(s: Situation, plan: PoolPlan, *, pools: int = 1) -> bool:
-    """True if the threads far outnumber the reads that the measured disks serve at once."""
+    """True if the threads far outnumber the concurrent reads of the measured disks."""
     if s.disk_knee is None:
         return False
     return plan.threads * s.workers * pools > THREADS_PER_KNEE * s.disk_knee
 
 
 def cold_text(plan: PoolPlan) -> str:
-    """The peak, such as ``12 cold transfers``; a peak below one in words."""
+    """The peak as text, such as ``12 cold transfers``; a peak below 1 has no number."""
     peak = plan.size.cold_per_worker if plan.size else 0.0
     if peak < 1:
         return "less than one cold transfer"
@@ -296,7 +296,7 @@ def _confidence(s: Situation) -> Confidence:
 
 
 ALL_THREADS: Final = "threads over all workers"
-"""The words after the number of threads in a risk."""
+"""The words that follow the number of threads in the text of a risk."""
 SLOW_FACTOR = 10.0
 """Assumed slowdown of a disk that fails or rebuilds; the lab's slow disk was 13 times slower."""
 
@@ -363,7 +363,7 @@ def _pools(s: Situation, plan: PoolPlan, evidence: list[Evidence]) -> Decision:
     why = f"peak of {cold_text(plan)} per disk and worker"
     if not plan.load_known:
         why = "the usual size for a disk; the peak of cold transfers is not known"
-    # More than a disk serves at once, on purpose: suppresses the audit's finding.
+    # Intentionally more threads than concurrent reads: suppress the audit's finding.
     ignored = f"{IGNORED_KNEE} " if exceeds_knee(s, plan, pools=len(s.data_paths)) else ""
     pools = [
         setting(

@@ -255,7 +255,7 @@ def _udp_buffers(s: Situation) -> list[HostSetting]:
 
 
 def _upload_risk(lines: list[Setting]) -> str:
-    """The limit that QUIC's flow-control window sets to uploads.
+    """The risk that QUIC's flow-control window slows down uploads, with its limit.
 
     Source: initial_max_stream_data_bidi_remote in ngx_quic_transport.c, from stream_buffer_size.
     """
@@ -313,7 +313,7 @@ def _wish(s: Situation) -> Evidence | None:
 
 
 def _hindrance(s: Situation) -> tuple[str, str] | None:
-    """The reason why HTTP/3 is impossible, and the condition that changes that; else None."""
+    """The reason why HTTP/3 is impossible and the condition for it; None if it is possible."""
     tls = s.site.tls
     if tls is None:
         return (
@@ -362,7 +362,7 @@ def _has_gso(s: Situation) -> bool:
 
 
 def _stream_buffer(s: Situation) -> list[Setting]:
-    """A buffer for all that a client takes in a round trip, a power of two."""
+    """A buffer for the bytes that a client receives in one round trip, a power of two."""
     trip, rate, mean = s.round_trip, s.client_rate, s.object_bytes
     if any(
         quantity.value is None or quantity.provenance == "assumed"
@@ -380,7 +380,7 @@ def _stream_buffer(s: Situation) -> list[Setting]:
 
 
 def _announcement(s: Situation) -> Setting:
-    """The Alt-Svc header; written in the locations if these have other headers (caches)."""
+    """The Alt-Svc header, written in locations if these have other headers (caches)."""
     value = f'h3=":{_port(s)}"; ma=86400'
     reason = "tells browsers, which start with TCP, to switch to HTTP/3 (RFC 7838)"
     context: DirectiveContext = "location" if s.kind == "cache" else "http"

@@ -23,7 +23,7 @@ from nginx_tune.documents.decisions import Decision, Evidence, Predicted
 from nginx_tune.documents.units import bytes_text, nginx_size, percent_text, seconds_text
 
 COPIED: Final = "io-sendfile-off-static"
-"""The audit rule that this decision's "sendfile off" violates on purpose."""
+"""The audit rule that this decision violates intentionally with ``sendfile off``."""
 FILESYSTEM: Final = "storage.paths filesystem"
 
 
@@ -112,9 +112,9 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
 
 
 SMALLEST_CHUNK_BYTES = 512 << 10
-"""The source's value (A3); smaller chunks only add calls."""
+"""Smallest chunk, the source's value (A3); smaller chunks only add system calls."""
 SHORT_SECONDS = 5e-3
-"""Duration of a transfer that hardly delays other requests."""
+"""Longest transfer that hardly delays other requests."""
 DEFAULT_CHUNK_BYTES = SENDFILE_CHUNK_BYTES
 """nginx's default since 1.21.4 (CHANGES); earlier versions have no limit."""
 CHUNK_FROM_MEMORY_BYTES = 128 << 10
@@ -125,17 +125,18 @@ ENCRYPTED_TURN_BYTES = 64 << 10
 small responses took 2.2 ms with 1m, 1.4 with 128k and 0.64 with 64k, at the same bytes per second;
 0.67 with buffers of 32k and no chunk."""
 _BUSY_RATIO = 0.5
-"""Share of the loop's time in encryption above which turns are short. Source: drawn-8842-032, nginx
-1.22.1, buffers of 128k, a loop busy for 2 %: a hot file took 1.12 ms with 64k and 0.88 with 128k,
-small responses 0.23 and 0.21. Assumed between that and the busy loop of drawn-8842-004."""
+"""Share of the loop's time in encryption above which short turns pay; a value between two measured
+loops. In drawn-8842-032 (nginx 1.22.1, buffers of 128k, a loop busy for 2 %) a hot file took
+1.12 ms with 64k and 0.88 with 128k, small responses 0.23 and 0.21; the loop of drawn-8842-004 was
+busy."""
 _RESIDENT_RATIO = 0.995
 """Hit ratio from which the disk does not matter."""
 _MOSTLY_RESIDENT_RATIO = 0.9
-"""The same threshold with thread pools. Below a hit ratio of 0.55 a small chunk wastes the disk
-(drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); in between nothing was measured. On fast
-flash with fewer hits, 128k made small responses 0.06 of 0.29 ms faster at the same bytes per second
-(drawn-8842-011), and large hot files a fifth to three fifths slower (drawn-4201-002, -024 and -033,
--6151-007), which matters more."""
+"""Hit ratio from which the disk does not matter with thread pools. Below 0.55 a small chunk wastes
+the disk (drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); between these values nothing was
+measured. On fast flash with fewer hits, 128k made small responses 0.06 of 0.29 ms faster at the
+same bytes per second (drawn-8842-011), and large hot files a fifth to three fifths slower
+(drawn-4201-002, -024 and -033, -6151-007), which matters more."""
 _WAIT_FACTOR = 3.0
 """Largest error of the model in the ratio of two delays, as a factor."""
 
@@ -189,7 +190,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
 
 
 def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) -> Decision:
-    """The chunk whose cold read blocks a thread or the loop no longer than objectives allow."""
+    """The decision for data on disk: a cold read of the chunk is as short as objectives require."""
     hold = s.disk.read_seconds(chunk)
     transfer = chunk / s.disk.bytes_per_second
     longest = longest_transfer(s.disk, s.aim)
@@ -255,7 +256,7 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
 
 
 def _why_no_disk(s: Situation) -> str:
-    """The reason why the disk does not determine the chunk; empty where it does."""
+    """The reason why the disk does not determine the chunk; empty if it does."""
     if s.prediction is not None and s.prediction.hit_ratio >= _RESIDENT_RATIO:
         return "the files are in memory, and no disk is read"
     sizes = s.workload.sizes
@@ -265,7 +266,7 @@ def _why_no_disk(s: Situation) -> str:
 
 
 def _without_disk(s: Situation, plan: PoolPlan, why: str, *, bounded: bool) -> Decision:
-    """The default chunk, where the disk does not determine it."""
+    """The decision for the default chunk, if the disk does not determine it."""
     size = nginx_size(DEFAULT_CHUNK_BYTES)
     reason = "the default since 1.21.4: one fast client cannot block the loop for a whole file"
     line = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", size, reason=reason)
@@ -288,7 +289,7 @@ def _without_disk(s: Situation, plan: PoolPlan, why: str, *, bounded: bool) -> D
 def _encrypted_at_once(s: Situation, plan: PoolPlan) -> int:
     """Bytes of the buffer that the loop encrypts in one turn for a fast client; else 0.
 
-    The full socket of a slower client ends the turn by itself.
+    For a slower client, the full socket ends the turn.
     """
     paced = s.workload.concurrency.clients_keep_pace
     if not (paced and plan.on and s.tls and s.read_path.name == "buffers"):
@@ -297,7 +298,7 @@ def _encrypted_at_once(s: Situation, plan: PoolPlan) -> int:
 
 
 def _encrypted(s: Situation, buffer_bytes: int) -> Decision:
-    """The chunk for bodies that a pool reads into buffers and the loop encrypts."""
+    """The decision for bodies that a pool reads into buffers and the loop encrypts."""
     whole = buffer_bytes / ENCRYPTED_BYTES_PER_SECOND
     busy = _encrypting_ratio(s)
     if busy is not None and busy < _BUSY_RATIO:
@@ -350,7 +351,7 @@ def _encrypting_ratio(s: Situation) -> float | None:
 def _wait_from_memory(
     s: Situation, plan: PoolPlan, chunk: int, *, as_if_fast: bool = False
 ) -> float:
-    """Seconds that other requests wait behind files in memory; 0 if the disk sets the chunk."""
+    """Seconds that other requests wait for files in memory; 0 if the disk determines the chunk."""
     i = s.blocking_inputs
     least = _MOSTLY_RESIDENT_RATIO if plan.on else _RESIDENT_RATIO
     if i is None or s.prediction is None or s.prediction.hit_ratio < least:
@@ -360,11 +361,11 @@ def _wait_from_memory(
 
 
 def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
-    """The smallest chunk, so that other requests wait less; sending is no slower with it."""
+    """The decision for the smallest chunk: other requests wait less, and sending is as fast."""
     size = nginx_size(CHUNK_FROM_MEMORY_BYTES)
     waits = _wait_from_memory(s, plan, DEFAULT_CHUNK_BYTES)
     less = _wait_from_memory(s, plan, CHUNK_FROM_MEMORY_BYTES)
-    origin = s.workload.concurrency.provenance  # of clients_keep_pace
+    origin = s.workload.concurrency.provenance  # it also applies to clients_keep_pace
     files = "most files" if plan.on else "the files"
     who = "a CPU of the sending threads" if plan.on else "a chunk of each file being sent"
     reason = f"{files} are in memory, and other requests wait for {who}"
@@ -400,7 +401,7 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
 
 
 def _pace_flip(s: Situation, plan: PoolPlan, chunk: int) -> list[str]:
-    """The flip to the smaller chunk if clients were fast; empty if it would not be chosen."""
+    """A text for ``flips_when``: fast clients would need the smallest chunk. Empty if not so."""
     waits = _wait_from_memory(s, plan, chunk, as_if_fast=True)
     if waits <= BUSY_HOST_SECONDS:
         return []
@@ -429,9 +430,9 @@ def chunk_bytes(disk: ModelDisk, aim: Aim = NO_AIM) -> int:
 
 
 def longest_transfer(disk: ModelDisk, aim: Aim = NO_AIM) -> float:
-    """Longest transfer in seconds: as long as the seek before it, within the objectives.
+    """Longest transfer in seconds: as long as the seek before it, or as objectives allow.
 
-    Unlimited where only throughput counts.
+    Unlimited if only throughput counts.
     """
     if aim.only_quantity:
         return math.inf
@@ -452,7 +453,7 @@ def _rounded(value: float) -> float:
 
 BUFFERS = 2
 LARGE_BUFFER_BYTES = 256 << 10
-"""Largest buffer with the kernel's read-ahead; more gains next to nothing."""
+"""Largest buffer with the kernel's read-ahead; a larger one gains next to nothing."""
 DIRECT_BUFFER_BYTES = 1 << 20
 """Largest buffer without read-ahead, where each disk read is one buffer long."""
 BUFFERS_MEMORY_SHARE = 0.05
@@ -462,7 +463,7 @@ BUFFERS_MEMORY_SHARE = 0.05
 def output_bytes(s: Situation, largest: int) -> int:
     """Size of an output buffer: a power of two up to ``largest`` for which there is memory.
 
-    Over TLS the loop must also be able to encrypt it within the time that objectives allow.
+    Over TLS the loop must also be able to encrypt the buffer in the time that objectives allow.
     """
     cache, peak = s.page_cache.value or 0.0, s.concurrency.value or 0.0
     room = BUFFERS_MEMORY_SHARE * cache / max(1.0, peak) / BUFFERS

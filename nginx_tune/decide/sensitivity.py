@@ -1,6 +1,6 @@
 """Break-evens of any decision: the value of a fact at which its verdict changes.
 
-They are found by bisection, repeating the decision itself with other values of the fact, so a
+They are found by bisection, with the decision itself repeated for other values of the fact. So a
 break-even cannot disagree with its decision.
 """
 
@@ -24,7 +24,7 @@ from nginx_tune.documents.workload import Workload
 
 _STEP = 4.0
 _STEPS = 10
-"""Steps of a factor of four in each direction: together a factor of a million."""
+"""Steps of a factor of four in each direction, a factor of a million in all."""
 _BISECTIONS = 20
 """Bisections that narrow a factor of four to a few millionths."""
 
@@ -68,7 +68,7 @@ Mover = Callable[[Workload, float], Workload]
 
 
 class Movable(NamedTuple):
-    """A fact that can be given another value."""
+    """A fact that a search for break-evens can vary."""
 
     read: Callable[[Situation], Quantity]
     move: Mover
@@ -214,7 +214,7 @@ def _break_even(
 
     if now is None:
         return None
-    # A fact that is derived from others cannot be moved alone: the verdict then differs at ``now``.
+    # For a fact derived from others, the verdict differs at ``now``: it cannot be varied alone.
     value = find_flip(verdict, now, decision.verdict)
     if value is None or not movable.least < value < MOST_COUNT:
         return None

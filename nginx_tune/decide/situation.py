@@ -73,14 +73,14 @@ class Pinned:
     """Values of a configuration that will not change; the other decisions are made to fit them.
 
     Some decisions are not applied: they are blocked, have no place, or are excluded (``--except``).
-    The decisions that rest on them must then fit the current value, such as one worker instead of
-    24. A value that will change is None, empty or False here.
+    Decisions that depend on them must then fit the current value, such as one worker instead of 24.
+    A value that will change as decided is None, empty or False here.
     """
 
     workers: int | None = None
     """Worker processes."""
     no_pools: str = ""
-    """A line that thread pools need and that will not be written, with the reason."""
+    """The line for thread pools that will not be written, with the reason; empty if none."""
     connections: int | None = None
     """``worker_connections``."""
     descriptors: int | None = None
@@ -99,8 +99,8 @@ _OF_THE_HOST = (
     "read_ahead_bytes", "link_bytes_per_second", "others_replace_files", "_disks", "_asked_places",
     "_sizes",
 )  # fmt: skip
-"""Cached properties that a new workload leaves unchanged if its kind and its requests by directory
-are the same."""
+"""Cached properties that stay valid for another workload with the same kind and the same requests
+by directory."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Situation:
     files_beside_bytes: float | None = None
     """Bytes of the files served in addition to the caches; None if they were not counted."""
     disk_workers: int | None = None
-    """Fewer workers than CPUs, so that each has enough threads for every disk."""
+    """A number of workers below that of the CPUs, to give each enough threads for every disk."""
 
     def with_workload(self, workload: Workload) -> Situation:
         """The same host and site with another workload.
@@ -202,7 +202,7 @@ class Situation:
         return disks_together(models, each)
 
     def _models(self, disks: Sequence[Disk], places: Sequence[DataPath]) -> list[ModelDisk]:
-        """Models of the disks; an unmeasured one of a network file system gets its own model."""
+        """Models of the disks; an unmeasured network file system has a model of its own."""
         names = {
             name
             for place in places
@@ -288,7 +288,7 @@ class Situation:
 
     @property
     def disks_are_typed(self) -> bool:
-        """True if the class of the disks tells their speed to within a small factor."""
+        """True if the speed of the disks follows from their class, to within a small factor."""
         kinds = {disk.class_ for disk in self._disks}
         return bool(kinds) and kinds <= {"hdd", "ssd", "nvme", "card", "memory"}
 
@@ -314,9 +314,9 @@ class Situation:
         return self._with_files_beside(cached) if self.site.serves_files else cached
 
     def _with_files_beside(self, cached: Quantity) -> Quantity:
-        """Data of the caches and of the files that are served in addition to them.
+        """Data of the caches and of the files that are served in addition.
 
-        If these files were not counted, the size is unknown, unless the caches alone exceed memory.
+        If those files were not counted, the size is unknown, unless the caches alone exceed memory.
         """
         data = self.workload.dataset
         if data.bytes and data.provenance in ("declared", "learnt"):  # includes caches and files
@@ -356,16 +356,16 @@ class Situation:
         sizes = [self.cache_size(place) for place in self.data_paths]
         value = math.fsum(size.object_bytes for size in sizes) or None
         if any(size.why.startswith(UNKNOWN_DISK) for size in sizes):
-            value = None  # a limit that we chose tells nothing about the data
+            value = None  # our own limit is no evidence about the data
         is_firm = bool(sizes) and all(size.is_firm for size in sizes)
         source: Provenance = "declared" if is_firm else "assumed"
         return Quantity("size the caches may grow to", value, "bytes", source)
 
     @property
     def file_cache_bytes(self) -> float:
-        """Page cache in bytes, less the keys of new caches.
+        """Page cache in bytes, minus the keys of new caches.
 
-        Keys of existing caches are not part of the memory that the facts call free.
+        The facts do not count the keys of existing caches as free memory.
         """
         cache, mean = self.page_cache.value or 0.0, self.object_bytes.value
         if self.kind != "cache" or not mean or not self.dataset_bytes.value:
@@ -382,7 +382,7 @@ class Situation:
 
     @cached_property
     def aim(self) -> Aim:
-        """The objectives that bear on pools, chunk and buffers."""
+        """The objectives that affect pools, chunk and buffers."""
         return aim_of(self.workload.objectives)
 
     @property
@@ -427,7 +427,7 @@ class Situation:
 
     @property
     def client_rate(self) -> Quantity:
-        """Bytes a second that a client takes."""
+        """Bytes a second that a client receives."""
         c = self.workload.concurrency
         fact = "workload.concurrency.client_bytes_per_second"
         return Quantity(fact, c.client_bytes_per_second, "bytes/s", c.provenance)
@@ -442,14 +442,14 @@ class Situation:
 
     @property
     def requests_per_connection(self) -> Quantity:
-        """Requests of a client connection."""
+        """Mean number of requests on a client connection."""
         reuse = self.workload.connection_reuse
         fact = "workload.connection_reuse.requests_per_connection"
         return Quantity(fact, reuse.requests_per_connection, "", reuse.provenance)
 
     @property
     def exponent(self) -> Quantity:
-        """Skew of popularity."""
+        """Zipf exponent of popularity."""
         p = self.workload.popularity
         return Quantity("workload.popularity.exponent", p.exponent, "", p.provenance)
 
@@ -476,7 +476,7 @@ class Situation:
 
     @property
     def http_version(self) -> str:
-        """The HTTP version of the clients: as known, else as configured."""
+        """The HTTP version of the clients: from the workload, else from the configuration."""
         version = self.workload.http_version
         is_listened = any("http2" in one.split() for one in self.site.listen)
         is_set = (self.site.cleartext_http2 or is_listened) and not self.tls
@@ -501,7 +501,7 @@ class Situation:
     def popularity_classes(
         self, dataset_bytes: float, exponent: float | None = None
     ) -> tuple[PopularityClass, ...]:
-        """Popularity classes of a dataset; ``exponent`` replaces the workload's skew."""
+        """Popularity classes of a dataset; ``exponent`` replaces that of the workload."""
         popularity = self.workload.popularity
         mean = self.object_bytes.value or 1.0
         if popularity.curve and exponent is None:

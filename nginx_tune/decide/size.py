@@ -2,8 +2,8 @@
 
 Each host in the table is this host with other memory or disks. The inputs are those of the
 decisions, so the row of this host agrees with ``recommend``. Each figure is computed three times:
-with the expected inputs, and with all assumed inputs at their worse and at their better ends. The
-model's errors widen the range.
+with expected inputs, and with all assumed inputs at the worse and at the better end of their
+ranges. The model's errors widen the result.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UndecidedError
 
 _TIME_FACTOR = 1.4
-"""Error of a predicted response time: the error of the time in reads (``pool_forecast``)."""
+"""Error of a predicted response time, as a factor (as ``pool_forecast`` has for reads)."""
 _DISK_FACTOR = 1.2
-"""Assumed error of a measured or declared disk, in reads per second."""
+"""Assumed error in the reads per second of a measured or declared disk, as a factor."""
 _CPU_FACTOR = 1.5
-"""Assumed error of an unmeasured CPU time per request."""
+"""Assumed error of an unmeasured CPU time per request, as a factor."""
 _KEPT_BUSY = 0.95
 _ROWS = 5
 _LEAST_CACHE_SHARE = 0.05
@@ -67,7 +67,7 @@ _FASTER: Mapping[str, Sequence[DiskClass]] = {
     "virtual": ("ssd", "nvme"),
     "unknown": ("ssd", "nvme"),
 }
-"""Disk classes to compare with the host's own where no prices are given."""
+"""Disk classes to compare with the host's own class if no prices are given."""
 _CURVE_POINTS = 24
 _BISECTIONS = 12
 
@@ -100,8 +100,8 @@ class SizeRequest:
 def size_hosts(facts: Facts, workload: Workload, *, site: Site, request: SizeRequest) -> HostSizes:
     """The hosts for a workload.
 
-    Errors: UndecidedError, from the methods of the result, where the size of data, objects or page
-            cache is not known.
+    Errors: none here; the methods of the result raise UndecidedError if the size of data, objects
+            or page cache is not known.
     """
     return HostSizes(situation_of(facts, workload, site=site), request)
 
@@ -115,7 +115,7 @@ class RangeEnd(enum.Enum):
 
 
 class DiskColumn(NamedTuple):
-    """A choice of disks, with the situation of this host with them."""
+    """A choice of disks, and the situation of this host with these disks."""
 
     choice: DiskChoice
     situation: Situation
@@ -178,7 +178,7 @@ class HostSizes:
         return found
 
     def _with_memory(self, column: DiskColumn, memory_bytes: float) -> Situation:
-        """The situation with that memory; only for a cache, whose keys take part of the memory."""
+        """The situation with that memory; it differs only for a cache, whose keys take memory."""
         s = column.situation
         if s.kind != "cache":
             return s
@@ -196,7 +196,7 @@ class HostSizes:
     def server(
         self, column: DiskColumn, memory_bytes: float, end: RangeEnd = RangeEnd.EXPECTED
     ) -> Server:
-        """This host with that memory and those disks."""
+        """The model of this host with that memory and those disks."""
         s, more = self._with_memory(column, memory_bytes), memory_bytes - self.memory_bytes
         i = s.blocking_inputs
         if i is None:
@@ -223,7 +223,7 @@ class HostSizes:
         )
 
     def _goal(self, end: RangeEnd) -> AnswerGoal | None:
-        """The goal, made harder or easier by the model's error."""
+        """The goal, with a limit made stricter or looser by the model's error."""
         goal = self.request.goal
         if goal is None or end is RangeEnd.EXPECTED:
             return goal
@@ -263,7 +263,7 @@ class HostSizes:
         return _range(low, found[RangeEnd.EXPECTED], high)
 
     def _seconds(self, here: Mapping[RangeEnd, Server], rate: float) -> SizeRange | None:
-        """The goal's statistic at a rate; None where the host may not keep up with it."""
+        """The goal's statistic in seconds at a rate; None if the host may not keep up with it."""
         goal = self.request.goal
         if goal is None:
             return None
@@ -317,7 +317,7 @@ class HostSizes:
         return rows
 
     def boundary(self, number: int) -> MemoryBoundary:
-        """The memory with which the disks of a column carry the requested rate."""
+        """The memory that the disks of a column need for the requested rate."""
         column, asked = self.columns[number], self.asked.value or 0.0
         expected, worse, better = (self._least_memory(column, asked, end) for end in RangeEnd)
         if expected is None:
@@ -405,7 +405,7 @@ class HostSizes:
         )
 
     def misses(self) -> Iterator[MissPoint]:
-        """Miss ratios from an eighth of the memory to where all data fits, or 64 times as much."""
+        """Miss ratios by memory: from an eighth of it until all data fits, at most 64 times it."""
         low = max(self._smallest, self.memory_bytes / 8)
         fits = self.memory_bytes + self.inputs.footprint_bytes * self.inputs.objects / 0.9
         high = min(64 * self.memory_bytes, max(2 * self.memory_bytes, fits))

@@ -1,7 +1,7 @@
-"""Data directories with their disks, their files and their share of requests.
+"""Data directories with their disks, their files and their shares of requests.
 
-Memory holds the files of a popular directory and hardly any of the others, so a disk's share of
-reads may be far from its share of requests.
+Memory holds mostly files of popular directories, so a disk's share of reads may be far from its
+share of requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DataPath(NamedTuple):
 
     path: str
     leaf_disks: tuple[str, ...] = ()
-    """Empty when not known."""
+    """Names of the leaf disks; empty if not known."""
     read_ahead_bytes: int | None = None
     """Window of the file system's device, which may be stacked on the leaf disks."""
     filesystem: str | None = None
@@ -151,10 +151,10 @@ def on_shared_folder(paths: Sequence[str], storage: Storage) -> str | None:
 
 
 def judge_independence(paths: Sequence[DataPath]) -> Independence:
-    """The independence of directories, of which no two may share a disk.
+    """The independence of directories: no two of them may share a disk.
 
-    Directories whose disks are not known count as independent because the operator named them; the
-    provenance is then "declared".
+    Directories whose disks are not known count as independent, since the operator named them
+    separately; the provenance is then "declared".
     """
     if len(paths) < 2:  # noqa: PLR2004  # nothing to tell apart
         return Independence(independent=False, provenance="measured", reason="one directory")
@@ -175,7 +175,7 @@ def independent_mounts(storage: Storage) -> list[str]:
     """Recorded data directories with separate disks, over which a cache can be spread.
 
     Shape: in the order of the facts; empty unless there are two or more. The root file system is
-           left out, and so are directories whose disks an earlier one uses.
+           left out, and so are directories that share a disk with an earlier directory.
     """
     seen: set[str] = set()
     chosen = []
@@ -255,7 +255,7 @@ def _nearest(path: str, places: Sequence[DataPath]) -> PurePosixPath | None:
 def classes_of_places(
     places: Sequence[AskedPlace], objects: float, exponent: float
 ) -> tuple[PopularityClass, ...]:
-    """Popularity classes of so many objects, with a separate skew in each directory."""
+    """Popularity classes of ``objects`` objects, with a separate Zipf law for each directory."""
     return tuple(object_ for group in _groups(places, objects, exponent) for object_ in group)
 
 
@@ -270,7 +270,7 @@ def requests_by_disk(places: Sequence[DataPath], requests: Mapping[str, float]) 
 
 
 def reads_by_disk(places: Sequence[AskedPlace], i: BlockingInputs) -> dict[str, float]:
-    """Reads from each disk, in proportion to each other; empty where memory serves all requests.
+    """Relative numbers of reads by disk; empty if memory serves all requests.
 
     All files of a directory count as equally popular, since only directories are compared.
     """

@@ -61,9 +61,9 @@ from nginx_tune.documents.decisions import (
 from nginx_tune.documents.units import bytes_text, percent_text
 
 LEAST_GAIN = 1.5
-"""Smallest gain that is stated as a number."""
+"""Smallest gain, as a factor, that a summary states as a number."""
 MOST_SAID = 100
-"""Largest gain that is stated as a number."""
+"""Largest gain, as a factor, that a summary states as a number."""
 _NO_FLIP = "no single fact within a factor of a million: requested data must outgrow memory"
 
 
@@ -157,7 +157,7 @@ def _undecided(s: Situation, reason: str) -> Decision:
 
 
 def _flip_of_disks(s: Situation) -> list[str]:
-    """The speed of unmeasured disks at which the verdict flips; empty where it does not."""
+    """The speed of unmeasured disks at which the verdict flips; empty if it does not flip."""
     i = s.blocking_inputs
     if i is None or s.network_filesystem is not None or not disks_decide(s):
         return []
@@ -177,7 +177,7 @@ def _flip_of_disks(s: Situation) -> list[str]:
 
 
 def _measure_first(s: Situation, plan: PoolPlan) -> Decision:
-    """The proposal where pools would pay, but an assumed input could flip that."""
+    """The decision if pools would pay but an assumed input could flip that: a proposal."""
     inputs = s.blocking_inputs
     break_evens = [] if inputs is None else _break_evens(s, inputs)
     predicted = [] if inputs is None else forecast_blocking(s, inputs, prediction_of(s, inputs))
@@ -247,7 +247,7 @@ _MORE_TASKS = 4 * 4096
 
 
 def _tasks(s: Situation, plan: PoolPlan) -> list[HostSetting]:
-    """A higher TasksMax, where the threads of two worker generations come near the default.
+    """A higher TasksMax, if the threads of two worker generations come near the default.
 
     A worker that cannot create its pool exits (ngx_thread_pool_init(), pthread_create()).
     """
@@ -271,12 +271,12 @@ def _tasks(s: Situation, plan: PoolPlan) -> list[HostSetting]:
 
 
 def _takes_own_aio(s: Situation) -> bool:
-    """True where FreeBSD's own asynchronous I/O applies and the build is not known to lack it."""
+    """True on FreeBSD, for files that its asynchronous I/O can read, unless the build lacks it."""
     return s.is_freebsd and s.kind != "proxy" and not s.build.lacks("--with-file-aio")
 
 
 def _own_aio(s: Situation, reason: str) -> Decision:
-    """``aio on``, which FreeBSD has in place of thread pools (A10)."""
+    """The decision for ``aio on``, which FreeBSD has instead of thread pools (A10)."""
     why = "FreeBSD's own asynchronous I/O; no thread pools needed"
     line = setting("thread-pools", "location", "aio", "on", reason=why)
     is_known = s.build.flags is not None
@@ -400,8 +400,7 @@ def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
         def verdict_at(value: float, fact: str = quantity.fact) -> DecisionVerdict | None:
             return _verdict_at(s, fact, value)
 
-        # A fact that is derived from others cannot be moved alone: the verdict then differs at
-        # ``now``.
+        # For a fact derived from others, the verdict differs at ``now``: it cannot be varied alone.
         value = find_flip(verdict_at, now, verdict)
         if value is None or value > MOST_COUNT:
             continue
@@ -428,7 +427,7 @@ def _verdict_at(s: Situation, fact: str, value: float) -> DecisionVerdict | None
 
 
 def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> list[BreakEven]:
-    """The share of blocked time from which pools pay; a measured 0 counts as 10^-6."""
+    """The break-even in the share of blocked time; a measured 0 counts as 10^-6."""
     value = find_flip(lambda b: predict_measured(i, min(1.0, b)).pools_pay, max(blocked, 1e-6))
     if value is None or not 0 < value < 1:
         return []
@@ -447,7 +446,7 @@ def _flip_text(b: BreakEven) -> str:
 
 
 def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
-    """The flip, if any, for clients that take large responses as fast as nginx sends them."""
+    """A text for ``flips_when``: clients that receive as fast as nginx sends. Empty if no flip."""
     if i.clients_keep_pace or measured(s):
         return []
     fast = predict(replace(i, clients_keep_pace=True))
@@ -462,7 +461,7 @@ def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
     if measured(s):
         return "high"
     if s.network_filesystem is not None and i.miss_ratio > 0:
-        return "medium"  # pools are for stalls, which the server's speed does not predict
+        return "medium"  # pools protect against stalls, which no measured speed predicts
     moved = corners(s, i)
     if flips_on_assumptions(s) or _rests_on_disks(s):
         return "low"

@@ -29,12 +29,12 @@ from nginx_tune.documents.units import plural
 SMALLEST_KEPT = 16
 LARGEST_KEPT = 256
 _SLOTS_SHARE = 4
-"""Idle connections to upstreams take at most ``worker_connections`` divided by this."""
+"""Divisor of ``worker_connections`` that gives the most idle connections to upstreams."""
 ADDRESS_BYTES: Final = 4096
 """Bytes of a zone per address: the server takes 0.8 to 1 KiB (63 fit in 64k, on 1.18 to 1.30), and
 its TLS session up to 3 KiB (ngx_http_upstream_save_round_robin_peer_session)."""
 ADDRESSES_OF_NAME: Final = 8
-"""Upper bound of the addresses of most names; each is a separate server in the zone."""
+"""Addresses to expect for a host name; each is a separate server in the zone."""
 SMALLEST_ZONE_BYTES: Final = 64 << 10
 ZONE_OF_NAMES_BYTES: Final = 1 << 20
 """Bytes of a zone for names: about 1000 addresses, or 256 with a TLS session each."""
@@ -171,7 +171,7 @@ _THREADS = 8
 def _harmless(s: Situation) -> int:
     """Idle connections per worker that leave each server a free thread.
 
-    0 where even one per worker is too many, or the number of workers is not known.
+    0 if even one per worker is too many, or if the number of workers is not known.
     """
     servers = min((addresses_of(upstream.servers) for upstream in s.site.upstreams), default=0)
     each = _THREADS * servers // s.workers if s.workers_are_known else 0
@@ -197,7 +197,7 @@ _PORTS: Final = _ALL_PORTS[1] - _ALL_PORTS[0] + 1
 
 
 def _ports_held(s: Situation) -> tuple[int, int] | None:
-    """Connections to one server address at the peak, and the local ports, if these are too few.
+    """Connections to one server address at the peak, and the number of local ports.
 
     None if there are enough ports or a number is not known. Each connection to a remote address and
     port takes a local port; connections to a unix socket take none.
@@ -228,7 +228,7 @@ def _more_ports(s: Situation) -> list[HostSetting]:
 
 
 def _lacking_ports(s: Situation) -> list[str]:
-    """A risk with the number of addresses that the peak needs, where local ports are too few."""
+    """The risk of too few local ports, with the number of server addresses that would suffice."""
     if (held := _ports_held(s)) is None:
         return []
     each, ports = held
@@ -265,7 +265,7 @@ def _summary(idle: int, *, is_known: bool, is_default: bool) -> str:
 
 
 def _held_at_the_servers(s: Situation, idle: int) -> str:
-    """The risk of idle connections for the servers of an upstream."""
+    """The risk that idle connections occupy threads of an upstream's servers."""
     each = f"keepalive {idle} in each worker"
     if s.workers_are_known:
         each = f"{s.workers * idle} ({plural(s.workers, 'worker')} x keepalive {idle})"

@@ -141,7 +141,7 @@ def _for_disks(s: Situation, plan: PoolPlan, workers: int, evidence: list[Eviden
 
 
 def _throttled(cpu: Cpu) -> list[str]:
-    """The risk of a CPU quota that throttles; threads and other processes use it up too."""
+    """The risk that a CPU quota throttles, which threads and other processes use up too."""
     share = throttled_share(cpu)
     if cpu.throttled is None or share is None or share < THROTTLED_RATIO:
         return []
@@ -215,12 +215,12 @@ def _provenance(s: Situation) -> Provenance:
 
 
 _AS_GOOD = 2
-"""Up to so many workers per usable CPU, a current number is as good as one worker per CPU."""
+"""Workers per usable CPU up to which an existing number is as good as one worker per CPU."""
 ENOUGH_DESCRIPTORS = 65_536
-"""A hard limit that is enough for any decision."""
+"""Number of descriptors that is enough for any decision."""
 DESCRIPTORS_NEEDED = "descriptors needed per worker"
 DESCRIPTORS_EACH = "descriptors per connection"
-"""Names in the evidence of the numbers that limit descriptors."""
+"""The two names above are names of evidence."""
 
 
 def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:
@@ -301,7 +301,10 @@ def _reason(d: DescriptorPlan, held_open: int) -> str:
 
 
 def _left(d: DescriptorPlan, reason: str, wanted: int, evidence: list[Evidence]) -> Decision:
-    """No line, if only the facts' reader's limit is known: it might lower that of the workers."""
+    """The decision without a line, which might lower the workers' unknown limit.
+
+    The facts only have the limit of the shell in which they were read.
+    """
     return Decision(
         id="file-limits",
         verdict="not_enough_evidence",
@@ -316,7 +319,7 @@ def _left(d: DescriptorPlan, reason: str, wanted: int, evidence: list[Evidence])
 
 
 def _raised(limits: Limits, enough: int, reason: str) -> list[HostSetting]:
-    """The unit's limit and the kernel's, where they are too low."""
+    """Host settings for the limits of the unit and the kernel that are too low."""
     raised = []
     if limits.nofile_hard is None or limits.nofile_hard < enough:
         raised.append(

@@ -6,12 +6,12 @@ them. Without thread pools a miss holds its loop, and all others on that loop wa
 with pools the miss alone waits, for the disks.
 
 A wait is 0 if the resource is free, and exponential otherwise. Means and variances of the parts add
-up; beyond its mean, a sum falls off exponentially.
+up. The distribution of the sum is exponential beyond its mean.
 
-More of a resource never makes an answer slower here. Two effects that would are left out: a slow
-link hides reads from the loop, since the kernel reads ahead, and a second loop without pools moves
-the head of a hard disk back and forth. The rate is open: clients that wait for their answers would
-request more, the faster the answers.
+In this model, more of a resource never makes an answer slower. Two effects that contradict this are
+left out: a slow link hides reads from the loop, since the kernel reads ahead, and a second loop
+without pools moves the head of a hard disk back and forth. The request rate is given. In reality,
+clients that wait for their answers request more when answers are faster.
 
 Source: Allen and Cunneen's M/G/k for a disk with so many heads, Pollaczek-Khinchine for a worker,
         processor sharing for the link (Kleinrock, Queueing Systems 2, 1976, 4.4); held against a
@@ -44,17 +44,17 @@ _BUSY_HOST_SPREAD = 1.5
 """Coefficient of variation of an answer's time on a host whose loops never block: mean 0.3 ms, 99th
 percentile 2 ms, both as measured (``blocking``)."""
 _BEYOND_MEAN = math.exp(-1)
-"""Share of exponential times beyond their mean."""
+"""Probability that an exponential time exceeds its mean."""
 _SELDOM = 1e-9
-"""A smaller share of waiting reads counts as 0, since its square would underflow."""
+"""Share of waiting reads below which it counts as 0, since its square would underflow."""
 _PRECISE = 1e-4
 """Relative precision of a time."""
 _KEEPS_UP = 0.95
 """Highest utilisation of a resource at which it counts as keeping up."""
 _LEAST_SHARE = 1e-6
-"""Share of the greatest rate: a goal that is missed at so low a rate is missed at every rate."""
+"""Lowest rate to try, as a share of the greatest: a goal missed there is missed at any rate."""
 _PRECISION = 1.004
-"""A rate is found to within this factor."""
+"""Precision of a rate that is found, as a factor."""
 Statistic = Literal["mean", "p50", "p90", "p99", "p999"]
 _BEYOND: dict[Statistic, float] = {"p50": 0.5, "p90": 0.1, "p99": 0.01, "p999": 0.001}
 
@@ -68,7 +68,7 @@ class AnswerPart(NamedTuple):
     waits_ratio: float = 0.0
     """Share of the answers that find the resource busy."""
     wait_seconds: float = 0.0
-    """Mean wait of all answers."""
+    """Mean wait, over all answers."""
     visits: float = 1.0
     """Times that one answer visits the resource; the ratio and mean above are for one visit."""
 
@@ -91,13 +91,13 @@ class AnswerPart(NamedTuple):
 
 
 class AnswerKind(NamedTuple):
-    """Answers of one size, all from memory or all from a disk."""
+    """Answers of one size, either all from memory or all from a disk."""
 
     share: float
     is_hit: bool
     steps: Sequence[AnswerPart]
     reads: AnswerPart | None = None
-    """Its own reads or, without thread pools, the reads that it waits for."""
+    """The answer's own reads or, without thread pools, the reads for which it waits."""
 
     @property
     def every_step(self) -> Sequence[AnswerPart]:
@@ -112,7 +112,7 @@ class AnswerKind(NamedTuple):
     def longer_than(self, seconds: float) -> float:
         """Share of the answers that take longer.
 
-        Answers that wait for reads count apart from the others: they may be few, and wait long.
+        It is computed separately for answers that wait for reads, which may be few and wait long.
         """
         least = sum(step.seconds for step in self.every_step)
         if seconds < least:
@@ -136,9 +136,9 @@ class AnswerKind(NamedTuple):
 
 
 def _beyond(seconds: float, least: float, mean: float, variance: float) -> float:
-    """Share beyond a time: uniform between the least and the mean, exponential above it.
+    """Share of times beyond ``seconds``: uniform from ``least`` to the mean, exponential above it.
 
-    The share grows with the least, the mean and the variance: a larger one speeds no answer up.
+    The share grows with each of the three parameters, so that more of a resource slows no answer.
     """
     if math.isinf(mean):
         return 1.0
@@ -181,10 +181,9 @@ class Answers:
         return self._holds(self._of(hits=goal.hits), _BEYOND[goal.statistic], goal.seconds)
 
     def binding(self, goal: AnswerGoal | None) -> AnswerResource:
-        """The resource that takes most of the time of the kind of answers with most misses.
+        """The resource that takes most time of the kind of answers that misses the goal most often.
 
-        A miss is an answer that takes longer than the goal allows. Without a goal, it is the
-        busiest resource.
+        Without a goal, the busiest resource.
         """
         if goal is None:
             return max(self.uses, key=lambda name: self.uses[name])
@@ -210,11 +209,11 @@ class AnswerGoal(NamedTuple):
     statistic: Statistic
     seconds: float
     hits: bool = False
-    """True if it is for answers from memory alone."""
+    """True if it applies only to answers from memory."""
 
 
 class _ReadDisk(NamedTuple):
-    """A disk, or equal disks, with their share of the reads."""
+    """A disk, or several equal disks, with the share of the reads."""
 
     disk: ModelDisk
     share: float
@@ -224,12 +223,12 @@ class _ReadDisk(NamedTuple):
 
 @dataclass(frozen=True)
 class Server:
-    """A host that serves files, with what one request needs of each resource."""
+    """A host that serves files, with the time that one request takes on each resource."""
 
     inputs: BlockingInputs
     """The model's inputs, whose rate and concurrency are not used."""
     pools: bool
-    """True if thread pools read."""
+    """True if thread pools read files."""
     cpu_seconds: float | None = None
     """CPU of one request, if measured."""
     sent_ratio: float = 1.0
@@ -241,7 +240,7 @@ class Server:
 
     @cached_property
     def _disks(self) -> Sequence[_ReadDisk]:
-        """The disks; equal ones are one entry."""
+        """The disks, with one entry for equal disks."""
         found: dict[tuple[float, ModelDisk], int] = {}
         for share, disk in self.inputs.disk.parts or ((1.0, self.inputs.disk),):
             key = share, replace(disk, name="", parts=())
@@ -274,7 +273,7 @@ class Server:
 
     @cached_property
     def _slowest_per_second(self) -> float:
-        """Reads a second of all disks when the first of them, by its share, is fully busy."""
+        """Reads a second of all disks together at which the first of them is fully busy."""
         return min(
             read.disk.reads_per_second(self.inputs.disk_read_bytes) / read.each
             for read in self._disks
@@ -326,7 +325,7 @@ class Server:
         return answers.binding(None if is_full else goal)
 
     def answers_at(self, per_second: float) -> Answers | None:
-        """The answers at a rate; None if a resource cannot keep up."""
+        """The answers at a request rate; None if a resource cannot keep up with it."""
         uses: dict[AnswerResource, float] = {
             name: per_second / bound for name, bound in self.bounds.items()
         }
@@ -372,8 +371,8 @@ class Server:
     ) -> Sequence[AnswerKind]:
         """Answers by size, from memory and from each disk.
 
-        ``turns`` is the wait behind large answers. ``loops`` is one visit to a loop that reads,
-        with the time of one read.
+        ``turns`` are the waits behind large answers. ``loops`` is one visit to a loop that reads
+        files itself, with the time of one read.
         """
         i, miss = self.inputs, self.inputs.miss_ratio
         stretch = self._without_clients.hold_bytes
@@ -427,7 +426,7 @@ class Server:
         return steps
 
     def _cpu(self, size: float, uses: dict[AnswerResource, float]) -> AnswerPart:
-        """The worker's CPU time for an answer; a long answer lets others run after each pass."""
+        """The worker's CPU time for an answer; other answers run after each pass of a long one."""
         over_mean = send_seconds(self.inputs, (size - self.inputs.object_bytes) * self.sent_ratio)
         own = max(REQUEST_CPU_SECONDS, self.request_cpu_seconds + over_mean)
         one_pass = min(
@@ -441,14 +440,14 @@ class Server:
 def best_server(
     server: Server, goal: AnswerGoal | None, *, over: float = 0.0
 ) -> tuple[Server, float]:
-    """The host and its highest rate: with thread pools only if it then carries more.
+    """The host and its highest rate, with thread pools if they raise the rate, else without.
 
     The rate is in requests a second; 0 if it is below ``over``.
     """
     pooled = replace(server, pools=True)
     most = pooled.carries(goal, over=over)
     if server.inputs.miss_ratio > 0 and most >= _KEEPS_UP / _PRECISION * pooled.most_per_second:
-        return pooled, most  # disks or link are full, with pools and without
+        return pooled, most  # full disks or a full link are the limit, also without pools
     alone = replace(server, pools=False)
     without = alone.carries(goal, over=max(over, most))
     return (alone, without) if 0 < without >= most else (pooled, most)

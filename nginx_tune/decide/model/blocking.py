@@ -4,9 +4,9 @@ A worker is one loop. Without thread pools a page-cache miss holds the loop for 
 
 - At a known request rate with which the loop keeps up, other requests wait as in an M/G/1 queue
   whose service times are the cold reads; loops share the disks' heads (``open_reads``).
-- If clients wait for their answers (a closed loop of N transfers), the loop is blocked nearly
-  always: one turn serves one chunk of every active transfer, so it lasts as long as all cold chunks
-  in it, and a hot file of k chunks needs k turns.
+- If clients wait for their answers (a closed loop of N transfers), the loop is nearly always
+  blocked. One turn serves one chunk of every active transfer, so it takes as long as its cold
+  chunks together, and a hot file of k chunks needs k turns.
 
 With thread pools the loop only hands reads over, at a cost per read, and hot requests proceed at
 memory speed as long as a thread is free for them (``pool``). Disks, link or memory then bound what
@@ -36,25 +36,25 @@ from nginx_tune.decide.model.sending import (
 from nginx_tune.decide.model.waiting import LoopWait, loop_wait, peak_under_way
 
 OFFLOAD_SECONDS = 18e-6
-"""The hand-over of one read to a thread and back, as measured with 1-KB requests."""
+"""Time to hand one read to a thread and back, as measured with 1-KB requests."""
 REQUEST_CPU_SECONDS = 19e-6
-"""CPU of one small static request, as measured."""
+"""CPU time of one small static request, as measured."""
 DISK_READ_CPU_SECONDS = 37e-6
 """CPU time that a read from the disk takes in addition to a read from memory: 35 to 40 µs for 24 KB
 of ext4 on a virtio disk, kernel 6.18."""
 SEND_CPU_BYTES_PER_SECOND = 12e9
 """Cached bytes sent per second of CPU time. Measured: 100-KB requests take 4-12 µs more."""
 SCHEDULING_TAIL_SECONDS = 2e-3
-"""p99 of an in-memory answer on a busy host whose loops never block, as measured."""
+"""99th percentile of an answer from memory on a busy host whose loops never block, as measured."""
 BUSY_HOST_SECONDS = 0.3e-3
-"""Mean of any answer on a busy host whose loops never block. Measured: 0.26-0.46 ms."""
+"""Mean time of an answer on a busy host whose loops never block. Measured: 0.26-0.46 ms."""
 MARGIN = 3.5
-"""Pools pay if blocking costs others so many times the CPU time of offloading. At each hand-over a
-response waits for more than that CPU time, since a thread has to wake up, and then the loop.
+"""Pools pay if blocking costs other requests so many times the CPU time of offloading. The factor
+exceeds 1 because a response waits longer than that CPU time: a thread must wake up, then the loop.
 Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
 read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
 ENCRYPTED_MARGIN = 4.5
-"""``MARGIN`` if the worker encrypts: each buffer returns to the loop before the next one is read.
+"""``MARGIN`` if the worker encrypts: each buffer returns to the loop before the next read begins.
 Source: drawn-4201-009, 400 us for five reads over TLS."""
 _SATURATED = 0.95
 
@@ -65,28 +65,28 @@ class Prediction:
 
     hit_ratio: float
     reads_per_request: float
-    """Times that one cold object holds the loop, without pools."""
+    """Number of times that one cold object blocks the loop, without pools."""
     tasks_per_request: float
     hold_seconds: float
-    """Time for which one cold read holds the loop, disk contention included."""
+    """Time for which one cold read blocks the loop, including contention for the disk."""
     blocked_ratio: float
     """Share of the time that a loop without pools spends in disk reads."""
     wait_off_seconds: float
     """Mean wait of one event behind cold reads, without pools."""
     turn_wait_seconds: float
-    """Mean wait behind large answers that are sent in one turn; their reads do not count."""
+    """Mean wait behind large answers that are sent in one turn, without their reads."""
     turn_p99_seconds: float
-    """99th percentile of the wait behind such turns; their reads count."""
+    """99th percentile of the wait behind such turns, including their reads."""
     hot_off_seconds: float
     """Mean time of one memory-resident request, without pools."""
     hot_on_seconds: float
     cold_ratio: float
     """Ratio of the cold bytes per second with pools to those without."""
     cold_lost_ratio: float
-    """Share of the cold bytes a second that remains after evicted read-ahead windows: the share
-    with pools, divided by the share without."""
+    """Factor on ``cold_ratio`` for evicted read-ahead, which is read again: the useful share of the
+    bytes read with pools, divided by the share without."""
     cold_transfers: float
-    """Concurrent transfers that miss the page cache, of all workers, with pools."""
+    """Concurrent transfers of all workers that miss the page cache, with pools."""
     cold_peak: float
     """Peak of ``cold_transfers``, exceeded in less than a thousandth of the time."""
     closed_loop: bool
@@ -116,9 +116,9 @@ class Prediction:
 
     @property
     def is_late(self) -> bool:
-        """True if cold reads make more answers from memory late than an objective allows.
+        """True if cold reads delay more answers from memory than an objective allows.
 
-        The share of answers that is late is the share of time that a loop is blocked. Each waits
+        The share of late answers is the share of time that a loop is blocked. A late answer waits
         for one read, or for two in a row.
         """
         limit = self.limit_seconds
@@ -132,7 +132,7 @@ class Prediction:
     def turns_are_felt(self) -> bool:
         """True if requests wait longer behind large answers than they take on a busy host.
 
-        It suffices if the mean wait or the 99th percentile is longer.
+        Either the mean wait or its 99th percentile must be longer.
         """
         return not self.only_quantity and (
             self.turn_wait_seconds > BUSY_HOST_SECONDS
@@ -141,7 +141,7 @@ class Prediction:
 
     @property
     def reads_are_felt(self) -> bool:
-        """True if requests that read no file wait longer behind cold reads than they take.
+        """True if requests that read no file wait behind cold reads for longer than they take.
 
         The waits of all requests must also exceed the cost of offloading by the margin.
         """
@@ -155,7 +155,7 @@ class Prediction:
 
     @property
     def only_others(self) -> bool:
-        """True if pools pay for other requests only, and not for those that read files."""
+        """True if pools pay only for requests that read no file, not for those that do."""
         return self._others_feel and self.gain <= self.margin
 
 
@@ -228,7 +228,7 @@ def predict(i: BlockingInputs) -> Prediction:
 def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) -> LoopWait:
     """Waits at an open request rate.
 
-    The first read of a cold object meets a stall; the object's other reads wait with it.
+    Only the first read of a cold object may meet a stall; the object's other reads follow it.
     """
     arrivals = (i.rate_per_second or 0.0) * miss / i.workers
     usual = i.disk.read_seconds(i.hold_bytes)
@@ -244,10 +244,10 @@ def _open_wait(i: BlockingInputs, utilisation: float, hold: float, miss: float) 
 
 
 def _holds_found(i: BlockingInputs) -> Pieces:
-    """The pieces that hold the loop, weighted by their time, since long ones delay more requests.
+    """The pieces that block the loop, weighted by their time: long pieces delay more requests.
 
-    Source: drawn-4201-028, where files of 2.4 MB were a seventh of those of 7 to 180 KB: answers
-    from memory waited 0.5 ms behind them, an eighth of that by the mean size.
+    Source: drawn-4201-028, with one file of 2.4 MB for seven of 7 to 180 KB: answers from memory
+    waited 0.5 ms behind reads; with the mean size, the model gives an eighth of that.
     """
     return piece_sizes(
         i.object_bytes,
@@ -289,10 +289,10 @@ def predict_measured(i: BlockingInputs, blocked_ratio: float) -> Prediction:
 
 
 def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) -> float:
-    """Concurrent transfers that miss the page cache, of all workers, when pools let them overlap.
+    """Concurrent transfers of all workers that miss the page cache, when pools let them overlap.
 
-    By Little's law from the rate if the disk keeps up; otherwise clients wait for the disk, and
-    nearly every transfer in flight is a cold one.
+    If the disk keeps up, they follow from the rate by Little's law. Otherwise clients wait for the
+    disk, and nearly all transfers in flight are cold.
     """
     if miss <= 0:
         return 0.0
@@ -314,8 +314,9 @@ def cold_transfers(i: BlockingInputs, miss: float, reads: float, hold: float) ->
 def _cold_peak(i: BlockingInputs, miss: float, transfers: float) -> float:
     """Peak of the cold transfers at a known rate when pools let them overlap.
 
-    Overlapping reads take turns at a head, a read-ahead window each, and every turn positions it
-    again. If the disk cannot keep up with that, only the clients bound the queue.
+    Overlapping reads take turns at a head, each for a read-ahead window, and every turn positions
+    the head again. If the disk cannot keep up with that, only the number of clients limits the
+    queue.
     """
     if i.cold_concurrency is not None or i.rate_per_second is None or miss <= 0:
         return transfers
@@ -340,8 +341,8 @@ def _cold_per_turn(i: BlockingInputs, miss: float) -> float:
 def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
     """Transfers that a loop without pools has accepted after all clients arrived at once.
 
-    It accepts one connection a turn (``multi_accept`` is off), and a turn takes as long as the
-    reads of all accepted transfers. So n transfers are accepted after ``hold`` times n^2 / 2.
+    It accepts one connection per turn (``multi_accept`` is off), and a turn takes as long as the
+    reads of all accepted transfers. So n transfers are accepted after ``hold`` * n^2 / 2 seconds.
     Source: ngx_event_accept(); thread-pools-cold-heavy, where 100 clients arrived at once and the
             accepted ones got files in 0.8 s, not in five.
     """
@@ -353,8 +354,8 @@ def _accepted_per_loop(i: BlockingInputs, miss: float, hold: float) -> float:
 def lost_windows(i: BlockingInputs, transfers: float) -> float:
     """Share of the read-ahead that is evicted before it is sent, and is read again.
 
-    Each transfer has a read in progress and one ahead of it. Pages that were read once get about
-    half of the page cache. Transfers take turns, so beyond that limit all read-ahead is lost.
+    Each transfer has a window in progress and one that is read ahead. Pages that were read once get
+    about half of the page cache. Transfers take turns, so beyond that limit all read-ahead is lost.
     Source: thread-pools-cold-heavy: of 84 MB/s read 42 were sent with 100 transfers in 192 MiB, 84
             with 20 (thread-pools); the kernel counted as many pages read for a second time.
     """
@@ -364,7 +365,7 @@ def lost_windows(i: BlockingInputs, transfers: float) -> float:
 
 
 def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
-    """Time of a hot request if all hot requests share the memory bandwidth and the link."""
+    """Seconds that a hot request takes when all of them share the memory bandwidth and the link."""
     hot = max(0.0, (i.concurrency or 0.0) - cold)
     shared = i.workers * MEMORY_BYTES_PER_SECOND
     if i.way_bytes_per_second is not None:
@@ -399,20 +400,20 @@ def cpu_ratio(
 
 
 _MOST_FILES = 128
-"""Number of concurrent files up to which the sum goes at least, unless its terms vanish."""
+"""Least number of concurrent files up to which the sum is computed, unless its terms vanish."""
 _NEGLIGIBLE = 1e-9
 
 
 def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float]:
     """Time for which one cold read holds its loop, and the share of time that loops are blocked.
 
-    The first read of a file positions the disk; later ones continue there, unless something else
+    The first read of a file positions the disk; later reads continue there, unless something else
     was read in between. A loop turns to another transfer after ``longest_hold_bytes``. A long read
-    takes several read-ahead windows, and the disk may read for another loop after each: a head that
-    serves two loops moves back and forth between their files, so both take longer, and more files
-    overlap. The number of concurrent files is a birth-death process; each file is on a random loop
-    (``_spread``) and a random head. If the number grows without bound, all loops are blocked.
-    Stalls are not included.
+    takes several read-ahead windows, and after each window the disk may read for another loop. A
+    head that serves two loops moves back and forth between their files, so both take longer, and
+    more files overlap. The number of concurrent files is a birth-death process; each file is on a
+    random loop (``_spread``) and a random head. If the number grows without bound, all loops are
+    blocked. Stalls are not included.
 
     Source: M/M(n)/1, Kleinrock, Queueing Systems 1 (1975), 3.2, held against a simulated disk in
             tests/model/test_model_simulated.py.
@@ -452,8 +453,8 @@ def apart_ratio(i: BlockingInputs, files_per_second: float) -> float:
     """Share of time that each loop is blocked while no two files overlap.
 
     Once two files overlap, the head's movement between them may take so long that more files arrive
-    than are finished, and from then on files always overlap. Chance decides which of the two states
-    a measurement of some seconds sees.
+    than are finished. From then on files always overlap. A measurement of some seconds sees one of
+    the two states by chance.
     Source: drawn-6151-009, files of 9 MB over TLS from one disk to two loops: 0.13 in each of four
             blocks, 0.97 in the long run.
     """
@@ -467,8 +468,8 @@ def _spread(files: int, loops: int) -> tuple[float, float, float]:
     Shape: the mean number of loops with a file, the chance that a file has its loop to itself, and
     the chance that another file is on another loop.
 
-    Workers do not share a listen queue evenly: the kernel wakes the last waiter first, and a kept
-    connection stays with its worker (B2, B3). Every division counts as equally likely.
+    Workers do not share a listen queue evenly: the kernel wakes the last waiter first, and a
+    keepalive connection stays with its worker (B2, B3). Every division counts as equally likely.
 
     Source: Bose-Einstein statistics, Feller, An Introduction to Probability Theory 1 (1968), II.5
             and V.2 (Polya's urn).
@@ -482,7 +483,7 @@ def _spread(files: int, loops: int) -> tuple[float, float, float]:
 
 
 BOUND_BY_DISKS = "the disks"
-"""Name of the ceiling that the disks set."""
+"""Name of the ceiling that comes from the disks."""
 
 
 class Ceiling(NamedTuple):
@@ -495,9 +496,9 @@ class Ceiling(NamedTuple):
 def find_ceiling(i: BlockingInputs, p: Prediction) -> Ceiling:
     """The bound that is reached first.
 
-    If hot and cold clients are separate, the hot ones do not wait for a disk, and fill the link or
-    the memory bandwidth (A6: 9.5 of 10 Gbit/s, little of it from the disks). Otherwise hits and
-    misses come in the ratio of the requests, and the disks limit both.
+    If hot and cold clients are separate, hot clients do not wait for a disk, and fill the link or
+    the memory bandwidth (A6: 9.5 of 10 Gbit/s, little of it from the disks). Otherwise the ratio of
+    hits to misses is that of the requests, and the disks limit both.
     """
     send = Ceiling("copying from memory", i.workers * MEMORY_BYTES_PER_SECOND)
     if i.link_bytes_per_second is not None and i.link_bytes_per_second < send.bytes_per_second:

@@ -2,11 +2,12 @@
 
 Objects are grouped into classes of equal popularity, because a dataset has millions of objects and
 the tail of a Zipf law is flat: exact ranks at the head, geometric groups after it. All classes
-share one unknown, the characteristic time: how long an object stays without a request.
+share one unknown, the characteristic time: the time for which an object stays in the cache without
+a request.
 
-With all files in one page cache, one request for a large file evicts many small ones. With
-``directio`` small files have the memory to themselves, and each request for a large one is read
-from the disk, however popular, a buffer at a time instead of a read-ahead window.
+With all files in one page cache, one request for a large file evicts many small files. With
+``directio`` small files have the memory to themselves. Each request for a large file, even a
+popular one, then reads the disk, by the buffer instead of the read-ahead window.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import NamedTuple
 from nginx_tune.decide.model.disk import ModelDisk
 
 FITS_RATIO = 0.9
-"""Data up to this share of the page cache counts as fitting: the rest holds metadata, logs and
+"""Share of the page cache up to which data counts as fitting: the rest holds metadata, logs and
 buffers, and the kernel reclaims pages before the limit."""
 PAGE_BYTES = 4096
 HALF_PAGE_BYTES = PAGE_BYTES / 2
@@ -30,10 +31,10 @@ dentry; other file systems' inodes are about as large."""
 _EXACT_RANKS = 32
 _GROUP_GROWTH = 1.25
 _STEPS = 100
-"""Most steps of Newton's method; for a nearly full cache each adds a mean time between requests."""
+"""Most steps of Newton's method, which converges slowly if the cache holds nearly all objects."""
 _PRECISE = 1e-12
 _TWO_LISTS = 0.25
-"""Share of the way from an LRU list to a cache of the most popular objects."""
+"""Position of Linux's page cache between an LRU list (0) and the most popular objects (1)."""
 
 
 class PopularityClass(NamedTuple):
@@ -46,7 +47,7 @@ class PopularityClass(NamedTuple):
 
 @lru_cache(maxsize=256)
 def zipf_classes(objects: float, exponent: float) -> tuple[PopularityClass, ...]:
-    """Classes of ``objects`` objects whose popularity falls as rank^-exponent; 0 is uniform.
+    """Classes of ``objects`` objects with popularity rank^-exponent; exponent 0 is uniform.
 
     Source: Breslau et al., Web Caching and Zipf-like Distributions, INFOCOM 1999.
     """
@@ -76,7 +77,7 @@ def curve_classes(
 ) -> tuple[PopularityClass, ...]:
     """Classes from a measured curve of (share of requests, bytes of the most popular objects).
 
-    Objects beyond the curve count as equally popular.
+    Objects beyond the end of the curve count as equally popular.
     """
     points = sorted((bytes_, share) for share, bytes_ in curve)
     if not points or points[-1][0] < dataset_bytes:
@@ -107,7 +108,7 @@ def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> 
         return 1.0
     if capacity_objects <= 0:
         return 0.0
-    if len(classes) == 1:  # resident objects are requested as often as others
+    if len(classes) == 1:  # all objects are equally popular
         return capacity_objects / objects
     time = _characteristic_time(classes, capacity_objects)
     return sum(c.objects * c.probability_each * _asked_within(c, time) for c in classes)
@@ -116,9 +117,9 @@ def hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> 
 def page_cache_hit_ratio(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
     """Share of requests that Linux's page cache of that size answers, in the long run.
 
-    It keeps objects that were requested twice apart from the others. So its hit ratio is above that
-    of an LRU list by a fourth of the distance to a cache of the most popular objects, over
-    exponents from 0 to 1.3 and all sizes.
+    Linux keeps objects that were requested twice in a list of their own. So the hit ratio exceeds
+    that of an LRU list by a quarter of the distance to that of a cache of the most popular objects,
+    for exponents from 0 to 1.3 and all sizes.
     Source: tests/model/test_model_page_cache.py, a simulation of Linux's two lists.
     """
     lru = hit_ratio(classes, capacity_objects)
@@ -134,10 +135,11 @@ def hit_ratio_after(
     *,
     began_full: bool,
 ) -> float:
-    """Share of hits after so many requests to a cache that was empty, or full of random objects.
+    """Share of hits after ``requests`` requests to a cache that began empty or full.
 
-    Until as many objects have been requested as the cache holds, none of these is evicted. Any
-    other object is resident if it was at the start and has not been evicted since.
+    A full cache begins with random objects. Until as many objects have been requested as the cache
+    holds, none of them is evicted. Any other object is resident if it was resident at the start and
+    has not been evicted since.
     Source: as ``hit_ratio``, before the characteristic time.
     """
     objects = sum(c.objects for c in classes)
@@ -163,7 +165,7 @@ def missed_shares(
     """Misses of each group of classes in a shared LRU cache, as shares of all requests.
 
     ``requests`` and ``began_full`` are as for ``hit_ratio_after``; None for the long run.
-    Shape: one for each group; their sum is the share of misses.
+    Shape: one value for each group; their sum is the share of misses.
     """
     classes = tuple(class_ for group in groups for class_ in group)
     objects = sum(c.objects for c in classes)
@@ -185,7 +187,7 @@ def missed_shares(
 def believed_ratio(classes: tuple[PopularityClass, ...], requests: float) -> float:
     """Share of requests for an object that was checked within the last ``requests`` requests.
 
-    The first request for it after that time checks it again; later ones rely on that check.
+    The first request for an object after that time checks it again; later requests rely on that.
     """
     return sum(
         c.objects * c.probability_each * (asked / (1 + asked))
@@ -216,7 +218,7 @@ def _by_popularity(classes: tuple[PopularityClass, ...]) -> list[PopularityClass
 
 
 def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """Chance that two requests are for one object, and that an LRU cache of that size lacks it.
+    """Probability that two requests are for one object and that an LRU cache of that size lacks it.
 
     Source: as ``hit_ratio``; a request misses if its object was not requested within T.
     """
@@ -230,7 +232,7 @@ def cold_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) 
 
 
 def miss_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
-    """Chance that two misses of an LRU cache of that size are for the same object.
+    """Probability that two misses of an LRU cache of that size are for the same object.
 
     Its inverse is the number of objects over which misses are spread. Source: as ``cold_overlap``.
     """
@@ -249,7 +251,7 @@ def miss_overlap(classes: tuple[PopularityClass, ...], capacity_objects: float) 
 def _characteristic_time(classes: tuple[PopularityClass, ...], capacity_objects: float) -> float:
     """The time, in requests, within which as many objects are requested as the cache holds.
 
-    The number of requested objects is a concave function of the time and never above it, so
+    The number of different objects is a concave function of this time and never exceeds it, so
     Newton's method, started at the capacity, approaches the root from below.
     """
     time = capacity_objects
@@ -291,11 +293,11 @@ class DirectInputs(NamedTuple):
     small: FileGroup
     large: FileGroup
     classes: tuple[PopularityClass, ...]
-    """Popularity of the files, whatever their size."""
+    """Popularity of the files, which does not depend on their size."""
     page_cache_bytes: float
     disk: ModelDisk
     turn_bytes: float
-    """Bytes that read-ahead makes the disk read in one piece."""
+    """Bytes that the disk reads in one piece because of read-ahead."""
     buffer_bytes: float
     """Bytes of one direct read."""
 
@@ -321,8 +323,8 @@ def forecast_direct(i: DirectInputs) -> DirectForecast:
     """Hit ratios and disk time, with and without direct reads of large files.
 
     Reads of several requests overlap, so the disk positions again after each window or buffer.
-    Popularity does not depend on the size, so one hit ratio applies to all files that share a
-    cache, and objects of mean size represent them in Che's approximation (as above).
+    Popularity does not depend on the size. So all files that share a cache have the same hit ratio,
+    and objects of mean size represent them in Che's approximation.
     """
     files = i.small.files + i.large.files
     share = i.large.files / files

@@ -11,17 +11,17 @@ from nginx_tune.documents.facts import Facts
 DEFAULT_CONNECTIONS = 512
 """nginx's default of ``worker_connections``."""
 CONNECTION_BYTES = 432
-"""ngx_connection_t and two ngx_event_t, allocated at start (ngx_event_process_init())."""
+"""Bytes of a slot: ngx_connection_t and two ngx_event_t, allocated by ngx_event_process_init()."""
 SLOTS_MEMORY_SHARE = 0.1
 RESERVE = 64
 """The least number of descriptors for logs, listeners, channels and nginx itself."""
 NEARLY = 0.9
-"""Share of the need that is enough: not all connections are busy at once."""
+"""Share of the needed descriptors that is enough, since not all connections are busy at once."""
 _STEP = 1024
 _OWN = 16
-"""Standard streams, the first log, epoll, eventfds and the like."""
+"""Descriptors of the standard streams, the first log, epoll, eventfds and the like."""
 _CHANNELS = 2
-"""Channels for each worker: a worker has one to every other, and to every one before a reload.
+"""Channels for each worker: every worker has one to each current and each previous worker.
 Source: ngx_spawn_process, ngx_pass_open_channel."""
 PORTS_SYSCTL = "net.ipv4.ip_local_port_range"
 PORTS_FACT = f"kernel.sysctls[{PORTS_SYSCTL}]"
@@ -31,20 +31,20 @@ _NEARLY_ALL_PORTS = 0.9
 
 
 def limit_for(needed: int) -> int:
-    """The limit for so many descriptors, rounded up."""
+    """The descriptor limit for ``needed`` descriptors, rounded up."""
     return -(-needed // _STEP) * _STEP
 
 
 def suffices(limit: int, needed: int) -> bool:
-    """True if a current limit is enough."""
+    """True if a descriptor limit is enough for ``needed`` descriptors."""
     return limit >= NEARLY * needed
 
 
 def held_at_start(logs: int, sockets: int, workers: int) -> int:
     """Descriptors that are open in a worker when it is forked.
 
-    Source: ngx_init_cycle (logs, listeners), ngx_clone_listening: with ``reuseport``, the sockets
-            of all workers are open in each.
+    With ``reuseport``, ``sockets`` includes those of all workers, which are open in each of them.
+    Source: ngx_init_cycle (logs, listeners), ngx_clone_listening.
     """
     return _OWN + logs + sockets * workers + _CHANNELS * workers
 
@@ -59,9 +59,9 @@ def local_ports(facts: Facts) -> int | None:
 
 
 def uses_up_ports(facts: Facts, *, servers: int = 1, new_per_second: float = 0.0) -> bool:
-    """True if short connections use nearly all ports to so many servers.
+    """True if short connections use nearly all local ports to ``servers`` addresses.
 
-    It counts the ports in TIME_WAIT now, or those expected from the rate of new connections,
+    Used are the ports in TIME_WAIT now, or those expected from the rate of new connections,
     whichever is more.
     """
     ports, waiting = local_ports(facts), facts.network.tcp.time_wait or 0

@@ -18,29 +18,29 @@ MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class ModelDisk:
-    """A disk, or several that share the reads, as the model sees it."""
+    """A disk in the model, or several disks that share the reads."""
 
     latency_seconds: float
     """Mean time to the first byte of one random read on the idle disk."""
     bytes_per_second: float
     """Sequential bandwidth of one head or channel."""
     heads: float
-    """Reads that progress at once: 1 for a hard disk, the parallel channels of flash."""
+    """Reads that make progress concurrently: 1 on a hard disk, the parallel channels of flash."""
     spread: float
     """Coefficient of variation of the read time."""
     name: str = ""
     provenance: Provenance = "assumed"
     most_bytes_per_second: float = math.inf
-    """Bound on all heads together: by a bus, a product, or a volume's provisioned figure."""
+    """Bound on all heads together: of the bus, the product, or the volume's provisioned figure."""
     most_reads_per_second: float = math.inf
     """Bound on all heads together, in reads of any size."""
     is_provisioned: bool = False
-    """True if those two bounds are a volume's provisioned figures, which are known."""
+    """True if the two bounds above are a volume's provisioned figures, which are exact."""
     stalls: Stalls | None = None
-    """Measured stalls. The means above and ``spread`` include them, as often as consecutive reads
+    """Measured stalls. ``latency_seconds`` and ``spread`` include the stalls, as consecutive reads
     meet them."""
     parts: tuple[tuple[float, ModelDisk], ...] = ()
-    """If this stands for several disks: each of them, with its share of the reads."""
+    """If this represents several disks, each disk with its share of the reads."""
 
     @property
     def spread_moving(self) -> float:
@@ -82,12 +82,12 @@ class ModelDisk:
         return min(reads, self.bound_of(read_bytes))
 
     def bound_of(self, read_bytes: float, reads: float = 1.0) -> float:
-        """Most objects of a size that can be read per second, each in so many reads."""
+        """Most objects of a size that can be read per second, each in ``reads`` reads."""
         by_bytes = self.most_bytes_per_second / max(read_bytes, 1.0)
         return min(by_bytes, self.most_reads_per_second / reads)
 
     def heads_for(self, read_bytes: float) -> float:
-        """Reads of a size that progress at once: fewer than the heads if a bound limits them."""
+        """Reads of a size that make progress concurrently: the heads, or fewer by a bound."""
         return self.reads_per_second(read_bytes) * self.read_seconds(read_bytes)
 
     @property
@@ -113,15 +113,15 @@ class ModelDisk:
 
 _OFF = 3.0
 """Assumed: largest factor in latency and bandwidth between the typical disk of a class and others.
-It does not apply downwards to hard disks: none starts a read in a third of the typical time."""
+For hard disks it only means slower: none starts a read in a third of the typical time."""
 _OF_A_STREAM = math.log(2) / math.log(_OFF)
-"""Assumed: if the latency of one head differs by a factor of three, its bandwidth does by two."""
+"""Assumed: exponent that turns a factor of three in latency into a factor of two in bandwidth."""
 
 
 def _spread_over(reads: Iterable[tuple[float, float, float]]) -> float:
-    """Coefficient of variation of a mixture of times: share, mean and variation of each kind.
+    """Coefficient of variation of a mixture of times, given as (share, mean, variation).
 
-    A few reads of a slow disk among many of a fast one cause nearly all of the variation.
+    A few reads of a slow disk among many of a fast disk cause nearly all of the variation.
     Source: E[S^2] of a mixture is the sum of the shares times m^2 (1 + cv^2).
     """
     mean = square = 0.0
@@ -205,10 +205,10 @@ def _typical_of(disk: Disk) -> ModelDisk:
 
 
 _STREAM_BYTES_PER_SECOND = 250 * MEGABYTE
-"""Assumed: bandwidth of consecutive reads of a volume with a much greater bound for all reads."""
+"""Assumed: bandwidth of one sequential stream of a volume whose total bound is much greater."""
 _CONTRADICTION = 0.3
-"""Largest contradiction between a stream's bandwidth and a measured read, as a share of the read's
-time."""
+"""Largest difference between a measured read and the time that a stream's bandwidth gives for it,
+as a share of the read's time."""
 
 
 def disk_model(disk: Disk) -> ModelDisk:
@@ -242,11 +242,11 @@ _STEPS = 50
 _SURVIVE_P50, _SURVIVE_P99, _SURVIVE_P999 = 0.5, 0.01, 0.001
 
 _STANDS_OUT = 10.0
-"""If the longest read exceeds the 99.9th percentile by this factor, it is not in the tail of the
-usual read times: something else delayed it."""
+"""Factor by which the longest read must exceed the 99.9th percentile to count as a stall instead of
+the tail of usual read times."""
 _LEAST_STALL_SECONDS = 0.05
-"""Assumed: a shorter delay concerns one read on one channel, and other reads pass it (a retry, a
-pause of one die). A stall of a whole disk is longer (the sources, C2: up to a second)."""
+"""Assumed: a shorter delay affects a single read on one channel (a retry, a pause of one die), and
+other reads overtake it. A stall of a whole disk is longer (the sources, C2: up to a second)."""
 _LEAST_STALLED = 1e-3
 """The least share of time in stalls that a probe can detect."""
 
@@ -254,9 +254,9 @@ _LEAST_STALLED = 1e-3
 def _spread(point: CurvePoint, typical: float) -> float:
     """Coefficient of variation of a read's time, from the quantiles of a measured depth.
 
-    The excess of the mean over the quantiles is taken as reads that take as long as the longest.
-    Without the 99.9th percentile, which needs thousands of reads, rare slow reads were not seen,
-    and the spread of the class applies.
+    If the mean exceeds the mean of the quantiles, some reads are assumed to take as long as the
+    longest. Without the 99.9th percentile, which needs thousands of reads, rare slow reads are not
+    visible, and the spread of the class applies.
     """
     moments = _quantile_moments(point)
     if moments is None:
@@ -268,10 +268,10 @@ def _spread(point: CurvePoint, typical: float) -> float:
 
 
 def _stalls(point: CurvePoint) -> Stalls | None:
-    """The disk's stalls, from consecutive reads; None if none stands out.
+    """The disk's stalls, from consecutive reads; None if no read is exceptionally long.
 
-    Each stall delays one of these reads. So the share of the time in stalls follows from the excess
-    of the mean read time over the mean that the quantiles give.
+    Each stall delays one of these reads. So the share of the time in stalls follows from the
+    difference between the mean read time and the mean of the quantiles.
     """
     moments = _quantile_moments(point)
     if moments is None or point.depth != 1 or point.p999_seconds is None:
@@ -286,7 +286,7 @@ def _stalls(point: CurvePoint) -> Stalls | None:
 
 
 def _held_up(point: CurvePoint, mean_seconds: float) -> tuple[float, float]:
-    """The share of reads that took as long as the longest one, and the time of that one."""
+    """The share of reads that took as long as the longest read, and the time of that read."""
     longest = point.max_seconds or 0.0
     if longest <= (point.p999_seconds or 0.0):
         return 0.0, 0.0
@@ -297,10 +297,10 @@ def _held_up(point: CurvePoint, mean_seconds: float) -> tuple[float, float]:
 
 
 def _quantile_moments(point: CurvePoint) -> tuple[float, float] | None:
-    """Means of a read's time and of its square, from the quantiles; None without them.
+    """Means of a read's time and of its square, from the quantiles; None without quantiles.
 
-    Between two quantiles and above the last, times fall off exponentially; below the median they
-    mirror those above it.
+    Between two quantiles and above the last, the distribution falls off exponentially; below the
+    median it mirrors the one above.
     """
     p50, p99, p999 = point.p50_seconds, point.p99_seconds, point.p999_seconds
     if p50 is None or p99 is None or p999 is None or not 0 < p50 <= p99 <= p999:
@@ -321,7 +321,7 @@ def _quantile_moments(point: CurvePoint) -> tuple[float, float] | None:
 def _falling(
     low: float, survive_low: float, high: float, survive_high: float
 ) -> list[tuple[float, float]]:
-    """Times between two quantiles and their shares, falling off exponentially."""
+    """(time, share) of points between two quantiles, with exponentially decreasing shares."""
     share = (survive_low - survive_high) / _STEPS
     times = []
     for n in range(_STEPS):
@@ -331,7 +331,7 @@ def _falling(
 
 
 def disk_models(disks: Sequence[Disk], shared: Sequence[SharedCurve]) -> list[ModelDisk]:
-    """A model for each disk, or for several that were measured together."""
+    """A model for each disk, or for several disks that were measured together."""
     left = {disk.name: disk for disk in disks}
     models = []
     for part in shared:
@@ -357,9 +357,10 @@ def _latency_and_bandwidth(
 ) -> tuple[float, float]:
     """The latency of one read, and the bandwidth for its bytes.
 
-    Reads of 4 KiB at the same depth, if measured, are nearly all latency. Without them, the bytes
-    of a read take as long as in a sequential stream. If the stream contradicts the reads (some
-    virtual disks serve a stream more slowly than scattered reads), the reads take precedence.
+    If reads of 4 KiB at the same depth were measured, their time is nearly all latency. Without
+    them, the bytes of a read are assumed to take as long as in a sequential stream. If the stream
+    contradicts the reads (some virtual disks are slower with a stream than with scattered reads),
+    the reads take precedence.
     """
     small = _by_depth(curve.small_reads.points) if curve.small_reads else []
     first = _by_depth(curve.points)[0]
@@ -376,10 +377,10 @@ _LEAST_SURE: tuple[Provenance, ...] = ("assumed", "declared", "learnt", "measure
 
 
 def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> ModelDisk:
-    """Several disks that share the reads: as slow as their mean, as parallel as all.
+    """One model for disks that share the reads: their mean latency, and all of their heads.
 
-    Their provenance is the least certain one. ``shares`` are in proportion to the reads; by default
-    all are equal.
+    The provenance is the least certain of the disks. ``shares`` are in proportion to the reads; by
+    default all are equal.
     """
     if not disks:
         return TYPICAL["unknown"]
@@ -405,7 +406,7 @@ def disks_together(disks: Sequence[ModelDisk], shares: Sequence[float] = ()) -> 
 
 
 def _stream_of(shared: Sequence[tuple[float, ModelDisk]]) -> float:
-    """The joint bandwidth, from the mean time of a byte; exact for equal disks."""
+    """The bandwidth of one head of several disks, from the mean time of a byte."""
     first = shared[0][1].bytes_per_second
     if all(disk.bytes_per_second == first for _, disk in shared):
         return first

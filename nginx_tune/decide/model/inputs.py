@@ -1,13 +1,13 @@
-"""The inputs of the model of blocking, and the share of requests that memory answers with them.
+"""The inputs of the model of blocking, and the share of requests that memory answers.
 
-Clients that wait for their answers fill an empty page cache. The number of their requests is not
-known beforehand: they request as fast as they are answered, which is as fast as the files are read
+Clients that wait for their answers fill an empty page cache. The number of their requests is not an
+input: they request as fast as they are answered, which is as fast as the files are read
 (``since_empty``).
 
-The time in cold reads may be far from its mean if it comes from few files and few misses. The mean
-is over the long run and over all orders of popularity. A measurement sees the misses of one run,
-and one order: a few large files among many small ones take most of the time, and chance decides
-whether they are popular and how many of their reads fall into some seconds (``time_factors``).
+The measured time in cold reads may be far from the model's mean, which is over the long run and
+over all orders of popularity. A measurement has the misses of one run, and one order. A few large
+files among many small files take most of the time. Whether they are popular, and how many of their
+reads happen in a few seconds, is chance (``time_factors``).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.reads import SizeGroup, mean_pieces
 
 _LESS_ROOM = 0.9
-"""Ratio of the least page cache for files to the expected one: its other users come and go."""
+"""Ratio of the least page cache for files to the expected one, since its other users vary."""
 COUNTED = 200
 """Typical number of requests in a measurement: runs of some seconds have 70 to 1000."""
 _COUNTED_SECONDS = 10.0
 """Assumed: the least total time of all runs of a measurement."""
 _LEAST_COUNTED = 20.0
-"""Assumed: with fewer requests, a measurement goes on for longer."""
+"""Assumed: least number of requests in a measurement; it is longer if there are fewer."""
 QUANTILE = 1.645
-"""In standard deviations of a normal distribution: one value in twenty is further from the mean on
-each side."""
+"""Distance from the mean, in standard deviations of a normal distribution, beyond which one value
+in twenty is on each side."""
 
 
 class CacheAge(NamedTuple):
-    """The age of a page cache, in requests of the present load."""
+    """The age of a page cache, as a number of requests."""
 
     requests: float | None = None
-    """Requests since it was empty, or full of random files; None for the long run."""
+    """Requests since the cache was empty or full of random files; None for the long run."""
     began_full: bool = False
     once: bool = False
     """True if no file is requested again before all others have been."""
@@ -59,7 +59,7 @@ LONG_SINCE = CacheAge()
 
 @dataclass(frozen=True)
 class BlockingInputs:
-    """All inputs of the model, as plain numbers, so that each can be varied for a break-even."""
+    """All inputs of the model as plain numbers, each of which a break-even search may vary."""
 
     workers: int
     page_cache_bytes: float
@@ -69,53 +69,53 @@ class BlockingInputs:
     """Popularity of the objects."""
     disk: ModelDisk
     read_bytes: float
-    """Bytes of one read by nginx: a sendfile chunk, or a buffer where sendfile cannot be used."""
+    """Bytes of one read by nginx: a sendfile chunk, or a buffer if sendfile cannot be used."""
     window_bytes: float = 0.0
-    """Bytes of one read from the disk if read-ahead makes it longer."""
+    """Bytes of one read from the disk, if longer than ``read_bytes`` because of read-ahead."""
     turn_bytes: float = 0.0
-    """Bytes after which the disk may turn to another loop's file, even within one read by nginx; 0
+    """Bytes after which the disk may read another loop's file, even within one read by nginx; 0
     for the size of one read."""
     goes_on_bytes: float = 0.0
-    """Bytes that a loop without pools reads in a row, if that is more than one read."""
+    """Bytes that a loop without pools reads in a row, if more than one read; else 0."""
     sendfile_bytes: float = 0.0
-    """Most bytes of one ``sendfile()`` to a fast client; 0 if it is not used for bodies, or if one
-    read limits it."""
+    """Most bytes of one ``sendfile()`` to a fast client; 0 without sendfile, or if ``read_bytes``
+    is the limit."""
     rate_per_second: float | None = None
     others_per_second: float = 0.0
     """Requests that read no file, in addition to ``rate_per_second``."""
     concurrency: float | None = None
-    """Transfers in flight at the busy time, of all workers."""
+    """Concurrent transfers of all workers at the peak."""
     since_seconds: float | None = None
     """Time since all clients arrived at once; None for the long run."""
     cold_concurrency: float | None = None
-    """Transfers in flight that miss the page cache, if known."""
+    """Concurrent transfers that miss the page cache, if known."""
     cold_by_popularity: bool = False
-    """True if the clients of ``cold_concurrency`` request by popularity: some of their requests
-    hit, and all may miss at once."""
+    """True if the clients of ``cold_concurrency`` request files by popularity, so that some of
+    their requests are hits; at times, all of them miss."""
     think_seconds: float = 0.0
     """Pause of a client that waits for its answer before its next request."""
     link_bytes_per_second: float | None = None
     client_bytes_per_second: float | None = None
-    """Greatest speed of one client."""
+    """Greatest speed of a client."""
     clients_keep_pace: bool = False
-    """True if clients receive an answer as fast as it is sent, however large."""
+    """True if clients receive even large answers as fast as nginx sends them."""
     encrypts: bool = False
     """True if the worker encrypts bodies itself."""
     sizes: tuple[SizeGroup, ...] = ()
-    """Sizes of the objects about their mean; empty for one size."""
+    """Sizes of the objects relative to their mean; empty if all have one size."""
     page_waste_bytes: float = HALF_PAGE_BYTES
     """Unused bytes of a file's last page, on average."""
     names_take_memory: bool = True
-    """True if inodes and directory entries share the page cache's limit."""
+    """True if inodes and directory entries count against the page cache's limit."""
     directories: float | None = None
     """Number of directories that hold the files; None if not counted."""
     asked: CacheAge = LONG_SINCE
     limit_seconds: float | None = None
     """Limit that an objective sets on the time of an answer."""
     limit_share: float | None = None
-    """Share of the answers that may take longer; None if the limit is on their mean."""
+    """Share of the answers that may exceed the limit; None if the limit is on their mean."""
     only_quantity: bool = False
-    """True if the objectives are on bytes or requests a second only, not on times."""
+    """True if the objectives are only about bytes or requests a second, not about times."""
 
     @cached_property
     def objects(self) -> float:
@@ -124,9 +124,9 @@ class BlockingInputs:
 
     @property
     def way_bytes_per_second(self) -> float | None:
-        """Capacity of the way to the clients: the lower of the link's and all clients' speed.
+        """Capacity of the way to the clients: the link's speed or that of all clients together.
 
-        None if neither is known.
+        The lower of both; None if neither is known.
         """
         ways = [] if self.link_bytes_per_second is None else [self.link_bytes_per_second]
         if self.client_bytes_per_second is not None and self.concurrency:
@@ -139,7 +139,7 @@ class BlockingInputs:
 
     @property
     def _stretch(self) -> float:
-        """Bytes for which the loop is held at a stretch: over a window if the client is fast."""
+        """Bytes that the loop reads without a pause: more than a window for a fast client."""
         way = self.way_bytes_per_second
         if way is not None and way < self.disk.bytes_per_second:
             return self._window
@@ -147,18 +147,18 @@ class BlockingInputs:
 
     @property
     def longest_hold_bytes(self) -> float:
-        """Bytes of one file that the loop reads before it turns to others."""
+        """Bytes of one file that the loop reads before it turns to other transfers."""
         on_end = self.sendfile_bytes if self.clients_keep_pace else 0.0
         return max(self._stretch, on_end)
 
     @property
     def hold_bytes(self) -> float:
-        """Mean bytes for which one cold read holds a loop without pools."""
+        """Mean bytes for which one cold read blocks a loop without pools."""
         return self.object_bytes / self.holds_per_miss
 
     @cached_property
     def holds_per_miss(self) -> float:
-        """Times that one cold object holds the loop."""
+        """Number of times that one cold object blocks the loop."""
         return mean_pieces(self.object_bytes, self.sizes, self._stretch)
 
     @property
@@ -173,13 +173,13 @@ class BlockingInputs:
 
     @cached_property
     def turns_per_miss(self) -> float:
-        """Pieces of one cold object between which the disk may read for another loop."""
+        """Number of pieces of one cold object, between which the disk may read for another loop."""
         turn = min(self.turn_bytes or self._window, self._window)
         return mean_pieces(self.object_bytes, self.sizes, turn)
 
     @cached_property
     def tasks_per_request(self) -> float:
-        """Reads by nginx, each of which is one task if offloaded."""
+        """Reads by nginx for one request; each is one task of a thread pool."""
         return mean_pieces(self.object_bytes, self.sizes, self.read_bytes)
 
     @property
@@ -210,7 +210,7 @@ def usable_objects(i: BlockingInputs) -> float:
 def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
     """The inputs with the least and the greatest page cache that files may get.
 
-    The least is a tenth below the expected, the greatest is the whole limit for files alone.
+    The least is a tenth below the expected size, the greatest is the whole limit.
     """
     all_of_it = i.footprint_bytes * i.objects / i.dataset_bytes / FITS_RATIO
     return (
@@ -222,8 +222,8 @@ def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
 def hit_range(i: BlockingInputs) -> tuple[float, float]:
     """The least and the greatest plausible share of hits.
 
-    The least is that of a plain LRU list in the least page cache, the greatest that of Linux's
-    lists in the greatest. The sampling error of a measurement widens the range on both sides.
+    The least is that of an LRU list in the least page cache, the greatest that of Linux's two lists
+    in the greatest page cache. The sampling error of a measurement widens the range on both sides.
     """
     less, more = room_range(i)
     room = usable_objects(less)
@@ -250,7 +250,7 @@ def counted_requests(i: BlockingInputs) -> float:
 
 
 def _hits(i: BlockingInputs, objects: float) -> float:
-    if i.asked.once:  # no file is in a cache that was empty
+    if i.asked.once:  # every file is new to a cache that began empty
         empty = i.asked.requests is not None and not i.asked.began_full
         return float(objects >= i.objects and not empty)
     if i.asked.requests is None:
@@ -259,7 +259,7 @@ def _hits(i: BlockingInputs, objects: float) -> float:
 
 
 def _chance(share: float, counted: float) -> float:
-    """Sampling error of a share over so many requests, exceeded in one case of twenty.
+    """Sampling error of a share over ``counted`` requests, exceeded in one case of twenty.
 
     One request is added, since more requests do not change which files are popular.
     """
@@ -268,15 +268,15 @@ def _chance(share: float, counted: float) -> float:
 
 _BISECTIONS = 60
 _ALL = 0.999
-"""Beyond this share all objects count as requested, since the last ones take for ever."""
+"""Share beyond which all objects count as requested, since the last ones take very long."""
 
 
 def since_empty(i: BlockingInputs) -> BlockingInputs:
     """The inputs with the number of requests since the page cache was empty.
 
-    Each read from the disk brings in an object for the first time. The number of requests is the
-    one in which so many different objects are expected. The inputs stay the same if clients do not
-    wait, the time since they arrived is not known, or all objects have been requested.
+    Each object is read from the disk once, so the time gives the number of different objects, and
+    that gives the expected number of requests. The inputs stay the same if clients do not wait, if
+    the time since they arrived is not known, or if all objects have been requested.
     """
     if i.since_seconds is None or i.rate_per_second is not None or i.asked.requests is not None:
         return i
@@ -287,7 +287,7 @@ def since_empty(i: BlockingInputs) -> BlockingInputs:
 
 
 def _objects_per_second(i: BlockingInputs) -> float:
-    """Rate of objects, as loops without pools read them one by one and the clients receive them."""
+    """Objects a second that loops without pools read one by one and that clients can receive."""
     each = i.holds_per_miss * i.disk.read_seconds(i.hold_bytes)
     read = min(float(i.workers), i.disk.heads_for(i.hold_bytes)) / each
     way = i.way_bytes_per_second
@@ -313,10 +313,10 @@ def time_factors(i: BlockingInputs) -> tuple[float, float]:
 
     One case in twenty is below the lower bound, and one is above the upper.
 
-    Misses are independent, so their times are a compound Poisson sum, in which few reads of a slow
-    disk may be most of the time. Size and popularity of a file are independent, so the mean time of
-    a miss is that of a sample of as many files as misses are spread over. The variances add up, and
-    a sum of positive parts is about a gamma variable of that mean and variance.
+    Misses are independent, so the sum of their times is a compound Poisson variable, of which few
+    reads of a slow disk may be most. Size and popularity of a file are independent, so the mean
+    time of a miss varies as in a sample of as many files as misses are spread over. Both variances
+    add up, and the sum is approximately a gamma variable with that mean and variance.
 
     Source: Feller, An Introduction to Probability Theory 2 (1971), VI.4 (compound Poisson);
             Wilson and Hilferty, The Distribution of Chi-Square, PNAS 17 (1931); held against
@@ -335,12 +335,13 @@ def time_factors(i: BlockingInputs) -> tuple[float, float]:
 
 
 def turn_factors(i: BlockingInputs) -> tuple[float, float]:
-    """Bounds on the ratio to its mean of the wait behind answers sent in one turn.
+    """Bounds on the ratio of the wait behind answers sent in one turn to its mean.
 
-    One case in twenty is beyond each, as in ``time_factors``.
+    One case in twenty is beyond each bound, as in ``time_factors``.
 
-    An event meets a turn in proportion to its length, and waits for half of it. So the wait grows
-    with the square of a file's size, and the few largest cause nearly all of it, popular or not.
+    The chance that an event meets a turn is in proportion to the turn's length, and on average it
+    waits for half of the turn. So the wait grows with the square of a file's size: the few largest
+    files, by chance popular or not, cause nearly all of it.
     Source: drawn-5309-036, one file in eight of 47 MB among small ones: small answers took 0.32 to
             0.89 ms in four blocks, where the mean of all orders of the files says 1.0.
     """
@@ -362,7 +363,7 @@ def _factors(variance: float) -> tuple[float, float]:
 
 
 def _times_squared_over_mean(i: BlockingInputs) -> float:
-    """Squared coefficient of variation of the time of reading one file."""
+    """Squared coefficient of variation of the time to read one file."""
     if not i.sizes:
         return 0.0
     mean = square = 0.0
@@ -376,6 +377,6 @@ def _times_squared_over_mean(i: BlockingInputs) -> float:
 
 
 def _gamma_factor(variance: float, deviations: float) -> float:
-    """Quantile of a gamma variable of mean 1 (Wilson and Hilferty); 0 for a large variance."""
+    """Quantile of a gamma variable with mean 1 (Wilson and Hilferty); 0 for a large variance."""
     ninth = variance / 9
     return max(0.0, 1 - ninth + deviations * math.sqrt(ninth)) ** 3

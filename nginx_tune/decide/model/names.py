@@ -1,9 +1,10 @@
-"""The cost of opening a file on the loop, which no thread pool takes over.
+"""The cost of open() on the event loop, which no thread pool takes over.
 
-A name in the kernel's cache costs some microseconds. For any other name the disk reads at least the
-inode. Its block holds other inodes too, and stays in memory while any of their files is requested.
-A directory of few files leaves memory together with them. Its inode and entries are then read too;
-the model counts that only if a scan counted the directories.
+To open a file whose name is in the kernel's cache takes some microseconds. For any other name, at
+least the inode is read from the disk. The inode's block holds other inodes too, and stays in memory
+as long as any of their files is requested. A directory of few files leaves memory together with its
+files, and its inode and entries must then be read too. The model includes this only if a scan
+counted the directories.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from nginx_tune.decide.model.inputs import (
 from nginx_tune.decide.model.sending import MEMORY_BYTES_PER_SECOND
 
 OPEN_SECONDS = 5e-6
-"""open(), fstat() and close() of a known name. Measured: 3,000 names in 13 ms."""
+"""Time of open(), fstat() and close() for a cached name. Measured: 3,000 names in 13 ms."""
 RECHECK_SECONDS = 3e-6
-"""stat() of an open file, whose name stays in memory. Measured: 0.64 of open(), fstat() and
-close() (50,000 calls each, kernel 6.18)."""
+"""Time of stat() for an open file, whose name stays in memory. Measured: 0.64 of open(), fstat()
+and close() (50,000 calls each, kernel 6.18)."""
 INODES_IN_BLOCK = 16
 """Inodes of 256 bytes in 4 KiB. Source: mke2fs.conf(5), inode_size."""
 MANY_FILES = 100_000
-"""From so many files on, inodes and directories may leave memory if the data does not fit, whatever
-the model of one tree says. The audit's io-open-blocking has the same bound."""
+"""Number of files from which inodes and directories are assumed to leave memory if the data does
+not fit, even if the model disagrees. The audit's io-open-blocking has the same bound."""
 FORGOTTEN_RATIO = 0.05
-"""Share of requests with names read from the disk from which they matter whatever their time: an
-open() also waits through the disk's rare stalls, and no pool takes it over."""
+"""Share of requests with names read from the disk, from which such reads matter even if they are
+short: open() also waits through the disk's rare stalls, and no pool takes it over."""
 _BLOCK_BYTES = 4096
 
 
@@ -43,16 +44,17 @@ def open_seconds(i: BlockingInputs | None) -> float:
 def cold_name_ratio(i: BlockingInputs) -> float:
     """Share of requests for which an inode is read from the disk.
 
-    For these the file itself has left memory (an inode with cached pages stays), and so have the
-    other files with inodes in the same block. The size of the cache gives the chance of each.
+    For such a request the file itself has left memory (an inode with cached pages stays), and so
+    have the other files with inodes in the same block. The size of the cache gives the probability.
     """
     return _forgotten(i, INODES_IN_BLOCK)
 
 
 def name_reads(i: BlockingInputs) -> float:
-    """Mean number of blocks that the disk reads for the name of one request.
+    """Mean number of blocks that are read from the disk for the name in one request.
 
-    The file's inode; also its directory's inode and entries, if that has no file in memory.
+    These are the file's inode, and the directory's inode and entries if no other file of the
+    directory is in memory.
     Source: Linux fs/namei.c, walk_component(); scenario cold-open, where ext4 read 3.1 blocks of
             8 ms each for a name (25 to 27 ms), every second file in a directory of its own.
     """
@@ -63,7 +65,7 @@ def name_reads(i: BlockingInputs) -> float:
 
 
 def least_name_reads(i: BlockingInputs) -> float:
-    """``name_reads`` if read-ahead has brought in all inodes, so that only entries are read.
+    """``name_reads`` if read-ahead already has read all inodes, so that only entries are read.
 
     Source: ext4's inode_readahead_blks, 32 blocks at once; with blocks of 4 KiB scenario cold-open
             waited 10 ms for a name (1.3 reads), with blocks of 1 KiB 25 ms.
@@ -74,7 +76,7 @@ def least_name_reads(i: BlockingInputs) -> float:
 
 
 def _forgotten(i: BlockingInputs, together: float) -> float:
-    """Share of requests for a file that left memory with all ``together`` files of its block."""
+    """Share of requests for a file that left memory with all of a group of ``together`` files."""
     if not i.names_take_memory:  # all names are in memory
         return 0.0
     resident = min(1.0, resident_objects(i) / i.objects)
@@ -101,9 +103,9 @@ def open_blocked_ratio(i: BlockingInputs, reads: float | None = None) -> float:
 def shared_descriptor_seconds(i: BlockingInputs | None, transfers: float) -> float:
     """Mean time that a request loses when transfers of one cold file share a descriptor.
 
-    The kernel keeps one read-ahead state for each descriptor. Readers at different places of the
-    file overwrite it, so the next window is not read ahead, and the disk positions once more for
-    each turn but the first.
+    The kernel has one read-ahead state for each descriptor. Readers at different places of the file
+    overwrite it, so the next window is not read ahead, and the disk must position again for each
+    turn except the first.
     Source: Linux mm/readahead.c, struct file_ra_state in struct file; ngx_open_cached_file()
             gives one descriptor to all requests of a worker.
     """

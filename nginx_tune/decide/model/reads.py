@@ -1,7 +1,7 @@
 """Reads of a file's body: their size by protocol, and their number for one file.
 
-Sendfile needs cleartext and a body that no filter changes; anything else is read through buffers
-into nginx's memory. Either way, one read is one system call on the loop, or one task of a pool.
+Sendfile needs cleartext and a body that no filter changes; other bodies are read through buffers
+into nginx's memory. In both cases, one read is one system call on the loop, or one task of a pool.
 
 Source: ngx_output_chain_as_is() in src/core/ngx_output_chain.c, ngx_linux_sendfile_chain(),
         ngx_http_v2_send_chain().
@@ -23,11 +23,11 @@ to a fast client reads from the disk in a row. Older versions have no bound."""
 BUFFER_BYTES = 32 << 10
 """``output_buffers 2 32k``, without sendfile (ngx_output_chain_as_is())."""
 SOCKET_BYTES = 4 << 20
-"""Bytes that an empty socket of a client takes at once. Through buffers, a file is read and sent
-until the socket is full: each pass has the two buffers only, so no ``sendfile_max_chunk`` ends it.
+"""Bytes that an empty client socket accepts. Without sendfile, a file is read and sent until the
+socket is full; each pass has only two buffers, so no ``sendfile_max_chunk`` ends it.
 Source: ngx_output_chain(), ngx_http_write_filter(); the kernel's default of net.ipv4.tcp_wmem."""
 HTTP2_FRAME_BYTES = 8 << 10
-"""``http2_chunk_size``: cleartext HTTP/2 sends a file by the frame (ngx_http_v2_send_chain())."""
+"""``http2_chunk_size``: cleartext HTTP/2 sends a file frame by frame (ngx_http_v2_send_chain())."""
 USUAL_READ_AHEAD_BYTES = 128 << 10
 """``read_ahead_kb`` of most devices (block/blk-settings.c)."""
 
@@ -35,7 +35,7 @@ PathName = Literal["sendfile", "buffers", "http2_frames"]
 
 
 class ReadPath(NamedTuple):
-    """The way of a file's bytes to the client."""
+    """The way of a file's bytes from the page cache to the client."""
 
     name: PathName
     task_bytes: int
@@ -45,9 +45,10 @@ class ReadPath(NamedTuple):
     """Bytes that a loop without pools reads before it turns to other transfers; 0 for one read."""
 
     def window_bytes(self, read_ahead_bytes: int) -> int:
-        """Bytes of one request to the disk, which serves the small reads that follow it too.
+        """Bytes of one request to the disk, which also serves the small reads after it.
 
-        At most a chunk: the rest of a longer read-ahead is read during the sending, without a wait.
+        At most a chunk: the rest of a longer window is read while the chunk is sent, without a
+        wait.
         Source: Linux mm/readahead.c, page_cache_sync_ra().
         """
         ahead = read_ahead_bytes or USUAL_READ_AHEAD_BYTES
@@ -68,8 +69,7 @@ def read_path(
 def turn_bytes(read_ahead_bytes: int) -> int:
     """Bytes of one file that the disk reads in one piece, before reads of other files.
 
-    While a window is read, the next one is already queued: reading the first page of a window
-    requests the window after it.
+    These are two windows: the first page of a window, once read, already requests the next window.
     Source: Linux mm/readahead.c, page_cache_async_ra() and the PG_readahead mark.
     """
     return 2 * (read_ahead_bytes or USUAL_READ_AHEAD_BYTES)
@@ -93,7 +93,7 @@ class Pieces(NamedTuple):
 
 
 def size_groups(buckets: Sequence[SizeBucket]) -> tuple[SizeGroup, ...]:
-    """The sizes of a scan, relative to their mean; empty if all are of one size."""
+    """The sizes of a scan, relative to their mean; empty if all files have one size."""
     found = [b for b in buckets if b.files > 0 and b.bytes > 0]
     files, total = sum(b.files for b in found), sum(b.bytes for b in found)
     if len(found) <= 1:
@@ -105,9 +105,8 @@ def size_groups(buckets: Sequence[SizeBucket]) -> tuple[SizeGroup, ...]:
 def mean_pieces(object_bytes: float, groups: Sequence[SizeGroup], piece_bytes: float) -> float:
     """Mean number of pieces of a file, at least one.
 
-    A small file is one piece, however small. So files of several sizes have more pieces than the
-    same number of files of their mean size. Sizes vary about a group's mean, so the number need not
-    be whole.
+    Even the smallest file is one piece. So files of several sizes have more pieces than as many
+    files of their mean size. Sizes vary within a group, so the number need not be whole.
     """
     if not groups:
         return max(1.0, object_bytes / piece_bytes)
@@ -123,8 +122,8 @@ def piece_sizes(
 ) -> Pieces:
     """The pieces of files, weighted by their time.
 
-    ``latency_bytes`` are the bytes that the disk transfers during one latency. A few large files
-    among small ones are few pieces, but take most of the time.
+    ``latency_bytes`` are the bytes that the disk transfers in the time of its latency. A few large
+    files among small files are few pieces, but take most of the time.
     """
     counted = squares = total = 0.0
     for group in groups or (SizeGroup(1.0, 1.0),):

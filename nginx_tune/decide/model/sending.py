@@ -1,14 +1,14 @@
-"""Waits behind answers on their way to the clients: large ones from memory, and slow links.
+"""Waits behind answers that are being sent: large answers from memory, and slow links.
 
-Through buffers, a file is read and sent until the socket is full (``SOCKET_BYTES``). A client on
-the server's own network that receives as fast as nginx sends gets all of it in one turn of the
-loop: no ``sendfile_max_chunk`` ends it, since each pass has the two buffers only. A task of a pool
-ends the turn after every buffer, and the chunk of ``sendfile`` ends a pass.
+Without sendfile, a file is read through buffers and sent until the socket is full
+(``SOCKET_BYTES``). A client on the server's own network that receives as fast as nginx sends gets
+the whole file in one turn of the loop: no ``sendfile_max_chunk`` ends it, since each pass has only
+two buffers. A thread pool ends the turn after every buffer, and with sendfile a chunk ends it.
 
-If the way to the clients is slow (a shared link, or slow clients), a loop reads as fast as they
-receive, however many they are. Whether the way is full or not, the loop hardly waits for reads: the
-kernel reads a file's next window while the last one is sent. Only the first read of a file holds
-the loop, in a queue with the read-ahead of other files.
+If the way to the clients is slow (a shared link, or slow clients), a loop reads only as fast as
+they receive. The loop then hardly waits for reads: the kernel reads a file's next window while the
+previous window is sent. Only the first read of a file blocks the loop, in a queue with the
+read-ahead of other files.
 
 Source: ngx_output_chain(), ngx_http_write_filter(); a cell drawn at random, files of 20 MB among
         small ones over TLS, all in memory: small answers took 1.1 to 1.8 ms, 0.4 ms with pools.
@@ -23,37 +23,37 @@ from nginx_tune.decide.model.reads import SizeGroup
 from nginx_tune.decide.model.waiting import one_in_a_hundred
 
 MEMORY_BYTES_PER_SECOND = 3e9
-"""Cached bytes a second that one worker sends: 913-1081 x 4 MiB/s measured, less a margin, since
-the pool threads used a second core there."""
+"""Cached bytes a second that one worker sends: 913-1081 x 4 MiB/s as measured, minus a margin for
+the second core that pool threads used in that measurement."""
 ENCRYPTED_BYTES_PER_SECOND = 1.2e9
 """Cached bytes a second over TLS, AES-256-GCM with AES-NI: 2 ms of CPU time for 2.6 MB, nginx
 1.22.1."""
 _CACHED_PASS_BYTES = 512 << 10
 _CACHED_PASS_BYTES_PER_SECOND = 5e9
 _LONG_PASS_BYTES_PER_SECOND = 2.5e9
-"""Speed of a pass beyond ``_CACHED_PASS_BYTES``, whose bytes have left the core's cache before the
-client copies them. Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with 1m
-and 2m."""
+"""Speed of a pass longer than ``_CACHED_PASS_BYTES``, whose bytes have left the core's cache when
+the client copies them. Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with
+1m and 2m."""
 _PASSES = 2.0
-"""Passes of threads for which a woken loop waits until it gets CPU time. Source: drawn-6151-020,
-all four chunks."""
+"""Number of passes of threads for which a woken loop waits until it gets a CPU. Source:
+drawn-6151-020, all four chunks."""
 _CROWD = 8.0
-"""With so many transfers for each worker, and so for each CPU, no CPU is free."""
+"""Transfers per worker, and thus per CPU, from which no CPU is free."""
 _BEARABLE = 0.7
-"""Largest share of its time that a loop may spend on sending, with the cost of pools. Beyond it CPU
-time is short, and pools use more of it."""
+"""Share of its time that a loop spends on sending and on the cost of pools, beyond which CPU time
+is short, and pools would use more of it."""
 
 _FULL = 0.99
-"""Share of a link that counts as full, however its bytes were counted."""
+"""Used share of a link's capacity from which it counts as full."""
 
 
 def send_seconds(i: BlockingInputs, size_bytes: float) -> float:
-    """CPU time for sending so many bytes."""
+    """CPU time in seconds to send ``size_bytes``."""
     return size_bytes / (ENCRYPTED_BYTES_PER_SECOND if i.encrypts else MEMORY_BYTES_PER_SECOND)
 
 
 class TurnWait(NamedTuple):
-    """The wait of others behind answers that are sent in one turn."""
+    """The wait of other events behind answers that are sent in one turn."""
 
     mean_seconds: float
     p99_seconds: float
@@ -65,12 +65,14 @@ NO_TURNS = TurnWait(0.0, 0.0)
 def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
     """Waits of one event behind answers that are sent in one turn; 0 if not known.
 
-    The mean is for sending, without the reads of the same turn, which count elsewhere; the 99th
-    percentile is for whole turns. ``offload_seconds`` is the loop's time for offloading one answer.
-    Source: Pollaczek-Khinchine, W = lambda * E[S^2] / (2 * (1 - rho)), where S = send + read: the
-            square of the first and the product; an event meets a turn of S with lambda * S,
-            and waits for its rest. drawn-7717-014, -031, drawn-5309-005: the 99th percentile of
-            small answers was 5.6, 5.5 and 4.6 ms, with pools 2.2, 0.5 and 0.6.
+    The mean includes the time to send, but not the reads of the same turn, which count elsewhere;
+    the 99th percentile is for whole turns. ``offload_seconds`` is the loop's time to offload one
+    answer.
+    Source: Pollaczek-Khinchine, W = lambda * E[S^2] / (2 * (1 - rho)), where S = send + read; of
+            S^2, only send^2 and the product count here. An event meets a turn of S with
+            probability lambda * S, and waits for its rest. drawn-7717-014, -031, drawn-5309-005:
+            the 99th percentile of small answers was 5.6, 5.5 and 4.6 ms, with pools 2.2, 0.5 and
+            0.6.
     """
     if not i.clients_keep_pace or not i.goes_on_bytes or not i.rate_per_second:
         return NO_TURNS
@@ -96,7 +98,7 @@ def turn_wait(i: BlockingInputs, offload_seconds: float) -> TurnWait:
 
 
 def _sockets_fill(i: BlockingInputs, requests_per_second: float) -> bool:
-    """True if the way to the clients is full or slower than a loop: full sockets then end turns."""
+    """True if the way to the clients is full or slower than a loop: full sockets end the turns."""
     way = i.way_bytes_per_second
     if way is None:
         return False
@@ -113,8 +115,9 @@ def _send_and_read_seconds(i: BlockingInputs, size_bytes: float) -> tuple[float,
 def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event behind files in memory that leave by ``sendfile()``.
 
-    A transfer lets others run after ``chunk_bytes``: an event waits for one pass of each transfer
-    in progress. 0 if clients are slower than the loop, so that sockets are full, or if not known.
+    Other events run after each ``chunk_bytes`` of a transfer, so an event waits for one pass of
+    each transfer in progress. 0 if clients are slower than the loop, so that sockets are full, or
+    if not known.
     Source: drawn-5309-039, 64 transfers of 9 MB among small ones on one worker: small answers took
             18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; 4 transfers 1.3 ms, 0.8,
             0.5 and 0.2. With a rate Pollaczek-Khinchine, of passes.
@@ -143,9 +146,9 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
 def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event for a CPU on which threads send files from memory.
 
-    A loop hands a chunk to a thread and is free. But the thread sends it without a pause, and a
-    woken loop waits for a CPU for about two such passes. 0 if clients or the way to them are
-    slower, if a CPU is free, or if not known.
+    After a loop has handed a chunk to a thread, the loop is free. But the thread sends the chunk
+    without a pause, and a woken loop waits about two such passes for a CPU. 0 if clients or the way
+    to them are slower, if a CPU is free, or if not known.
     Source: drawn-6151-020, 32 transfers of up to 27 MB on two CPUs, of which memory held nine in
             ten: small answers took 2.2 ms with 2m, 1.1 with 1m, 0.6 with 512k and 0.26 with 128k,
             at the same bytes per second.
@@ -158,7 +161,7 @@ def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     if way is not None and way < i.workers * _LONG_PASS_BYTES_PER_SECOND:
         return 0.0
     sizes = [group.over_mean * i.object_bytes for group in i.sizes] or [i.object_bytes]
-    # Threads that take turns evict each other's bytes from a core's cache, however short a pass is.
+    # Even with short passes, threads evict each other's bytes from a core's cache.
     return _PASSES * min(chunk_bytes, max(sizes)) / _LONG_PASS_BYTES_PER_SECOND
 
 
@@ -168,7 +171,7 @@ def _pass_seconds(size_bytes: float) -> float:
 
 
 def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
-    """Requests a second if the way to the clients bounds them; None if something else does.
+    """Requests a second if the way to the clients is the bottleneck; None if it is not.
 
     ``loop_seconds`` is the time of a request on a loop without pools whose clients wait for
     answers.
@@ -187,8 +190,8 @@ def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
 def asked_of_way(i: BlockingInputs) -> float | None:
     """Ratio of an open request rate's demand to the capacity of the way to the clients.
 
-    Above 1 requests pile up until clients give up or connections run out: neither a loop nor the
-    page cache has a steady state. None if requests wait for answers, or the way is not known.
+    Above 1, requests pile up until clients give up or connections run out: neither a loop nor the
+    page cache has a steady state. None if clients wait for answers, or the capacity is not known.
     Source: drawn-8842-034, a demand of a third more than a link of 200 Mbit/s carries: memory
             answered 0.43 of the requests, predicted 0.53 to 0.68, and loops were blocked for 0.25
             of the time, predicted 0.03 to 0.07.
@@ -202,13 +205,13 @@ def asked_of_way(i: BlockingInputs) -> float | None:
 def first_reads(
     i: BlockingInputs, requests_per_second: float, missing: float, *, is_bound: bool
 ) -> tuple[float, float] | None:
-    """The time of one read and the share of time in reads, if only first reads hold loops.
+    """The time of one read and the share of time in reads, if only first reads block loops.
 
     Clients are then so slow that the read-ahead stays ahead of them. ``is_bound`` is true if the
-    way to them bounds the requests; a link that is not full may still be slower than the disk.
+    way to the clients is the bottleneck; a link that is not full may still be slower than the disk.
 
-    None if the read-ahead does not stay ahead, since the disk takes longer for a window than the
-    clients. The disk continues where it is, unless it has read something else in between.
+    None if the read-ahead does not stay ahead, because the disk takes longer for a window than the
+    clients do. The disk need not position again unless it has read something else in between.
     Source: Linux mm/readahead.c, page_cache_async_ra(): the next window is requested when the first
             pages of this one are touched; the queue as in M/M/1. Measured: 20-MB files over 200
             Mbit/s from a hard disk blocked loops for 4.7 % of the time; 45-MB files over such a
@@ -235,13 +238,13 @@ def _taken_bytes_per_second(
 ) -> float | None:
     """Bytes a second at which a client receives one file; None if not known.
 
-    If the way to the clients bounds them, all of them share it. Otherwise the transfers in progress
-    share the link: rho / (1 - rho) of them by processor sharing, and at least one.
+    If the way to the clients is the bottleneck, all of them share it. Otherwise the transfers in
+    progress share the link. Their number is rho / (1 - rho) by processor sharing, and at least 1.
     """
     way = i.way_bytes_per_second
     if is_bound and way is not None:
         return way / (i.concurrency or 1.0)
-    if i.rate_per_second is None or i.disk_reads_per_miss <= 1:  # there is only a first read
+    if i.rate_per_second is None or i.disk_reads_per_miss <= 1:  # a file is a single read
         return None
     taken = [] if i.client_bytes_per_second is None else [i.client_bytes_per_second]
     if i.link_bytes_per_second is not None:

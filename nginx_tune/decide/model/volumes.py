@@ -1,7 +1,7 @@
-"""The performance of cloud volumes, as provisioned or as their cloud documents it.
+"""The performance of cloud volumes, as provisioned or as documented by the cloud provider.
 
-A host cannot see the type of a volume or its provisioned figures: its operator declares them
-(``inspect --volume``). Where a disk's model name shows the cloud, the default type of that cloud
+The type of a volume and its provisioned figures are not visible on the host; the operator declares
+them (``inspect --volume``). If a disk's model name shows the cloud, the default type of that cloud
 is assumed.
 """
 
@@ -17,16 +17,17 @@ _MEGABYTE = 1e6
 _MEBIBYTE = 1 << 20
 _GIBIBYTE = 1 << 30
 _LEAST_BYTES = 4096.0
-"""The least bytes a second that may be declared: one read."""
+"""Least bytes a second that may be declared: one read."""
 
 
 class VolumeType(NamedTuple):
-    """The documented performance of a type of volume without provisioned figures."""
+    """The documented performance of a volume type, for volumes without provisioned figures."""
 
     reads: float
-    """Reads a second of any volume; each GiB adds ``reads_each``, up to ``most_reads``."""
+    """Reads a second of any volume; each GiB adds ``reads_each``, to at most ``most_reads``."""
     mebibytes: float
-    """MiB a second of any volume; each GiB adds ``mebibytes_each``, up to ``most_mebibytes``."""
+    """MiB a second of any volume; each GiB adds ``mebibytes_each``, to at most
+    ``most_mebibytes``."""
     reads_each: float = 0.0
     mebibytes_each: float = 0.0
     most_reads: float = math.inf
@@ -62,12 +63,12 @@ VOLUME_TYPES: dict[str, VolumeType] = {
     # Microsoft Learn, "Azure managed disk types": 3,000 IOPS and 125 MB/s of any size.
     "premium-v2": VolumeType(3_000, 119, latency_seconds=_HALF),
 }
-"""Volumes by the names of their clouds. io1 and io2 have provisioned figures; without them, the
-default of the EC2 console."""
+"""Volume types by the cloud's name for them. io1 and io2 always have provisioned figures; if they
+are not declared, the defaults of the EC2 console apply."""
 
 
 class SizeSteps(NamedTuple):
-    """The documented performance of a type of volume that is sold in sizes."""
+    """The documented performance of a volume type that is sold in fixed sizes."""
 
     rows: tuple[tuple[int, float, float], ...]
     """For each size: the most GiB, reads a second, megabytes a second."""
@@ -107,7 +108,7 @@ _SOLD_AS: tuple[tuple[str, str], ...] = (
     ("MSFT NVMe Accelerator", "premium"),
     ("Msft Virtual Disk", "premium"),
 )
-"""Parts of model names that show the cloud and not the type, with its default type."""
+"""Parts of disk model names that show the cloud but not the volume type; the default type."""
 
 
 def volume_name(disk: Disk) -> str | None:
@@ -126,7 +127,7 @@ def volume_name(disk: Disk) -> str | None:
 def volume_bounds(disk: Disk) -> tuple[float, float, float] | None:
     """Reads a second, bytes a second and seconds to the first byte of a cloud volume.
 
-    Provisioned figures take precedence over those of the type. None if it is no known volume.
+    Provisioned figures take precedence over those of the type. None for other disks.
     """
     declared, name = disk.volume or None, volume_name(disk)
     kind = VOLUME_TYPES.get(name or "") or SOLD_IN_SIZES.get(name or "")

@@ -1,13 +1,13 @@
 """Waits in queues: of events on a loop behind reads and stalls, of connections for a worker.
 
-Reads hold the loop one by one: an M/G/1 queue. A stall (garbage collection of flash, a controller
-that flushes its cache) begins whether there are reads or not, and the disk serves nothing until it
-ends. The first cold read in a stall blocks its loop until the stall's end. So even a few reads a
-second block loops for much of the stalled time.
+Reads block the loop one after the other, as in an M/G/1 queue. A stall (garbage collection of
+flash, a controller that flushes its cache) begins independently of reads, and the disk serves
+nothing until it ends. The first cold read in a stall blocks its loop until the stall ends. So even
+a few reads a second block loops for much of the stalled time.
 
-With one listen queue, a connection waits only while all workers are busy (M/M/k, corrected for the
-spread of service times as by Allen and Cunneen). With a queue for each worker (``reuseport``) it
-waits for its own worker (M/G/1). Source: rows B2-B4 of the sources.
+With one listen queue, a connection waits only while all workers are busy (M/M/k, with Allen and
+Cunneen's correction for the spread of service times). With a queue for each worker (``reuseport``)
+a connection waits for one particular worker (M/G/1). Source: rows B2-B4 of the sources.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import NamedTuple
 _TAIL = 0.01
 _BISECTIONS = 40
 _SELDOM = 1e-3
-"""Share of the time in which the peak may be exceeded."""
+"""Share of the time during which a peak may be exceeded."""
 
 
 class Stalls(NamedTuple):
-    """Times at which a disk serves nothing."""
+    """Periods in which a disk serves nothing."""
 
     ratio: float
     """Share of all time that is spent in stalls."""
@@ -60,13 +60,13 @@ def loop_wait(
     """Waits behind reads that hold the loop for ``utilisation`` of the time, without stalls.
 
     ``reads_per_second`` are the reads of this loop. ``spread`` is the coefficient of variation of
-    their times outside stalls at one size, ``sizes_spread`` the one that their sizes cause.
+    their times outside stalls for a fixed size, ``sizes_spread`` that due to different sizes.
     """
     spread = math.hypot(spread, sizes_spread)
     if stalls is None:
         return LoopWait(utilisation, waiting_seconds(utilisation, hold_seconds, spread))
     mean = waiting_seconds(utilisation, hold_seconds, spread)
-    # The number of stalls does not depend on the number of reads; only the reads of that disk wait.
+    # Stalls do not depend on reads, and only reads of the stalled disk wait.
     met = reads_per_second * stalls.share
     stood, squared = _stall_moments(stalls.seconds, met, utilisation * stalls.share)
     return LoopWait(
@@ -91,12 +91,12 @@ def _stall_moments(
     """Mean time for which one stall blocks a loop, and the mean of its square.
 
     With probability rho a read is in progress when the stall begins, and the loop is blocked for
-    all of it. Otherwise it is blocked from the next read on, which comes after an exponential
-    time X:
+    the whole stall. Otherwise it is blocked from the next read on, which comes after an
+    exponential time X:
     E[(L - X)+] = L - (1 - e^(-kL)) / k and E[((L - X)+)^2] = L^2 - 2L/k + 2(1 - e^(-kL)) / k^2
     for k reads a second.
-    Source: reads arrive as a Poisson process (integrals of the exponential law); an arrival in the
-            blocked time waits for its rest, on average E[B^2] / 2 for each stall.
+    Source: reads are a Poisson process (integrals of the exponential law). An arrival while the
+            loop is blocked for B waits for the rest of B: E[B^2] / 2 for each stall.
     """
     met = reads_per_second * seconds
     if met < 1e-3:  # noqa: PLR2004  # the differences below would cancel out
@@ -136,9 +136,10 @@ def peak_under_way(
 ) -> float:
     """The number of concurrent transfers that is exceeded in less than a thousandth of the time.
 
-    Each takes a head for ``seconds``. Below the number of heads the count is Poisson
-    (M/G/infinity); above, it is a queue whose length falls off as rho^n (M/M/c). During a stall
-    transfers arrive and none is finished. The result is the greatest of the three.
+    Each transfer takes a head for ``seconds``. Up to the number of heads, the count is a Poisson
+    variable (M/G/infinity); above, the probability of a queue of length n falls off as rho^n
+    (M/M/c). During a stall, transfers arrive and none is finished. The result is the greatest of
+    the three.
     Source: Erlang C; the Poisson quantile by Cornish and Fisher's expansion (1938).
     """
     places = max(1, round(heads))
@@ -164,7 +165,7 @@ def _poisson_quantile(mean: float, beyond: float) -> float:
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """Chance that all ``servers`` are busy at ``offered`` erlangs (M/M/k).
+    """Probability that all ``servers`` are busy at ``offered`` erlangs (M/M/k).
 
     Source: Erlang 1917, by the recursion of Erlang B, which cannot overflow.
     """
@@ -185,15 +186,15 @@ def shared_queue_wait(servers: int, utilisation: float, service: float, spread: 
 
 
 def stall_wait_own(stalled: float, stall_seconds: float, spread: float) -> float:
-    """Mean wait of a new connection whose own worker may be blocked in a disk read.
+    """Mean wait in seconds of a new connection whose worker may be blocked in a disk read.
 
-    No other worker takes it (net/core/sock_reuseport.c), so it waits for the rest of the stall: by
-    the inspection paradox E[S^2] / 2 E[S], which is more than half a mean stall.
+    No other worker takes the connection (net/core/sock_reuseport.c), so it waits for the rest of
+    the read: E[S^2] / (2 E[S]), which is more than half a mean read (inspection paradox).
     Source: renewal theory, mean residual life.
     """
     return stalled * stall_seconds * (1 + spread**2) / 2
 
 
 def stall_wait_shared(servers: int, stalled: float, stall_seconds: float, spread: float) -> float:
-    """Mean wait of a new connection with one queue: only while all workers are blocked."""
+    """Mean wait in seconds of a new connection with one queue, while all workers are blocked."""
     return stall_wait_own(stalled**servers, stall_seconds, spread) / servers

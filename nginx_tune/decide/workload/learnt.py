@@ -50,7 +50,7 @@ from nginx_tune.documents.workload import (
 
 _DIGITS = 6
 _LARGE_BYTES = 1 << 20
-"""Mean object size from which a site counts as one of media."""
+"""Mean object size from which the kind of a site is ``media``."""
 _VERSIONS: tuple[Literal["1.0", "1.1", "2", "3"], ...] = ("1.0", "1.1", "2", "3")
 
 
@@ -61,9 +61,9 @@ def learnt_workload(
     plan: LearnPlan,
     places: RequestSample | None = None,
 ) -> Workload:
-    """The workload; what the log's format does not tell stays unknown.
+    """The workload; values that the log's format does not have stay unknown.
 
-    ``places`` are requests whose paths are indices of the places of the plan's configuration.
+    ``places`` are requests whose paths are indices of the places in the plan's configuration.
     """
     counts = tally.counts
     counted = counted_objects(popularity)
@@ -213,7 +213,7 @@ def _reuse(counts: LogCounts, connections: ConnectionSample, span: int) -> Conne
 
 
 def _reached(nth: Sequence[int], ratio: float) -> int:
-    """The largest number of requests that more than this share of connections carried."""
+    """The largest number of requests that more than ``ratio`` of the connections had."""
     return max((at for at, count in enumerate(nth, 1) if count > ratio * nth[0]), default=1)
 
 
@@ -287,7 +287,7 @@ def _summary(
 
 
 def _notes(counts: LogCounts, plan: LearnPlan) -> list[str]:
-    """Gaps in the log, each with the variable to log."""
+    """Notes on values missing in the log, each with the variable to add."""
     slots = plan.format.slots
     notes = []
     if not counts.timed_requests:
@@ -308,7 +308,7 @@ def _notes(counts: LogCounts, plan: LearnPlan) -> list[str]:
 def _locations(
     configuration: Configuration | None, places: RequestSample | None
 ) -> tuple[list[LocationShare], list[str]]:
-    """The share of each location that answered a kept request, and notes on what is not known."""
+    """The share of each location in the sampled requests, and notes on unknown locations."""
     if configuration is None:
         return [], []
     requests = [request for _, request in places.requests] if places else []
@@ -421,7 +421,7 @@ def manifest_of(
 
 
 def _replayed(sample: RequestSample, most: int) -> Iterator[SampledRequest]:
-    """The requests, each as often as in the log, and at most ``most`` in all."""
+    """The sampled requests, each as often as in the log, and at most ``most`` in all."""
     for _, request in sample.requests:
         times = min(request.times, most)
         most -= times

@@ -71,7 +71,7 @@ _COMMON_KEYS: tuple[tuple[str, Slot], ...] = (
     ("user_agent", "user_agent"),
     ("agent", "user_agent"),
 )
-"""Field names of log shippers that are not variable names."""
+"""Slots by JSON keys of log shippers that are not names of variables."""
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 
@@ -79,7 +79,7 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))", re.ASCII)
 class _Piece(NamedTuple):
     before: str
     names: tuple[str, ...]
-    """Variables without anything between them."""
+    """Names of adjacent variables, with no text between them."""
 
 
 def parse_log_format(text: str, *, name: str = "given", escape: Escape = "default") -> LineFormat:
@@ -142,7 +142,7 @@ def _slot_of(names: tuple[str, ...]) -> Slot | None:
     path = [name for name in names if name not in {"is_args", "args", "query_string"}]
     if path in (["uri"], ["document_uri"]) and names[0] == path[0]:
         return "request_uri"
-    return None  # nothing shows where one value ends and the next begins
+    return None  # without text between them, the values cannot be separated
 
 
 def _without_doubles(slots: list[Slot | None], pieces: list[_Piece]) -> list[Slot | None]:

@@ -14,10 +14,10 @@ from nginx_tune.documents.workload import CurveShare
 CURVE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995,
                 0.999, 1.0)  # fmt: skip
 _FEWEST_REQUESTS = 30
-"""Least requests of an object in the fit: the order of less requested objects is chance."""
+"""Least requests of an object to be part of the fit: the order of rarer objects is chance."""
 _ORDER_BIAS = 0.005
-"""Error of the exponent from sorting by counts, not by true popularity: seen in simulations of
-laws from 0.5 to 1.1."""
+"""Error of the exponent because objects are sorted by counts instead of true popularity, from
+simulations with exponents from 0.5 to 1.1."""
 _FEWEST_OBJECTS = 10
 _EXACT_RANKS = 1024
 _GROUP_GROWTH = 1.01
@@ -35,11 +35,11 @@ class Counted(NamedTuple):
     bytes: float
     """Bytes of all of them."""
     weight: float = 1.0
-    """Number of objects that each counted one represents."""
+    """Number of objects that each counted object represents."""
 
 
 def counted_objects(popularity: ObjectPopularity) -> list[Counted]:
-    """All objects, the most popular first; sampled ones weighted so that the requests add up."""
+    """All objects, most popular first; sampled objects are weighted so that requests add up."""
     in_sample = sum(requests * objects for requests, objects, _ in popularity.sampled)
     weight = popularity.other_requests / in_sample if in_sample else 1.0
     found = [Counted(*alike) for alike in popularity.known]
@@ -51,9 +51,9 @@ def counted_objects(popularity: ObjectPopularity) -> list[Counted]:
 def curve_of(counted: Sequence[Counted]) -> list[CurveShare]:
     """Bytes of the most popular objects that receive each of ``CURVE_SHARES``.
 
-    Objects with the same number of requests count as equally large. If they were ordered by size
-    instead, the bytes behind the last hundredth of requests would look up to a third smaller in a
-    log with half of its objects requested once.
+    Objects with the same number of requests count as equally large. Ordered by size instead, the
+    objects of the last hundredth of requests would seem up to a third smaller, in a log with half
+    of its objects requested once.
     """
     total = sum(item.requests * item.objects for item in counted)
     shares = list(CURVE_SHARES[:-1])
@@ -96,9 +96,9 @@ class ZipfFit:
 
 
 def fit_zipf(counted: Sequence[Counted], known_from_requests: int = 0) -> ZipfFit | None:
-    """The most likely Zipf exponent of the ranks with enough requests; None with too few.
+    """The most likely Zipf exponent of the ranks with enough requests; None if these are too few.
 
-    All objects with at least ``known_from_requests`` requests were counted, not sampled.
+    Objects with at least ``known_from_requests`` requests were all counted, not sampled.
 
     Source: Clauset, Shalizi, Newman, Power-Law Distributions in Empirical Data, SIAM Review 51,
             2009: maximum likelihood and the Kolmogorov-Smirnov distance; regression on a log-log

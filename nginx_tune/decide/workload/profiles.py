@@ -33,8 +33,8 @@ def scans_of_caches(datasets: Sequence[Dataset], site: Site) -> list[Dataset]:
     cache sized by them would be too small, and nginx's manager would remove objects from it
     (``ngx_http_file_cache_manager()``).
 
-    A scan of a directory above a new cache counts too, unless files are served from there: it is
-    taken for the data that will be cached.
+    A scan of a directory above a new cache counts too, unless files are served from there: its
+    files are assumed to be the data that will be cached.
     """
     caches = [PurePosixPath(path) for path in site.cache_dirs]
     to_come = [PurePosixPath(path) for path in site.cache_dirs if path not in site.cache_bounds]
@@ -86,12 +86,13 @@ class Profile:
 
 
 PROFILES: dict[Kind, Profile] = {
-    # Web objects: exponents of 0.64-0.83 (Breslau et al., INFOCOM 1999).
+    # Web objects have exponents of 0.64-0.83 (Breslau et al., INFOCOM 1999).
     "static": Profile(0.8, 32 * KIBIBYTE, 20, 100, 10),
-    # Video: flatter, 0.56 on a campus link (Gill et al., YouTube Traffic Characterization, IMC
-    # 2007); the source's own load is flat but for one file. Transfers are long, so many overlap.
+    # Video has a flatter popularity: 0.56 on a campus link (Gill et al., YouTube Traffic
+    # Characterization, IMC 2007); the source's own load is flat except for one file. Transfers are
+    # long, so many overlap.
     "media": Profile(0.6, 4 * MEBIBYTE, 50, 200, 4),
-    # A proxy cache sees the popularity of the web without what browsers cache.
+    # A proxy cache gets requests as on the web, without those that browser caches answer.
     "cache": Profile(0.7, 64 * KIBIBYTE, 50, 200, 10),
     "proxy": Profile(0.8, 16 * KIBIBYTE, 20, 100, 10),
 }
