@@ -195,6 +195,17 @@ class Context:
         return self._client_lines[name]
 
     @cached_property
+    def access_logs(self) -> list[Directive]:
+        """All access_log lines of http and stream."""
+        of_stream = (
+            line
+            for kind, lines in self.kinds.items()
+            if kind.name == "access_log" and kind.context.startswith("stream")
+            for line in lines
+        )
+        return [*self.client_lines("access_log"), *of_stream]
+
+    @cached_property
     def _setters(self) -> dict[str, list[Scope]]:
         """For each directive name, the scopes that have it in their own block."""
         scopes_by_name: dict[str, list[Scope]] = {}

@@ -249,7 +249,8 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
     """Directives with a value that no possible version accepts."""
     for kind, rows, directives in known_here(context):
         here = [row for row in rows if row.may_stand(kind.context) and row.takes(kind.arguments)]
-        judge = own_fault_of(kind.name, kind.context) if here else None
+        is_own = bool(here) and all(row.is_own for row in here)
+        judge = own_fault_of(kind.name, kind.context) if is_own else None
         if judge is None:
             grammars = _grammars(kind.name, here, context.version)
             judge = partial(_fault_of, grammars) if grammars else None

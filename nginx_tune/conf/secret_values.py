@@ -57,11 +57,11 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _TOKENS = re.compile(
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
-    r"|\bglpat-[\w-]{16,}|\bxox[abprs]-[A-Za-z0-9-]{8,}|\b[sr]k_(?:live|test)_[A-Za-z0-9]{8,}"
-    r"|\bAIza[\w-]{30,}|\bnpm_[A-Za-z0-9]{20,}|\bSG\.[\w-]{16,}\.[\w-]{16,}"
-    r"|\beyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]*|\$(?:apr1|1|2[aby]|5|6|argon2\w*|y)\$[^\s\"']{8,}"
-    r"|\bhv[sb]\.[\w-]{16,}|\bpypi-[\w-]{16,}|\bdop_v1_[0-9a-f]{16,}"
+    r"\b(?:(?:AKIA|ASIA)[A-Z0-9]{16}\b|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|glpat-[\w-]{16,}|xox[abprs]-[A-Za-z0-9-]{8,}|[sr]k_(?:live|test)_[A-Za-z0-9]{8,}"
+    r"|AIza[\w-]{30,}|npm_[A-Za-z0-9]{20,}|SG\.[\w-]{16,}\.[\w-]{16,}"
+    r"|eyJ[\w-]{6,}\.eyJ[\w-]{6,}\.[\w-]*|hv[sb]\.[\w-]{16,}|pypi-[\w-]{16,}"
+    r"|dop_v1_[0-9a-f]{16,})|\$(?:apr1|1|2[aby]|5|6|argon2\w*|y)\$[^\s\"']{8,}"
 )
 """Tokens that their form identifies: AWS, GitHub, GitLab, Slack, Stripe, Google, npm, SendGrid,
 JSON Web Tokens, crypt(3), Vault, PyPI, DigitalOcean."""

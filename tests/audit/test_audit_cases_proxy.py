@@ -80,6 +80,29 @@ def short(waiting: int = 0, name: str = "", ports: str = "32768\t60999") -> Fact
 
 
 CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
+    "a key of braced variables without arguments": (
+        "ca-key-without-args", cache("proxy_cache_key ${host}${uri}${slice_range};"), None, 1,
+    ),
+    "a key of method and path without arguments": (
+        "ca-key-without-args", cache("proxy_cache_key $request_method$host$uri;"), None, 1,
+    ),
+    "a key whose arguments stand in a variable of the operator": (
+        "ca-key-without-args", cache("proxy_cache_key $host$uri$uri_arguments;"), None, 0,
+    ),
+    "a large buffer into a pipe in stream": (
+        "log-buffer-pipe",
+        "events {} stream { log_format a b; access_log /dev/stdout a buffer=32k flush=1s; }",
+        None, 1,
+    ),
+    "a buffer without a flush time in a server of stream": (
+        "log-buffer-no-flush",
+        "events {} stream { log_format a b; server { access_log /a.log a buffer=4k; } }", None, 1,
+    ),
+    "publishers that rtmp allows by its own words": (
+        "cf-value-invalid",
+        "load_module ngx_rtmp_module.so; rtmp { server { application a { allow publish all; } } }",
+        None, 0,
+    ),
     "no pool in a version that is not known": (
         "up-keepalive-missing", proxy(""), Facts(), "nginx.nginx_version",
     ),

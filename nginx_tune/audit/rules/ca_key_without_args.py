@@ -8,9 +8,11 @@ from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.directive import Directive
 
-_QUERY = ("$request_uri", "${request_uri}", "$args", "${args}", "$query_string", "${query_string}",
-          "$arg_", "${arg_", "$request", "${request}", "$slice_range$args")  # fmt: skip
-_PATH = ("$uri", "${uri}", "$document_uri", "${document_uri}")
+_NAME = re.compile(r"\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))", re.IGNORECASE)
+_PATH = frozenset({"uri", "document_uri"})
+_WITHOUT_QUERY = _PATH | {"scheme", "host", "proxy_host", "server_name", "request_method",
+                          "http_host", "server_port", "slice_range"}  # fmt: skip
+"""Variables that never contain the query string."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
@@ -20,13 +22,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         key = caching.passed.effective("cache_key")
         if key is None or key in reported or not key.args:
             continue
-        text = key.value.lower()
-        unknown = [name for name in text.split("$")[1:] if not name.startswith(_KNOWN)]
-        if any(sign in text for sign in _PATH) and not unknown and not _has_query(text):
+        names = {(braced or bare).lower() for braced, bare in _NAME.findall(key.value)}
+        if names & _PATH and names <= _WITHOUT_QUERY:
             reported.add(key)
             yield Hit(
                 key,
-                "the key ignores the query string, so /search?page=1 and ?page=2 share one entry",
+                "the key ignores the query string: all pages of a search share one entry",
                 [written(key)],
                 fix=_fix(key),
             )
@@ -53,16 +54,6 @@ _PATH_VARIABLE = re.compile(
     r"\$(?:\{(?:document_)?uri\}|(?:document_)?uri(?![a-z0-9_]))", re.IGNORECASE
 )
 _NEEDS_QUOTES = re.compile(r"[\s;]")
-
-
-_KNOWN = ("uri", "{uri}", "document_uri", "scheme", "{scheme}", "host", "{host}", "proxy_host",
-          "{proxy_host}", "server_name", "request_method", "{request_method}", "http_host",
-          "server_port", "slice_range")  # fmt: skip
-"""Variables that never contain the query string."""
-
-
-def _has_query(text: str) -> bool:
-    return any(sign in text for sign in _QUERY)
 
 
 _CONF = """

@@ -12,7 +12,7 @@ from nginx_tune.conf.values import parameter
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Log buffers that are written only when full."""
-    lines = context.client_lines("access_log")
+    lines = context.access_logs
     done = {line.value for line in lines if parameter(line.args, "flush") is not None}
     for line in lines:
         if line.value not in done and buffer_bytes(line) is not None:

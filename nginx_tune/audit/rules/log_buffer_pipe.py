@@ -11,14 +11,13 @@ from nginx_tune.documents.decisions import Evidence
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Log buffers larger than an atomic write to a pipe."""
-    for line in context.client_lines("access_log"):
+    for line in context.access_logs:
         size = buffer_bytes(line) if is_a_device(line.value) else None
         if size is not None and size > PIPE_BUFFER_BYTES and line.value != "/dev/null":
             yield Hit(
                 line,
                 f"{line.value} is a pipe in a container: a buffer of {size} bytes is written in "
-                "parts "
-                "that mix with those of other workers",
+                "parts that mix with those of other workers",
                 [
                     written(line),
                     Evidence(
