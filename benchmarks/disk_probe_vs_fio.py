@@ -2,11 +2,10 @@
 
     python benchmarks/disk_probe_vs_fio.py [--rounds N] [--seconds N] [--only NAME]
 
-As root, with fio, nbdkit, nbdfuse and fuse3. Disks: the one under the temporary directory (a
-file on it), loop devices that a cgroup limits, loop devices whose reads nbdkit delays. At each
-depth both run in turn, the order reversed from round to round: psync threads, 4 KiB, O_DIRECT,
-the same warm-up and time. Prints a Markdown table of medians; then, for each disk, what a whole
-sweep of the probe says of it.
+As root, with fio. Disks: the one under the temporary directory (a file on it), loop devices that a
+cgroup limits, and modelled disks of the lab. At each depth both run in turn, the order reversed
+from round to round: psync threads, 4 KiB, O_DIRECT, the same warm-up and time. Prints a Markdown
+table of medians; then, for each disk, what a whole sweep of the probe says of it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,11 @@ from pathlib import Path
 # The disks are those of the tests.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from loop_disks import MIB, FioReads, limited, loop_over, make_data, modelled, run_fio
+from loop_disks import MIB, FioReads, limited, loop_over, make_data, run_fio
+from modelled_disks import attached
 
 from nginx_tune.documents.inspection import DiskPlan, DiskStep
+from nginx_tune.documents.lab import DiskModel
 from nginx_tune.observe.inspect.disk_plan import curve_of, plan_disk
 from nginx_tune.observe.inspect.disks import run_disk_probe
 
@@ -43,15 +44,15 @@ def limited_disk(data: Path, **limits: int) -> Iterator[str]:
 def disks(
     data: Path, directory: Path
 ) -> dict[str, Callable[[], contextlib.AbstractContextManager[str]]]:
-    parallel = ("--filter=delay", "rdelay=2ms")
-    one_head = ("--filter=delay", "--filter=noparallel", "rdelay=8ms")
+    parallel = DiskModel(read_seconds=0.002, channels=4)
+    one_head = DiskModel(read_seconds=0.008)
     return {
         "a file": lambda: contextlib.nullcontext(str(data)),
         "loop, no limit": lambda: loop_over(data),
         "loop, 500 reads/s": lambda: limited_disk(data, reads_per_second=500),
         "loop, 20 MB/s": lambda: limited_disk(data, bytes_per_second=20_000_000),
-        "nbd, 2 ms, 4 channels": lambda: modelled(directory, data, *parallel, channels=4),
-        "nbd, 8 ms, one head": lambda: modelled(directory, data, *one_head),
+        "modelled, 2 ms, 4 channels": lambda: attached(data, directory, parallel),
+        "modelled, 8 ms, one head": lambda: attached(data, directory, one_head),
     }
 
 

@@ -1,11 +1,10 @@
-"""Modelled disks against their model: fio's depth sweep, the disk probe's knee, and nbdkit beside.
+"""Modelled disks against their model: fio's depth sweep, the disk probe's knee.
 
     python benchmarks/modelled_disks.py [--seconds N] [--rounds N] [--only NAME]
 
-As root, with fio; with nbdkit, nbdfuse and fusermount3 also the way through them. Prints a
-Markdown table: at each depth the median rate and mean latency that fio sees, and what the
-formulas say. Then plateau, depth-1 latency and knee, each with its ratio to the model; exit 1
-when one of them is off by more than 15 %, or when the disk probe finds another knee.
+As root, with fio. Prints a Markdown table: at each depth the median rate and mean latency that fio
+sees, and what the formulas say. Then plateau, depth-1 latency and knee, each with its ratio to the
+model; exit 1 when one of them is off by more than 15 %, or when the disk probe finds another knee.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -23,7 +21,7 @@ from pathlib import Path
 # The devices are those of the tests.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from loop_disks import MIB, make_data, modelled, run_fio
+from loop_disks import MIB, make_data, run_fio
 
 from nginx_tune.documents.lab import DiskModel
 from nginx_tune.nginx.lab.building import ModelledFile
@@ -110,15 +108,6 @@ def probe_knee(name: str, device: str, model: DiskModel) -> list[str]:
     )
 
 
-def through_nbdkit(data: Path, directory: Path, rounds: int, seconds: float) -> None:
-    """The same SSD by nbdkit's delay filter under nbdfuse, a connection for each channel."""
-    if not all(map(shutil.which, ("nbdkit", "nbdfuse", "fusermount3"))):
-        return
-    model = DiskModel(read_seconds=0.001, channels=8)
-    with modelled(directory, data, "--filter=delay", "rdelay=1ms", channels=8) as device:
-        sweep("nbdkit, 1 ms, 8 connections", device, model, rounds, seconds)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
@@ -139,8 +128,6 @@ def main() -> int:
                     off += sweep(disk, device, model, options.rounds, options.seconds)
                     if model.stall_every_seconds is None:
                         off += probe_knee(disk, device, model)
-        if options.only in "nbdkit":
-            through_nbdkit(data, directory, options.rounds, options.seconds)
     print("\n".join(off) or "all within 15 % of the model")
     return 1 if off else 0
 

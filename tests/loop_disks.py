@@ -1,4 +1,4 @@
-"""Disks whose truth is known: loop devices limited by a cgroup, or served by nbdkit's delays."""
+"""Disks whose truth is known: loop devices that a cgroup limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,59 +72,6 @@ def _home(parent: Path, version: int, own: str) -> Path:
         return parent
     path = next(line.split(":", 2)[2] for line in own.splitlines() if line.startswith("0::"))
     return parent / path.lstrip("/")
-
-
-@contextlib.contextmanager
-def modelled(directory: Path, image: Path, *options: str, channels: int = 1) -> Iterator[str]:
-    """A loop device whose reads take what nbdkit's filters say.
-
-    Each connection of nbdfuse serves few reads at once whatever nbdkit could, so there is one for
-    each channel that the disk shall have. Taken down in the order of the layers: loop device,
-    FUSE mount, nbdkit.
-    """
-    served, socket = directory / "disk", directory / "nbd"
-    served.touch()
-    filters = [option for option in options if option.startswith("--")]
-    settings = [option for option in options if not option.startswith("--")]
-    server = subprocess.Popen(
-        ["nbdkit", "--foreground", "--exit-with-parent", "--unix", str(socket), *filters,
-         "file", str(image), *settings]
-    )  # fmt: skip
-    mount: subprocess.Popen[bytes] | None = None
-    try:
-        _await(socket.exists, server)
-        mount = subprocess.Popen(
-            ["nbdfuse", "--connections", str(channels), str(served), "--unix", str(socket)]
-        )
-        _await(lambda: served.stat().st_size > 0, mount)
-        with loop_over(served) as device:
-            yield device
-    finally:
-        if mount is not None:
-            _unmount(served, mount)
-        server.terminate()
-        server.wait(timeout=20)
-        socket.unlink(missing_ok=True)
-
-
-def _await(is_ready: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_ready():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _unmount(served: Path, mount: subprocess.Popen[bytes]) -> None:
-    """Take a FUSE file down: the kernel holds it for a moment after the loop device has gone."""
-    deadline = time.monotonic() + 20
-    while mount.poll() is None and time.monotonic() < deadline:
-        subprocess.run(["fusermount3", "-q", "-u", str(served)], check=False)
-        time.sleep(0.05)
-    if mount.poll() is None:
-        subprocess.run(["fusermount3", "-u", "-z", str(served)], check=False)
-        mount.kill()
-    mount.wait(timeout=20)
 
 
 class FioReads(NamedTuple):

@@ -154,7 +154,6 @@ HAS: dict[str, Callable[[], bool]] = {
         map(shutil.which, ("cargo-cyclonedx", "dpkg-deb", "debootstrap", "unshare"))
     ),
     "terraform": lambda: shutil.which("terraform") is not None,
-    "nbdkit": _programs("nbdkit", "nbdfuse", "fusermount3"),
     "sshd": _programs("sshd", "ssh"),
     "systemd": _programs("systemd-analyze"),
     "bwrap": _programs("bwrap"),

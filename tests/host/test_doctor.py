@@ -47,7 +47,7 @@ def able(*, capabilities: str = ALL_CAPABILITIES) -> Machine:
     nginx(machine, "1.28.0")
     for kind in ("net", "pid", "ipc"):
         machine.link(f"/proc/self/ns/{kind}", f"{kind}:[4026531836]")
-    for path in ("/dev/loop-control", "/proc/self/io"):
+    for path in ("/dev/loop-control", "/dev/fuse", "/proc/self/io"):
         machine.write(path, "")
     machine.write("/proc/sys/kernel/task_delayacct", "1\n")
     machine.write("/proc/sys/kernel/perf_event_paranoid", "2\n")
@@ -55,7 +55,7 @@ def able(*, capabilities: str = ALL_CAPABILITIES) -> Machine:
     machine.write("/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id", "700\n")
     machine.write("/sys/kernel/tracing/events/sched/sched_switch/id", "300\n")
     machine.write("/sys/kernel/tracing/uprobe_events", "")
-    for program in ("nbdkit", "nbdfuse", "bpftrace", "unshare", "losetup", "mkfs.ext4"):
+    for program in ("bpftrace", "unshare", "losetup", "mkfs.ext4"):
         machine.programs[f"/usr/bin/{program}"] = ProgramResult(0, "", "")
     machine.write("/proc/filesystems", "nodev\ttracefs\n\text4\n")
     machine.sockets[None] = Listening()
@@ -120,7 +120,7 @@ def test_an_ordinary_user_is_told_which_right_is_missing() -> None:
         ("tracepoints", ("/sys/kernel/tracing/events/syscalls/sys_enter_epoll_pwait/id", None),
          "missing", ""),
         ("uprobes", ("/sys/kernel/tracing/uprobe_events", None), "missing", ""),
-        ("nbdfuse", ("/usr/bin/nbdfuse", None), "missing", "apt-get install libnbd-bin"),
+        ("fuse", ("/dev/fuse", None), "missing", "modprobe fuse"),
         ("loop-devices", ("/usr/bin/mkfs.ext4", None), "missing", "apt-get install e2fsprogs"),
     ],
 )  # fmt: skip
@@ -141,17 +141,17 @@ def test_what_is_missing_and_its_cure(
 @each_row(
     ("release", "command"),
     [
-        ("ID=fedora\n", "dnf install nbdfuse"),
-        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install nbdfuse"),
-        ("ID=alpine\n", "apk add libnbd"),
-        ("ID=plan9\n", "install libnbd-bin"),
+        ("ID=fedora\n", "dnf install util-linux"),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "dnf install util-linux"),
+        ("ID=alpine\n", "apk add losetup"),
+        ("ID=plan9\n", "install mount"),
     ],
 )
 def test_the_distribution_decides_how_to_install(release: str, command: str) -> None:
     machine = able()
     machine.write("/etc/os-release", release)
-    del machine.programs["/usr/bin/nbdfuse"]
-    assert said(examine(machine), "nbdfuse")[2] == command
+    del machine.programs["/usr/bin/losetup"]
+    assert said(examine(machine), "loop-devices")[2] == command
 
 
 def test_tracefs_that_is_not_mounted() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from loop_disks import MIB, limited, loop_over, make_data, modelled, run_fio
+from loop_disks import MIB, limited, loop_over, make_data, run_fio
 from needs import lacks
 from recorded_hosts import capture_file
 
@@ -59,38 +59,6 @@ def test_a_limited_disk_is_a_plateau_at_its_limit_as_fio_sees_it(data: Path) -> 
     assert curve.knee_reason.startswith("no knee")
     assert "throttled" in curve.knee_reason
     assert len(curve.points) == 4
-
-
-@pytest.mark.alone
-@pytest.mark.thorough  # in the gate fio and the probe agree about a modelled disk (tests/lab)
-@pytest.mark.needs("root", "loop", "nbdkit")
-def test_the_knee_of_a_modelled_disk_is_found(data: Path, tmp_path: Path) -> None:
-    # A read takes 20 ms and 8 channels answer: the rate doubles up to there and no more.
-    # Slow reads, since the path itself costs time too, more so on a busy machine.
-    with modelled(tmp_path, data, "--filter=delay", "rdelay=20ms", channels=8) as device:
-        curve = probed(device, depth=32, seconds=7)
-    assert curve.knee_depth in {8, 16}, curve
-    by_depth = {point.depth: point for point in curve.points}
-    assert 30 < by_depth[1].reads_per_second <= 52.5  # one read more or less of 20
-    assert 250 < (curve.plateau_reads_per_second or 0) <= 420
-    assert by_depth[1].p50_seconds is not None
-    assert by_depth[1].p50_seconds >= 0.02
-
-
-@pytest.mark.alone
-@pytest.mark.thorough
-@pytest.mark.needs("root", "loop", "nbdkit")
-def test_a_modelled_hard_disk_serves_a_read_at_a_time(data: Path, tmp_path: Path) -> None:
-    filters = ("--filter=delay", "--filter=noparallel", "rdelay=20ms")
-    with modelled(tmp_path, data, *filters) as device:
-        curve = probed(device, depth=8, seconds=6)
-    # No depth passes the one head; on a busy machine a read by itself may fall short of it.
-    assert max(point.reads_per_second for point in curve.points) <= 60
-    assert curve.plateau_reads_per_second is not None
-    assert 25 <= curve.plateau_reads_per_second <= 57.5
-    assert curve.knee_depth in {None, 2}
-    if curve.knee_depth is None:
-        assert "serves a read at a time" in curve.knee_reason
 
 
 @pytest.mark.needs("root", "loop")

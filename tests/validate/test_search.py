@@ -215,7 +215,7 @@ file_bytes = 46005
 """
 
 
-@pytest.mark.needs("root", "nginx", "probe", "nbdkit", "fuse")
+@pytest.mark.needs("root", "nginx", "probe", "fuse")
 @pytest.mark.thorough
 @pytest.mark.alone
 def test_what_the_model_takes_for_memory_is_found_to_be_a_cold_disk(

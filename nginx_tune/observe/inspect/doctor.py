@@ -115,6 +115,12 @@ def _loop(host: Host) -> Checked:
     return _and_programs(host, finding, ("losetup", "mkfs.ext4"))
 
 
+def _fuse(host: Host) -> Checked:
+    if isinstance(attempt(host.device_of, "/dev/fuse"), Missing):
+        return Checked("missing", "no /dev/fuse", "modprobe fuse")
+    return _with_capability("sys_admin", Checked("ok", "/dev/fuse"), host)
+
+
 def _namespaces(host: Host) -> Checked:
     return _and_programs(host, _look_at_namespaces(host), ("unshare",))
 
@@ -207,30 +213,19 @@ def _load_probe(_: Host) -> Checked:
         return Checked("missing", error.message, error.hint)
 
 
-def _program(program: str) -> Callable[[Host], Checked]:
-    def look(host: Host) -> Checked:
-        found = attempt(host.find_program, program)
-        if isinstance(found, Missing):
-            return Checked("missing", found.reason, _install(host, _PACKAGES.get(program, program)))
-        return Checked("ok", found)
-
-    return look
-
-
 def _reason(found: str | Missing, otherwise: str) -> str:
     return found.reason if isinstance(found, Missing) else otherwise
 
 
 _PACKAGES = {
-    "nbdfuse": "libnbd-bin",
     "losetup": "mount",
     "mkfs.ext4": "e2fsprogs",
     "unshare": "util-linux",
 }
 """Debian packages that are not named like their program."""
 _OTHER_PACKAGES = {
-    "fedora": {"libnbd-bin": "nbdfuse", "mount": "util-linux"},
-    "alpine": {"libnbd-bin": "libnbd", "mount": "losetup"},
+    "fedora": {"mount": "util-linux"},
+    "alpine": {"mount": "losetup"},
 }
 _INSTALLERS = {
     "debian": "apt-get install",
@@ -399,8 +394,7 @@ _NEEDS = (
     _Need("cgroup-io", "the lab's disk limits", _controller("blkio")),
     _Need("cgroup-cpu", "CPU limits of containers", _controller("cpu")),
     _Need("loop-devices", "the lab's disks", _loop),
-    _Need("nbdkit", "modelled disks in the lab", _program("nbdkit")),
-    _Need("nbdfuse", "modelled disks in the lab", _program("nbdfuse")),
+    _Need("fuse", "modelled disks in the lab", _fuse),
     _Need("tracepoints", "time of each turn of the event loop", _look_at_tracepoints),
     _Need("profiler", "whose code the workers compute in", _look_at_profiler),
     _Need("process-ids", "time of each turn of the event loop", _process_ids),
