@@ -1,13 +1,13 @@
-"""The sandbox on this machine: what is inside stays inside, and nothing is left however it ends."""
+"""The sandbox on this machine: what is inside stays inside, and nothing is left of it.
+
+How a command may end is in ``test_endings.py``.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,6 @@ import msgspec
 import pytest
 from own_name import own_name
 from seen_groups import groups_named
-from tiers import REPEAT, dice, draws
 
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
@@ -83,10 +82,10 @@ def _marks(mark: Path, pid: int) -> bool:
         return False
 
 
-def check_clean(pid: int, when: str = "") -> None:
+def check_clean(pid: int) -> None:
     deadline = time.monotonic() + 30
     while any((found := traces(pid)).values()):
-        assert time.monotonic() < deadline, (found, when)
+        assert time.monotonic() < deadline, found
         time.sleep(0.05)
 
 
@@ -119,76 +118,3 @@ def test_an_error_inside_is_raised_outside_with_its_words() -> None:
     ):
         Session(sandbox, MODELLED, binary="/usr/sbin/nginx", covers=[], overlays=["/"])
     check_clean(os.getpid())
-
-
-HOLD = """
-import sys, time, msgspec
-from nginx_tune.documents.lab import Lab
-from nginx_tune.nginx.lab.sandbox import Sandbox
-from nginx_tune.experiment.operations import MODULE_INSIDE
-from nginx_tune.experiment.session import Session
-lab = msgspec.json.decode(sys.argv[1], type=Lab)
-print("start", flush=True)
-with Sandbox(MODULE_INSIDE) as sandbox:
-    Session(sandbox, lab, binary="/usr/sbin/nginx", covers=["/run"])
-    print("open", flush=True)
-    time.sleep(60)
-"""
-SIGNALS = [signal.SIGKILL, signal.SIGTERM, signal.SIGINT]
-MOMENTS = dice("moments of a lab").sample(range(1000), draws(2, 30))
-"""Thousandths of the time from the start to the open lab and a bit more."""
-GATE = {("limited", "SIGTERM"), ("modelled", "SIGKILL")}
-"""Of the open labs those that the gate kills."""
-
-
-@contextlib.contextmanager
-def holding(lab: Lab) -> Iterator[subprocess.Popen[str]]:
-    """A process that opens a lab and keeps it."""
-    command = [sys.executable, "-c", HOLD, msgspec.json.encode(lab).decode()]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-@pytest.mark.parametrize(
-    ("lab", "how"),
-    [
-        pytest.param(
-            lab, how, id=f"{name}-{how.name}",
-            marks=() if (name, how.name) in GATE else pytest.mark.thorough,
-        )
-        for name, lab in (("limited", LAB), ("modelled", MODELLED))
-        for how in SIGNALS
-    ],
-)  # fmt: skip
-def test_nothing_is_left_of_an_open_lab_that_is_killed(lab: Lab, how: signal.Signals) -> None:
-    with holding(lab) as process:
-        assert process.stdout is not None
-        assert [process.stdout.readline() for _ in range(2)] == ["start\n", "open\n"]
-        assert traces(process.pid)["loops"], "the lab is there"
-        os.kill(process.pid, how)
-        process.wait(timeout=30)
-        check_clean(process.pid)
-
-
-def test_nothing_is_left_when_it_is_killed_at_random_moments() -> None:
-    with holding(MODELLED) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        started = time.monotonic()
-        process.stdout.readline()
-        seconds = 1.2 * (time.monotonic() - started)
-    check_clean(process.pid)
-    for number, moment in enumerate(MOMENTS):
-        remove_image(image())  # so that it is made, moved and attached each time
-        with holding(MODELLED) as process:
-            assert process.stdout is not None
-            process.stdout.readline()
-            time.sleep(moment / 1000 * seconds)
-            os.kill(process.pid, SIGNALS[number % 3])
-            process.wait(timeout=30)
-            check_clean(process.pid, f"{moment} thousandths, {REPEAT}")
