@@ -46,6 +46,7 @@ from nginx_tune.documents.findings import (
     Severity,
     Suppressed,
 )
+from nginx_tune.documents.units import listed
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 """Severities, worst first."""
@@ -377,7 +378,7 @@ _NAMES_SHOWN = 3
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _NAMES_SHOWN
     shown = [*names[:_NAMES_SHOWN], *([f"{more} more"] if more > 0 else [])]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+    return listed(shown)
 
 
 def commands_for(

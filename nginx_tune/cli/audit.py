@@ -201,7 +201,7 @@ def command(
         raise click.UsageError("--fix-diff takes standard output and -o: use -f FORMAT=FILE")
     source = options["facts_source"]
     given = read_facts_and_workload(
-        None if source in {"live", "none"} else source,
+        None if source == "none" else source,
         options["workload_path"],
         options["described"],
         kind=options["kind"],
@@ -217,8 +217,8 @@ def command(
     if given.described is not None:
         facts, notes = facts_for_tree(given.described, subject.tree)
         subject = subject._replace(facts=facts)
-    if asked.nginx_version is not None:
-        subject = subject._replace(facts=with_nginx_version(subject.facts, asked.nginx_version))
+    if given.completes:
+        subject = subject._replace(facts=given.completed(subject.facts or Facts()))
     files = (subject.tree.path, *subject.tree.files)
     refuse_results(files, subject.tree.asked)
     run = partial(_audit, subject.facts, rules, asked)
@@ -316,19 +316,12 @@ def _to_describe(findings: Findings) -> Findings:
         needs_fact for needs_fact in findings.needs_facts if WHOLE_TREE not in needs_fact.facts
     ]
     names = list(dict.fromkeys(fact for needs_facts in wanting for fact in needs_facts.facts))
-    shown = [
-        *names[:_FACTS_SHOWN],
-        *([f"{len(names) - _FACTS_SHOWN} more"] if names[_FACTS_SHOWN:] else []),
-    ]
-    how = f"not described: {', '.join(shown)} ([facts] of --host FILE)"
+    how = f"not described: {', '.join(names)} ([facts] of --host FILE)"
     needs = [
         replace(needs_fact, how=how) if needs_fact in wanting else needs_fact
         for needs_fact in findings.needs_facts
     ]
     return replace(findings, needs_facts=needs)
-
-
-_FACTS_SHOWN = 3
 
 
 class _Asked(NamedTuple):
@@ -343,7 +336,6 @@ class _Asked(NamedTuple):
     fail_on: str
     require_facts: bool
     today: str
-    nginx_version: str | None
     upgrade_to: str | None
     accept_missing: Sequence[str]
     workload: Workload | None

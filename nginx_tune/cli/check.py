@@ -35,7 +35,7 @@ from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.check import FirstLook
 from nginx_tune.documents.described_host import DescribedHost
-from nginx_tune.documents.facts import Facts, with_nginx_version
+from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, ServedData, Workload
@@ -54,7 +54,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 @click.option(
     "--facts",
     "facts_path",
-    metavar="FILE|-",
+    metavar="FILE|-|live",
     help="Facts of the host, from inspect -f json; default: this host's, read now.",
 )
 @click.option(
@@ -105,7 +105,6 @@ def command(
         prefix=prefix,
         maps=maps,
         nginx_binary=nginx_binary,
-        nginx_version=nginx_version,
         options=typed_words(ctx),
     )
     for note in () if ctx.obj["quiet"] else looked.notes:
@@ -139,13 +138,12 @@ def _look(
     prefix: str | None,
     maps: Maps,
     nginx_binary: str | None,
-    nginx_version: str | None,
     options: list[str],
 ) -> _Looked:
-    facts, given, described = inputs
+    facts, given, described = inputs[:3]
     is_live = facts is None
     if described is not None and conf is None:
-        return _host_alone(inputs, nginx_version, options)
+        return _host_alone(inputs, options)
     try:
         subject = read_audit_subject(
             LiveHost(),
@@ -159,7 +157,7 @@ def _look(
             scans=False,
         )
     except NoNginxError:
-        return _host_alone(inputs, nginx_version, options)
+        return _host_alone(inputs, options)
     refuse_results((subject.tree.path, *subject.tree.files), subject.tree.asked)
     facts = subject.facts
     notes: list[str] = []
@@ -167,9 +165,7 @@ def _look(
         facts, notes = facts_for_tree(described, subject.tree)
     if facts is None:
         raise AssertionError("live facts were asked for")
-    if nginx_version is not None:
-        facts = with_nginx_version(facts, nginx_version)
-    looked = _configured(subject, facts, given, options, is_live=is_live)
+    looked = _configured(subject, inputs.completed(facts), given, options, is_live=is_live)
     return looked._replace(notes=notes)
 
 
@@ -200,22 +196,22 @@ def _configured(
         held=held,
         findings=found,
         options=options,
+        is_live=is_live,
     )
     return _Looked(check, facts, is_live, _status(found), [])
 
 
-def _host_alone(inputs: GivenInputs, nginx_version: str | None, options: list[str]) -> _Looked:
+def _host_alone(inputs: GivenInputs, options: list[str]) -> _Looked:
     """The first look at a host without a configuration: its switches for an ordinary site."""
     from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415  # rarely
 
-    facts, given, described = inputs
+    given_facts, given, described = inputs[:3]
+    facts = given_facts
     site, notes = Site(), list[str]()
     kind = given.kind if given else "static"
     if described is not None:
         facts, site, notes = described_inputs(described, site, kind)
-    facts = gather_facts(LiveHost()) if facts is None else facts
-    if nginx_version is not None:
-        facts = with_nginx_version(facts, nginx_version)
+    facts = inputs.completed(gather_facts(LiveHost()) if facts is None else facts)
     site = complete_site(site, facts, kind)
     workload = workload_for(None, facts, given, site=site)
     decided = decide(facts, workload, site=site)
@@ -227,6 +223,7 @@ def _host_alone(inputs: GivenInputs, nginx_version: str | None, options: list[st
         held=None,
         findings=None,
         options=options,
+        is_live=given_facts is None,
     )
     status = ExitStatus.UNDECIDED if described is None else ExitStatus.OK
     return _Looked(check, facts, described is None, status, notes)

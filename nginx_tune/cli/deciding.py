@@ -48,7 +48,7 @@ from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.described_host import DescribedHost
-from nginx_tune.documents.facts import AccessLog, Facts, Nginx, with_nginx_version
+from nginx_tune.documents.facts import AccessLog, Facts, Nginx
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
@@ -65,7 +65,7 @@ _OPTIONS = (
     click.option(
         "--facts",
         "facts_path",
-        metavar="FILE|-",
+        metavar="FILE|-|live",
         help="Facts of the host, from inspect -f json; default: this host's, read now.",
     ),
     click.option(
@@ -165,9 +165,10 @@ def read_inputs(
     declared or known from a log. The facts then cover the directories of that site. ``emulated``
     turns this host's facts into those of a lab with the site's roots.
     """
-    facts, given_workload, host = read_facts_and_workload(
+    given = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
     )
+    facts, given_workload, host = given.facts, given.workload, given.described
     is_live = facts is None
     is_known = given_workload is not None and given_workload.kind_provenance != "assumed"
     assumed: Kind = given_workload.kind if given_workload else "static"
@@ -196,8 +197,7 @@ def read_inputs(
         tell_choice(ctx, facts.nginx)
     if emulated is not None:
         facts = emulated(facts, site.roots)
-    if nginx_version is not None:
-        facts = with_nginx_version(facts, nginx_version)
+    facts = given.completed(facts)
     chosen = kind or (shown.kind if shown else None)
     site = complete_site(site, facts, chosen or assumed, given_workload)
     workload = workload_for(chosen, facts, given_workload, site=site)

@@ -20,10 +20,16 @@ from nginx_tune.decide.described import (
     describes_host,
     missing_words,
     placed,
+    with_link,
 )
 from nginx_tune.documents.base import decode_tables
-from nginx_tune.documents.described_host import MOST_DISKS, DescribedDisk, DescribedHost
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.described_host import (
+    MOST_DISKS,
+    DescribedDisk,
+    DescribedHost,
+    DescribedSize,
+)
+from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
@@ -68,6 +74,8 @@ def _disk(text: str) -> DescribedDisk:
     return DescribedDisk(kind=kind, count=number, size=size or None)
 
 
+LIVE = "live"
+"""The value of ``--facts`` for the facts of this host, read now."""
 _TYPED = click.core.ParameterSource.COMMANDLINE
 
 
@@ -86,6 +94,22 @@ class GivenInputs(NamedTuple):
     workload: Workload | None
     described: DescribedHost | None
     """The description from which the facts were made; None for facts from another source."""
+    link: DescribedSize | None = None
+    """A link to add to facts from another source."""
+    nginx_version: str | None = None
+
+    @property
+    def completes(self) -> bool:
+        """True if the command line adds to the facts."""
+        return self.link is not None or self.nginx_version is not None
+
+    def completed(self, facts: Facts) -> Facts:
+        """The facts, read now or from a file, with what the command line adds."""
+        if self.link is not None:
+            facts = with_link(facts, self.link)
+        if self.nginx_version is not None:
+            facts = with_nginx_version(facts, self.nginx_version)
+        return facts
 
 
 def read_facts_and_workload(
@@ -98,11 +122,13 @@ def read_facts_and_workload(
 ) -> GivenInputs:
     """Facts from a file or a description, and the workload with the description's values.
 
+    Without a file, or with the name "live", the facts are to be read from this host.
     The disks of a description have no directories yet (``described_inputs``). A given ``kind``
     takes precedence over any other.
     Errors: UsageError, also for two sources of the same value.
     """
-    facts = None if facts_path is None else read_document(Facts, facts_path)
+    is_live = facts_path in {None, LIVE}
+    facts = None if is_live else read_document(Facts, str(facts_path))
     workload = read_workload(workload_path) if workload_path else None
     if described is not None:
         described = replace(
@@ -118,13 +144,14 @@ def read_facts_and_workload(
         ):
             raise UsageError(f"--data: {facts_path} has counted it", hint="give one of them")
     if described is None or not describes_host(described):
-        return GivenInputs(facts, workload, None)
+        link = described.link if described is not None else None
+        return GivenInputs(facts, workload, None, link, nginx_version)
     if facts_path is not None:
         raise UsageError(
             f"--facts {facts_path} is a host, and another one is described",
             hint="give one of them",
         )
-    return GivenInputs(described_facts(described), workload, described)
+    return GivenInputs(described_facts(described), workload, described, None, nginx_version)
 
 
 def described_inputs(

@@ -107,16 +107,6 @@ OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json
 """The commands above supply inputs that a decision lacks."""
 
 
-def disks_command(directories: Sequence[str], option: str, *, force: bool) -> str:
-    """The command that measures the disks under these directories, ten seconds each.
-
-    ``force`` is for network volumes, some of which are billed by the read.
-    """
-    places = " ".join(f"{option} {shlex.quote(path)}" for path in directories or ["DIR"])
-    forced = " --force" if force else ""
-    return f"nginx-tune inspect {places} --disks --disk-seconds 10{forced} -f json -o facts.json"
-
-
 def setting(
     decision: DecisionId,
     context: DirectiveContext,

@@ -27,7 +27,7 @@ from nginx_tune.documents.described_host import (
     parse_speed,
 )
 from nginx_tune.documents.facts import Dataset, Facts, Nginx, Unknown
-from nginx_tune.documents.facts_machine import Cpu, Link, Memory, Network
+from nginx_tune.documents.facts_machine import DECLARED, Cpu, Link, Memory, Network
 from nginx_tune.documents.facts_storage import (
     NETWORK_FILESYSTEMS,
     Disk,
@@ -44,14 +44,32 @@ PAGE_CACHE_SHARE = 0.9
 """Page cache as a share of the memory; the rest is for the system and nginx."""
 _PAGE_CACHE_REASON = "nine tenths of the declared memory"
 _CLASSES: tuple[DiskClass, ...] = DiskClass.__args__  # type: ignore[attr-defined]  # of a Literal
-_HOST_WORDS = ("cpus", "memory", "page_cache", "link", "disks", "directories", "facts")
+_HOST_WORDS = ("cpus", "memory", "page_cache", "disks", "directories", "facts")
+"""A link alone describes no host: it is added to the facts of the host at hand."""
 _ABOVE = "/data/"
 """Parent of the invented directories of a description with several disks."""
 
 
 def describes_host(described: DescribedHost) -> bool:
-    """True if the description has any figure of the host, not only of its traffic."""
+    """True if the description has any figure of the host itself, beside traffic and link."""
     return any(getattr(described, word) for word in _HOST_WORDS)
+
+
+def with_link(facts: Facts, speed: DescribedSize) -> Facts:
+    """The facts with a declared link in the place of the speeds of their own links."""
+    own = [replace(link, speed_bits_per_second=None) for link in facts.network.links]
+    declared = _link(speed)
+    return replace(facts, network=replace(facts.network, links=[*own, declared]))
+
+
+def _link(speed: DescribedSize) -> Link:
+    return Link(
+        name="link",
+        kind="physical",
+        state="up",
+        speed_bits_per_second=parse_speed(speed, "link"),
+        speed_reason=DECLARED,
+    )
 
 
 class Placed(NamedTuple):
@@ -104,8 +122,6 @@ def described_facts(described: DescribedHost) -> Facts:
     cpus, version = described.cpus, described.nginx_version
     if version and (fault := version_fault(version)):
         raise UsageError(f"nginx_version: {fault}")
-    link = parse_speed(described.link, "link") if described.link else None
-    up = Link(name="link", kind="physical", state="up", speed_bits_per_second=link)
     facts = Facts(
         declared=True,
         cpu=Cpu(effective=cpus, fitting_workers=math.ceil(cpus)) if cpus else Cpu(),
@@ -114,7 +130,7 @@ def described_facts(described: DescribedHost) -> Facts:
             disks=list(disks.values()),
             paths=[_path(directory, disks) for directory in described.directories],
         ),
-        network=Network(links=[up] if link else []),
+        network=Network(links=[_link(described.link)] if described.link else []),
         nginx=_nginx(version) if version else Nginx(),
         datasets=[
             Dataset(

@@ -25,7 +25,7 @@ from nginx_tune.decide.disk_reads import decide_directio, decide_read_ahead
 from nginx_tune.decide.headline import headline
 from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache, open_files
-from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, workers_for_disks
+from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, with_places, workers_for_disks
 from nginx_tune.decide.pool_sizes import decide_per_disk_pools, decide_thread_pool_size
 from nginx_tune.decide.protocols import decide_gzip, decide_http2, decide_http3, decide_ktls
 from nginx_tune.decide.sendfile import (
@@ -128,8 +128,11 @@ def decide(
         binding=first.binding,
         bindings=first.bindings,
         decisions=[
-            unsure_of_kind(keep_law(decide, answer, plan, others), assumed=is_assumed)
+            replace(kept, next_command=with_places(situation, kept.next_command))
             for decide, answer in answers
+            for kept in (
+                unsure_of_kind(keep_law(decide, answer, plan, others), assumed=is_assumed),
+            )
         ],
         unknown=situation.facts.unknown,
     )

@@ -8,6 +8,7 @@ are only proposed, with the command that measures the inputs.
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,7 +18,6 @@ from nginx_tune.decide.answer import (
     LEARN_COMMAND,
     VERSION_COMMAND,
     Quantity,
-    disks_command,
 )
 from nginx_tune.decide.bindings import cpu_seconds_each, handshake_seconds, most_at_best
 from nginx_tune.decide.model.blocking import (
@@ -46,7 +46,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import Independence, judge_independence
 from nginx_tune.documents.decisions import DecisionVerdict
 from nginx_tune.documents.facts_storage import IN_MEMORY
-from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.units import listed, percent_text
 
 SINGLE_POOL = "io-pool-single-many-disks"
 """The audit rule against a single pool for several disks."""
@@ -117,8 +117,8 @@ def _disks_apart(s: Situation) -> Independence:
     if not looks_through_disks(s):
         return judge_independence(s.data_paths)
     reason = (
-        "requests search the disks in turn, in the event loop; [site] root_prefixes assigns URLs "
-        "to disks"
+        f"requests search the {len(s.data_paths)} disks in turn, in the event loop; [site] "
+        "root_prefixes assigns URLs to disks"
     )
     return Independence(independent=False, provenance="declared", reason=reason)
 
@@ -326,7 +326,7 @@ def _unless_assumed(s: Situation, paying: PoolJudgement) -> PoolJudgement:
     if pools_lose_less(s):
         return _by_regret(s, paying.reason)
     assumed = assumptions(s)
-    names = " and ".join(name for name, _ in assumed)
+    names = listed([name for name, _ in assumed])
     return PoolJudgement(
         "not_enough_evidence",
         f"{paying.reason}, if {names} {'is' if len(assumed) == 1 else 'are'} as assumed; other "
@@ -462,15 +462,29 @@ def disks_decide(s: Situation) -> bool:
 
 
 def measure_disks(s: Situation) -> str:
-    """The command that measures the disks under the data.
+    """The command that measures the disks under the data, ten seconds each.
 
-    The directories of a described host are placeholders, so they are not named.
+    Network volumes need ``--force``: some are billed by the read.
     """
-    return disks_command(
-        [] if s.facts.declared else [place.path for place in s.data_paths],
-        "--cache-dir" if s.kind == "cache" else "--dataset",
-        force=s.network_filesystem is not None or s.on_volumes,
-    )
+    force = " --force" if s.network_filesystem is not None or s.on_volumes else ""
+    command = "nginx-tune inspect --dataset DIR --disks --disk-seconds 10"
+    return with_places(s, f"{command}{force} -f json -o facts.json")
+
+
+def with_places(s: Situation, command: str) -> str:
+    """The command with the site's directories and access log instead of DIR and ACCESS_LOG.
+
+    Those of a described host are placeholders themselves, so they are not named.
+    """
+    option = "--cache-dir" if s.kind == "cache" else "--dataset"
+    paths = [] if s.facts.declared else [shlex.quote(place.path) for place in s.data_paths]
+    places = " ".join(f"{option} {path}" for path in paths or ["DIR"])
+    command = command.replace("--dataset DIR", places)
+    log = s.site.access_log or ""
+    is_file = log.startswith("/") and "$" not in log and not log.startswith(("/dev/", "/proc/"))
+    if s.facts.declared or not is_file:
+        return command
+    return command.replace("ACCESS_LOG", shlex.quote(log))
 
 
 def corners(s: Situation, i: BlockingInputs) -> list[BlockingInputs]:

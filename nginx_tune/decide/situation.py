@@ -47,6 +47,7 @@ from nginx_tune.decide.storage import (
 )
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
+from nginx_tune.documents.facts_machine import DECLARED
 from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
@@ -490,13 +491,16 @@ class Situation:
     @cached_property
     def link_bytes_per_second(self) -> Quantity:
         """Speed of the fastest link."""
-        speeds = [
-            link.speed_bits_per_second
+        links = [
+            link
             for link in self.facts.network.links
             if link.speed_bits_per_second and link.kind not in ("loopback", "veth")
         ]
-        value = max(speeds) / 8 if speeds else None
-        return Quantity("network.links speed", value, "bytes/s")
+        first = max(links, key=lambda link: link.speed_bits_per_second or 0, default=None)
+        value = first.speed_bits_per_second / 8 if first and first.speed_bits_per_second else None
+        is_declared = first is not None and first.speed_reason == DECLARED
+        source: Provenance = "declared" if is_declared else "measured"
+        return Quantity("network.links speed", value, "bytes/s", source)
 
     def popularity_classes(
         self, dataset_bytes: float, exponent: float | None = None

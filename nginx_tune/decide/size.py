@@ -29,7 +29,7 @@ from nginx_tune.decide.other_hosts import (
     with_more_memory,
     with_other_disks,
 )
-from nginx_tune.decide.pool_plan import corners, measure_disks
+from nginx_tune.decide.pool_plan import corners, measure_disks, with_places
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import DiskClass, Facts
@@ -444,7 +444,7 @@ class HostSizes:
         if s.disk.provenance == "assumed" and s.disks:
             return measure_disks(s)
         if "assumed" in (s.exponent.provenance, s.dataset_bytes.provenance):
-            return LEARN_COMMAND
+            return with_places(s, LEARN_COMMAND)
         return ""
 
 

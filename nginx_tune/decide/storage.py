@@ -161,8 +161,8 @@ def judge_independence(paths: Sequence[DataPath]) -> Independence:
     unknown = [p.path for p in paths if not p.leaf_disks]
     seen: set[str] = set()
     for place in paths:
-        if seen & set(place.leaf_disks):
-            reason = f"{place.path} shares a disk with another directory"
+        if shared := sorted(seen & set(place.leaf_disks)):
+            reason = f"{place.path} shares {shared[0]} with another directory"
             return Independence(independent=False, provenance="measured", reason=reason)
         seen |= set(place.leaf_disks)
     if unknown:

@@ -34,7 +34,7 @@ class CheckedHost(Part, frozen=True, kw_only=True):
     """True if ``data`` is only an upper bound: the used bytes of its file systems."""
     disks: list[DiskGroup] = []
     link_bits_per_second: Count | None = None
-    """Total of all physical links that are up; null where one is not known."""
+    """Speed of the fastest physical link that is up; null where none is known."""
     kernel: str = ""
     nginx: str = ""
     """Product and version; empty where none was found."""
@@ -56,6 +56,13 @@ class Switch(Part, frozen=True, kw_only=True):
     """The reason, as a clause with the decisive figure."""
 
 
+class NextStep(Part, frozen=True, kw_only=True):
+    """A command to type."""
+
+    command: str
+    reason: str
+
+
 class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
     """The result of ``check``."""
 
@@ -75,3 +82,5 @@ class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
     """Files with a syntax error; with one, nothing is decided."""
     next_command: str = ""
     next_reason: str = ""
+    also: list[NextStep] = []
+    """Further commands: those that settle each ``measure``."""

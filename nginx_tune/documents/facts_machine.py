@@ -157,6 +157,10 @@ class Rings(Part, frozen=True, kw_only=True):
     rx_max: int = 0
 
 
+DECLARED = "declared"
+"""The ``speed_reason`` of a link whose speed was declared."""
+
+
 class Link(Part, frozen=True, kw_only=True):
     """A network link."""
 

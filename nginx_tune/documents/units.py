@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _LEAST_PERCENT = 0.01
@@ -96,6 +97,11 @@ def nginx_size(count: int) -> str:
         if count and count % size == 0:
             return f"{count // size}{unit}"
     return str(count)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as in a sentence: ``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def plural(count: int, noun: str) -> str:

@@ -7,11 +7,18 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from nginx_tune.documents.check import CheckedHost, DiskGroup, FirstLook, Switch, SwitchVerdict
+from nginx_tune.documents.check import (
+    CheckedHost,
+    DiskGroup,
+    FirstLook,
+    NextStep,
+    Switch,
+    SwitchVerdict,
+)
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Unparsed
-from nginx_tune.documents.units import plural
+from nginx_tune.documents.units import listed, plural
 from nginx_tune.documents.workload import ServedData
 from nginx_tune.report.decisions import SWITCHES, clause, with_inputs
 from nginx_tune.report.facts import speed_text
@@ -66,12 +73,14 @@ def make_check(
     held: Decisions | None,
     findings: Findings | None,
     options: Sequence[str] = (),
+    is_live: bool = True,
 ) -> FirstLook:
     """The document of a first look.
 
     ``data`` is the served data that the decisions assume; with provenance "assumed" it is an upper
     bound. ``held`` is the same decisions as changes to the configuration; None without a
-    configuration. ``options`` name the inputs of this look, for the next command.
+    configuration. ``options`` name the inputs of this look, for the next commands; ``is_live`` if
+    the facts were read from this host now.
     """
     is_bound = data.provenance == "assumed" and data.bytes is not None
     host = _host(facts, data, is_bound=is_bound)
@@ -85,8 +94,17 @@ def make_check(
     found = findings.findings if findings else []
     unparsed = findings.files_unparsed if findings else []
     unread = len(findings.unread) + len(unparsed) if findings else 0
-    command, reason = _next(conf_path, by_id, switches, changed, findings)
-    command = with_inputs(command, options)
+    settling = [] if unparsed else _settling(by_id, switches, is_bound=is_bound, is_live=is_live)
+    first = _first(conf_path, changed, findings)
+    # Read times decide most: while they are unknown, the next command is no plan.
+    is_urgent = any(s.verdict == "measure" and s.decision in _OF_READS for s in switches)
+    if settling and (first is None or (is_urgent and not _is_audit(first))):
+        first, *settling = settling
+    if first is None:
+        first = NextStep(
+            command="nginx-tune observe", reason="watch the server under its own traffic"
+        )
+    live = ["--facts", "live"] if is_live and _is_audit(first) and "--facts" not in options else []
     return FirstLook(
         conf_path=conf_path,
         headline="" if unparsed else decided.headline,
@@ -97,8 +115,9 @@ def make_check(
         findings_by_severity=dict(Counter(finding.severity for finding in found)),
         files_not_read=unread,
         files_unparsed=unparsed,
-        next_command=command,
-        next_reason=reason,
+        next_command=with_inputs(first.command, [*options, *live]),
+        next_reason=first.reason,
+        also=settling,
     )
 
 
@@ -107,7 +126,7 @@ def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
         (disk.class_, disk.size_bytes, disk.curve is not None) for disk in facts.storage.disks
     )
     up = [link for link in facts.network.links if link.kind == "physical" and link.state == "up"]
-    speeds = [link.speed_bits_per_second for link in up]
+    speeds = [link.speed_bits_per_second or 0 for link in up]
     nginx, kernel = facts.nginx, facts.kernel
     return CheckedHost(
         cpus=facts.cpu.effective,
@@ -118,7 +137,7 @@ def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
             DiskGroup(count=count, class_name=name, size_bytes=size, measured=measured)
             for (name, size, measured), count in groups.items()
         ],
-        link_bits_per_second=sum(filter(None, speeds)) if speeds and all(speeds) else None,
+        link_bits_per_second=max(speeds, default=0) or None,
         kernel=" ".join(filter(None, (kernel.system, kernel.release))),
         nginx=f"{nginx.product} {nginx.version or ''}".strip() if nginx.product else "",
         nginx_has_threads="--with-threads" in nginx.flags if nginx.product else None,
@@ -148,36 +167,64 @@ def _asks_for_disks(decision: Decision) -> bool:
     return " --disks " in decision.next_command
 
 
-def _next(
-    conf_path: str | None,
-    by_id: dict[DecisionId, Decision],
-    switches: Sequence[Switch],
-    changed: set[DecisionId],
-    findings: Findings | None,
-) -> tuple[str, str]:
-    """The next command to type, and its purpose."""
+def _first(
+    conf_path: str | None, changed: set[DecisionId], findings: Findings | None
+) -> NextStep | None:
+    """The step that findings or changes call for; None without either."""
     if conf_path is None or findings is None:
-        return "nginx-tune generate", "no configuration was found: write one"
+        return NextStep(
+            command="nginx-tune generate", reason="no configuration was found: write one"
+        )
     conf = f" {shlex.quote(conf_path)}"
+    reason = ""
     if findings.files_unparsed:
-        return f"nginx-tune audit{conf}", "once nginx -t accepts it"
-    if findings.unread:
-        return f"nginx-tune audit{conf}", "see every finding, and what was not read"
-    if any(finding.severity == "error" for finding in findings.findings):
-        return f"nginx-tune audit{conf}", "see every finding with its fix"
-    # Read times decide most: while they are unknown, the next command is no plan.
-    of_reads = [
-        switch
-        for switch in switches
-        if switch.verdict == "measure" and switch.decision in _OF_READS
-    ]
-    if of_reads and (command := by_id[of_reads[0].decision].next_command):
-        return command, f"settle {of_reads[0].name}"
-    if changed:
-        return f"nginx-tune plan{conf}", f"see {plural(len(changed), 'change')} as a diff"
-    if findings.findings:
-        return f"nginx-tune audit{conf}", "see every finding with its fix"
-    return "nginx-tune observe", "watch the server under its own traffic"
+        reason = "once nginx -t accepts it"
+    elif findings.unread:
+        reason = "see every finding, and what was not read"
+    elif any(finding.severity == "error" for finding in findings.findings):
+        reason = "see every finding with its fix"
+    elif changed:
+        return NextStep(
+            command=f"nginx-tune plan{conf}",
+            reason=f"see {plural(len(changed), 'change')} as a diff",
+        )
+    elif findings.findings:
+        reason = "see every finding with its fix"
+    return NextStep(command=f"nginx-tune audit{conf}", reason=reason) if reason else None
+
+
+def _is_audit(step: NextStep) -> bool:
+    return step.command.startswith("nginx-tune audit")
+
+
+_RESULTS = {"facts.json": "--facts", "workload.json": "--workload"}
+"""The options that take the results of the commands that settle a decision."""
+
+
+def _settling(
+    by_id: Mapping[DecisionId, Decision],
+    switches: Sequence[Switch],
+    *,
+    is_bound: bool,
+    is_live: bool,
+) -> list[NextStep]:
+    """The commands that settle the switches with the verdict ``measure``, each once."""
+    names: dict[str, list[str]] = {}
+    for switch in switches:
+        if switch.verdict != "measure":
+            continue
+        decision = by_id[switch.decision]
+        if is_bound and switch.decision in _OF_BOUND:  # the data, which both commands count
+            decision = by_id.get("thread-pools", decision)
+        if decision.next_command:
+            names.setdefault(decision.next_command, []).append(switch.name)
+    steps = []
+    for command, settled in names.items():
+        result = command.rpartition(" ")[2]
+        then = f", then check {_RESULTS[result]} {result}" if result in _RESULTS else ""
+        place = "" if is_live or not then else "on that host, "
+        steps.append(NextStep(command=command, reason=f"{place}settle {listed(settled)}{then}"))
+    return steps
 
 
 def check_screen(check: FirstLook) -> Screen:
@@ -185,7 +232,7 @@ def check_screen(check: FirstLook) -> Screen:
     if check.files_unparsed:
         return [
             [Line(_unparsed(file), "answer") for file in check.files_unparsed],
-            _next_line(check),
+            _next_lines(check),
         ]
     first = (check.headline, check.binding)
     return [
@@ -193,7 +240,7 @@ def check_screen(check: FirstLook) -> Screen:
         [Table(_host_rows(check.host), has_head=False)],
         [Table(_switch_rows(check.switches), has_head=False)],
         _findings(check),
-        _next_line(check),
+        _next_lines(check),
     ]
 
 
@@ -202,8 +249,12 @@ def _unparsed(file: Unparsed) -> str:
     return one_line(f"{place}: cannot be parsed: {file.reason}")
 
 
-def _next_line(check: FirstLook) -> ScreenBlock:
-    return [Line(f"Next ({check.next_reason}): {one_line(check.next_command)}", "answer")]
+def _next_lines(check: FirstLook) -> ScreenBlock:
+    first = NextStep(command=check.next_command, reason=check.next_reason)
+    return [
+        Line(f"Next ({step.reason}): {one_line(step.command)}", "answer")
+        for step in (first, *check.also)
+    ]
 
 
 def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:

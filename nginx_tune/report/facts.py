@@ -149,7 +149,10 @@ def _listeners(facts: Facts) -> ScreenBlock:
     if not facts.listeners:
         return []
     rows, more = listener_rows(facts)
-    return [*_rows("listeners", rows), *([Line(f"and {more} more", indent=2)] if more else [])]
+    return [
+        *_rows("listeners", rows),
+        *([Line(f"and {more} more: -f json", indent=2)] if more else []),
+    ]
 
 
 def _hindrances(facts: Facts) -> ScreenBlock:

@@ -51,7 +51,7 @@ def _instances(nginx: Nginx) -> list[str]:
         for instance in others[:MOST_INSTANCES]
     ]
     more = len(others) - len(lines)
-    return [*lines, *([f"and {more} more"] if more else [])]
+    return [*lines, *([f"and {more} more: -f json"] if more else [])]
 
 
 def _notes(running: Running) -> list[str]:
@@ -134,7 +134,7 @@ def choice_lines(nginx: Nginx) -> list[str]:
     for (binary, reason), pids in [*others.items()][:MOST_OTHERS]:
         lines.append(plain(f"not taken: {binary}{_processes(pids)}: {reason}"))
     more = len(others) - MOST_OTHERS
-    return [*lines, f"and {more} more"] if more > 0 else lines
+    return [*lines, f"and {more} more: nginx-tune inspect -f json"] if more > 0 else lines
 
 
 def is_doubtful(nginx: Nginx) -> bool:

@@ -79,7 +79,9 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
     lines += [f"limited: {plain(text)}" for text in rehearsal.limited]
     lines += gone[:_MOST_GONE]
     if len(gone) > _MOST_GONE:
-        lines.append(f"and {len(gone) - _MOST_GONE} more that are gone or answer otherwise")
+        lines.append(
+            f"and {len(gone) - _MOST_GONE} more that are gone or answer otherwise: -f json"
+        )
     if rehearsal.interrupted:
         lines.append("interrupted: what follows is of the changes that were whole")
     return lines

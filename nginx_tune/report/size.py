@@ -13,7 +13,7 @@ from nginx_tune.documents.sizing import (
     SizeRange,
     Sizing,
 )
-from nginx_tune.documents.units import plural
+from nginx_tune.documents.units import listed, plural
 from nginx_tune.report.facts import speed_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
@@ -113,7 +113,7 @@ def _unsure(sizing: Sizing) -> str:
     ]
     if not assumed:
         return "its answers are near the objective at any rate"
-    return f"{_listed(assumed)} {'is' if len(assumed) == 1 else 'are'} only assumed"
+    return f"{listed(assumed)} {'is' if len(assumed) == 1 else 'are'} only assumed"
 
 
 def _cost_words(host: SizedHost) -> str:
@@ -237,7 +237,3 @@ def _rate(per_second: float) -> str:
 def _digits(value: float) -> str:
     """A number rounded to two significant digits."""
     return number_text(float(f"{value:.2g}"))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -168,7 +168,7 @@ def _locations(traffic: Traffic | None) -> ScreenBlock:
         for share in traffic.locations[:_MOST_LOCATIONS]
     ]
     left = len(traffic.locations) - _MOST_LOCATIONS
-    more = [Line(f"and {left} more")] if left > 0 else []
+    more = [Line(f"and {left} more: -f json")] if left > 0 else []
     return [Table([header, *rows], right=(0, 1)), *more]
 
 

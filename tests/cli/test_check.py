@@ -89,6 +89,38 @@ def test_disks_that_decide_are_measured_first(run_cli: RunCli, tree: Path, tmp_p
     assert " --disks --disk-seconds 10" in str(check["next_command"])
 
 
+def test_whatever_is_to_be_measured_has_its_command(
+    run_cli: RunCli, tree: Path, tmp_path: Path
+) -> None:
+    check = _checked(run_cli, tree, "--facts", _facts(tmp_path))
+    also: list[dict[str, str]] = check["also"]  # type: ignore[assignment]
+    steps = {str(check["next_command"]): str(check["next_reason"])}
+    steps |= {step["command"]: step["reason"] for step in also}
+    wanted = {name for name, (verdict, _) in _switches(check).items() if verdict == "measure"}
+    assert wanted == {"thread pools", "reuseport"}
+    (inspect,) = (command for command in steps if command.startswith("nginx-tune inspect"))
+    assert f"--dataset {tree.parent / 'root'} " in inspect
+    assert steps[inspect] == "on that host, settle thread pools, then check --facts facts.json"
+    (learn,) = (command for command in steps if command.startswith("nginx-tune learn"))
+    assert steps[learn].endswith("settle reuseport, then check --workload workload.json")
+
+
+def test_a_link_is_added_to_the_facts_at_hand(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    for source in ("--facts", _facts(tmp_path)), ("--facts", "live"), ():
+        known, found = (
+            json.loads(run_cli("check", tree, *source, *words, "-f", "json").stdout)["host"]
+            for words in ((), ("--link", "3G"))
+        )
+        assert (found["cpus"], found["nginx"]) == (known["cpus"], known["nginx"])
+        assert found["link_bits_per_second"] == 3 * 10**9
+
+
+def test_an_audit_of_what_was_read_here_reads_it_again(run_cli: RunCli, tree: Path) -> None:
+    tree.write_text(CONF.format(http="sendfile_max_chunk 1q;", root=tree.parent))
+    found = _checked(run_cli, tree, status=1)
+    assert found["next_command"] == f"nginx-tune audit {tree} --facts live"
+
+
 def test_the_screen_names_four_parts_of_the_host_and_four_switches(
     run_cli: RunCli, tree: Path, tmp_path: Path
 ) -> None:

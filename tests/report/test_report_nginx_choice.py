@@ -32,6 +32,9 @@ def test_each_reason_has_its_line_and_the_chosen_one_none() -> None:
     chosen = NginxCandidate(binary="/a", source="installed", chosen=True, reason="it is installed")
     mine, many = _other(7, "its owner is not root"), [_other(n, f"reason {n}") for n in range(9)]
     assert len(choice_lines(Nginx(candidates=[chosen, _other(8), mine]))) == 3
-    assert choice_lines(Nginx(candidates=[chosen, *many]))[-1] == "and 1 more"
+    assert (
+        choice_lines(Nginx(candidates=[chosen, *many]))[-1]
+        == "and 1 more: nginx-tune inspect -f json"
+    )
     unseen = NginxCandidate(source="running", reason="its program cannot be seen", binary="")
     assert "not taken: the program: its program" in choice_lines(Nginx(candidates=[unseen]))[1]
