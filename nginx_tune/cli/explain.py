@@ -16,7 +16,7 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.measure.proof.expression import subject_of
-from nginx_tune.measure.proof.metrics import metric_names, nearest_metrics
+from nginx_tune.measure.proof.metrics import PARTS, metric_names, nearest_metrics
 from nginx_tune.report.explained import (
     cause_pages,
     find_metric_page,
@@ -236,8 +236,9 @@ def _unknown(name: str, known: list[str]) -> UsageError:
         named = ", ".join(several[:_MOST_NAMED])
         return UsageError(f"nothing is called '{name}'", hint=f"one of {named}{more}")
     head, dot, _ = name.partition(".")
-    has_class = bool(dot) and _CLASS.fullmatch(head) is not None
-    metrics = nearest_metrics(name, metric_names([head if has_class else _EXAMPLE_CLASS]))
+    has_class = bool(dot) and head not in PARTS and _CLASS.fullmatch(head) is not None
+    names = metric_names([head if has_class else _EXAMPLE_CLASS])
+    metrics = nearest_metrics(name, names)
     is_end = bool(metrics) and metrics[0].endswith(f".{name.lower()}")
     near = "" if dot or is_end else name_meant(name, known)
     if not near and metrics:

@@ -86,17 +86,18 @@ def metric_pages() -> dict[str, MetricPage]:
 
 
 def find_metric_page(name: str) -> MetricPage | None:
-    """The page for a metric, a pattern of metrics, or a metric without its statistic."""
-    for pattern, page in _patterns():
-        if name in {pattern, pattern.removesuffix(".STATISTIC").removesuffix(".KIND")}:
-            return page
-    try:
-        find_metric(name)
-    except UsageError:
+    """The page for a metric, a pattern of metrics, or either without its statistic."""
+    if "." not in name:
         return None
-    return next(
-        (page for pattern, page in _patterns() if _expression(pattern).fullmatch(name)), None
-    )
+    for whole in (name, f"{name}.{_EXAMPLE['STATISTIC']}", f"{name}.{_EXAMPLE['KIND']}"):
+        try:
+            find_metric(example_of(whole))
+        except UsageError:
+            continue
+        for pattern, page in _patterns():
+            if _expression(pattern).fullmatch(example_of(whole)):
+                return page
+    return None
 
 
 def example_of(pattern: str) -> str:
@@ -121,7 +122,8 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 _WORDS = {
-    "CLASS": "a class of requests of the load, such as hot, cold or memory; total is all of them",
+    "CLASS": "a class of requests of the load, such as hot, cold or memory",
+    "total": "all classes together",
     "STATISTIC": ", ".join(STATISTICS),
     "KIND": ", ".join(FAILURE_KINDS),
 }
@@ -174,8 +176,8 @@ def render_metric_list(pages: Iterable[MetricPage]) -> str:
 def _table(page: MetricPage) -> list[tuple[str, str]]:
     rows = [(name, _unit(name)) for name in page.metrics]
     rows += [(name, "the same") for name in page.also]
-    names = " ".join(page.metrics)
-    return rows + [(word, said) for word, said in _WORDS.items() if word in names]
+    words = {word for name in page.metrics for word in name.split(".")}
+    return rows + [(word, said) for word, said in _WORDS.items() if word in words]
 
 
 def _unit(pattern: str) -> str:

@@ -72,6 +72,8 @@ def test_the_gates_of_a_page_are_its_own_and_can_be_asked(page: MetricPage) -> N
         ("hot.p99", "Response time"),
         ("my-class.ttfb.p50", "Time to first byte"),
         ("total.errors.reset", "Failed requests"),
+        ("total.retried", "Connections opened"),
+        ("hot.ttfb", "Time to first byte"),
         ("server.loop_turn_seconds", "Turns of the event loops"),
         ("generator.lateness_seconds.max", "How late"),
     ],

@@ -78,6 +78,8 @@ SERVER_LATENCIES = (
     "rename_seconds",
     "pool_queue_wait_seconds",
 )
+PARTS = ("total", *PART_NUMBERS)
+"""The first words of metrics that belong to no class."""
 _LOOP_TURN_PER_TTFB = "loop_turn_per_ttfb"
 _DEFAULT_CLASS_METRICS = ("requests_per_second", "mean", "p99", "ttfb.p99", "truncated")
 _DEFAULT_SERVER_METRICS = (
@@ -97,7 +99,7 @@ def find_metric(name: str, classes: Iterable[str] | None = None) -> Metric:
         metric = _find(name, head, tail)
         if metric is None:
             continue
-        if known is None or head in ("server", "generator", "total") or head in known:
+        if known is None or head in PARTS or head in known:
             return metric
     names = metric_names(known or ["CLASS"])
     near = nearest_metrics(name, names)
@@ -296,9 +298,13 @@ _LEAST_LIKE = 0.6
 
 
 def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
-    """Up to three of ``names`` that resemble a mistyped name or end in it (``p99``)."""
+    """Up to three of ``names`` that resemble a mistyped name.
+
+    Those that end in it (``p99``), or differ in the first word alone (``total.p99``), come first.
+    """
     low = name.lower()
-    ends = [name for name in names if name.endswith(f".{low}")] if low else []
+    tail = low.partition(".")[2] or low
+    ends = [name for name in names if name.endswith(f".{tail}")] if tail else []
     if ends:
         return sorted(ends, key=len)[:_MOST]
     near = get_close_matches(low, names, n=_MOST, cutoff=_LEAST_LIKE)

@@ -60,10 +60,8 @@ CLASS_NUMBERS = {
     )
 }
 
-TOTALS = (
-    "requests_per_second", "bytes_per_second", "requests", "bytes", "intended", "truncated",
-    "censored", "limited", "connections_opened", "at_cap",
-)  # fmt: skip
+TOTALS = tuple(name for name, number in CLASS_NUMBERS.items() if number.combine is not max)
+"""The numbers that add up over the classes."""
 
 PART_NUMBERS = {
     "server": {
