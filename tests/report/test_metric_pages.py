@@ -11,7 +11,13 @@ from rows import each_row
 from nginx_tune.measure.proof.expression import parse_expression
 from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.latency import STATISTICS
-from nginx_tune.measure.proof.metrics import FAILURE_KINDS, find_metric, metric_names
+from nginx_tune.measure.proof.metrics import (
+    FAILURE_KINDS,
+    PARTS,
+    find_metric,
+    metric_names,
+    nearest_metrics,
+)
 from nginx_tune.report.explained import (
     MetricPage,
     find_metric_page,
@@ -82,6 +88,16 @@ def test_names_find_their_page(name: str, title: str) -> None:
     page = find_metric_page(name)
     assert page is not None
     assert page.title.startswith(title)
+
+
+def test_a_number_of_another_part_is_named_with_its_own() -> None:
+    """``total.p99`` is of a class, ``hot.lateness.p90`` of the generator."""
+    names = metric_names(["hot"])
+    for tail in {name.partition(".")[2] for name in names}:
+        for part in ("hot", *PARTS):
+            if f"{part}.{tail}" not in names:
+                near = nearest_metrics(f"{part}.{tail}", names)[0]
+                assert near.partition(".")[2].endswith(tail), f"{part}.{tail}: {near}"
 
 
 @each_row("name", ["hot", "hot.p98", "hot.ttbf.p99", "server.", ".p99", "hot.errors.none", "x\n.p"])
