@@ -48,7 +48,7 @@ def render_plan_diff(
 
     The answer and the warnings about a reload come first, the reasons last. ``old``: the current
     bytes of each file. ``targets``: the targets of names that are links, which neither program
-    follows. ``verbose`` adds the evidence, and the reasons why other decisions were not written.
+    follows. ``verbose`` adds the evidence, and the commands for the parts of the host.
     """
     count = count_changes(plan)
     head = [f"{_size(plan, count)}; nothing is written yet"] if count else []
@@ -63,7 +63,8 @@ def render_plan_diff(
         (named.get(file.path, file.path), old[file.path], file.content) for file in plan.files
     )
     in_full = verbose or not plan.files
-    tail = [*_reasons(plan, verbose=verbose), *_refusals(plan.refusals, in_full=in_full)]
+    tail = [*_reasons(plan, verbose=verbose)]
+    tail += [f"not written: {line}" for line in _refusals(plan.refusals, _PLAIN)]
     tail += [line for part in plan.host for line in _host_lines(part, in_full=in_full)]
     parts = [_comment(head), render_diff(changes), _comment(tail)]
     return b"\n".join(filter(None, parts))
@@ -98,11 +99,14 @@ def _near(path: str, conf_path: str) -> str:
     return path.removeprefix(f"{dirname(conf_path)}/")
 
 
-def _refusals(refusals: Sequence[Refusal], *, in_full: bool) -> list[str]:
-    if in_full or not refusals:
-        return [f"not written: {_refusal(refusal, _PLAIN)}" for refusal in refusals]
-    names = ", ".join(dict.fromkeys(plain(refusal.decision) for refusal in refusals))
-    return [f"not written: {names} (-v or -f md: why)"]
+def _refusals(refusals: Sequence[Refusal], form: _Form) -> list[str]:
+    """A line for each reason, with the decisions and rules that it holds back."""
+    reasons: dict[str, list[str]] = {}
+    for refusal in refusals:
+        setting = f" ({form.code(refusal.setting.rstrip(';'))})" if refusal.setting else ""
+        reason = f"{_place(refusal, form)}{form.text(refusal.reason)}"
+        reasons.setdefault(reason, []).append(f"{refusal.decision}{setting}")
+    return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
 def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
@@ -127,7 +131,7 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
         ]
     if plan.refusals:
         parts.append("\n## Not written\n")
-        parts += [f"- {_refusal(refusal, _MARKDOWN)}" for refusal in plan.refusals]
+        parts += [f"- {line}" for line in _refusals(plan.refusals, _MARKDOWN)]
     if plan.brings:
         parts.append("\n## What the audit finds then\n")
         parts += [f"- {_finding(finding, _MARKDOWN)}" for finding in plan.brings]
@@ -235,11 +239,6 @@ def _hunk(hunk: Hunk) -> str:
     )
     said = "; ".join(filter(None, [markdown_text(hunk.reason), figures]))
     return f"{what}  ({hunk.decision}, {hunk.confidence}: {said})"
-
-
-def _refusal(one: Refusal, form: _Form) -> str:
-    setting = f" ({form.code(one.setting.rstrip(';'))})" if one.setting else ""
-    return f"{one.decision}{setting}: {_place(one, form)}{form.text(one.reason)}"
 
 
 def _place(one: Finding | Refusal | ReloadWarning, form: _Form) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -71,9 +72,7 @@ def test_a_decision_that_a_line_speaks_against_is_named(planned: Planned) -> Non
     lines = planned(TLS % "").splitlines()
     [at] = [n for n, line in enumerate(lines) if line.startswith(f"# not written: {reason}")]
     assert not [line for line in lines[at:] if line.startswith(("# thread", "+", "-"))]
-    [short] = [line for line in planned(TLS % "", verbose="-q").splitlines() if "http2" in line]
-    assert short.startswith("# not written: ")
-    assert "Lua" not in short
+    assert lines[at] in planned(TLS % "", verbose="-q").splitlines()
     alone = planned(TLS % "", "--only", "http2")
     assert alone.startswith(f"# not written: {reason}")
     assert len(alone.strip().splitlines()) == 1
@@ -99,7 +98,8 @@ def test_a_decision_that_stands_is_not(planned: Planned) -> None:
 def test_a_place_that_is_for_who_asks_says_why_it_has_no_cache(planned: Planned) -> None:
     own = PASSED % "auth_request /who;"
     said = planned(own, "--kind", "cache")
-    assert f"# not written: cache-key: responses may depend on the client ({planned.conf}:4" in said
+    why = f"responses may depend on the client ({planned.conf}:4"
+    assert re.search(f"# not written: .*cache-key.*: {re.escape(why)}", said)
     assert "not written" not in planned(PASSED % "", "--kind", "cache")
     assert "not written" not in planned(PASSED % "", "--kind", "static", "--only", "cache-key")
 

@@ -385,7 +385,14 @@ def _cache(decision: Decision, current: CurrentTree) -> Decision:
     language or a selected server might no longer be distinguished.
     """
     if current.caches:
-        return _blocked(decision, "existing caches keep their settings")
+        stands = "existing caches keep their settings"
+        lacking = [
+            " ".join([setting.directive, *setting.args])
+            for setting in decision.settings
+            if setting.directive not in current.tree.names
+        ]
+        by_hand = f"{stands}; add by hand where one lacks them: {'; '.join(lacking)}"
+        return replace(_blocked(decision, stands), blocked_by=by_hand if lacking else "")
     lines = [current.shared.hindrance(scope) for scope in current.passing]
     named = list(dict.fromkeys(line_of(line) for line in lines if line is not None))
     if not current.may_cache:
