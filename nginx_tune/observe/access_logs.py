@@ -37,7 +37,6 @@ from nginx_tune.documents.progress import Step
 from nginx_tune.errors import UndecidedError, UsageError
 from nginx_tune.host.programs import start_program
 from nginx_tune.measure.load.probe import find_probe
-from nginx_tune.observe.access_log_repeats import Repeat, refuse_repeats
 from nginx_tune.observe.object_storage import StoredLog, is_url, open_object
 
 LONGEST_LINE_BYTES = 1 << 16
@@ -45,8 +44,6 @@ LONGEST_LINE_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
 _GZIP, ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 _PEEK_LINES = 200
-_COPIES = 4
-"""The number of following logs that are checked for being copies of the current one."""
 _TOLD_EVERY_SECONDS = 0.2
 _PATIENCE_SECONDS = 0.3
 """The time after which a pipe without a writer is reported."""
@@ -113,20 +110,15 @@ class LogFiles:
         """The size of the files as stored, before decompression; None if one is a pipe."""
         self.read_bytes = 0
         """The number of these bytes that were read."""
-        self._begun: dict[str, Repeat] = {}
 
     def frames(self) -> Iterator[LogFrame]:
         """For each log, a frame with the name of its host, then its bytes block by block."""
-        for index, log in enumerate(self.logs):
+        for log in self.logs:
             yield LogFrame("L", (host_of(log) if self._host is None else self._host).encode())
             before = self.read_bytes
-            repeats = self._repeats(index)
             try:
                 with _opened(log, self._tell) as (file, raw):
                     while block := file.read1(_BLOCK_BYTES):  # a packed file may break off
-                        for repeat in repeats:
-                            repeat.feed(block)
-                        refuse_repeats(repeats, log)
                         if self.total_bytes is not None:
                             self.read_bytes = before + raw.tell()
                         yield LogFrame("B", block)
@@ -134,20 +126,6 @@ class LogFiles:
                 reason = error.strerror if isinstance(error, OSError) else None
                 self.has_failed |= reason is not None
                 self.broken.append(f"{_name(log)}: {reason or error}")
-            for repeat in repeats:
-                repeat.end()
-            refuse_repeats(repeats, log)
-
-    def _repeats(self, index: int) -> list[Repeat]:
-        """The next logs, to search for in this one: a copy begins soon after its original."""
-        later = self.logs[index + 1 : index + 1 + _COPIES]
-        for log in later:
-            if log not in self._begun and log != "-" and Path(log).is_file():
-                self._begun[log] = Repeat(log, _opened, _unpacking_errors())
-        found = [self._begun[log] for log in later if log in self._begun]
-        for repeat in found:
-            repeat.start()
-        return found
 
 
 def check_readable(log: str) -> None:

@@ -25,7 +25,7 @@ class Meaning(NamedTuple):
     spelled: tuple[str, ...]
     metavar: str | None
     kind: str
-    repeats: bool
+    multiple: bool
 
 
 _OTHER_VALUES = {"--facts", "--require", "--warmup"}
