@@ -1,19 +1,20 @@
-"""Whole applies under faults: each must leave the old files or the new ones, never a mixture.
+"""Applies under faults: each must leave the old files or the new ones, never a mixture.
 
     sudo python benchmarks/apply_faults.py [--runs 200] [--seed N] [--nginx NGINX] [FAULT...]
 
-``apply`` changes one file and makes another under a running nginx, and at a random moment
+``apply`` changes one file and creates another under a running nginx. At a random moment one of
+these faults occurs:
 
-- ``kill``: the process is killed (SIGKILL);
-- ``full``, ``full-state``: the disk of the tree, or of the state directory, has from the start only
-  some random room left, up to 24 KiB;
-- ``read-only``: the disk of the tree is made read-only;
-- ``immutable``: the file that changes is made immutable.
+- ``kill``: the process is killed (SIGKILL).
+- ``full``, ``full-state``: from the start, the disk of the tree, or of the state directory, has
+  only up to 24 KiB left, at random.
+- ``read-only``: the disk of the tree becomes read-only.
+- ``immutable``: the changed file becomes immutable.
 
-The fault is taken away, ``rollback --recover`` runs as it does at boot, and the tree (bytes, owner,
-mode, names) and the answers of nginx are held against what they were and what they should become.
-Printed is a table in Markdown; the seed repeats the draws, not the machine's timing. All of it
-happens on file systems in memory, in a mount namespace of its own.
+Then the fault is removed and ``rollback --recover`` runs, as it does at boot. The tree (bytes,
+owner, mode, names) and the answers of nginx are compared with the old and the new state. The tool
+prints a table in Markdown. The seed repeats the draws, but not the machine's timing. Everything
+happens on file systems in memory, in a separate mount namespace.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from pathlib import Path
 
 PROGRAM = (sys.executable, "-m", "nginx_tune", "-q")
 LONGEST_SECONDS = 1.6
-"""A random moment of an apply that watches for 0.3 s; the last ones come after its end."""
+"""The range of random moments, for an apply that watches for 0.3 s; the latest are after its end.
+"""
 MOST_ROOM_BYTES = 24 << 10
 FAULTS = ("kill", "full", "full-state", "read-only", "immutable")
 
@@ -53,7 +55,7 @@ PADDING = "# " + "x" * 4000 + "\n"
 
 
 class Site:
-    """A running nginx whose files lie on a small file system, and what it is changed to."""
+    """A running nginx with its files on a small file system, and the change to make."""
 
     def __init__(self, root: Path, nginx: str) -> None:
         self.root, self.nginx = root, nginx
@@ -83,7 +85,7 @@ class Site:
             time.sleep(0.02)
 
     def look(self) -> dict[str, tuple[int, int, int, bytes]]:
-        """Every name of the tree with mode, owner and bytes."""
+        """Mode, owner and bytes by name in the tree."""
         found = {}
         for path in sorted(self.tree.rglob("*")):
             status = path.lstat()
@@ -92,7 +94,7 @@ class Site:
         return found
 
     def is_new(self) -> bool:
-        """Whether both files are what they should become, and nothing else is there."""
+        """True if both files are in the new state and there is nothing else."""
         now = self.look()
         expected = dict(self.before)
         mode, user, group, _ = expected[str(self.changed)]
@@ -103,7 +105,7 @@ class Site:
         }  # fmt: skip
 
     def ask(self) -> str:
-        """What nginx answers; empty where it does not."""
+        """nginx's answer; empty if there is none."""
         with contextlib.suppress(OSError), socket.create_connection(
             ("127.0.0.1", self.port), timeout=3
         ) as one:  # fmt: skip
@@ -112,12 +114,12 @@ class Site:
         return ""
 
     def reload(self) -> None:
-        """Have nginx read files again that chattr has touched: it cannot be told from an edit."""
+        """Have nginx read the files again after chattr, whose change looks like an edit."""
         os.kill(int((self.root / "run/nginx.pid").read_text()), signal.SIGHUP)
         time.sleep(1)
 
     def apply(self) -> subprocess.Popen[str]:
-        """Begin a change of both files."""
+        """Start a change of both files."""
         overlay = (f"{self.changed}={self.new}", f"{self.made}={self.other}")
         return subprocess.Popen(
             [*PROGRAM, "apply", "--overlay", overlay[0], "--overlay", overlay[1],
@@ -126,14 +128,14 @@ class Site:
         )  # fmt: skip
 
     def rollback(self, *options: str) -> subprocess.CompletedProcess[str]:
-        """Take back, or at boot finish, what was begun."""
+        """Roll a change back, or finish its recovery as at boot."""
         return subprocess.run(
             [*PROGRAM, "rollback", *options, "--state-dir", str(self.state)],
             capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     def stop(self) -> None:
-        """And unmount."""
+        """Stop nginx and unmount."""
         with contextlib.suppress(OSError, ValueError):
             os.kill(int((self.root / "run/nginx.pid").read_text()), signal.SIGTERM)
 
@@ -143,7 +145,7 @@ def mount(*words: object) -> None:
 
 
 def fill(place: Path, room_bytes: int) -> Path:
-    """A file that takes all of a file system but about so many bytes."""
+    """Fill a file system with a file, up to about ``room_bytes``."""
     ballast = place / ".room"
     size = max(0, shutil.disk_usage(place).free - room_bytes)
     with ballast.open("wb") as file:
@@ -152,7 +154,7 @@ def fill(place: Path, room_bytes: int) -> Path:
 
 
 def make_read_only(place: Path, apply: subprocess.Popen[str]) -> None:
-    """Between two writes: while a file is open for writing the kernel refuses."""
+    """Make a file system read-only between two writes: during one, the kernel refuses."""
     while apply.poll() is None:
         done = subprocess.run(
             ["mount", "-o", "remount,ro", str(place)], capture_output=True, check=False
@@ -162,7 +164,7 @@ def make_read_only(place: Path, apply: subprocess.Popen[str]) -> None:
 
 
 def under(site: Site, fault: str, draw: random.Random) -> tuple[int, str]:
-    """One apply under a fault, which is over when this returns: exit code and what was said."""
+    """One apply under a fault, which ends with this call; returns the exit status and output."""
     moment, room = draw.uniform(0.0, LONGEST_SECONDS), draw.randrange(MOST_ROOM_BYTES)
     ballast = None
     if fault.startswith("full"):
@@ -213,7 +215,7 @@ def judge(site: Site, fault: str, status: int, said: str) -> str:
 
 
 def main() -> None:
-    """Run them and print the table."""
+    """Make the runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("faults", nargs="*", metavar="FAULT", default=[], help=", ".join(FAULTS))
     parser.add_argument("--runs", type=int, default=200, help="of each fault")

@@ -1,14 +1,15 @@
-"""Whole applies that are killed, or whose disk fails, at each call that changes something.
+"""Applies that are killed, or whose disk fails, at each call that changes something.
 
     sudo python benchmarks/apply_kills.py [--calls FROM TO] [--behind KIND...] [--step N] [--seed N]
 
-Each run is the command ``nginx-tune apply`` on a real nginx: two files are edited, one is new, each
-time with other bytes. With ``--calls`` it is killed before each system call that changes something
-(strace's fault injection), of all those the numbers from FROM to TO. With ``--behind`` it is killed
-behind each, or the disk of the tree or of the journal becomes full or read-only, or the files
-immutable. Then comes what the next start of the machine does (``rollback --recover``), once in two
-after it a ``rollback`` of what was kept. What must hold stands in ``killing/lot.py``; what does not
-ends it, exit 1. ``apply_faults.py`` does this at random moments.
+Each run is the command ``nginx-tune apply`` on a real nginx: two files are edited and one is new,
+each time with other bytes. With ``--calls`` it is killed before each system call that changes
+something (strace's fault injection), for the calls with numbers from FROM to TO. With ``--behind``
+a fault follows each call: a kill, a full or read-only disk of the tree or of the journal, or
+immutable files. Then the recovery of the next boot runs (``rollback --recover``), and in half of
+the runs a ``rollback`` of the kept change. The conditions that must hold are in ``killing/lot.py``;
+if one does not hold, the tool ends with exit 1. ``apply_faults.py`` does the same at random
+moments.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ TRACED = ("renameat2", "fsync", "unlink", "unlinkat", "mkdir", "fchown", "fchmod
           "utimensat", "setxattr", "fsetxattr", "pidfd_send_signal", "write")  # fmt: skip
 KINDS = ("kill", "full-tree", "full-journal", "read-only-tree", "read-only-journal", "immutable")
 _MOST_CALLS = 60
-"""Of a run; those behind the last are not struck."""
+"""Bound on the calls of a run with a fault; later calls have none."""
 
 
 def _nothing() -> None:
-    """Nothing is to be mended."""
+    """Repair nothing."""
 
 
 def kill_at_calls(lot: Lot, between: tuple[int, int]) -> Counter[str]:
-    """Before each system call that changes something; of all of them those between two numbers."""
+    """Kill runs before each system call that changes something, between two numbers of calls."""
     lot.one(traced(lot, "-e", f"trace={','.join(TRACED)}"), _nothing)
     log = (lot.site.root / "strace").read_text()
     counted = Counter(re.findall(r"(?m)^(\w+)\(", log))
@@ -58,7 +59,7 @@ def kill_at_calls(lot: Lot, between: tuple[int, int]) -> Counter[str]:
 
 
 def strike_at_calls(lot: Lot, draw: random.Random, kind: str, step: int) -> Counter[str]:
-    """The fault behind each call, or behind every so many."""
+    """Cause the fault after each call, or after every ``step`` calls."""
     seen: Counter[str] = Counter()
     fault = fault_of(kind, lot.site.root)
     try:
@@ -76,7 +77,7 @@ def _plain(lines: Sequence[str]) -> str:
 
 
 def main() -> int:
-    """The runs that are asked for, and a line for each kind of outcome."""
+    """Make the requested runs, and print a line for each kind of outcome."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nginx", default="/usr/sbin/nginx")
     parser.add_argument("--seed", type=int, default=int(time.time()))

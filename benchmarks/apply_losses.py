@@ -1,11 +1,11 @@
-"""Requests that fail while changes are applied and rolled back, beside plain reloads.
+"""Requests that fail while changes are applied and rolled back, compared with plain reloads.
 
     sudo python benchmarks/apply_losses.py [--seconds N] [--rounds N] NGINX...
 
 Each nginx serves small answers on kept connections (closed loop) and on a new connection for each
-request. In turns, for N seconds each: nothing, plain reloads (the file replaced, SIGHUP), and
-``apply`` with its rollback, which are two reloads. Printed is a table in Markdown.
-NGINX is the program itself: apply runs the program of the running master, so no wrapper will do.
+request. Three cases take turns of N seconds: no change, plain reloads (the file replaced, SIGHUP),
+and ``apply`` with its rollback, which are two reloads. The tool prints a table in Markdown. NGINX
+is the program itself: apply runs the program of the running master, so a wrapper does not work.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ http {{
 """
 SITES = ('return 200 "one";\n', 'return 200 "two";\n')
 PAUSE_SECONDS = 0.4
-"""Between reloads; old workers have gone by then."""
+"""The pause between reloads; old workers have exited by then."""
 
 
 class Server:
-    """A running nginx of one version."""
+    """A running nginx of a version."""
 
     def __init__(self, binary: str, directory: Path) -> None:
         self.binary, self.directory = binary, directory
@@ -77,7 +77,7 @@ class Server:
         return 0
 
     def plain(self) -> int:
-        """There and back, as by hand."""
+        """Change the file and change it back, with two plain reloads."""
         for text in (SITES[1], SITES[0]):
             new = self.directory / "site.new"
             new.write_text(text)
@@ -87,7 +87,7 @@ class Server:
         return 2
 
     def apply(self) -> int:
-        """There and back, by apply and rollback."""
+        """Change the file by apply and change it back by rollback."""
         before, after = (text.encode() for text in SITES)
         sums = [hashlib.sha256(text).hexdigest() for text in (before, after)]
         wish = ApplyOptions(
@@ -104,12 +104,12 @@ class Server:
         return 2
 
     def stop(self) -> None:
-        """And its workers."""
+        """Stop nginx with its workers."""
         os.kill(int((self.directory / "nginx.pid").read_text()), signal.SIGTERM)
 
 
 def load(port: int, seconds: float) -> LoadPlan:
-    """Kept connections and new ones, always some requests in flight."""
+    """A load over kept and new connections, with requests always in flight."""
     both = [
         LoadClass(
             name=name,
@@ -131,7 +131,7 @@ def load(port: int, seconds: float) -> LoadPlan:
 
 
 def measure(server: Server, work: Callable[[], int], seconds: float) -> Counter[str]:
-    """Reloads, requests and failures of one stretch."""
+    """Reloads, requests and failures of one turn."""
     found: list[Measurement] = []
     probe = threading.Thread(target=lambda: found.append(run_probe(load(server.port, seconds))))
     probe.start()

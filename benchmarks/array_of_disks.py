@@ -1,12 +1,12 @@
-"""One slow disk of three: as an array, apart with one pool, and apart with a pool each.
+"""One slow disk of three: in an array, or separate with one pool or with a pool for each disk.
 
     sudo python benchmarks/array_of_disks.py
 
-Three loop devices, one of which gives nginx a few reads a second. As an array they are one btrfs
-with striped data (RAID 0), else three, a third of the files on each. Sixty clients ask one nginx
-for files at random, past the page cache. Printed is a table in Markdown. Needs root, nginx with
-threads, btrfs and the blkio controller of cgroup version 1. The devices are mounted in a mount
-namespace of its own, and all is taken away at the end.
+There are three loop devices, of which one allows nginx only a few reads per second. They are one
+btrfs with striped data (RAID 0), or three file systems with a third of the files each. Sixty
+clients request random files from one nginx, past the page cache. The tool prints a table in
+Markdown. It needs root, nginx with threads, btrfs and the blkio controller of cgroup version 1. The
+devices are mounted in a separate mount namespace and are removed at the end.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NGINX = "/usr/sbin/nginx"
 PORT = 18_999
 BLKIO = Path("/sys/fs/cgroup/blkio")
 FILES = 100
-"""On each disk."""
+"""Files on each disk."""
 FILE_BYTES = 262_144
 SLOW_READS = 20
-"""A second, of the first disk."""
+"""Reads per second of the first disk."""
 USERS = 60
 SECONDS = 8.0
 _CLONE_NEWNS = 0x20000
@@ -42,14 +42,14 @@ VARIANTS: tuple[Variant, ...] = ("array", "one pool", "a pool each")
 
 
 class Row(NamedTuple):
-    """The answers from one disk in one variant; in an array every file is on all of them."""
+    """The answers from one disk in a variant; in an array, every file is on all disks."""
 
     variant: Variant
     disk: str
     answers: int
     median: float
     most: float
-    """Seconds, the 99th of a hundred."""
+    """The 99th percentile in seconds."""
 
 
 def conf_text(variant: Variant, roots: Sequence[Path], work: Path) -> str:
@@ -69,14 +69,14 @@ def conf_text(variant: Variant, roots: Sequence[Path], work: Path) -> str:
 
 
 def run(*words: object) -> str:
-    """What a program says."""
+    """Run a program; returns its output."""
     done = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 
 @contextlib.contextmanager
 def disks(variant: Variant, work: Path) -> Iterator[tuple[list[Path], str]]:
-    """Where each third of the files is, and the slow device, until leaving."""
+    """The place of each third of the files, and the slow device, inside the context."""
     with contextlib.ExitStack() as made:
         loops = []
         for number in range(3):
@@ -111,7 +111,7 @@ def disks(variant: Variant, work: Path) -> Iterator[tuple[list[Path], str]]:
 
 @contextlib.contextmanager
 def served(conf: Path, slow: str) -> Iterator[None]:
-    """nginx, which alone gets few reads of the slow device, until leaving."""
+    """Run nginx with few reads per second from the slow device, inside the context."""
     group = BLKIO / f"nginx-tune-array-{os.getpid()}"
     group.mkdir()
     device = os.stat(slow).st_rdev  # noqa: PTH116  # of a device, by its name
@@ -129,7 +129,7 @@ def served(conf: Path, slow: str) -> Iterator[None]:
 
 
 def wait_until_served() -> None:
-    """Until nginx takes connections."""
+    """Wait until nginx accepts connections."""
     for _ in range(500):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", PORT), 5):
             return
@@ -138,7 +138,7 @@ def wait_until_served() -> None:
 
 
 def ask(seconds: float) -> list[list[float]]:
-    """How long answers took, by the disk that was asked."""
+    """The times of answers by disk."""
     took: list[list[float]] = [[], [], []]
     end = time.monotonic() + seconds
 
@@ -163,7 +163,7 @@ def ask(seconds: float) -> list[list[float]]:
 
 
 def rows_of(variant: Variant, took: Sequence[Sequence[float]]) -> list[Row]:
-    """The slow disk and the two others of a variant."""
+    """The rows of a variant: the slow disk, and the two others."""
     found = []
     for disk, some in (("slow", took[0]), ("the others", [*took[1], *took[2]])):
         ordered = sorted(some)

@@ -1,12 +1,12 @@
-"""How fast audit is beside nginx -t and gixy-ng on thousands of servers, and whether it is linear.
+"""The speed of audit beside nginx -t and gixy-ng on thousands of servers, and its growth.
 
     python benchmarks/audit_speed.py [--hosts 5000] [--runs 3]
 
-gixy-ng is installed from PyPI into a virtual environment of its own that is thrown away. Both read
-the same file, in turns, each as a whole process; peak memory is the kernel's own figure
-(ru_maxrss). An ordinary server (5 files, 300 lines) and growth to ten times the hosts follow.
-``nginx -t`` runs where there is an nginx and the reader is root: it makes the logs that the file
-names, here in a file system of its own.
+gixy-ng is installed from PyPI into a temporary virtual environment. Both read the same file, in
+turns, each as a whole process; peak memory is the kernel's figure (ru_maxrss). Then follow an
+ordinary server (5 files, 300 lines) and the growth of time to ten times the hosts. ``nginx -t``
+runs only if there is an nginx and the user is root: it creates the logs that the file names, here
+in a separate file system.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ http {{
 
 
 def write_flat(directory: Path, hosts: int) -> Path:
-    """One file of so many servers."""
+    """Write one file with this many servers."""
     path = directory / f"flat-{hosts}.conf"
     path.write_text(HEAD.format(include="".join(SERVER.format(n=n) for n in range(hosts))))
     return path
 
 
 def write_ordinary(directory: Path) -> Path:
-    """Five files of about 300 lines together."""
+    """Write five files with about 300 lines in all."""
     folder = directory / "ordinary"
     folder.mkdir()
     for number in range(4):
@@ -68,16 +68,17 @@ def write_ordinary(directory: Path) -> Path:
 
 
 class Cost(NamedTuple):
-    """What a process took."""
+    """The cost of a process."""
 
     seconds: float
     cpu_seconds: float
-    """Of the process alone: it says more than the clock where others use the machine."""
+    """CPU time of the process alone, which is more reliable than elapsed time on a shared machine.
+    """
     mib: float
 
 
 def run(command: list[str]) -> Cost:
-    """The cost of a process; whatever it finds."""
+    """The cost of a process, whatever its exit status."""
     began = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -89,7 +90,7 @@ def run(command: list[str]) -> Cost:
 
 
 def compare(commands: dict[str, list[str]], runs: int) -> dict[str, Cost]:
-    """The median times and the peak memory of each, run in turns."""
+    """The median times and peak memory of each command, run in turns."""
     seen: dict[str, list[Cost]] = {name: [] for name in commands}
     for _ in range(runs):
         for name, command in commands.items():
@@ -105,7 +106,7 @@ def compare(commands: dict[str, list[str]], runs: int) -> dict[str, Cost]:
 
 
 def nginx_test(conf: Path) -> dict[str, list[str]]:
-    """``nginx -t`` of a file, by its name; nothing where it cannot be run."""
+    """The command ``nginx -t`` for a file, by its name; empty if it cannot be run."""
     nginx = shutil.which("nginx")
     if nginx is None or os.geteuid() != 0:
         return {}

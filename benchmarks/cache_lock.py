@@ -1,11 +1,11 @@
-"""What `proxy_cache_lock` does to requests that come at once for one page.
+"""The effect of `proxy_cache_lock` on concurrent requests for the same page.
 
     python benchmarks/cache_lock.py [--requests 40] [--rounds 3] [--nginx BIN]
 
-An origin makes each page in 20 ms; its answer may be kept (`max-age`) or not (`private`). As many
-clients ask for one new page at once, through a cache without a lock, with one, and with one that
-waits for a second at most. Prints a Markdown table of all rounds together: how long clients waited,
-and how many requests were at the origin at once. Everything is on the loopback link.
+An origin makes each page in 20 ms; its answer may be cached (`max-age`) or not (`private`). Many
+clients request the same new page at once, through a cache without a lock, with one, and with one
+that waits for at most a second. Prints a Markdown table over all rounds: the clients' waits, and
+the number of concurrent requests at the origin. Everything is on the loopback link.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ SERVER = """
 
 
 class Seen(NamedTuple):
-    """One round of one variant."""
+    """The results of a round of a variant."""
 
     waits_seconds: list[float]
     most_at_origin: int
 
 
 class Origin:
-    """Makes pages, and counts how many it makes at once."""
+    """An origin that makes pages, and counts those that it makes at the same time."""
 
     def __init__(self) -> None:
         self.here = self.most = 0

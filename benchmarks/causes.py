@@ -1,12 +1,13 @@
-"""Causes injected into a real nginx, and what ``observe`` names.
+"""Causes injected into a real nginx, and the causes that ``observe`` names.
 
     sudo python benchmarks/causes.py [--runs 3] [--seconds 6] [--only NAME]… [-o FILE] [--list]
 
-Each injection is set up anew for each run, with nginx on the first CPU and everything else on
-the others, and ``nginx-tune observe`` watches for ``--seconds``. *Right*: the first cause is the
-injected one, what the table asks of its text is there, and every other cause is a true
-consequence. *Not known*: it says so itself. Everything else is *wrong*. Prints a Markdown table;
-exit status 1 when anything was wrong. Three runs of six seconds take about eleven minutes.
+Each injection is set up anew for each run, with nginx on the first CPU and everything else on the
+others, and ``nginx-tune observe`` watches for ``--seconds``. An answer is *right* if the first
+cause is the injected one, its text has the required words, and every other cause is a true
+consequence. It is *not known* if observe itself says so. Everything else is *wrong*. Prints a
+Markdown table; exit status 1 if anything was wrong. Three runs of six seconds take about eleven
+minutes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from nginx_tune.report.screen import plain_text
 
 ROOT = Path(__file__).resolve().parent.parent
 OF_THE_MACHINE = "cpu-steal"
-"""Done by a hypervisor, whatever is injected."""
+"""The cause that a hypervisor may add to any injection."""
 NOT_KNOWN = ("cause-not-known", "not-enough-evidence")
 SETTLE_SECONDS = 0.7
 
@@ -88,7 +89,7 @@ def main() -> int:
 
 
 def run(injection: Injection, bench: Bench, *, show: bool) -> tuple[str, str]:
-    """The outcome of one run, and the causes that were named."""
+    """The outcome of a run, and the named causes."""
     try:
         master = injection.act(bench)
     except Skipped as reason:

@@ -1,16 +1,16 @@
-"""The probe held to servers of known behaviour, with the tolerances of a quiet machine.
+"""Conformance of the probe with servers of known behaviour, by the tolerances of a quiet machine.
 
     python benchmarks/conformance.py [--only NUMBER,…]… [--seconds N] [--minutes N] [--pairs N]
                                      [--realtime] [--list]
 
-The numbers are those of the conformance tests of load generators that CONTRIBUTING names, from 20
-on what else a load must be (timeouts in its quantiles, connections, users, threads, streams); what
-holds on any machine is a test (``tests/probe/test_conformance.py``, ``probes/tests``), this is
-what needs quiet: nothing else at work (or, as root, ``--realtime``), the server
-(``tests/probe/ground_truth.py``) on the first CPU and the probe on the last. Prints a Markdown
-table: number, what was asked, what was seen, whether it held (– where the runs do not tell, or
-where it was not tried here: the row names the test or benchmark that does); exit status 1 when
-something did not.
+The numbers are those of the conformance tests of load generators that CONTRIBUTING names; from 20
+on they are further properties of a load (timeouts in its quantiles, connections, users, threads,
+streams). What holds on any machine is a test (``tests/probe/test_conformance.py``,
+``probes/tests``). This tool has what needs a quiet machine: no other work (or, as root,
+``--realtime``), the server (``tests/probe/ground_truth.py``) on the first CPU and the probe on the
+last. Prints a Markdown table: the number, the requirement, the result, and if it held (– if the
+runs do not show it, or if it is tested elsewhere: the row names the test or benchmark). Exit status
+1 if something did not hold.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _read_numbers(text: str) -> list[str]:
 
 
 def stalls(options: argparse.Namespace) -> Iterator[Row]:
-    """A server that stands still for 1 s of every 5: the tail in closed form."""
+    """A server that stalls for 1 s of every 5: the tail is known in closed form."""
     for kind, connections in (("constant", 20), ("constant", 2000), ("poisson", 2000)):
         name = f"1 {kind}, {connections} connections"
         with ground_truth("--stall", STALL, "--every", EVERY, *PLACE) as server:
@@ -102,7 +102,7 @@ def stalls(options: argparse.Namespace) -> Iterator[Row]:
         whole = seen.response_seconds
         for quantile, share, room in (("p90", 0.9, 15), ("p99", 0.99, 10), ("p999", 0.999, 5)):
             truth = (share - 0.8) / 0.2 * STALL * 1e3
-            # The issue asks for 3 per cent, the study for the narrower one at the far tail.
+            # The requirement is 3 percent; the study has the narrower bound at the far tail.
             room = min(room, 0.03 * truth)  # noqa: PLW2901
             if kind == "poisson":
                 room += _sampling_error(share, seen.intended)  # noqa: PLW2901
@@ -133,7 +133,7 @@ def _sampling_error(share: float, count: int) -> float:
 
 
 def stopped_once(_options: argparse.Namespace) -> Iterator[Row]:
-    """A server stopped for 1.4 s once (SIGSTOP)."""
+    """A server stopped once for 1.4 s (SIGSTOP)."""
     seconds = []
     with ground_truth(*PLACE) as server:
 
@@ -161,7 +161,7 @@ def stopped_once(_options: argparse.Namespace) -> Iterator[Row]:
 
 
 def silence(_options: argparse.Namespace) -> Iterator[Row]:
-    """One request in 200 is never answered."""
+    """A server that never answers one request in 200."""
     with ground_truth("--never", 200, *PLACE) as server:
         _, seen = run(server, duration_seconds=5.0, drain_seconds=1.0)
         silent = server.end()["unanswered"]
@@ -173,7 +173,7 @@ def silence(_options: argparse.Namespace) -> Iterator[Row]:
 
 
 def accept_queue(_options: argparse.Namespace) -> Iterator[Row]:
-    """A backlog of one that nobody empties for a while: handshakes are tried again."""
+    """A backlog of one that is not emptied for a while, so that SYNs are repeated."""
     before = read_listen_counters()[0]
     with ground_truth("--backlog", 1, "--accept-after", 0.5, *PLACE) as server:
         _, seen = run(server, rate=100.0, duration_seconds=0.4, drain_seconds=10.0)
@@ -181,7 +181,7 @@ def accept_queue(_options: argparse.Namespace) -> Iterator[Row]:
     overflows = (after or 0) - (before or 0)
     histogram = decode_histogram(seen.response_seconds.histogram)
     late = histogram.count_above(900_000_000)
-    # The kernel tries again after 1, 3 and 7 s: nothing lies between the steps.
+    # The kernel repeats a SYN after 1, 3 and 7 s: nothing lies between these steps.
     between = sum(
         histogram.count_above(int(low * 1e9)) - histogram.count_above(int(high * 1e9))
         for low, high in ((1.3, 2.8), (3.3, 6.8))
@@ -208,7 +208,7 @@ def workers(_options: argparse.Namespace) -> Iterator[Row]:
 
 
 def cross_check(options: argparse.Namespace) -> Iterator[Row]:
-    """wrk2 and oha on the stalling server, where they are installed."""
+    """wrk2 and oha on the stalling server, if they are installed."""
     commands = {
         "wrk2": ["-t1", "-c20", f"-d{options.seconds}", f"-R{RATE:.0f}", "--latency"],
         "oha": [
@@ -234,7 +234,7 @@ def cross_check(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _told_milliseconds(output: str, share: str) -> float:
-    """The first line of a percentile as wrk2 (``99.000%  950.27ms``) and oha print it."""
+    """A percentile in ms from the output of wrk2 (``99.000%  950.27ms``) or oha."""
     pattern = rf"^\s*{share}(?:\.\d+)?%\s+(?:in\s+)?([\d.]+)\s*(ms|s|sec|secs)\b"
     found = re.search(pattern, output, re.MULTILINE)
     return math.nan if found is None else float(found[1]) * (1.0 if found[2] == "ms" else 1e3)

@@ -1,9 +1,9 @@
-"""What a new connection for each request, as fast as the machine goes, does to the probe.
+"""The probe under a new connection for each request, as fast as the machine allows.
 
     python benchmarks/connection_churn.py [--seconds N] [--connections N]
 
 nginx serves 1 KB with one worker; the probe opens a connection for every request (closed loop).
-Prints one line a second of the probe's descriptors and its resident memory, then the result.
+Prints a line per second with the probe's descriptors and resident memory, then the result.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def churn(port: int, options: argparse.Namespace) -> None:
 
 
 def watch(done: threading.Event, seen: list[tuple[int, int]]) -> None:
-    """Descriptors and resident memory of the probe, once a second."""
+    """Record the probe's descriptors and resident memory once a second."""
     while not done.wait(1.0):
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         for child in children:

@@ -1,14 +1,14 @@
-"""What tuning advice that is copied from text to text does, by ``validate`` in four labs.
+"""The effect of tuning advice that is copied from text to text, by ``validate`` in four labs.
 
     sudo python benchmarks/copied_advice.py -o DIR [--only NAME]... [--write]
     python benchmarks/copied_advice.py -o DIR --no-runs --write
     python benchmarks/copied_advice.py --configurations
 
-The advice stands in examples/copied-advice/advice.toml, a pair of configurations for each beside it
-(``--configurations`` writes them anew). Each cell is one command, its verdict is kept as
-DIR/NAME.LAB.json, and one that is there already is not run again. ``--write`` makes
-docs/copied-advice.md of them, with the date of the oldest. Some 75 minutes on two CPUs, where
-nothing else runs.
+The advice is in examples/copied-advice/advice.toml, with a pair of configurations for each beside
+it (``--configurations`` writes them again). Each cell is one command. Its verdict is kept as
+DIR/NAME.LAB.json, and a cell with a verdict is not run again. ``--write`` makes
+docs/copied-advice.md from them, with the date of the oldest. All cells take some 75 minutes on two
+CPUs without other work.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BOUND_SECONDS = 300
 
 
 def cells_of(book: Book) -> list[Cell]:
-    """All that is to be measured, the labs of an advice side by side."""
+    """All cells to measure, with the labs of an advice next to each other."""
     return [
         Cell(
             advice,
@@ -52,7 +52,7 @@ def cells_of(book: Book) -> list[Cell]:
 
 
 def measure(cell: Cell, file: Path) -> str:
-    """Run one; empty, or why there is no verdict."""
+    """Run a cell; returns the reason why there is no verdict, or an empty string."""
     partial = file.with_suffix(".part")
     command = [sys.executable, "-m", "nginx_tune", "-q", *cell.command[1:]]
     try:
@@ -69,7 +69,7 @@ def measure(cell: Cell, file: Path) -> str:
 
 
 def kept(cell: Cell, file: Path) -> Cell:
-    """With its verdict, where there is one."""
+    """The cell with its verdict, if it has one."""
     if not file.exists():
         return cell
     when = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)
@@ -77,7 +77,7 @@ def kept(cell: Cell, file: Path) -> Cell:
 
 
 def main() -> int:
-    """Run what is asked for; 1 when a cell has no verdict."""
+    """Run the requested cells; the exit status is 1 if a cell has no verdict."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, help="where verdicts are kept")
     parser.add_argument("--only", action="append", default=[], metavar="NAME")

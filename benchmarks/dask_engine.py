@@ -1,12 +1,12 @@
-"""What a Dask cluster on the loopback address costs over the work of its workers.
+"""The overhead of a Dask cluster on the loopback address, beyond the work of its workers.
 
     cd probes && cargo build --release --example access_log && cd ..
     python benchmarks/dask_engine.py [--logs N] [--lines N] [--workers N]
 
-Packed logs are put on an S3 server (moto) on the loopback address, and learnt once by a cluster of
-single-threaded worker processes, once by one `nginx-tune learn` over all. Prints a Markdown table.
-Overhead is the time from the first task's start to the end of the last sum, over the summed time of
-all tasks divided by the workers. The results must be the same bytes, or it fails.
+Compressed logs are put on an S3 server (moto) on the loopback address. They are learnt once by a
+cluster of single-threaded worker processes, and once by one `nginx-tune learn` over all logs.
+Prints a Markdown table. The overhead is the time from the start of the first task to the end of the
+last sum, divided by the time of all tasks per worker. The two results must have the same bytes.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def measure(asked: argparse.Namespace, scratch: str) -> None:
 
 
 def cpu_seconds() -> float:
-    """CPU time of this process and of those that it has waited for: not of the S3 server."""
+    """CPU time of this process and of the children that it has waited for; not of the S3 server."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
 

@@ -3,10 +3,10 @@
     python benchmarks/dataset_scan.py [--files 1000000] [--rounds 3] [--directory DIR]
 
 Two trees are made in a temporary directory, one with a tenth of the files, laid out like an nginx
-cache (levels=1:2), and removed at the end. The files are sparse: it is the walk that is measured,
-not the disk. Every command runs once unmeasured, then the rounds are interleaved, so that all
-find the same warm inodes. Peak memory is that of the whole process, the interpreter's too; the
-scan's share is its difference from a scan of an empty directory.
+cache (levels=1:2), and removed at the end. The files are sparse: the benchmark measures the walk,
+not the disk. Every command runs once without measurement; then the rounds are interleaved, so that
+all find the same inodes in memory. Peak memory is that of the whole process, including the
+interpreter; the scan's part is the difference from a scan of an empty directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCAN = (
 
 
 def make_tree(root: Path, files: int) -> None:
-    """An nginx cache of sparse files."""
+    """Make an nginx cache of sparse files."""
     rng = random.Random(1)  # noqa: S311
     places = [root / f"{first:x}" / f"{second:02x}" for first in range(16) for second in range(256)]
     for place in places:
@@ -39,7 +39,7 @@ def make_tree(root: Path, files: int) -> None:
 
 
 def commands(tree: Path) -> dict[str, list[str]]:
-    """What is compared, by name."""
+    """The compared commands, by name."""
     return {
         "nginx-tune scan": [sys.executable, "-c", SCAN, str(tree), "1"],
         "nginx-tune scan, sample 0.1": [sys.executable, "-c", SCAN, str(tree), "0.1"],
@@ -49,9 +49,9 @@ def commands(tree: Path) -> dict[str, list[str]]:
 
 
 def measure(argv: list[str]) -> tuple[float, int]:
-    """Seconds and peak KiB of one run, by time(1).
+    """Seconds and peak KiB of a run, by time(1).
 
-    A child of this process would inherit the peak of this process as its own.
+    A child of this process would inherit its peak.
     """
     said = subprocess.run(
         ["/usr/bin/time", "-f", "%e %M", *argv],

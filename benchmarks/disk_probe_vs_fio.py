@@ -2,10 +2,10 @@
 
     python benchmarks/disk_probe_vs_fio.py [--rounds N] [--seconds N] [--only NAME]
 
-As root, with fio. Disks: the one under the temporary directory (a file on it), loop devices that a
-cgroup limits, and modelled disks of the lab. At each depth both run in turn, the order reversed
-from round to round: psync threads, 4 KiB, O_DIRECT, the same warm-up and time. Prints a Markdown
-table of medians; then, for each disk, what a whole sweep of the probe says of it.
+Run it as root, with fio. The disks are the one under the temporary directory (a file on it), loop
+devices with cgroup limits, and modelled disks of the lab. At each depth both run in turn, in an
+order that alternates by round: psync threads, 4 KiB, O_DIRECT, the same warm-up and time. Prints a
+Markdown table of medians, then the result of a whole sweep of the probe for each disk.
 """
 
 from __future__ import annotations

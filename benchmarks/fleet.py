@@ -1,11 +1,10 @@
-"""What thousands of hosts cost: the views in DuckDB, and the report of fleet-audit.yml.
+"""The cost of thousands of hosts: the views in DuckDB, and the report of fleet-audit.yml.
 
     python benchmarks/fleet.py [--hosts N] [--report]
 
-Prints a Markdown table. The hosts are made up from a seed, three kinds on two days, and only what
-is volatile differs between them, but for one sysctl on one host and one kernel on another, which
-must come out alone as outlier and drift. With --report also the last play, on documents that are
-all there.
+Prints a Markdown table. The hosts are generated from a seed: three kinds on two days. They differ
+only in volatile fields, apart from one sysctl on one host and one kernel on another, which must be
+the only outlier and drift. With --report also the last play runs, on documents that all exist.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ def report(fleet: Path, names: list[str]) -> None:
 
 @contextmanager
 def timed(name: str, of: int = resource.RUSAGE_SELF) -> Iterator[None]:
-    """Print the time and the CPU time of what is done inside."""
+    """Print the time and CPU time of the code inside the context."""
 
     def cpu() -> float:
         return sum(resource.getrusage(of)[:2])

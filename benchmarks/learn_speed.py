@@ -1,15 +1,15 @@
-"""How fast logs are learnt from, and in how much memory, beside goaccess and awk.
+"""The speed and memory of learning from logs, beside goaccess and awk.
 
     cd probes && cargo build --release --example access_log && cd ..
     python benchmarks/learn_speed.py [--lines N] [--rounds N]
     python benchmarks/learn_speed.py --stream 100000000
 
-Prints a Markdown table. The log is made from a seed, a million objects with Zipf 0.8. Every round
-runs each program once in a new random order; CPU seconds are of the program and all it starts, and
-memory is the most that these held together, looked at every 20 ms. goaccess writes its whole
-report; awk counts statuses, bytes and requests for each path, as an operator would by hand.
+Prints a Markdown table. The log is generated from a seed, with a million objects and Zipf 0.8.
+Every round runs each program once in a new random order. CPU seconds are those of the program and
+its children; memory is the largest sum of theirs in samples taken every 20 ms. goaccess writes its
+whole report; awk counts statuses, bytes and requests for each path, as an operator would by hand.
 
-With --stream the log is never on disk: the maker writes into a pipe.
+With --stream the log is never on disk: its generator writes into a pipe.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Cost(NamedTuple):
 
 
 def commands(log: str) -> dict[str, list[str]]:
-    """What is timed, by the name shown."""
+    """The timed commands, by their names in the table."""
     learn = [sys.executable, "-m", "nginx_tune", "learn", log, "--log-format", FORMAT]
     found = {
         "nginx-tune learn": learn,
@@ -62,7 +62,7 @@ def commands(log: str) -> dict[str, list[str]]:
 
 
 def run(command: Sequence[str], folder: str, source: subprocess.Popen[bytes] | None = None) -> Cost:
-    """What a command costs; its input is the standard output of ``source``."""
+    """The cost of a command; its input is the standard output of ``source``."""
     start = time.perf_counter()
     words = [word.replace("/dev/null.json", f"{folder}/report.json") for word in command]
     process = psutil.Popen(

@@ -1,11 +1,11 @@
-"""What it takes to add the partial results of a month, and how large the sum is.
+"""The cost of adding the partial results of a month, and the size of the sum.
 
     python benchmarks/merge_month.py [--lines N] [--parts N]
 
 Prints a Markdown table. No log is read: the tallies, one for each part of thirty days, are drawn
-from a seed as the reader would write them. Of a hundred million objects, asked for by a Zipf law of
-0.9, each has its sample, and so have the lines; every second has its row. CPU seconds and memory
-are of the command and all it starts.
+from a seed in the reader's format. They have samples of a hundred million objects, whose popularity
+follows a Zipf law of 0.9, samples of lines, and a row for every second. CPU seconds and memory are
+those of the command and its children.
 """
 
 from __future__ import annotations
@@ -115,12 +115,12 @@ class Month:
 
 
 def level_for(count: int, most: int) -> int:
-    """The least level at which a sample of so many fits."""
+    """The lowest level at which a sample with this many hashes fits."""
     return next(level for level in range(64) if count >> level <= 0.99 * most)
 
 
 def hashes(rng: random.Random, count: int, level: int) -> list[int]:
-    """Different hashes of a sample's level, in order."""
+    """Distinct hashes of a sample's level, sorted."""
     drawn = array("Q", rng.randbytes(8 * count))
     return sorted({key >> level for key in drawn})
 

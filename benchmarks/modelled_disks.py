@@ -1,10 +1,11 @@
-"""Modelled disks against their model: fio's depth sweep, the disk probe's knee.
+"""Modelled disks against their model: fio's depth sweep, and the disk probe's knee.
 
     python benchmarks/modelled_disks.py [--seconds N] [--rounds N] [--only NAME]
 
-As root, with fio. Prints a Markdown table: at each depth the median rate and mean latency that fio
-sees, and what the formulas say. Then plateau, depth-1 latency and knee, each with its ratio to the
-model; exit 1 when one of them is off by more than 15 %, or when the disk probe finds another knee.
+Run it as root, with fio. Prints a Markdown table: at each depth, the median rate and mean latency
+from fio, and those of the formulas. Then follow plateau, depth-1 latency and knee, each with its
+ratio to the model. The exit status is 1 if a ratio is off by more than 15 %, or if the disk probe
+finds another knee.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def attached(image: Path, directory: Path, model: DiskModel) -> Iterator[str]:
 
 
 def sweep(name: str, device: str, model: DiskModel, rounds: int, seconds: float) -> list[str]:
-    """Prints the sweep's rows; what is off by more than the margin."""
+    """Print the rows of a sweep; returns the figures that are off by more than the margin."""
     rates = {}
     for depth in DEPTHS:
         runs = [

@@ -1,12 +1,12 @@
-"""How many tasks a pool of nginx takes before it refuses one, counted to the last place.
+"""The exact number of tasks that a pool of nginx accepts before it refuses one.
 
     python benchmarks/pool_places.py NGINX...
 
-A library makes every read of a pool's thread last for ever, so each task that is taken is held.
-The reads are those of SSI includes: one request posts many of them in one turn of the loop, so
-that 65,568 tasks need no more than 330 connections, some 290 MB and a second.
-The file that all of them read is in the page cache, where no read waits, and yet each is handed
-over: nginx cannot know. Needs gcc, and nginx 1.19.5 for its option ``-e``.
+A library makes every read of a pool's thread last forever, so each accepted task is held. The reads
+are those of SSI includes: one request posts many of them in one turn of the loop, so 65,568 tasks
+need at most 330 connections, some 290 MB and a second. The file that they all read is in the page
+cache, where no read waits; each is still handed to the pool, since nginx cannot know. Needs gcc,
+and nginx 1.19.5 for its option ``-e``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ POOLS = (
 )
 MOST_PLACES = 65_536 + 32
 _ALONE = 100
-"""Tasks up to the last place, and as many above it, come from a request each: a page whose one
-include is refused ends, and posts no more."""
+"""The number of tasks on either side of the pool's limit that each come from a separate request: if
+an include is refused, the rest of its page is not posted."""
 
 HELD = """
 #define _GNU_SOURCE
@@ -47,18 +47,18 @@ ssize_t pread64(int fd, void *buffer, size_t bytes, off64_t at) {
 }
 """
 MOST_INCLUDES = 200
-"""So that a page is read at once, and all that it includes is posted in that turn: of a page with
-500 about half were posted."""
+"""Small enough that a page is read at once and all of its includes are posted in that turn; with
+500, only about half were."""
 
 
 class Held(NamedTuple):
-    """An nginx whose pool threads never end a task."""
+    """An nginx with pool threads that never end a task."""
 
     pid: int
     directory: Path
 
     def ask(self, path: str) -> socket.socket:
-        """Ask for a path; the answer is not read."""
+        """Request a path; the answer is not read."""
         asked = socket.socket(socket.AF_UNIX)
         asked.settimeout(20)
         try:
@@ -70,7 +70,7 @@ class Held(NamedTuple):
         return asked
 
     def hold(self, tasks: int) -> list[socket.socket]:
-        """Post so many tasks; what comes back keeps them."""
+        """Post this many tasks; the returned sockets keep them."""
         asked = []
         while tasks > 0:
             some = min(tasks, MOST_INCLUDES)
@@ -82,16 +82,22 @@ class Held(NamedTuple):
         return asked
 
     def wait_until_posted(self) -> None:
-        """Until what was asked before is done: the loop takes connections in turn, and a request
-        posts all of its tasks in the turn that reads it."""
+        """Wait until earlier requests were processed.
+
+        The loop takes connections in turn, and a request posts all of its tasks in the turn that
+        reads it.
+        """
         for _ in range(3):
             with self.ask("/here") as asked:
                 if not asked.recv(99).startswith(b"HTTP/1.1 204"):
                     raise RuntimeError("the loop does not answer")
 
     def wait_until_idle(self) -> None:
-        """Until each thread waits for a task: one that has not come to it yet does not count as
-        free (src/core/ngx_thread_pool.c, ngx_thread_pool_cycle: ``tp->waiting--``)."""
+        """Wait until each thread waits for a task.
+
+        A thread that has not started to wait does not count as free. Source:
+        src/core/ngx_thread_pool.c, ngx_thread_pool_cycle: ``tp->waiting--``.
+        """
         for _ in range(1000):
             stats = [(one / "stat").read_text() for one in Path(f"/proc/{self.pid}/task").iterdir()]
             if all(stat.rpartition(")")[2].split()[0] == "S" for stat in stats):
@@ -101,19 +107,19 @@ class Held(NamedTuple):
 
     @property
     def refused(self) -> list[str]:
-        """What the error log says of tasks that were refused."""
+        """The lines of the error log about refused tasks."""
         log = (self.directory / "error.log").read_text()
         return [line.partition("thread pool ")[2] for line in log.splitlines() if "overf" in line]
 
     @property
     def threads(self) -> int:
-        """Beside the main one."""
+        """The number of threads besides the main one."""
         return len(os.listdir(f"/proc/{self.pid}/task")) - 1  # noqa: PTH208  # only how many
 
 
 @contextlib.contextmanager
 def held(nginx: str, directory: Path, pool: str, aio: str) -> Iterator[Held]:
-    """An nginx with one pool, until leaving. Needs gcc."""
+    """An nginx with one pool, inside the context. Needs gcc."""
     source, library = directory / "held.c", directory / "held.so"
     source.write_text(HELD)
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, source], check=True)
@@ -160,15 +166,15 @@ class Row(NamedTuple):
     pool: str
     threads: int
     in_memory: bool | None
-    """Whether the page cache has all of the file that is asked for; null where it does not say."""
+    """True if the page cache has all of the requested file; None if unknown."""
     posted: int
     held: int
     said: str
-    """The first refusal, in the words of the log."""
+    """The first refusal, as in the log."""
 
 
 def read_in_memory(file: Path) -> bool | None:
-    """Whether a read that must not wait gets all of a file. Source: preadv2(2), RWF_NOWAIT."""
+    """True if a non-blocking read gets all of a file. Source: preadv2(2), RWF_NOWAIT."""
     wanted = bytearray(file.stat().st_size)
     with file.open("rb") as stream:
         try:
@@ -180,7 +186,7 @@ def read_in_memory(file: Path) -> bool | None:
 
 
 def look(nginx: str, directory: Path, pool: str, aio: str) -> Row:
-    """Post more tasks than the pool has places, and count those that were not refused."""
+    """Post more tasks than the pool accepts, and count those that were not refused."""
     said = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=True).stderr
     with held(nginx, directory, pool, aio) as server, contextlib.ExitStack() as requests:
         server.wait_until_idle()

@@ -1,11 +1,11 @@
-"""Whether the load probe's memory stays where it is: its resident size over minutes.
+"""The growth of the load probe's memory: its resident size over minutes.
 
     python benchmarks/probe_memory.py [--minutes 30] [--rate 2000] [--hlog FILE]
 
 Two classes on a server of known behaviour (``tests/probe/ground_truth.py``), one of them through
-its stalls, with a histogram log. Samples VmRSS once a second and fits a line through the samples
-of the second half: by then every counter that is going to be used has its memory. Aims: below
-20 MB, and a slope below 1 MB an hour. Exit status 1 otherwise.
+its stalls, with a histogram log. Samples VmRSS once a second and fits a line through the samples of
+the second half: by then every counter in use has its memory. The goals are a size below 20 MB and a
+slope below 1 MB per hour; otherwise the exit status is 1.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""What a request costs the load probe over TLS in CPU time, beside h2load and oha.
+"""The load probe's CPU time per request over TLS, beside h2load and oha.
 
     python benchmarks/probe_over_tls.py [--rounds N] [--seconds N] [--bodies "1 KB,100 KB"]
                                         [--probe FILE]
 
-nginx of the matrix (tools/nginx-matrix, 1.30) with one worker on the first CPU, the generators on
-the last; HTTP/1.1 on 40 connections and HTTP/2 on 4 with 10 streams each, always with TLS 1.3 and
-the one cipher suite that the server takes (AES-128-GCM), so that all do the same work. In each
-round all run once, the order reversed from round to round; ratios are formed round by round. CPU
-time is what the kernel charges to the generator's process, handshakes included (over loopback that
-contains a part of the network's work in both directions): compare ratios, not absolutes. HTTP/3 is
-run by the probe and by tools that were built with it: Debian's h2load (1.52, and sid's 1.70) was
-not, oha is by ``cargo install oha --locked --features http3``. oha runs where PATH has it. Prints a
-Markdown table of medians with the lowest and highest.
+nginx of the matrix (tools/nginx-matrix, 1.30) runs with one worker on the first CPU, the generators
+on the last. They use HTTP/1.1 on 40 connections and HTTP/2 on 4 with 10 streams each, always with
+TLS 1.3 and the only cipher suite of the server (AES-128-GCM), so that all do the same work. Each
+round runs all once, in an order that alternates by round; ratios are formed by round. CPU time is
+the kernel's figure for the generator's process, including handshakes. Over loopback it includes a
+part of the network's work in both directions: compare ratios, not absolute figures. HTTP/3 is
+measured with the probe and with tools that support it. Debian's h2load (1.52, and sid's 1.70) does
+not; oha does after ``cargo install oha --locked --features http3``. oha runs if it is on PATH.
+Prints a Markdown table of medians with the lowest and highest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PINNED = ["taskset", "-c", str(CPUS[-1])]
 
 
 class Asked(NamedTuple):
-    """One run of one generator."""
+    """A run of a generator."""
 
     protocol: str
     size: int
@@ -83,7 +83,7 @@ def oha(asked: Asked) -> float:
     url = f"https://127.0.0.1:{asked.port}/{asked.size}"
     output, cpu_seconds = run_and_charge([*PINNED, "oha", *options, *spoken, url])
     found = msgspec.json.decode(output)
-    # What was under way when its time was over it counts as failed.
+    # It counts requests in flight at the end as failed.
     failed = {kind: n for kind, n in found["errorDistribution"].items() if "deadline" not in kind}
     if failed:
         raise SystemExit(f"oha saw failures: {failed}")
@@ -91,7 +91,7 @@ def oha(asked: Asked) -> float:
 
 
 def generators(protocol: str) -> dict[str, Callable[[Asked], float]]:
-    """Those that are here and speak a protocol, the probe first."""
+    """The installed generators for a protocol, the probe first."""
     found = {"probe": probe}
     if shutil.which("h2load"):
         said = subprocess.run(["h2load", "--help"], capture_output=True, text=True, check=True)
@@ -103,7 +103,7 @@ def generators(protocol: str) -> dict[str, Callable[[Asked], float]]:
 
 
 def _oha_speaks_http3() -> bool:
-    """Whether the crate that speaks QUIC is in it."""
+    """True if oha was built with QUIC."""
     return b"quinn" in Path(shutil.which("oha") or "").read_bytes()
 
 

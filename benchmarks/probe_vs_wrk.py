@@ -1,17 +1,16 @@
-"""What a request costs the load probe in CPU time, beside wrk, and over HTTP/2 beside h2load.
+"""The load probe's CPU time per request, beside wrk, and over HTTP/2 beside h2load.
 
     python benchmarks/probe_vs_wrk.py [--pairs N] [--seconds N] [--connections N] [--threads N]
                                       [--bodies "1 KB,100 KB"] [--streams M] [--beside PROBE]
 
-nginx with one worker on one CPU, the load generator on another, with N threads on as many others
-(where there are fewer, on all CPUs, nginx's among them); for each body size both run in
-turn, the order reversed from pair to pair, and the ratios are formed pair by pair. CPU time is
-what the kernel charges to the generator's process (user and system; over loopback that contains
-a part of the network's work in both directions), so compare ratios, not absolutes. h2load and oha
-run in the same rounds where they are installed. With --streams M probe and h2load alone, in HTTP/2
-without TLS with M requests at once on each connection. --beside PROBE runs another build of the
-probe in the same rounds ("beside"). Prints a Markdown table of medians with the
-lowest and highest.
+nginx runs with one worker on one CPU, the load generator on another, and its N threads on N others
+(on all CPUs, including nginx's, if there are fewer). For each body size both run in turn, in an
+order that alternates by pair, and ratios are formed by pair. CPU time is the kernel's figure for
+the generator's process (user and system). Over loopback it includes a part of the network's work in
+both directions, so compare ratios, not absolute figures. h2load and oha run in the same rounds if
+they are installed. With --streams M only the probe and h2load run, with HTTP/2 without TLS and M
+concurrent requests on each connection. --beside PROBE runs another build of the probe in the same
+rounds ("beside"). Prints a Markdown table of medians with the lowest and highest.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ http {{
 
 
 class Run(NamedTuple):
-    """One run of one generator."""
+    """A run of a generator."""
 
     requests_per_second: float
     cpu_seconds_per_request: float
@@ -103,7 +102,7 @@ def main() -> None:
 
 
 def reference(options: argparse.Namespace) -> str:
-    """What the others are compared with: wrk speaks HTTP/1.1 alone."""
+    """The generator with which others are compared; wrk supports only HTTP/1.1."""
     return "h2load" if options.streams else "wrk"
 
 
@@ -191,7 +190,7 @@ def run_probe(port: int, size: int, options: argparse.Namespace, program: str | 
 
 
 def on(cpus: list[int]) -> list[str]:
-    """The command that keeps another one on these CPUs."""
+    """The command prefix that pins a program to these CPUs."""
     return ["taskset", "-c", ",".join(map(str, cpus))]
 
 
@@ -231,7 +230,7 @@ RUNS = {"probe": run_probe, "wrk": run_wrk, "h2load": run_h2load, "oha": run_oha
 
 
 def run_and_charge(argv: list[str | Path], stdin: bytes = b"") -> tuple[str, float]:
-    """What a program prints, and the CPU time that it took (wait4)."""
+    """The output of a program, and its CPU time (wait4)."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
         given.write(stdin)
         given.seek(0)

@@ -1,13 +1,13 @@
-"""What a request costs nginx and the load probe in CPU time, by protocol, always with TLS.
+"""The CPU time of nginx and of the load probe per request, by protocol, always with TLS.
 
     python benchmarks/protocols.py [--rounds N] [--seconds N] [--series 1.30]
 
-HTTP/1.1, HTTP/2 and HTTP/3 on the same three files of one worker of an nginx of the matrix
-(tools/nginx-matrix); 40 requests at once: 40 connections, or 4 with 10 streams each. The protocols
-run in turn, the order reversed from round to round. CPU time is what the kernel charges to the
-worker and to the probe (over loopback that contains a part of the network's work in both
-directions), so that others on the machine change it little. What was sent of unfinished bodies
-counts as its part of a request. Prints a Markdown table of medians with the lowest and highest.
+HTTP/1.1, HTTP/2 and HTTP/3 request the same three files from one worker of an nginx of the matrix
+(tools/nginx-matrix), 40 at once: on 40 connections, or on 4 with 10 streams each. The protocols run
+in turn, in an order that alternates by round. CPU time is the kernel's figure for the worker and
+for the probe (over loopback it includes a part of the network's work in both directions), so other
+work on the machine changes it little. Sent bytes of unfinished bodies count as fractions of a
+request. Prints a Markdown table of medians with the lowest and highest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ http {{
 
 
 class Run(NamedTuple):
-    """Of one run, by request."""
+    """The CPU time per request in a run."""
 
     server_seconds: float
     probe_seconds: float
@@ -119,14 +119,14 @@ def start_nginx(
 
 
 def worker_cpu_seconds(directory: Path) -> float:
-    """Source: Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat."""
+    """The worker's CPU time. Source: sched-stats.rst of the kernel, /proc/<pid>/schedstat."""
     master = (directory / "pid").read_text().strip()
     worker = Path(f"/proc/{master}/task/{master}/children").read_text().split()[0]
     return int(Path(f"/proc/{worker}/schedstat").read_text().split()[0]) / 1e9
 
 
 def plan_of(protocol: str, size: int, port: int, seconds: float) -> LoadPlan:
-    """40 users who ask for one file, on 40 connections or on 4 with 10 streams each."""
+    """The load of 40 users who request one file, on 40 connections or on 4 with 10 streams each."""
     streams = USERS // CONNECTIONS
     item = LoadClass(
         name="c",

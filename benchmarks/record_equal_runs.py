@@ -1,10 +1,10 @@
-"""Records runs of one configuration of a real nginx, all alike: what noise this host has.
+"""Records equal runs of one configuration of a real nginx, which show the noise of this host.
 
     sudo python benchmarks/record_equal_runs.py [--pairs 20] [--duration 3] [-o FILE]
 
-The same configuration is run as both variants, as scenarios run two: nginx and the probe ahead of
-other processes, each on CPUs of its own where there are two. Of each run the values of some
-metrics, its flags and its seconds are kept; ``verdict_errors.py`` deals them out again.
+The same configuration is run as both variants, as in a scenario: nginx and the probe have priority
+over other processes, each on separate CPUs if there are two. Of each run, the values of some
+metrics, the flags and the seconds are kept; ``verdict_errors.py`` deals them out again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ METRICS = [
 ] + ["server.cpu_seconds_per_request"]
 PORT = 18090
 ERROR_LOG = "/var/log/nginx/error.log"
-"""Debian builds nginx with the standard error as its log, which no run can read."""
+"""Debian builds nginx with standard error as its log, which no run can read."""
 
 CONFIGURATION = """
 user root;
@@ -60,7 +60,7 @@ http {{
 
 
 def main() -> None:
-    """Make the runs and write what they showed."""
+    """Make the runs and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--duration", type=float, default=3.0)

@@ -1,13 +1,13 @@
-"""What the sandbox cost a start: this checkout beside another one, in turns, in one run.
+"""The cost of the sandbox at a start: this checkout beside another one, in turns, in one run.
 
     python benchmarks/sandbox_start.py --against CHECKOUT [--pairs N] [--nginx BIN]
 
-CHECKOUT is another working tree with a .venv of its own (CONTRIBUTING.md says how one is made).
-Timed are: the start of one block's nginx, until it listens and has its workers, and its end, in
-two labs that stay open, as `validate` makes them; a process that does what `validate` does up to
-its first run; and a whole `audit --test` of a small tree. In every pair both run once, in random
-order; the ratio is that of the pairs (Hodges-Lehmann of the log ratios, signed-rank interval).
-Prints a Markdown table. Run it as root and as an ordinary user: the sandbox is made in two ways.
+CHECKOUT is another working tree with its own .venv (see CONTRIBUTING.md). The tool times: the start
+of a run's nginx, until it listens and has its workers, and its end, in two labs that stay open, as
+`validate` makes them; a process that does everything that `validate` does before its first run; and
+a whole `audit --test` of a small tree. In every pair both run once, in random order; the ratio is
+that of the pairs (Hodges-Lehmann of the log ratios, signed-rank interval). Prints a Markdown table.
+Run it as root and as an ordinary user, whose sandboxes differ.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ SITE = """server {{
 }}
 """
 Timed = dict[str, float]
-"""Seconds, by what was timed."""
+"""Seconds, by the timed step."""
 
 
 def write_site(directory: Path) -> Path:
-    """A small tree with something to serve, to log, to cache and to ask; its main file."""
+    """Write a small tree with files, logs, a cache and an upstream; returns its main file."""
     for name in ("sites", "files", "logs"):
         (directory / name).mkdir()
     (directory / "files" / "a.bin").write_bytes(b"x" * 4096)
@@ -68,7 +68,7 @@ def write_site(directory: Path) -> Path:
 
 @contextmanager
 def open_driver(checkout: Path, conf: Path, nginx: str) -> Iterator[Callable[[], Timed]]:
-    """A lab of a checkout that stays open; each call starts and ends one block's nginx."""
+    """A lab of a checkout that stays open; each call starts and ends a run's nginx."""
     command = [checkout / ".venv" / "bin" / "python", HERE, "--drive", conf, "--nginx", nginx]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
@@ -91,7 +91,7 @@ def open_driver(checkout: Path, conf: Path, nginx: str) -> Iterator[Callable[[],
 
 
 def drive(conf: str, nginx: str) -> None:
-    """Open a lab on the tree as ``validate`` does; one start for each line that comes in."""
+    """Open a lab on the tree as ``validate`` does; make a start for each line of input."""
     from nginx_tune.cli.configurations import read_configuration  # noqa: PLC0415  # of the other checkout
     from nginx_tune.errors import NginxTuneError  # noqa: PLC0415
     from nginx_tune.experiment.validate.site import read_site  # noqa: PLC0415
@@ -101,11 +101,11 @@ def drive(conf: str, nginx: str) -> None:
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.nginx.lab.sandbox import Sandbox  # noqa: PLC0415
 
-    os.environ["PYTHONPATH"] = str(HERE.parent)  # how older versions find the module inside
+    os.environ["PYTHONPATH"] = str(HERE.parent)  # older versions find the module inside by this
     host = LiveHost()
     found, _ = read_nginx(host, binary=nginx)
     tree = read_configuration(host, conf, found.prefix)
-    # Older checkouts know of one build alone.
+    # Older checkouts have only one build.
     knows_two = "builds" in signature(read_site).parameters
     builds: dict[str, Any] = {"builds": (found, found)} if knows_two else {"nginx": found}
     site = read_site(tree, tree, default_load(), **builds, primary_metric=None, requires=(),
@@ -126,7 +126,7 @@ def drive(conf: str, nginx: str) -> None:
 
 
 def _run_of(workbench: Any) -> Callable[[], object]:
-    """Makes a run of the baseline, in the words of either checkout."""
+    """A function that makes a run of the baseline, by the interface of either checkout."""
     if hasattr(workbench, "experiment"):
         experiment = workbench.experiment.for_seconds(warmup=0.0, duration=1.0)
         variant = experiment.variants[0]
@@ -138,7 +138,7 @@ def _run_of(workbench: Any) -> Callable[[], object]:
 
 
 def run_whole(name: str, checkout: Path, *words: str | Path) -> Timed:
-    """Seconds of a whole process, from start to exit; the first word is in ``.venv/bin``."""
+    """The duration of a process in seconds; the first word is a program in ``.venv/bin``."""
     command = [checkout / ".venv" / "bin" / words[0], *words[1:]]
     began = time.perf_counter()
     done = subprocess.run(
@@ -151,7 +151,7 @@ def run_whole(name: str, checkout: Path, *words: str | Path) -> Timed:
 
 
 def compare(jobs: list[tuple[Callable[[], Timed], Callable[[], Timed]]], pairs: int) -> str:
-    """Both sides of each job once a pair, in random order; the table."""
+    """Both sides of each job once a pair, in random order; returns the table."""
     seen: dict[str, list[tuple[float, float]]] = {}
     chance = random.Random(1)  # noqa: S311  # an order, not a secret
     for number in range(pairs + 1):

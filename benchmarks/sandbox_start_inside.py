@@ -1,7 +1,7 @@
 """Inside the sandbox for ``sandbox_start.py``: each run ends once its nginx has started.
 
-It is the usual one but for the server that a run starts: that is timed, ended, and told of as
-the reason why there is no measurement. It runs with the package of either checkout.
+It replaces only the server that a run starts: the server is timed, ended, and reported as the
+reason why there is no measurement. It works with the package of either checkout.
 """
 
 import json

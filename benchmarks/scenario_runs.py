@@ -1,14 +1,14 @@
-"""How often claims and predictions of the scenarios held, over all runs that were kept.
+"""The share of claims and predictions of the scenarios that held, over all kept runs.
 
     sudo python benchmarks/scenarios.py -o DIR      a run of all of them
     python benchmarks/scenario_runs.py --add DIR    keep what it measured, renew the table
     python benchmarks/scenario_runs.py              renew the table alone
 
 Kept runs are the lines of benchmarks/scenario_runs.jsonl, one for each scenario and run: its date,
-where it ran, and each claim and prediction with what was measured. A run counts for a claim while
-the claim asks for the same quantity: where its bound alone was changed what was measured is judged
-by the new one, and any other change begins anew. A prediction is judged by the range that was
-stated before its own run, whatever the model says since.
+its host, and each claim and prediction with its measurement. A run counts for a claim as long as
+the claim is about the same quantity: if only its bound was changed, old measurements are judged by
+the new bound, and any other change starts anew. A prediction is judged by the range that was stated
+before its run, whatever the model predicts now.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BOUND = re.compile(r"(?<=[<>=] )[0-9.]+[A-Za-z%/µ×]*$")
 
 
 class KeptClaim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A claim of a run, by the words that it is shown in."""
+    """A claim of a run, as it was shown."""
 
     expected: str
     held: bool
@@ -51,13 +51,13 @@ class KeptPrediction(msgspec.Struct, frozen=True):
     variant: str = msgspec.field(name="arm")
     metric: str
     expected: str
-    """With its range, as it is shown."""
+    """The prediction with its range, as shown."""
     inside: bool
     measured: float
 
 
 class KeptRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One whole run of one scenario."""
+    """A whole run of a scenario."""
 
     scenario: str
     ended: str
@@ -68,7 +68,7 @@ class KeptRun(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def kept(run: ScenarioRun, ended: datetime) -> KeptRun:
-    """What of a run is kept; claims that were not tried on that host are not."""
+    """The parts of a run to keep, without claims that were not tested on that host."""
     environment = run.verdict.environment
     return KeptRun(
         scenario=run.name,
@@ -96,7 +96,7 @@ def read(file: Path) -> list[KeptRun]:
 
 
 def add(file: Path, found: Iterable[KeptRun]) -> int:
-    """Append those that are not there yet; how many they were."""
+    """Append runs that are not there yet; returns their number."""
     there = read(file)
     known = {(one.scenario, one.ended) for one in there}
     new = [one for one in found if (one.scenario, one.ended) not in known]
@@ -106,7 +106,7 @@ def add(file: Path, found: Iterable[KeptRun]) -> int:
 
 
 def found_in(directory: Path) -> list[KeptRun]:
-    """The runs whose documents lie in a directory."""
+    """The runs with documents in a directory."""
     runs = []
     for file in sorted(directory.glob("*.json")):
         ended = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)
@@ -115,13 +115,13 @@ def found_in(directory: Path) -> list[KeptRun]:
 
 
 def told_of(scenario: Scenario, claim: Claim, runs: list[KeptRun]) -> list[KeptClaim]:
-    """What the runs say of a claim as it is now."""
+    """The results of the runs for a claim as it is now."""
     mine = (run.claims.get(claim.name) for run in runs if run.scenario == scenario.name)
     return [now for one in mine if one is not None and (now := judged_anew(claim, one))]
 
 
 def judged_anew(claim: Claim, one: KeptClaim) -> KeptClaim | None:
-    """What was kept, by the bound that the claim has now; None where it asked something else."""
+    """A kept result judged by the claim's present bound; None if it was about something else."""
     text = expected_text(claim)
     if one.expected == text:
         return one
@@ -134,7 +134,7 @@ def judged_anew(claim: Claim, one: KeptClaim) -> KeptClaim | None:
 
 
 def row(scenario: Scenario, claim: Claim, told: list[KeptClaim]) -> list[str]:
-    """A line of the table: how often it held, and the least and the most that was measured."""
+    """A line of the table: the share that held, and the lowest and highest measurement."""
     measured = [one.measured for one in told if one.measured is not None]
     ends = (min(measured), max(measured)) if measured else ()
     texts = dict.fromkeys(measured_text(claim.expression, one) for one in ends)
@@ -147,7 +147,7 @@ def row(scenario: Scenario, claim: Claim, told: list[KeptClaim]) -> list[str]:
 
 
 def summary(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
-    """What benchmarks/README.md shows."""
+    """The text for benchmarks/README.md."""
     if not runs:
         return "No run is kept.\n"
     every = [
@@ -171,7 +171,7 @@ def summary(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
 
 
 def predictions(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
-    """How often what was measured lay in the range stated before the run; empty without any."""
+    """The share of measurements within the range stated before the run; empty without any."""
     rows = []
     judged: list[KeptPrediction] = []
     for scenario in scenarios:
@@ -199,7 +199,7 @@ def predictions(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
 
 
 def main() -> None:
-    """Keep what is asked, and renew the table."""
+    """Keep the requested runs, and renew the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--add", metavar="DIR", type=Path)
     asked = parser.parse_args()

@@ -3,12 +3,12 @@
     sudo python benchmarks/scenarios.py -o DIR [--only NAME]... [--write]
     python benchmarks/scenarios.py -o DIR --no-runs --write
 
-Those are the built-in ones and the files of benchmarks/scenarios. Each runs as it is written (some
-45 minutes in all on two CPUs), bounded by three times what its runs take; its document goes to
-DIR/NAME.json, and one that is there already is not run again.
-A scenario whose claims do not hold, whose run ends in an error or takes too long stands in the
-table as that. ``--write`` puts the tables between their marks in benchmarks/README.md, with the
-date of the oldest run. Run it where nothing else runs.
+These are the built-in ones and the files of benchmarks/scenarios. Each runs as written (some 45
+minutes in all on two CPUs), limited to three times the expected time. Its document goes to
+DIR/NAME.json, and a scenario with a document is not run again. The table also shows scenarios whose
+claims do not hold, and those whose run fails or takes too long. ``--write`` puts the tables between
+their marks in benchmarks/README.md, with the date of the oldest run. Run it without other work on
+the machine.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from nginx_tune.report.text import number_text
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "benchmarks" / "README.md"
 SHOWN = "thread-pools"
-"""Whose report the page shows: it is the last step of the demo."""
+"""The scenario whose report the page shows: it is the last step of the demo."""
 _OVERHEAD_SECONDS = 4.0
-"""Of a run: the server's start, a cold cache, the last answers."""
+"""The overhead of a run in seconds: the server's start, a cold cache, the last answers."""
 _BOUND = 3.0
 _SETUP_SECONDS = 120.0
 
 
 def expected_seconds(scenario: Scenario) -> float:
-    """How long it runs, roughly."""
+    """The approximate duration of a scenario."""
     run = scenario.warmup_seconds + scenario.duration_seconds + _OVERHEAD_SECONDS
     return (2 + len(scenario.variants)) * scenario.pairs * run
 
 
 def all_scenarios() -> dict[str, Scenario]:
-    """By what ``scenario run`` is given: a built-in one's name, or a file; in order of names."""
+    """The scenarios by their argument for ``scenario run``: a built-in name, or a file; sorted."""
     given = {one.name: one for one in list_scenarios()}
     files = (ROOT / "benchmarks" / "scenarios").glob("*.toml")
     given |= {str(file): load_scenario(str(file), read_toml) for file in files}
@@ -57,7 +57,7 @@ def all_scenarios() -> dict[str, Scenario]:
 
 
 def run(given: str, scenario: Scenario, file: Path) -> str:
-    """Run one; empty, or why there is no document."""
+    """Run a scenario; returns the reason why there is no document, or an empty string."""
     partial = file.with_suffix(".part")
     command = [sys.executable, "-m", "nginx_tune", "-q", "scenario", "run", given]
     seconds = _SETUP_SECONDS + _BOUND * expected_seconds(scenario)
@@ -75,7 +75,7 @@ def run(given: str, scenario: Scenario, file: Path) -> str:
 
 
 def predicted_of(claim: ClaimResult, run: ScenarioRun) -> PredictionResult | None:
-    """The prediction of the quantity that a claim is about."""
+    """The prediction of a claim's quantity."""
     quantity = re.split(r"\s*(?:<=|>=|==|!=|<|>)", claim.expected)[0]
     same = (
         one for one in run.predictions if one.metric == quantity and one.variant == claim.variant
@@ -84,7 +84,7 @@ def predicted_of(claim: ClaimResult, run: ScenarioRun) -> PredictionResult | Non
 
 
 def claim_row(claim: ClaimResult, run: ScenarioRun) -> list[str]:
-    """A line of the table: what the source says, what was predicted, what came out."""
+    """A line of the table: the source's figure, the prediction, and the measurement."""
     predicted = predicted_of(claim, run)
     range_text = ""
     if predicted is not None:
@@ -112,7 +112,7 @@ def prediction_range(one: PredictionResult) -> str:
 
 
 def prediction_row(run: ScenarioRun, one: PredictionResult) -> list[str]:
-    """A line of the table of what was predicted."""
+    """A line of the table of predictions."""
     return [
         run.name if one.variant == "candidate" else f"{run.name}, {one.variant}",
         one.metric,
@@ -124,13 +124,13 @@ def prediction_row(run: ScenarioRun, one: PredictionResult) -> list[str]:
 
 
 def table(rows: list[list[str]]) -> str:
-    """Rows as Markdown, the first is the head."""
+    """Rows as Markdown; the first is the head."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]]) + "\n"
 
 
 def tables(runs: list[ScenarioRun], failed: dict[str, str], where: str) -> str:
-    """What benchmarks/README.md shows."""
+    """The tables for benchmarks/README.md."""
     head = ["scenario", "row", "claim", "expected", "source", "predicted", "measured", ""]
     rows = [head, *(claim_row(claim, one) for one in runs for claim in one.claims)]
     claims = [claim for one in runs for claim in one.claims if not claim.left_out]
@@ -156,7 +156,7 @@ _SHOWN_CLAIMS = 7
 
 
 def example(one: ScenarioRun, where: str) -> str:
-    """What the page shows: the report without the decisions, the notes and the circumstances."""
+    """The example on the page: the report without decisions, notes and circumstances."""
     sentence = render_scenario_run(one).partition("\n\n")[0]
     first = msgspec.structs.replace(one, claims=one.claims[:_SHOWN_CLAIMS])
     parts = render_scenario_run(first).partition("\n\n")[2].split("\n\n")
@@ -187,7 +187,7 @@ def _wrapped(sentence: str) -> list[str]:
 def put(file: Path, mark: str, text: str) -> None:
     """Put the text between the marks.
 
-    Errors: SystemExit when the file has no such marks.
+    Errors: SystemExit if the file has no such marks.
     """
     begin, end = f"<!-- {mark} -->\n", f"<!-- end of {mark} -->\n"
     before, found, rest = file.read_text().partition(begin)
@@ -209,7 +209,7 @@ def where_of(runs: list[ScenarioRun], files: list[Path]) -> str:
 
 
 def main() -> None:
-    """Run, print, and write where asked."""
+    """Run, print, and write on request."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("-o", dest="directory", metavar="DIR", type=Path, required=True)
     parser.add_argument("--only", action="append", default=[])

@@ -1,16 +1,17 @@
-"""Predicted boundaries of ``size``, drawn at random, against the lab (needs root).
+"""Randomly drawn boundaries of ``size``, predicted and measured in the lab (needs root).
 
     python benchmarks/size_boundaries.py --seed S --count 8 --results DIR
     python benchmarks/size_boundaries.py --seed S --count 8               # predictions alone
 
-Each boundary is a host of the lab's own size, with an objective that it just keeps: a disk, its
+Each boundary is a host as large as the lab, with an objective that it just meets: a disk, its
 files, their popularity, a rate and a memory are drawn, and the objective is the 99th percentile
-that the model expects there. The memory at which the answer flips then has a stated range. It is
-inside where the objective is missed with the least memory of the range, and kept with the most.
+that the model expects there. The memory at which the answer flips has a predicted range. The
+prediction holds if the objective is missed with the least memory of the range, and met with the
+most.
 
 A boundary takes two experiments of two runs, about four minutes. Each experiment is kept as
-DIR/NAME.json and is not repeated when the tool is started again. Prints a table in Markdown; exit 1
-while a run is missing or fewer than seven in eight boundaries are inside.
+DIR/NAME.json and is not repeated when the tool is started again. Prints a table in Markdown; the
+exit status is 1 while a run is missing or fewer than seven in eight boundaries hold.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ LEAST_MEMORY = 100 * MIB
 _DATA = (320 * MIB, 700 * MIB)
 _MOST_FILES = 20_000
 _ANSWERS = 2000
-"""Of a run, so that its 99th percentile has twenty beyond it."""
+"""The answers of a run, of which twenty are beyond the 99th percentile."""
 _SECONDS = (12.0, 45.0)
 _ENOUGH = 7 / 8
 
@@ -58,9 +59,9 @@ class Boundary(NamedTuple):
 
     name: str
     tables: dict[str, Any]
-    """Of a scenario, without its memory."""
+    """The tables of a scenario, without its memory."""
     seconds: float
-    """The objective: the 99th percentile is at most so long."""
+    """The objective: the largest 99th percentile in seconds."""
     memory_bytes: SizeRange
 
     def scenario(self, memory_bytes: float) -> Scenario:
@@ -75,7 +76,7 @@ def scenario_of(tables: dict[str, Any], memory_bytes: float) -> Scenario:
 
 
 def draw_boundaries(seed: int, count: int) -> Iterator[Boundary]:
-    """So many boundaries whose range is one that a lab can have."""
+    """The drawn boundaries whose range a lab can have."""
     for number in range(count):
         rng = random.Random(f"{seed}/{number}")  # noqa: S311
         while (found := _draw(rng, f"boundary-{seed}-{number:02d}")) is None:
@@ -84,7 +85,7 @@ def draw_boundaries(seed: int, count: int) -> Iterator[Boundary]:
 
 
 def _draw(rng: random.Random, name: str) -> Boundary | None:
-    """One boundary; None where it lies outside of what a lab can have."""
+    """A boundary; None if no lab can have it."""
     size = round(2 ** rng.uniform(14, 18.5))
     files = min(_MOST_FILES, round(rng.uniform(*_DATA) / size))
     memory = files * size * rng.uniform(0.3, 0.8)
@@ -156,7 +157,7 @@ def _tables(rng: random.Random, name: str, size: int, files: int) -> dict[str, A
 
 
 def _sizes(tables: dict[str, Any], memory_bytes: float, goal: AnswerGoal | None) -> HostSizes:
-    """The model's view of the lab, as the decisions for it have it."""
+    """The lab as the model's input, as in the decisions for it."""
     scenario = scenario_of(tables, memory_bytes)
     lab = scenario.lab
     build = ["--with-threads"]
@@ -180,21 +181,21 @@ def _sizes(tables: dict[str, Any], memory_bytes: float, goal: AnswerGoal | None)
 
 
 class Measured(NamedTuple):
-    """The 99th percentile at both ends of a boundary's range, in seconds; null for not run yet."""
+    """The 99th percentile at both ends of a boundary's range, in seconds; None if not run yet."""
 
     at_low: float | None
     at_high: float | None
 
 
 def inside(boundary: Boundary, measured: Measured) -> bool | None:
-    """Whether the answer flips inside the range; None while a run is missing."""
+    """True if the answer flips inside the range; None while a run is missing."""
     if measured.at_low is None or measured.at_high is None:
         return None
     return measured.at_high <= boundary.seconds < measured.at_low
 
 
 def _p99(path: Path) -> float | None:
-    """The mean, in ratio, of all runs of a kept experiment."""
+    """The geometric mean over all runs of a kept experiment."""
     if not path.exists():
         return None
     run = decode(ScenarioRun, path.read_bytes(), source=str(path))

@@ -1,9 +1,9 @@
-"""How long the commands take to start: whole processes, interleaved, beside importing click.
+"""The start-up time of the commands: whole processes, interleaved, beside importing click.
 
     python benchmarks/startup.py [--rounds N] [--conf /etc/nginx/nginx.conf]
 
-Prints a Markdown table. Every round runs each command once in a new random order, so that a busy
-moment of the machine meets all of them; the median of the rounds is shown with the quartiles.
+Prints a Markdown table. Every round runs each command once in a new random order, so that other
+work on the machine affects all of them. The table has the median of the rounds with the quartiles.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BASELINE = "python -c 'import click'"
 
 
 def commands(conf: str) -> dict[str, list[str]]:
-    """What is timed, by the name shown; the baseline first."""
+    """The timed commands by their names in the table; the baseline first."""
     tool = str(Path(sys.executable).with_name("nginx-tune"))
     return {
         BASELINE: [sys.executable, "-c", "import click"],
@@ -42,7 +42,7 @@ def run(command: list[str]) -> float:
 
 
 def measure(jobs: dict[str, list[str]], rounds: int) -> dict[str, list[float]]:
-    """The times of each command, one a round, after one round that warms the caches."""
+    """The times of each command, one per round, after one round that warms the caches."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     chance = random.Random(1)  # noqa: S311  # an order, not a secret
     for number in range(rounds + 1):
@@ -54,7 +54,7 @@ def measure(jobs: dict[str, list[str]], rounds: int) -> dict[str, list[float]]:
 
 
 def table(times: dict[str, list[float]]) -> str:
-    """Medians with quartiles, and the ratio of medians to the baseline's."""
+    """Medians with quartiles, and the ratio of each median to the baseline's."""
     base = statistics.median(times[BASELINE])
     lines = ["| command | median ms | quartiles ms | ratio |", "|---|--:|--:|--:|"]
     for name, values in times.items():

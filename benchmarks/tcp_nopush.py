@@ -1,11 +1,11 @@
-"""What `tcp_nopush on` does to files in memory, asked for by clients that pause.
+"""The effect of `tcp_nopush on` on files in memory, for clients that pause.
 
     sudo python benchmarks/tcp_nopush.py [--kib 8 --kib 128 …] [--rounds N] [--nginx BIN]
 
-A plain client of blocking sockets (no load probe, so that nothing of ours is in between): six
-connections, each asks for one file, reads it, and pauses 20 ms. nginx runs in a network namespace
-of its own, the clients beside it over the loopback link or in another namespace over veth. Off and
-on take turns; prints a Markdown table of all rounds together.
+The client uses plain blocking sockets and not the load probe, so that none of our code affects the
+result: each of six connections requests a file, reads it, and pauses 20 ms. nginx runs in a
+separate network namespace; the clients are in the same one over the loopback link, or in another
+one over veth. Off and on take turns; prints a Markdown table over all rounds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ http {{
 
 @contextmanager
 def two_namespaces() -> Iterator[None]:
-    """Two network namespaces with veth between them; both are gone afterwards."""
+    """Two network namespaces connected by veth, which exist inside the context."""
     try:
         for words in (
             f"netns add {INSIDE}", f"netns add {OUTSIDE}",
@@ -74,7 +74,7 @@ def serving(nginx: str, top: Path, push: str) -> Iterator[None]:
 
 
 def ask(address: str, path: str) -> list[float]:
-    """Seconds from each request to the last byte of its answer."""
+    """The seconds from each request to the last byte of its answer."""
     found: list[float] = []
 
     def client() -> None:

@@ -1,13 +1,13 @@
-"""An nginx whose open() of files is in a thread pool, for ``benchmarks/threaded-open.toml``.
+"""An nginx that opens files in a thread pool, for ``benchmarks/threaded-open.toml``.
 
     python benchmarks/threaded_open.py --source NGINX --module MODULE [--release 1.22.1] DIRECTORY
     sudo nginx-tune scenario run benchmarks/threaded-open.toml --nginx DIRECTORY/nginx
 
 NGINX and MODULE are git directories: of nginx with its tags, and of Kaltura's nginx-vod-module,
-which serves files as they are with ``vod none`` and opens them in a pool with
-``vod_open_file_thread_pool``. Needs gcc, make and the headers of PCRE, OpenSSL and zlib. As root
-the scenario runs no program that somebody else could change: DIRECTORY is root's, and so is each
-directory above it.
+which serves unchanged files with ``vod none`` and opens them in a pool with
+``vod_open_file_thread_pool``. Needs gcc, make and the headers of PCRE, OpenSSL and zlib. As root,
+the scenario runs only programs that nobody else can change: DIRECTORY and all directories above it
+must be root's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from versions import build
 
 
 def build_threaded(source: str, module: str, release: str, directory: Path) -> Path:
-    """The program, in a directory that is made where it is missing."""
+    """Build the program in a directory, which is made if it is missing."""
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         of_module, of_nginx = Path(work, "module"), Path(work, "nginx")
@@ -38,7 +38,7 @@ def build_threaded(source: str, module: str, release: str, directory: Path) -> P
 
 
 def main() -> None:
-    """Build it, and say how it is asked."""
+    """Build the program, and print the command that uses it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--source", required=True, help="git directory of nginx")
     parser.add_argument("--module", required=True, help="git directory of nginx-vod-module")

@@ -1,13 +1,13 @@
-"""How often a verdict is wrong, and how often it misses, on runs of a real nginx.
+"""The shares of wrong and of missed verdicts, on runs of a real nginx.
 
     python benchmarks/verdict_errors.py [--experiments 4000] [--metric NAME]
 
-The recorded runs are all of one configuration (``record_equal_runs.py``). They are dealt out to
-two variants thousands of times and judged as ``validate`` judges: any winner is an error. Then the
-same with one variant's values multiplied by 1.2, a true difference of 20 %: the fewest pairs with
-which it is found in 80 % are printed. Exit 1 when a metric has winners in more than 5 % (and three
-deviations of counting so many), or the 20 % is not found with the pairs that the documentation
-states for it.
+The recorded runs are all of one configuration (``record_equal_runs.py``). They are dealt out to two
+variants thousands of times and judged as ``validate`` does: any winner is an error. Then the same
+is done with one variant's values multiplied by 1.2, a true difference of 20 %: the tool prints the
+fewest pairs with which 80 % of these are found. The exit status is 1 if a metric has winners in
+more than 5 % (plus three standard deviations of such a count), or if the difference is not found
+with the number of pairs that the documentation states.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATED_PAIRS = {
     "cold.requests_per_second": 6,
     "server.cpu_seconds_per_request": 10,
 }
-"""What the documentation promises for a host as noisy as the recorded one."""
+"""The documented numbers of pairs, for a host with the noise of the recorded one."""
 PAIRS = (6, 7, 8, 9, 10, 12, 14, 16, 20, 24)
 TRUE_RATIO = 1.2
 MOST_WINNERS = 0.05
@@ -41,7 +41,7 @@ POWER = 0.8
 
 
 def main() -> int:
-    """Print the table; the exit status."""
+    """Print the table; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experiments", type=int, default=4000)
     parser.add_argument("--metric", action="append", help="only these; may repeat")
@@ -81,14 +81,14 @@ def main() -> int:
 
 
 def chance_error(experiments: int) -> float:
-    """What a share of 5 % may seem larger by, from so many experiments: three deviations."""
+    """The margin above a share of 5 % in so many experiments: three standard deviations."""
     return 3 * math.sqrt(MOST_WINNERS * (1 - MOST_WINNERS) / experiments)
 
 
 def winners(
     how: Deal, values: list[float], pairs: int, experiments: int, chance: random.Random
 ) -> float:
-    """Share of the experiments without any effect in which one variant wins."""
+    """The share of experiments without any effect in which one variant wins."""
     seen = [outcome(how(values, chance, pairs=pairs)) for _ in range(experiments)]
     return sum(one in ("better", "worse") for one in seen) / experiments
 

@@ -1,11 +1,11 @@
-"""What versions of nginx do with ``aio threads``, ``reuseport`` and ``nginx -t`` while they serve.
+"""The behaviour of nginx versions with ``aio threads``, ``reuseport``, and ``nginx -t``.
 
     python benchmarks/versions.py [--source REPOSITORY] NGINX-OR-VERSION...
 
-A word with a slash is a program; any other is a release that is built from REPOSITORY, a git
-directory of nginx with its tags, with threads and without what needs other libraries. Every
-server listens on a free port of the loopback. Printed is a table in Markdown. Needs strace, and
-for building gcc and make.
+An argument with a slash is a program. Any other is a release, built from REPOSITORY, a git
+directory of nginx with its tags, with threads and without parts that need other libraries. Every
+server listens on a free port of the loopback, and ``nginx -t`` runs while it serves. Prints a table
+in Markdown. Needs strace, and gcc and make to build.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ from typing import NamedTuple
 
 WORKERS = 3
 _TESTS = 25
-"""Runs of ``nginx -t`` while clients connect."""
+"""The number of runs of ``nginx -t`` while clients connect."""
 _LISTENING = "0A"
 """State of a socket in /proc/net/tcp."""
 
 
 class Row(NamedTuple):
-    """One version."""
+    """The results of a version."""
 
     version: str
     aio_threads: str
-    """``accepted``, or what nginx says."""
+    """``accepted``, or nginx's message."""
     reuseport: str
     queues: int | None
-    """Sockets that listen with three workers; null without reuseport."""
+    """Listening sockets with three workers; None without reuseport."""
     queues_late: int | None
-    """The same with ``worker_processes`` behind ``http``."""
+    """The same with ``worker_processes`` after ``http``."""
     test_listens: int | None
     """Successful calls of listen() by one ``nginx -t`` beside the running server."""
     lost: int | None
-    """Connections that were reset or closed unanswered while ``nginx -t`` ran again and again."""
+    """Connections that were reset, or closed without an answer, during repeated runs of ``nginx
+    -t``."""
     asked: int = 0
 
 
 def look(nginx: str, work: Path) -> Row:
-    """What one program does.
+    """The results of a program.
 
-    Errors: RuntimeError where it does not start.
+    Errors: RuntimeError if it does not start.
     """
     said = subprocess.run([nginx, "-v"], capture_output=True, text=True, check=True).stderr
     version = said.strip().rpartition("/")[2].split()[0]
@@ -83,7 +84,7 @@ class Site:
             self.port: int = free.getsockname()[1]
 
     def write(self, *, listen: str = "", location: str = "", is_late: bool = False) -> Path:
-        """The configuration; ``is_late`` puts ``worker_processes`` behind ``http``."""
+        """Write the configuration; ``is_late`` puts ``worker_processes`` after ``http``."""
         workers = f"worker_processes {WORKERS};"
         work = self.work
         temporary = " ".join(
@@ -107,7 +108,7 @@ class Site:
         return [self.nginx, "-p", str(self.work), "-c", str(conf)]
 
     def check(self, conf: Path) -> str:
-        """Empty where ``nginx -t`` accepts, else its reason."""
+        """The reason why ``nginx -t`` rejects a configuration; empty if it accepts it."""
         run = subprocess.run([*self._argv(conf), "-t"], capture_output=True, text=True, check=False)
         if not run.returncode:
             return ""
@@ -118,7 +119,7 @@ class Site:
 
     @contextlib.contextmanager
     def running(self, conf: Path) -> Iterator[None]:
-        """The server, until leaving."""
+        """Run the server inside the context."""
         process = subprocess.Popen(self._argv(conf), stderr=subprocess.DEVNULL)
         try:
             deadline = time.monotonic() + 10
@@ -132,13 +133,13 @@ class Site:
             process.wait(10)
 
     def listening(self) -> int:
-        """Sockets that listen on the port."""
+        """The number of sockets that listen on the port."""
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
         fields = [line.split() for line in lines]
         return sum(one[3] == _LISTENING and one[1].endswith(f":{self.port:04X}") for one in fields)
 
     def listens_of_a_test(self, conf: Path) -> int:
-        """Calls of listen() that one ``nginx -t`` makes and that succeed."""
+        """The number of successful calls of listen() in one ``nginx -t``."""
         trace = self.work / "trace"
         subprocess.run(
             ["strace", "-f", "-e", "trace=listen", "-o", trace, *self._argv(conf), "-t"],
@@ -147,7 +148,7 @@ class Site:
         return len(re.findall(r"listen\(.*= 0$", trace.read_text(), re.MULTILINE))
 
     def ask(self) -> str:
-        """One connection: ``answered``, ``lost`` (reset or closed) or ``refused``."""
+        """The outcome of a connection: ``answered``, ``lost`` (reset or closed) or ``refused``."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 5) as client:
                 client.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -158,7 +159,7 @@ class Site:
             return "lost"
 
     def ask_during_tests(self, conf: Path) -> tuple[int, int]:
-        """Connections that were made while ``nginx -t`` ran, and those of them that were lost."""
+        """The numbers of connections made while ``nginx -t`` ran, and of those that were lost."""
         ended = threading.Event()
         outcomes: list[str] = []
 
@@ -178,16 +179,17 @@ class Site:
 
 
 def build(repository: str, version: str, work: Path, *, module: Path | None = None) -> str:
-    """A release from source, with threads where it has them.
+    """Build a release from source, with threads if it supports them.
 
-    With ``module``, the sources of a module, it has that too and ``rewrite``, which needs PCRE.
+    With ``module``, the sources of a module, it also has that module and ``rewrite``, which needs
+    PCRE.
     """
     archive = subprocess.run(
         ["git", "-C", repository, "archive", f"release-{version}"], check=True, capture_output=True
     )
     subprocess.run(["tar", "x", "-C", work], input=archive.stdout, check=True)
     user = work / "src/os/unix/ngx_user.c"
-    # A work-around for an old C library that does not compile with today's.
+    # A work-around for an old C library, which does not compile with a present one.
     user.write_text(re.sub(r"\n *cd\.current_salt\[0\].*", "", user.read_text()))
     options = (work / "auto/options").read_text()
     arguments = ["--without-http_gzip_module"]

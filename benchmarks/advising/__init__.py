@@ -1,1 +1,1 @@
-"""The advice that is copied, as configurations, cells and a page."""
+"""Tuning advice that is copied from text to text, as configurations, cells and a page."""

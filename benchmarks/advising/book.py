@@ -1,4 +1,4 @@
-"""The advice as it is written down, and the pairs of configurations that it makes."""
+"""The file of tuning advice, and the pairs of configurations made from it."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ http {{
     }}
 }}
 """
-"""Debian's nginx.conf as far as it bears on files; ``root`` is what a lab fills."""
+"""The parts of Debian's nginx.conf that matter for files; a lab fills ``root``."""
 
 DEFAULTS = {
     "main": {"worker_processes": "auto"},
     "events": {"worker_connections": "768"},
     "http": {"sendfile": "on", "tcp_nopush": "on", "access_log": "access.log"},
 }
-"""What the packaged file says where neither variant says something else, by context."""
+"""The packaged file's directives, by context, for those that neither variant sets."""
 
 Variant = Literal["with", "without"]
 
 
 class Lines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Directives by context; of ``listen`` the parameters."""
+    """Directives by context; ``listen`` has only its parameters."""
 
     main: str = ""
     events: str = ""
@@ -48,7 +48,7 @@ class Lines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"with_": "with"}):
-    """One setting to try: who says so, what they promise, and the lines with and without it."""
+    """A setting to try: its sources, their promise, and the lines with and without it."""
 
     name: str
     sources: list[str]
@@ -60,7 +60,7 @@ class Advice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"w
 
 
 class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where it is tried, and the metric that decides there."""
+    """A lab for the advice, with the metric that decides there."""
 
     name: str
     file: str
@@ -68,11 +68,11 @@ class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str
     primary: str
     workload: str = ""
-    """File of the rate that is asked for; empty for users who pause between requests."""
+    """The file with the request rate; empty for users who pause between requests."""
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A text that says so."""
+    """A text with the advice."""
 
     title: str
     link: str
@@ -87,12 +87,12 @@ class Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(folder: Path) -> Book:
-    """The advice, the labs and the texts. Raises ``msgspec.ValidationError``."""
+    """The advice, the labs and the texts. Errors: msgspec.ValidationError."""
     return msgspec.toml.decode((folder / "advice.toml").read_bytes(), type=Book)
 
 
 def files(book: Book) -> dict[str, str]:
-    """The configurations that lie beside the advice, by the name of their file."""
+    """The configurations beside the advice, by file name."""
     return {
         f"{advice.name}.{variant}.conf": configuration(advice, variant)
         for advice in book.advice
@@ -101,7 +101,7 @@ def files(book: Book) -> dict[str, str]:
 
 
 def configuration(advice: Advice, variant: Variant) -> str:
-    """The packaged configuration with a variant's lines in it."""
+    """The packaged configuration with a variant's lines added."""
     lines = advice.with_ if variant == "with" else advice.without
     http = directives(lines.http)
     if advice.connections == "new":
@@ -116,7 +116,7 @@ def configuration(advice: Advice, variant: Variant) -> str:
 
 
 def directives(text: str) -> list[str]:
-    """Single directives of a line, without their semicolons."""
+    """The single directives of a line, without their semicolons."""
     return [part.strip() for part in text.split(";") if part.strip()]
 
 

@@ -1,4 +1,4 @@
-"""The page: a table of all cells, and what is to know of each advice."""
+"""The page: a table of all cells, and the details of each advice."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ WORDS = {
     "invalid": "not valid",
 }
 CONTROL = "nothing"
-"""The advice that changes nothing."""
+"""The advice without any change, as a control."""
 _SHOWN_BESIDE = 2
 _GREAT = 1.25
-"""What the texts promise is more than so many times as fast; less, and nobody would copy it."""
+"""The factor of a great gain: the texts promise more, and nobody would copy advice for less."""
 _TEMPLATE = Path(__file__).with_name("page.md")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One advice in one lab: the command, and its verdict where it ran."""
+    """An advice in a lab: the command, and its verdict if it has run."""
 
     advice: Advice
     lab: Lab
@@ -59,14 +59,14 @@ def page(book: Book, cells: list[Cell]) -> str:
 
 
 def summary(cell: Cell) -> str:
-    """The outcome, the metric that decides, and those that are clearly different beside it."""
+    """The outcome, the metric that decides, and other metrics that clearly differ."""
     verdict = cell.verdict
     if verdict is None:
         return "–"
     primary = next(one for one in verdict.metrics if one.name == verdict.primary_metric)
     clear = [one for one in verdict.metrics if one.outcome in {"better", "worse"}]
     beside = [one for one in clear if one is not primary]
-    # What decided stands first: the primary metric, or what made it worse in spite of that.
+    # The deciding metric comes first: the primary one, or one that made the candidate worse anyway.
     beside.sort(key=lambda one: one.outcome != verdict.outcome)
     texts = [f"*{one.name} {_figure(one)}*" for one in beside[:_SHOWN_BESIDE]]
     if primary.outcome == verdict.outcome or not texts:
@@ -77,7 +77,7 @@ def summary(cell: Cell) -> str:
 
 
 def _ruled_out(verdict: Verdict) -> str:
-    """What is not settled to a twentieth, and yet no great thing."""
+    """A note on an effect that is not known to a twentieth but is certainly not great."""
     if verdict.outcome != "inconclusive":
         return ""
     if not _is_no_great(verdict, gain=True):
@@ -88,7 +88,7 @@ def _ruled_out(verdict: Verdict) -> str:
 
 
 def _is_no_great(verdict: Verdict, *, gain: bool) -> bool:
-    """Whether the interval of the metric that decides ends before a great gain, or loss."""
+    """True if the deciding metric's interval ends before a great gain, or before a great loss."""
     primary = next(one for one in verdict.metrics if one.name == verdict.primary_metric)
     if primary.low is None or primary.high is None:
         return False

@@ -1,4 +1,4 @@
-"""What every injection stands on: disks behind limits, nginx on a CPU of its own, clients."""
+"""The environment of every injection: limited disks, nginx on a separate CPU, clients."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ http {{
 
 
 class Disk:
-    """A file system on a loop device, which control groups can make slow."""
+    """A file system on a loop device, which control groups can slow down."""
 
     def __init__(self, base: Path, name: str, size: int, *, sync: bool = False) -> None:
         self.mount = base / name
@@ -79,7 +79,7 @@ class Disk:
             self._loop = None
 
     def reattach(self) -> None:
-        """So that no name is in memory."""
+        """Mount the disk again, so that no file name is in memory."""
         self.detach()
         self.attach()
 
@@ -107,7 +107,7 @@ class Limits:
             (directory / "io.max").write_text(f"{self._number} wiops={per_second}")
 
     def lift(self) -> None:
-        """What waits in the limit's queue is let go: it holds the file system until it is done."""
+        """Lift the limits, so that queued requests finish and release the file system."""
         if self._disk is not None:
             self.reads()
             self.writes(1 << 20)
@@ -115,7 +115,7 @@ class Limits:
 
 @dataclass
 class Bench:
-    """One injection's surroundings; everything that it adds ends with it."""
+    """The environment of an injection; everything that it adds ends with it."""
 
     base: Path
     disks: dict[str, Disk]
@@ -168,7 +168,7 @@ class Bench:
         self.stack.callback(end)
 
     def meanwhile(self, act: Callable[[], None]) -> None:
-        """Do something in a thread of its own until the injection ends; ``act`` returns often."""
+        """Call ``act``, which returns often, repeatedly in a thread until the injection ends."""
         ended = threading.Event()
 
         def run() -> None:

@@ -1,11 +1,10 @@
-"""Clients of a server that is made to suffer, as a process of their own.
+"""Clients of a server with an injected cause, as a separate process.
 
     python clients.py JSON
 
-``JSON`` is {port, kind, threads, paths, pause, tls, gzip, keepalive, cpus}; ends when
-its parent does.
-``{n}`` in a path is a number that no thread asks for twice before it begins again,
-below ``names``.
+``JSON`` is {port, kind, threads, paths, pause, tls, gzip, keepalive, cpus}. The process ends when
+its parent does. ``{n}`` in a path is a number below ``names``; a thread uses each number once
+before it starts over.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def connection(ask: dict[str, Any]) -> http.client.HTTPConnection:
 
 
 def get(ask: dict[str, Any], number: int) -> None:
-    """One after the other, with a pause between them."""
+    """Make requests one after another, with a pause between them."""
     names = itertools.cycle(range(number, ask.get("names", 1 << 30), ask["threads"]))
     paths = itertools.cycle(ask["paths"])
     headers = {"Accept-Encoding": "gzip"} if ask.get("gzip") else {}
@@ -59,9 +58,10 @@ def get(ask: dict[str, Any], number: int) -> None:
 
 
 def burst(ask: dict[str, Any], _number: int) -> None:
-    """Many connections at once, again and again, each with one request.
+    """Repeatedly open many connections at once, each with one request.
 
-    They are opened on the server's own CPU and ahead of it: it takes none before the last.
+    They are opened on the server's CPU and with priority over it, so it accepts none before the
+    last.
     """
     os.sched_setaffinity(0, ask["cpus"])
     while True:

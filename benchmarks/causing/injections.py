@@ -1,4 +1,4 @@
-"""What is done to a server, and what observe is to say of it."""
+"""The injections, and the causes that observe must name for each."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MODULES = Path("/usr/share/nginx/modules")
 
 
 class Skipped(Exception):  # noqa: N818  # not an error: this machine lacks something
-    """Why it cannot be done here."""
+    """The reason why an injection is impossible here."""
 
 
 class Injection(NamedTuple):
     name: str
     act: Callable[[Bench], int]
-    """Sets it up, in the bench's stack; gives the master's process id."""
+    """Sets it up in the environment; returns the master's process id."""
     causes: tuple[str, ...]
-    """Any of these as the first cause is right."""
+    """Causes of which any is right as the first one."""
     words: tuple[str, ...] = ()
-    """Of which one must stand in its text."""
+    """Words of which one must be in its text."""
     beside: tuple[str, ...] = ()
-    """Causes that are true too and may follow."""
+    """Other true causes, which may follow."""
     options: tuple[str, ...] = ()
 
 
@@ -127,7 +127,7 @@ def tls_handshakes(bench: Bench) -> int:
 
 
 def many_requests(bench: Bench) -> int:
-    # Each request is four, so that the probe is not the first to have no time left.
+    # Each request becomes four, so that the probe is not the first to run out of CPU time.
     hops = " ".join(
         f"location = {at} {{ proxy_pass http://127.0.0.1:{bench.port}{to}; }}"
         for at, to in (("/many", "/b"), ("/b", "/c"), ("/c", "/memory"))
@@ -158,21 +158,21 @@ def listen_overflow(bench: Bench) -> int:
 
 
 def connections_used_up(bench: Bench) -> int:
-    """Kept connections take all, are closed to make room, and are opened again."""
+    """Idle connections take all slots, are closed to make room, and are opened again."""
     instance = bench.nginx("", connections=20)
     bench.clients(["/memory"], threads=40, pause=0.05, keepalive=True)
     return instance.pid
 
 
 def descriptors_used_up(bench: Bench) -> int:
-    """Slots are left, descriptors are not: a served file takes one more than its connection."""
+    """Descriptors run out before slots: a served file takes one more than its connection."""
     instance = bench.nginx("", main="worker_processes 1; worker_rlimit_nofile 24;", connections=200)
     bench.clients(["/index.html"], threads=40, pause=0.05, keepalive=True)
     return instance.pid
 
 
 def refused_upstream(bench: Bench) -> int:
-    """Nobody listens there any more."""
+    """An upstream without a listener."""
     gone = Upstream(0.0)
     gone.close()
     instance = bench.nginx(f"location /app {{ proxy_pass http://127.0.0.1:{gone.port}; }}")
@@ -182,7 +182,7 @@ def refused_upstream(bench: Bench) -> int:
 
 
 def refusing_limit(bench: Bench) -> int:
-    """All clients share one key, and ask a hundred times as often as it allows."""
+    """All clients share one key, and send a hundred times as many requests as it allows."""
     instance = bench.nginx(
         "location = /index.html { limit_req zone=few; }",
         http="limit_req_zone $server_port zone=few:1m rate=5r/s;",
@@ -284,7 +284,7 @@ def swap(_bench: Bench) -> int:
 
 
 def uneven_workers(bench: Bench) -> int:
-    """One worker accepts all that comes while it holds the mutex, and keeps it."""
+    """One worker accepts all connections while it holds the accept mutex, and keeps them."""
     instance = bench.nginx(
         "", main="worker_processes 4;", events="accept_mutex on; multi_accept on;",
     )  # fmt: skip
@@ -330,7 +330,7 @@ def cold_names(bench: Bench) -> int:
 
 
 def quiet(bench: Bench) -> int:
-    """Nothing is done to it."""
+    """No injection."""
     instance = bench.nginx("", main="worker_processes 2;")
     bench.clients(["/memory", "/index.html"], threads=8, pause=0.02, keepalive=True)
     return instance.pid

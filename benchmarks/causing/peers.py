@@ -1,4 +1,4 @@
-"""Servers that nginx asks, slow on purpose: an upstream and a name server."""
+"""Slow servers for nginx: an upstream and a name server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 
 
 class Upstream:
-    """Answers each request after some seconds; with no answer at all when they are infinite."""
+    """An upstream that answers each request after some seconds; never if they are infinite."""
 
     def __init__(self, seconds: float) -> None:
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -42,7 +42,7 @@ class Upstream:
 
 
 class DeafListener:
-    """Its queue of connections is full: whoever connects waits for a handshake."""
+    """A listener with a full accept queue: clients wait for a handshake."""
 
     def __init__(self) -> None:
         self._socket = socket.socket()
@@ -61,7 +61,7 @@ class DeafListener:
 
 
 class NameServer:
-    """Answers every question with 127.0.0.1 and a time to live of nothing, late."""
+    """A slow name server that answers every question with 127.0.0.1 and a time to live of 0."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

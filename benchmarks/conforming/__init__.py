@@ -1,1 +1,1 @@
-"""The conformance tests of the load probe, by what they are about; run by ``conformance.py``."""
+"""The conformance tests of the load probe by subject; ``conformance.py`` runs them."""

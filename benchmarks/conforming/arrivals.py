@@ -1,4 +1,4 @@
-"""When the requests of an open loop come, by the stamps of the kernel that received them."""
+"""The arrival times of an open loop's requests, from the time stamps of the receiving kernel."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from nginx_tune.documents.loadplan import Caps
 from nginx_tune.documents.measured_class import ClassMeasurement
 
 SPARSE = 200.0
-"""Arrivals a second for the gaps: at 1000 a second the few µs that a request takes to be sent
-are already a part of the gaps that a test of this size could see."""
+"""Arrivals per second for the test of gaps. At 1000 per second, the few µs that sending a request
+takes are a visible part of the gaps in a test of this size."""
 WINDOW = 0.005
-"""Seconds of a window in which arrivals are counted."""
+"""The length in seconds of a window in which arrivals are counted."""
 PARTS = 20
-"""Stretches of a run whose medians tell of drift."""
+"""The number of parts of a run whose medians show drift."""
 
 
 def arrivals(options: argparse.Namespace) -> Iterator[Row]:
-    """Constant and Poisson arrivals as the server's kernel saw them: jitter, gaps, rate, drift."""
+    """Constant and Poisson arrivals at the server's kernel: jitter, gaps, rate, drift."""
     seconds = float(options.seconds)
     yield from _constant(seconds if options.minutes is None else options.minutes * 60)
     name = f"poisson, {SPARSE:.0f}/s"
@@ -83,7 +83,7 @@ def _constant(seconds: float) -> Iterator[Row]:
 def _arrived(
     name: str, kind: str, rate: float, seconds: float
 ) -> tuple[ClassMeasurement, list[float], Row]:
-    """A run, when its requests came in seconds from the first, and whether all came."""
+    """A run with its arrival times in seconds from the first, and a row on their completeness."""
     with ground_truth("--log", *PLACE) as server:
         caps = Caps(seconds=seconds + 60)
         _, seen = run(server, kind=kind, rate=rate, duration_seconds=seconds, caps=caps)
@@ -99,7 +99,7 @@ def _arrived(
 
 
 def kolmogorov(shares: Sequence[float]) -> float:
-    """The greatest distance of ordered shares from evenly spread ones."""
+    """The largest distance of sorted shares from evenly spread ones."""
     count = len(shares)
     return max(
         max((rank + 1) / count - share, share - rank / count) for rank, share in enumerate(shares)
@@ -107,7 +107,7 @@ def kolmogorov(shares: Sequence[float]) -> float:
 
 
 def anderson_darling(shares: Sequence[float]) -> float:
-    """A² of ordered shares against evenly spread ones: as KS, with the tails given their weight."""
+    """A² of sorted shares against evenly spread ones: like KS, but with weight on the tails."""
     count = len(shares)
     kept = [min(max(share, 1e-12), 1 - 1e-12) for share in shares]
     terms = (
@@ -118,14 +118,14 @@ def anderson_darling(shares: Sequence[float]) -> float:
 
 
 def dispersion(times: Sequence[float], windows: int) -> float:
-    """Variance by mean of the arrivals in a window; 1 for a Poisson process."""
+    """The variance of the arrivals in a window, divided by their mean; 1 for a Poisson process."""
     per_window = Counter(int(time / WINDOW) for time in times)
     counts = [per_window[window] for window in range(windows)]
     return statistics.variance(counts) / statistics.fmean(counts)
 
 
 def drift(late: Sequence[float]) -> float:
-    """How much later arrivals get, in seconds per second."""
+    """The growth of lateness, in seconds per second."""
     part = max(len(late) // PARTS, 1)
     medians = [statistics.median(late[at : at + part]) for at in range(0, part * PARTS, part)]
     middles = [(number + 0.5) * part / RATE for number in range(PARTS)]

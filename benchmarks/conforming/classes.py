@@ -1,4 +1,4 @@
-"""Two request classes, one of which meets a server that keeps it waiting for two seconds."""
+"""Two request classes, of which one waits for a server that is blocked for two seconds."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ HOLD: list[object] = ["--hold", "/cold", "--hold-from", 1.0, "--hold-for", 2.0]
 COLD_RATE = 20.0
 AT_ONCE_RATE = 1500.0
 SERVED: list[object] = ["--delay", "constant:0.01", "--log"]
-"""A known time of service, from the request's arrival in the kernel: beside it what two CPUs add
-to an answer is below one per cent, while an answer at once is nearly all of that."""
+"""A known service time, from the request's arrival in the kernel. Compared with it, the time that
+two CPUs add to an answer is below one percent, while an immediate answer would be mostly that."""
 SERVED_RATE = 300.0
 ROOM = 0.05
 
 Run = Callable[[bool], tuple[float, Measurement]]
-"""A quantile in milliseconds, with and without the block, and all of the measurement."""
+"""A quantile in milliseconds, and the whole measurement, with or without the block."""
 
 
 def two_classes(options: argparse.Namespace) -> Iterator[Row]:
-    """A class that is blocked for two seconds beside another, with pools of their own and one."""
+    """A class beside another that is blocked for two seconds, with separate and common pools."""
     at_once, longest, late = _pairs(options.pairs, _hot_answered_at_once)
     yield Row("13", "the cold class waits for 2 s", f"{longest:.2f} s", longest > 1.8)
     yield _within("answered at once: the hot class's p99", at_once, late)
@@ -57,12 +57,15 @@ def two_classes(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _pairs(count: int, run: Run) -> tuple[list[float], float, float]:
-    """Of pairs of runs with and without the block: the ratios, how long a blocked run's slowest
-    request took at least in seconds, and the median of the blocked runs."""
+    """Pairs of runs with and without the block: ratios, and times of the blocked runs.
+
+    Shape: the ratios; the least of the blocked runs' longest request times, in seconds; and the
+    median of the blocked runs.
+    """
     ratios, longest, late = [], [], []
     for pair in range(count):
         seen = {}
-        # In turn which of the two is first.
+        # The order alternates.
         for blocked in (False, True) if pair % 2 == 0 else (True, False):
             seen[blocked], measurement = run(blocked)
             if blocked:
@@ -74,8 +77,7 @@ def _pairs(count: int, run: Run) -> tuple[list[float], float, float]:
 
 
 def _within(what: str, ratios: Sequence[float], late: float) -> Row:
-    """Whether the block changes a quantile by less than the room there is; not told where the
-    interval reaches over its edge."""
+    """A row on the change of a quantile by the block; undecided if the interval has the edge."""
     interval = signed_rank_interval([math.log(ratio) for ratio in ratios])
     bounds = (math.exp(interval.low), math.exp(interval.high)) if interval else (0.0, math.inf)
     level = interval.level if interval else 0.0
@@ -105,7 +107,7 @@ def _shared_served(blocked: bool) -> tuple[float, Measurement]:
 
 
 def _apart(hot_rate: float, *server: object, blocked: bool) -> tuple[float, Measurement]:
-    """The hot class's p99 where each class has connections of its own."""
+    """The hot class's p99, with separate connections for each class."""
     classes = [
         _class("hot", "poisson", hot_rate, connections=50, paths=["/hot"]),
         _class("cold", "constant", COLD_RATE, connections=100, paths=["/cold"]),
@@ -115,7 +117,7 @@ def _apart(hot_rate: float, *server: object, blocked: bool) -> tuple[float, Meas
 
 
 def _together(rate: float, *server: object, blocked: bool) -> Measurement:
-    """One request in twenty is cold, and soon has all of the ten connections."""
+    """One request in twenty is cold; these soon occupy all of the ten connections."""
     paths = ["/cold", *(f"/hot{number}" for number in range(19))]
     both = _class("both", "poisson", rate, connections=10, paths=paths)
     return _run([both], *server, blocked=blocked)

@@ -1,4 +1,4 @@
-"""Delays that the server puts in and logs: what the probe tells of them."""
+"""Delays that the server makes and logs, and the probe's figures for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conforming.rows import PLACE, Row, ground_truth, milliseconds, run
 from nginx_tune.measure.proof.histogram import Histogram, decode_histogram, rank_of
 
 WAY = 1e-4
-"""Seconds that the way there and back may take on a quiet machine, at the median."""
+"""The longest median round trip on a quiet machine, in seconds."""
 TAIL_WAY = 2e-4
 """The same for all but a few requests."""
 
@@ -52,12 +52,12 @@ def constant_delays(_options: argparse.Namespace) -> Iterator[Row]:
 
 
 def tails(options: argparse.Namespace) -> Iterator[Row]:
-    """Delays of known shape: their quantiles, and the distribution as a whole.
+    """Delays of known shapes: their quantiles, and the distribution as a whole.
 
-    The probe keeps histograms and no single requests, so its service times stand beside the
-    server's log of how long it really took as two distributions, compared where the histogram's
-    counters end (there its counts are exact). A service time is a delay and the way there and
-    back: never shorter than the delay, and not much longer.
+    The probe keeps histograms and no single requests. So its service times and the server's log of
+    the true times are compared as two distributions, at the ends of the histogram's counters, where
+    its counts are exact. A service time is a delay plus the round trip: never shorter than the
+    delay, and not much longer.
     """
     for name, shape in SHAPES.items():
         with ground_truth("--delay", shape, "--log", *PLACE) as server:
@@ -73,7 +73,7 @@ def tails(options: argparse.Namespace) -> Iterator[Row]:
         for quantile in (0.5, 0.9, 0.99, 0.999):
             low, high = order_interval(held, quantile)
             value = milliseconds((histogram.value_at(quantile) or 0) / 1e9)
-            # Three digits: a counter is as wide as a thousandth of its values.
+            # Three digits: a counter spans a thousandth of its values.
             high = milliseconds(high * 1.001 + WAY)
             yield Row(
                 "4",
@@ -83,7 +83,7 @@ def tails(options: argparse.Namespace) -> Iterator[Row]:
             )
         yield _distance(f"{name}: KS distance to the delays", histogram, held, (0.0, TAIL_WAY))
         stamped = decode_histogram(seen.arrival_seconds.histogram)
-        # The kernel has the answer before the server hears that it has.
+        # The kernel has the answer before the server knows that it has.
         room = (-WAY, TAIL_WAY)
         yield _distance(f"{name}: the same by the kernel's stamps", stamped, held, room)
 
@@ -103,7 +103,7 @@ def _distance(
 
 
 def order_interval(ordered: Sequence[float], quantile: float) -> tuple[float, float]:
-    """The 95 % interval of a quantile: two of the ordered values, without a word on the shape."""
+    """The 95 % interval of a quantile, as two of the sorted values, for any distribution."""
     count = len(ordered)
     room = 1.96 * math.sqrt(count * quantile * (1 - quantile))
     rank = rank_of(quantile, count)
@@ -115,10 +115,10 @@ def order_interval(ordered: Sequence[float], quantile: float) -> tuple[float, fl
 def distances(
     histogram: Histogram, delays: Sequence[float], room: tuple[float, float]
 ) -> tuple[float, float]:
-    """How far a distribution lies below the delays and the least added, above them and the most.
+    """The distances of a distribution from the delays plus the least and the longest round trip.
 
-    Shape: ``delays`` in order; the distance is the greatest difference of the shares up to a
-    value, as Kolmogorov's.
+    Shape: the distance below the first, and that above the second. ``delays`` are sorted; a
+    distance is the largest difference of the shares up to a value, as Kolmogorov's.
     """
     least, most = room
     early = late = 0.0

@@ -1,4 +1,4 @@
-"""The conformance tests that need no quiet, or a benchmark of their own: where they are."""
+"""The places of the conformance tests that need no quiet machine, or have a separate benchmark."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
         ],
     ),
 }
-"""By number: what is asked, and the tests (``file::function``) and benchmarks that ask it."""
+"""By number: the requirement, and its tests (``file::function``) and benchmarks."""
 
 
 def elsewhere(number: str) -> Check:
-    """A row that names where a number is tried."""
+    """A row with the places where a number is tested."""
     asked, places = ELSEWHERE[number]
 
     def name(_options: argparse.Namespace) -> Iterator[Row]:
@@ -121,7 +121,7 @@ def elsewhere(number: str) -> Check:
 
 
 def is_there(place: str) -> bool:
-    """Whether a file, and the function in it that is named, are there."""
+    """True if a file, and the named function in it, exist."""
     file, _, function = place.partition("::")
     path = REPOSITORY / file
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""A load generator that cannot keep up, and says so."""
+"""A load generator that cannot keep up, and reports it."""
 
 from __future__ import annotations
 

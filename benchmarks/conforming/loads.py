@@ -1,4 +1,4 @@
-"""What a load says of requests without an answer, and how it deals out connections and threads."""
+"""A load's requests without an answer, and its use of connections and threads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def turns(_options: argparse.Namespace) -> Iterator[Row]:
 
 
 def users(_options: argparse.Namespace) -> Iterator[Row]:
-    """1,000 users who pause for 2 s, each on a connection of its own."""
+    """1,000 users who pause for 2 s, each on a separate connection."""
     item = LoadClass(
         name="c",
         arrivals=Arrivals(kind="closed", users=1000, think_seconds=2.0),
@@ -64,7 +64,7 @@ def users(_options: argparse.Namespace) -> Iterator[Row]:
 
 
 def threads(options: argparse.Namespace) -> Iterator[Row]:
-    """Threads side by side are one schedule, with one histogram."""
+    """Threads side by side have one schedule and one histogram."""
     intended = []
     for count in (1, 3):
         with ground_truth("--stall", 1.0, "--every", 5.0, *PLACE) as server:
@@ -77,7 +77,7 @@ def threads(options: argparse.Namespace) -> Iterator[Row]:
             )
         intended.append(seen.intended)
         p99 = milliseconds(seen.response_seconds.p99)
-        # As in 1: 3 per cent, and two standard errors of the share of a Poisson count.
+        # As in 1: 3 percent, plus two standard errors of the share of a Poisson count.
         room = 28 + 2 * math.sqrt(0.99 * 0.01 / seen.intended) / 0.2 * 1e3
         name = f"{measurement.generator.threads or 1} threads: stalls of 1 s in 5"
         held = abs(p99 - 950.0) <= room

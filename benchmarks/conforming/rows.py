@@ -1,4 +1,4 @@
-"""What every conformance test prints, and how it runs the probe beside the ground truth."""
+"""The rows of every conformance test, and its runs of the probe against the ground truth."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ RATE = 1000.0
 CPUS = sorted(os.sched_getaffinity(0))
 SERVER_CPU, PROBE_CPU = CPUS[0], CPUS[-1]
 PLACE: list[object] = ["--cpu", SERVER_CPU]
-"""Options of every server; ``--realtime`` is added where it was asked for."""
+"""Options of every server; ``--realtime`` is added on request."""
 
 
 class Row(NamedTuple):
-    """One thing asked and seen."""
+    """A requirement and its result."""
 
     number: str
     asked: str
     seen: str
     held: bool | None
-    """None where it could not be tried or told, or is not tried here."""
+    """None if it could not be tested or decided, or is not tested here."""
 
 
 Check = Callable[[argparse.Namespace], Iterator[Row]]
 
 
 def run(server: Truth, **changes: Any) -> tuple[Measurement, ClassMeasurement]:
-    """What one class, 1000 constant arrivals a second unless changed, saw of a server."""
+    """The measurement of one class on a server; by default, 1000 constant arrivals per second."""
     measurement = run_classes(server, [], **{"rate": RATE, **changes})
     return measurement, measurement.classes["c"]
 
 
 def run_classes(server: Truth, classes: list[LoadClass], **changes: Any) -> Measurement:
-    """What these classes saw of a server; the plan's own one when there are none."""
+    """The measurement of these classes on a server; without any, of the plan's own class."""
     plan = truth_plan(server.port, **{"realtime": "--realtime" in PLACE, **changes})
     if classes:
         plan = msgspec.structs.replace(plan, classes=classes)

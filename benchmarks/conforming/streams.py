@@ -1,4 +1,4 @@
-"""Streams of HTTP/2 and HTTP/3 to a server that stands still in part of the time."""
+"""Streams of HTTP/2 and HTTP/3 to a server that stalls part of the time."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _plan(port: int, protocol: str, connections: int, seconds: int) -> LoadPlan:
 
 @contextlib.contextmanager
 def _stalling(protocol: str) -> Iterator[int]:
-    """The port of the crate's server (``probes/examples/stalling.rs``)."""
+    """The port of the crate's stalling server, while it runs (``probes/examples/stalling.rs``)."""
     build = ["cargo", "build", "--release", "--locked", "--quiet", "--example", "stalling"]
     subprocess.run(build, cwd=REPOSITORY / "probes", check=True)
     program = REPOSITORY / "probes" / "target" / "release" / "examples" / "stalling"

@@ -1,1 +1,1 @@
-"""What ``apply_kills.py`` is made of."""
+"""The parts of ``apply_kills.py``."""

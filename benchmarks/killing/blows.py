@@ -1,4 +1,4 @@
-"""What befalls a run: a kill before or behind a call, or a fault of the disk."""
+"""The faults of a run: a kill before or after a call, or a fault of the disk."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from nginx_tune.change.apply import calls
 
 
 class Fault(NamedTuple):
-    """What is done to the disk, and what mends it."""
+    """A fault of the disk, and its repair."""
 
     strike: Callable[[], None]
     mend: Callable[[], None]
 
 
 def traced(lot: Lot, *options: str) -> Callable[[list[str]], int]:
-    """By a new interpreter under strace, which follows no child."""
+    """A runner of commands in a new interpreter under strace, which follows no child."""
 
     def begin(arguments: list[str]) -> int:
         command = ["strace", "-qq", "-o", lot.site.root / "strace", *options, sys.executable, "-m",
@@ -36,7 +36,7 @@ def traced(lot: Lot, *options: str) -> Callable[[list[str]], int]:
 
 
 def struck_at(lot: Lot, call: int, fault: Fault) -> Callable[[list[str]], int]:
-    """The disk fails behind the call of that number."""
+    """A runner in which the disk fails after the call with this number."""
     left = [call]
 
     def count(_name: str) -> None:
@@ -54,7 +54,7 @@ def struck_at(lot: Lot, call: int, fault: Fault) -> Callable[[list[str]], int]:
 
 
 def fault_of(kind: str, folder: Path) -> Fault:
-    """A fault of the tree's file system or of the journal's, each a tmpfs of its own."""
+    """A fault of the file system of the tree or of the journal; each is a separate tmpfs."""
     if kind == "kill":
         return Fault(lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: None)
     where = folder / ("state" if kind.endswith("journal") else "etc")

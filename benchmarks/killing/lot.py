@@ -1,4 +1,4 @@
-"""An nginx, and one whole ``apply`` after the other on it: what each must end in."""
+"""An nginx with a series of ``apply`` runs, and the conditions that each must meet."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from nginx_tune.cli import rollback as rollback_command  # noqa: F401
 from nginx_tune.cli.main import main as nginx_tune
 
 EXITS = {0: "new", 1: "old", 2: "old", 3: "old"}
-"""What the files must be, by the exit code; 5 says that they are neither."""
+"""The required state of the files by exit code; 5 stands for a mixture."""
 _FIRST = "conf.d/site.conf"
 
 
 class Outcome(NamedTuple):
-    """One run."""
+    """The outcome of a run."""
 
     status: int
-    """Exit code; minus the signal."""
+    """The exit code, or the negative number of the signal."""
     said: str
     phase: str
-    """Of the journal when the run was over, before anything was mended or recovered."""
+    """The journal's phase at the end of the run, before any repair or recovery."""
     tree: str
     """``old``, ``new`` or ``mixed``, at the same time."""
     end: str
-    """After the recovery: ``old`` or ``new``."""
+    """``old`` or ``new``, after the recovery."""
 
 
 class WrongError(Exception):
-    """The promise is broken."""
+    """A condition that does not hold."""
 
 
 class Lot:
-    """One nginx and one run after the other on it."""
+    """An nginx with a series of runs."""
 
     def __init__(self, binary: str, folder: Path, draw: random.Random) -> None:
         self._draw = draw
@@ -72,7 +72,7 @@ class Lot:
         return self.site.server(f'return 200 "{word}";')
 
     def arguments(self) -> list[str]:
-        """Of an ``apply`` with new bytes of every file."""
+        """The arguments of an ``apply`` with new bytes for every file."""
         self._number += 1
         word = str(self._number)
         more = "\n".join(f"# {self._draw.random()}" for _ in range(self._draw.randrange(200)))
@@ -103,7 +103,7 @@ class Lot:
         return ["--state-dir", str(self.site.state.path)]
 
     def fork(self, arguments: Sequence[str], before: Callable[[], None] | None = None) -> int:
-        """The command in a process of its own, which needs not import everything again."""
+        """Run the command in a forked process, which does not import everything again."""
         pid = os.fork()
         if pid:
             return pid
@@ -122,7 +122,7 @@ class Lot:
             os._exit(status)
 
     def one(self, begin: Callable[[list[str]], int], mend: Callable[[], None]) -> Outcome:
-        """One run and its recovery; ``begin`` gives the exit code, negative for a signal."""
+        """A run and its recovery; ``begin`` returns the exit code, negative for a signal."""
         arguments = self.arguments()
         old = snapshot(self.site.tree)
         word = self._word
@@ -135,7 +135,7 @@ class Lot:
         mend()
         self._run("rollback", "--recover")
         end = self._tree(old)
-        # A run that died before its journal began is not in it: then the tree is the old one.
+        # A run that ended before its journal began is not in it; the tree must then be the old one.
         is_this = bool(found) and self._is_of_now(found[-1])
         after = found[-1].read().phase if is_this else "none"
         outcome = Outcome(status, said, phase if is_this else "none", tree, end)
@@ -161,7 +161,7 @@ class Lot:
             raise WrongError(f"{arguments}: exit {status >> 8}: {self.said.read_text()}")
 
     def _tree(self, old: dict[str, object]) -> str:
-        """Whether every file is the old one, with all that it is, or the new one."""
+        """The state of the files, with all their attributes: ``old``, ``new`` or ``mixed``."""
         found = snapshot(self.site.tree)
         shown = {name: one for name, one in found.items() if "/." not in f"/{name}"}
         if shown == old:
@@ -196,7 +196,7 @@ class Lot:
 
 
 def _faults_of_saying(one: Outcome) -> list[str]:
-    """Of the exit code and the one line."""
+    """The faults of the exit code and of the printed line."""
     wrong = []
     if one.status in EXITS and EXITS[one.status] != one.tree:
         wrong.append(f"exit {one.status}")

@@ -1,18 +1,17 @@
-"""Cells drawn at random, inside what the lab can emulate.
+"""Cells drawn at random, within what the lab can emulate.
 
     python benchmarks/regret/draw.py --seed S --count N --write DIR     # TOML, nothing is run
     python benchmarks/regret/draw.py --seed S --count N --results DIR   # as root: run them
 
-Hosts have one to four disks of several kinds, a slow one at any place; files of 1 KiB to 64 MiB,
-of one size or of several; popularity from even to Zipf 1.2; data a fifth to eight times the
-memory; hot files, cold names, a slow link, slow clients, TLS, short and long connections, users
-that wait for answers and requests that come by themselves; proxies and caches in front of an
-origin. The same seed draws the same cells; those that another run has measured are left out by
---first.
+Hosts have one to four disks of several kinds, with a slow one at any position; files of 1 KiB to 64
+MiB, of one size or of several; popularity from uniform to Zipf 1.2; data of a fifth to eight times
+the memory; hot files, cold names, a slow link, slow clients, TLS, short and long connections,
+closed and open loops; proxies and caches in front of an origin. The same seed draws the same cells;
+--first skips those that another run has measured.
 
 Each cell runs stock, the recommendation, two neighbours of it, "always on" and threads alone: four
-rounds, and as many again while these leave a doubt, up to --rounds. What is there and leaves none
-is not run again; with more --rounds than before, the others go on where they ended.
+rounds, and then as many again while the result is in doubt, up to --rounds. Cells with clear
+results are not run again; with more --rounds than before, the others continue where they ended.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ import msgspec
 
 MIB = 1 << 20
 MOST_BYTES = 1 << 30
-"""Of a cell's data: the lab writes all of it before the first run."""
+"""Bytes of a cell's data, all of which the lab writes before the first run."""
 MOST_FILES = 20_000
 LEAST_FILES = 24
-"""So few that each of them is popular."""
+"""The fewest files; each of so few is popular."""
 _DISKS = (
     ("hdd", None),
     ("ssd", None),
@@ -51,23 +50,23 @@ _DISKS = (
         },
     ),
 )
-"""Kinds of disks: usual ones, one that is ten times slower, flash that stands still at times."""
+"""Kinds of disks: usual ones, one that is ten times slower, and flash with stalls."""
 SECONDS = 2.0
-"""Of load in a run: forty cells then take an hour and a half."""
+"""Seconds of load in a run, with which forty cells take an hour and a half."""
 _PROXIED = 0.15
 _SLOW_CLIENTS = 0.15
 _BEARABLE_READS = {"hdd": 40.0, "ssd": 1000.0}
-"""Files a second that a usual disk reads with room to spare."""
+"""Files per second that a usual disk reads easily."""
 
 
 def draw_cells(seed: int, count: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """So many cells by name, as tables like those of ``cells/``."""
+    """The drawn cells by name, as tables like those of ``cells/``."""
     for number in range(count):
         yield f"drawn-{seed}-{number:03d}", draw_cell(random.Random(f"{seed}/{number}"))  # noqa: S311
 
 
 def draw_cell(rng: random.Random) -> dict[str, Any]:
-    """One cell."""
+    """A drawn cell."""
     if rng.random() < _PROXIED:
         return _proxied(rng)
     memory = rng.choice([96, 128, 192, 256]) * MIB
@@ -160,7 +159,7 @@ def _proxied(rng: random.Random) -> dict[str, Any]:
 
 
 def _disks(rng: random.Random) -> list[dict[str, Any]]:
-    """One to four disks of one kind; one of several may be another, at any place."""
+    """One to four disks of one kind, or with one of another kind at any position."""
     count = rng.choice([1, 1, 1, 2, 3, 4])
     kinds = [rng.choice(_DISKS[:2])] * count
     if rng.random() < 0.4:
@@ -178,7 +177,7 @@ def _disks(rng: random.Random) -> list[dict[str, Any]]:
 
 
 def _sizes(rng: random.Random) -> list[int]:
-    """Sizes that files have in turn: one, or three that are far apart."""
+    """The sizes of files in turn: one, or three very different ones."""
     if rng.random() < 0.7:
         return [round(2 ** rng.uniform(10, 24))]
     small = 2 ** rng.uniform(10, 15)
@@ -188,7 +187,7 @@ def _sizes(rng: random.Random) -> list[int]:
 def _data(disk: str, files: int, sizes: list[int]) -> dict[str, Any]:
     if len(sizes) == 1:
         return {"disk": disk, "prefix": f"{disk}-", "files": files, "file_bytes": sizes[0]}
-    # The large ones are few, as in most trees; no size is bound to a place in the popularity.
+    # Large files are few, as in most trees; size and popularity are independent.
     named = {
         f"{disk}-f{number:05d}.bin": sizes[0 if number % 7 < 4 else 1 if number % 7 < 6 else 2]
         for number in range(files)
@@ -199,14 +198,14 @@ def _data(disk: str, files: int, sizes: list[int]) -> dict[str, Any]:
 def _random_classes(
     rng: random.Random, disks: list[dict[str, Any]], mean_bytes: float
 ) -> Iterator[dict[str, Any]]:
-    """Who asks for files at random, on each of the disks."""
+    """The classes that request random files, on each of the disks."""
     exponent = round(rng.choice([0.0, rng.uniform(0.3, 1.2)]), 2)
     waiting = rng.random() < 0.3
     keepalive = rng.random() < 0.8
     users = rng.choice([8, 16, 40])
     share = rng.uniform(0.1, 0.7)
     taken = None
-    if rng.random() < _SLOW_CLIENTS:  # each takes a second or less for a file, so that runs end
+    if rng.random() < _SLOW_CLIENTS:  # each takes at most a second for a file, so that runs end
         taken = round(max(50e3, mean_bytes * rng.uniform(1, 4)))
     for disk in disks:
         one: dict[str, Any] = {
@@ -256,7 +255,7 @@ def _memory(rng: random.Random) -> dict[str, Any]:
 
 
 def _primary(classes: list[dict[str, Any]]) -> str:
-    """Whoever is not to suffer from the cold requests."""
+    """The primary metric, of the class that cold requests must not slow down."""
     names = [one["name"] for one in classes]
     return "hot" if "hot" in names else "memory"
 
@@ -269,7 +268,7 @@ def _title(lab: dict[str, Any], sizes: list[int], files: int) -> str:
 
 
 def write_toml(cell: dict[str, Any]) -> str:
-    """A cell as a file of ``cells/``: msgspec writes no TOML by itself."""
+    """A cell as a file of ``cells/``; msgspec itself writes no TOML."""
     lines: list[str] = []
     _table(lines, "", cell)
     return "\n".join(lines).strip() + "\n"
@@ -331,7 +330,7 @@ def main() -> int:
 def _run(
     cells: dict[str, dict[str, Any]], results: Path, rounds: int, minutes: float | None
 ) -> int:
-    """Run what is not there yet, and print the tables of all."""
+    """Run the cells without results, and print the tables of all."""
     import run  # noqa: PLC0415  # the lab, which drawing does not need
 
     return run.run_cells(cells, results, rounds=rounds, minutes=minutes)

@@ -1,12 +1,12 @@
-"""Cells drawn at random that were run: what is kept of each, and the table of all.
+"""The kept results of randomly drawn cells, and their table.
 
     sudo python benchmarks/regret/draw.py --seed S --count N --results DIR   run cells
     python benchmarks/regret/kept.py --add DIR    keep them, renew the table
     python benchmarks/regret/kept.py              renew the table alone
 
 Kept cells are the lines of benchmarks/regret/drawn.jsonl: each candidate's value in every round,
-what was decided and predicted before the first run, and what was measured. The cell itself is
-not kept: its name holds the seed that draws it, and a digest tells whether it still does.
+the decisions and predictions before the first run, and the measurements. The cell itself is not
+kept: its name has the seed that draws it, and a digest shows if the seed still draws the same cell.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class KeptNumber(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def inside(self) -> bool:
-        """Whether the measured value lies in the range."""
+        """True if the measured value is in the range."""
         return self.low <= self.measured <= self.high
 
 
 class KeptCell(msgspec.Struct, frozen=True):
-    """One drawn cell that was run."""
+    """A drawn cell with its results."""
 
     name: str
     digest: str
-    """Of the drawn cell; see ``digest_of``."""
+    """The digest of the drawn cell; see ``digest_of``."""
     ended: str
     nginx: str
     kernel: str
@@ -76,12 +76,12 @@ class KeptCell(msgspec.Struct, frozen=True):
 
 
 def digest_of(cell: dict[str, Any]) -> str:
-    """Twelve hex digits that change when another cell is drawn for the same name."""
+    """Twelve hex digits that change if the name draws another cell."""
     return hashlib.sha256(msgspec.json.encode(cell, order="deterministic")).hexdigest()[:12]
 
 
 def drawn(name: str) -> dict[str, Any]:
-    """The cell of that name, ``drawn-SEED-NUMBER``.
+    """The cell with a name ``drawn-SEED-NUMBER``.
 
     Errors: ValueError for another name.
     """
@@ -99,7 +99,7 @@ def scenario_named(name: str) -> Scenario:
 
 
 def kept(measured: ScenarioRun, scenario: Scenario, ended: datetime) -> KeptCell:
-    """What of a run is kept."""
+    """The parts of a run to keep."""
     environment = measured.verdict.environment
     metric = scenario.primary_metric
     return KeptCell(
@@ -146,7 +146,7 @@ def read(file: Path) -> list[KeptCell]:
 
 
 def add(file: Path, found: Iterable[KeptCell]) -> int:
-    """Keep those that are new or were run again; how many they were."""
+    """Keep cells that are new or were run again; returns their number."""
     there = {one.name: one for one in read(file)}
     new = [one for one in found if there.get(one.name) != one]
     there.update({one.name: one for one in new})
@@ -156,7 +156,7 @@ def add(file: Path, found: Iterable[KeptCell]) -> int:
 
 
 def found_in(directory: Path) -> list[KeptCell]:
-    """The drawn cells whose documents lie in a directory."""
+    """The drawn cells with documents in a directory."""
     cells = []
     for file in sorted(directory.glob("drawn-*.json")):
         ended = datetime.fromtimestamp(file.stat().st_mtime, timezone.utc)
@@ -166,9 +166,9 @@ def found_in(directory: Path) -> list[KeptCell]:
 
 
 def score(cell: KeptCell, variant: str = "recommended") -> scoring.CellScore | None:
-    """How the recommendation, or another candidate in its place, did.
+    """The score of the recommendation, or of another candidate in its place.
 
-    None where too few rounds are valid, or the cell has no such candidate.
+    None if too few rounds are valid, or the cell has no such candidate.
     """
     if min(len(cell.rounds.get(one, ())) for one in ("stock", variant)) < scoring.FEWEST_ROUNDS:
         return None
@@ -179,7 +179,7 @@ def score(cell: KeptCell, variant: str = "recommended") -> scoring.CellScore | N
 
 
 def summary(cells: Sequence[KeptCell]) -> str:
-    """What benchmarks/README.md shows: a sentence for each seed, and a line for each cell."""
+    """The text for benchmarks/README.md: a sentence for each seed, and a line for each cell."""
     if not cells:
         return "No cell is kept.\n"
     seeds = dict.fromkeys(one.name.split("-")[1] for one in cells)
@@ -197,10 +197,10 @@ def summary(cells: Sequence[KeptCell]) -> str:
 
 
 def candidates_table(cells: Sequence[KeptCell]) -> str:
-    """Each candidate in the place of the recommendation, over all cells with rounds enough.
+    """Each candidate in place of the recommendation, over all cells with enough rounds.
 
-    The same noise lies on all of them, so this says what the recommendation is worth where "within
-    10 % of the best" alone does not.
+    All have the same noise, so this shows the value of the recommendation better than "within 10 %
+    of the best" alone does.
     """
     variants = sorted(
         {variant for cell in cells for variant in cell.rounds if variant != "stock-again"}
@@ -275,7 +275,7 @@ def _row(cell: KeptCell, judged: scoring.Judged | None) -> list[str]:
 
 
 def main() -> None:
-    """Keep what is asked, and renew the table."""
+    """Keep the requested cells, and renew the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--add", metavar="DIR", type=Path)
     asked = parser.parse_args()

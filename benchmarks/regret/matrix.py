@@ -1,6 +1,6 @@
 """The cells and candidates of the regret benchmark, as scenarios that the lab can run.
 
-A cell is a scenario without variants; every candidate becomes a variant of it, so that all of them
+A cell is a scenario without variants. Every candidate becomes one of its variants, so all of them
 run interleaved in the same rounds. Pure: tables in, scenarios out.
 """
 
@@ -16,29 +16,30 @@ from nginx_tune.documents.decisions import Setting
 from nginx_tune.documents.scenario import ExtraVariant, Scenario, VariantSpec
 
 DRAWN = ("stock", "recommended", "always-on", "threads", "near-chunk", "near-open-files")
-"""Candidates of a drawn cell: two neighbours of the recommendation, and no stock again, since
-intervals of paired rounds hold the noise."""
+"""Candidates of a drawn cell: two neighbours of the recommendation, but no second stock, since
+intervals of paired rounds include the noise."""
 EVERYWHERE = ("stock", "recommended", "stock-again", "always-on", "form")
 """Candidates of every cell; a cell adds the single changes that could matter in it."""
 CALIBRATION_SEED = 1
-"""The lab experiments that the model's constants come from ran with it; the matrix never does."""
+"""The seed of the lab experiments that gave the model's constants; the matrix never uses it."""
 FIRST_SEED = 1001
 WARMUP_SECONDS = 1.0
 START_SECONDS = 1.0
-"""About what a block takes beside its load: caches filled, nginx started, the last answers."""
+"""The approximate time of a run beside its load: filling caches, starting nginx, the last answers.
+"""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A configuration to compare, whatever the cell."""
+    """A configuration to compare in every cell."""
 
     name: str
     description: str
     role: str = ""
-    """``baseline``: what others are held against; ``candidate``: what is to be judged."""
+    """``baseline``: the reference of others; ``candidate``: the one to judge."""
     decisions: str = "none"
     same_as: str = ""
     changes: str = ""
-    """Another candidate, which this one differs from in ``settings`` alone."""
+    """Another candidate, from which this one differs only in ``settings``."""
     settings: list[Setting] = []
 
 
@@ -65,8 +66,8 @@ def scenario_of(
 ) -> Scenario:
     """A cell as a scenario with a variant for every candidate.
 
-    ``seconds`` replaces the measured time that the cell asks for. Loop turns are not traced: that
-    costs CPU in each, and candidates differ in how many they make.
+    ``seconds`` replaces the cell's measured time. Loop turns are not traced: that costs CPU time in
+    each turn, and candidates differ in their number of turns.
     """
     tables = dict(cell)
     extra: Sequence[str] = tables.pop("variants", [])
@@ -103,10 +104,10 @@ def scenario_of(
 
 
 def _data(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Files of a cell; with ``own_directories`` each lies in one of its own.
+    """The files of a cell; with ``own_directories`` each has a separate directory.
 
-    Then every ``open()`` of a file for the first time reads a block of a directory, however many
-    inodes the kernel has read ahead.
+    Then the first ``open()`` of every file reads a block of a directory, however many inodes the
+    kernel has read ahead.
     """
     data = dict(given)
     if not data.pop("own_directories", False):
@@ -117,12 +118,12 @@ def _data(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def name_of_variant(variant: str) -> str:
-    """The candidate that a variant of a measurement is."""
+    """The candidate of a measurement's variant."""
     return {"baseline": "stock", "candidate": "recommended"}.get(variant, variant)
 
 
 def minutes(scenarios: Iterable[Scenario]) -> float:
-    """About how long the blocks take."""
+    """The approximate duration of the runs."""
     return (
         sum(
             s.pairs

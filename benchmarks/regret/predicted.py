@@ -1,4 +1,4 @@
-"""The model's predictions of a cell beside what its blocks without pools showed.
+"""The model's predictions for a cell, beside the results of its runs without pools.
 
 Pure: a run's document in, numbers out.
 """
@@ -19,11 +19,11 @@ HIT_RATIO = "page_cache.hit_ratio"
 BLOCKED_RATIO = "server.loop_blocked_ratio without pools"
 _PAGE = 4096
 WITHOUT_POOLS = ("baseline", "stock-again")
-"""Arms that read on the loop; both are stock."""
+"""Variants that read files in the loop; both are stock."""
 
 
 class Compared(NamedTuple):
-    """One predicted quantity and its measured value; null for what one side does not have."""
+    """A predicted quantity and its measured value; None if one of them is missing."""
 
     predicted: float | None
     low: float | None
@@ -32,23 +32,23 @@ class Compared(NamedTuple):
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured value lies in the predicted range; None where one side lacks."""
+        """True if the measured value is in the predicted range; None if either is missing."""
         if self.low is None or self.high is None or self.measured is None:
             return None
         return self.low <= self.measured <= self.high
 
     @property
     def error(self) -> float | None:
-        """How far the prediction is from what was measured, as a share of that."""
+        """The difference of prediction and measurement, as a share of the measurement."""
         if self.predicted is None or not self.measured:
             return None
         return self.predicted / self.measured - 1
 
 
 def compare_all(run: ScenarioRun, scenario: Scenario) -> list[Compared]:
-    """Everything that was predicted of stock, and of the recommendation over stock.
+    """All predictions for stock, and for the recommendation compared with stock.
 
-    A run that was kept may have a value of blocks too short for it, which is left out.
+    Values from runs that are too short for them are left out.
     """
     stock = _without_pools(run.measurements)
     ratios = [
@@ -63,14 +63,14 @@ def compare_all(run: ScenarioRun, scenario: Scenario) -> list[Compared]:
 def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
     """The share of requests that the page cache answers.
 
-    Measured: bytes that no disk was read for, over bytes served, each file in whole pages; files
-    of a cell are of one size, so that is a share of requests too. Where clients wait for answers
-    nobody can say beforehand how often the hot file is asked for, and the prediction is of the
-    random requests: it is put together with the hot ones, which the model has in memory, in the
-    proportion in which both were answered. Blocks with cold names begin with nothing in the page
-    cache, which a prediction of the long run is not about. Bytes say nothing of requests where
-    sizes differ, nor of a site that asks an origin, nor where a block has fewer than two answers
-    for each client that waits for one: much of what is read is of answers that come after it.
+    Measured: the share of served bytes, each file in whole pages, that were not read from a disk.
+    Files of a cell have one size, so this is a share of requests too. In a closed loop, the share
+    of requests for the hot file is not known beforehand, and the prediction is for the random
+    requests. It is combined with that for the hot ones, which the model has in memory, in the
+    proportion of the answers to both. Runs with cold names begin with an empty page cache, while a
+    prediction is for the long run. Left out are cells whose files differ in size, sites with an
+    origin, and runs with fewer than two answers for each closed-loop client: much of what such a
+    run reads is for later answers.
     """
     lab = scenario.lab
     is_mixed = any(len(set(one.sizes.values())) > 1 for one in lab.data)
@@ -93,13 +93,13 @@ def compare_hits(run: ScenarioRun, scenario: Scenario) -> Compared:
             resident += 0.0 if known or one.source == "random" else rate
     if not served:
         return _compared(run, HIT_RATIO, None)
-    # Over a slow way to the clients more is read ahead in the counted time than is sent in it.
+    # With a slow link to the clients, more is read ahead in the counted time than is sent in it.
     measured = max(0.0, 1 - read / (served * _in_pages(scenario.lab.data)))
     return _with_resident(_compared(run, HIT_RATIO, measured), resident / served)
 
 
 def _with_resident(one: Compared, share: float) -> Compared:
-    """The prediction for all requests, of which a share is answered from memory in any case."""
+    """The prediction for all requests, of which a share is always answered from memory."""
 
     def mixed(hits: float | None) -> float | None:
         return None if hits is None else share + (1 - share) * hits
@@ -108,23 +108,22 @@ def _with_resident(one: Compared, share: float) -> Compared:
 
 
 def _load_seconds(block: Measurement) -> list[ServerSecond]:
-    """The whole seconds in which load was measured: the server is watched to the last answer."""
+    """The whole seconds with load; the server is watched until the last answer."""
     return [one for one in block.server.series if one.second + 1 <= block.duration_seconds]
 
 
 def _in_pages(data: Sequence[LabData]) -> float:
-    """Bytes that files take in the page cache over their own."""
+    """The bytes that files take in the page cache, divided by their sizes."""
     sizes = [size for one in data for size in one.sizes.values() or [one.file_bytes] * one.files]
     return sum(math.ceil(size / _PAGE) * _PAGE for size in sizes) / sum(sizes)
 
 
 def compare_blocked(run: ScenarioRun, scenario: Scenario) -> Compared:
-    """The share of time that loops without pools stand in a disk read.
+    """The share of time in which loops without pools wait in a disk read.
 
-    Blocks with cold names stand mostly in the first open() of each name, as a host does that has
-    just been started; the prediction is of the long run.
-    Measured: by the kernel's account of the wait where it keeps one, else by how often samples
-    saw the loops' threads wait for a disk.
+    Runs with cold names wait mostly in the first open() of each name, as on a host that has just
+    been started; the prediction is for the long run. Measured by the kernel's account of the wait
+    if there is one, else by the share of samples with a loop's thread waiting for a disk.
     """
     shares = [
         share

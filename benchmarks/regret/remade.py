@@ -1,10 +1,10 @@
-"""Predictions of kept runs made again by the model of today, beside those made before the run.
+"""Predictions of kept runs made again by today's model, beside those made before the run.
 
     python benchmarks/regret/remade.py FILE...
 
-Nothing is run: facts and scenario are those of the run. What was predicted before it stays the only
-prediction of it; one made again, when the answer is known, shows what a change of the model does
-to cells that were measured. FILE is a scenario_run document of a drawn cell. Prints Markdown.
+Nothing is run: facts and scenario are those of the run. Its only prediction is still the one made
+before it. One made again, with the answer known, shows how a change of the model affects measured
+cells. FILE is a scenario_run document of a drawn cell. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
 
 
 class Remade(NamedTuple):
-    """One cell, as it was predicted and as it would be now."""
+    """A cell with the predictions of then and now."""
 
     name: str
     before: list[kept.KeptNumber]
     today: list[kept.KeptNumber]
     verdicts: dict[str, tuple[str, str]]
-    """Decisions whose verdict is another now: before, today."""
+    """Decisions whose verdict has changed: before, today."""
 
 
 def remake(run: ScenarioRun, scenario: Scenario) -> Remade:
-    """Both predictions of a run, each number beside what was measured."""
+    """Both predictions for a run, each number beside its measurement."""
     lab = scenario.lab
     there = Placement(
         address=LOOPBACK,
@@ -73,7 +73,7 @@ def remake(run: ScenarioRun, scenario: Scenario) -> Remade:
 
 
 def _with_range(one: PredictionResult, made: Decisions) -> PredictionResult | None:
-    """What was measured with the range of today; None where that is predicted no more."""
+    """A measurement with today's predicted range; None if it is no longer predicted."""
     for decision in made.decisions:
         for predicted in decision.predicted:
             if (decision.id, predicted.metric) == (one.decision, one.metric):
@@ -124,7 +124,7 @@ def _range(one: kept.KeptNumber | None) -> str:
 
 
 def main() -> None:
-    """Print both predictions of the cells that are named."""
+    """Print both predictions for the given cells."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+")
     cells = []

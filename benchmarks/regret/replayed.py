@@ -1,20 +1,20 @@
-"""Kept cells decided anew: with all knowledge, and with what a host in the field tells.
+"""Kept cells decided again: with full knowledge, and with the knowledge of a host in the field.
 
     python benchmarks/regret/replayed.py            # tables of all kept cells, nothing is written
     python benchmarks/regret/replayed.py --write    # and the part of benchmarks/README.md
 
-Nothing is run. A cell is drawn again by its name, decided on by the program of today, and what is
-decided is looked up among the variants that were measured:
+Nothing is run. A cell is drawn again by its name and decided by today's program. The decision is
+then looked up among the measured variants:
 
-- pools as the recommendation of then had them: that recommendation, or its neighbour with another
-  chunk or an open file cache where today's has these;
-- pools where it had none: stock with ``aio threads``; none where it had some: stock.
+- The same pools as in the old recommendation: that recommendation, or its neighbour with another
+  chunk or an open file cache if today's has these.
+- Pools where the old one had none: stock with ``aio threads``. None where it had some: stock.
 
-Informed: disks' curves, rates, popularity and clients are declared exactly, as before the runs.
-In the field a log was learnt and no disk was probed: disks are typical for their class (which may
-be wrong by ten times here), clients' paces and pauses are not known, nor what was asked for before,
-nor how often requests for no file come. Users who wait for answers are requests at once, as a log
-with ``$request_time`` tells them.
+Informed: disks' curves, rates, popularity and clients are declared exactly, as before the runs. In
+the field, a log was learnt and no disk was probed. Disks are then typical for their class (which
+may be wrong by ten times here). Clients' rates and pauses, earlier requests, and the rate of
+requests without a file are not known. Closed-loop users are concurrent requests, as in a log with
+``$request_time``.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ from nginx_tune.nginx.lab.operation import LOOPBACK, Placement
 
 PAGE = Path(__file__).resolve().parents[1] / "README.md"
 TWICE = 1.0
-"""Regret of a variant that is two times as far as the best."""
+"""The regret of a variant that takes twice as long as the best."""
 _FLAGS = [
     "--with-threads", "--with-file-aio", "--with-http_ssl_module", "--with-http_v2_module",
     "--with-http_stub_status_module",
 ]  # fmt: skip
-"""Of Debian's nginx, which all kept cells ran, as far as decisions ask."""
+"""The configure arguments of Debian's nginx, which ran all kept cells, as far as they matter."""
 _CHUNK = "128k"
 """The neighbour's ``sendfile_max_chunk`` (candidates.toml)."""
 
 
 def facts_of(cell: kept.KeptCell, scenario: Scenario) -> Facts:
-    """The facts of the emulated host, as they were before the run."""
+    """The facts of the emulated host, as before the run."""
     nginx = Nginx(version=cell.nginx, nginx_version=cell.nginx, flags=_FLAGS)
     machine = Facts(kernel=Kernel(system="Linux", release=cell.kernel), cpu=Cpu(online=2))
     facts = emulate(replace(machine, nginx=nginx), scenario.lab, cpus=1)
@@ -73,12 +73,12 @@ def facts_of(cell: kept.KeptCell, scenario: Scenario) -> Facts:
 
 
 def informed(facts: Facts, scenario: Scenario) -> tuple[Facts, Workload]:
-    """All that the cell is made of."""
+    """The full knowledge of a cell."""
     return facts, plan_workload(scenario, facts)
 
 
 def in_the_field(facts: Facts, scenario: Scenario) -> tuple[Facts, Workload]:
-    """The same with what no scan and no log tells taken away."""
+    """The same without what neither a scan nor a log shows."""
     known = plan_workload(scenario, facts)
     disks = [replace(disk, curve=None) for disk in facts.storage.disks]
     storage = replace(facts.storage, disks=disks, shared_curves=[])
@@ -116,7 +116,7 @@ KNOWLEDGE: dict[str, Knowledge] = {"informed": informed, "in the field": in_the_
 
 
 def decided(cell: kept.KeptCell, scenario: Scenario, knowledge: Knowledge) -> list[Decision]:
-    """The decisions of today on a cell."""
+    """Today's decisions for a cell."""
     lab = scenario.lab
     there = Placement(
         address=LOOPBACK,
@@ -130,7 +130,7 @@ def decided(cell: kept.KeptCell, scenario: Scenario, knowledge: Knowledge) -> li
 
 
 def variant_of(cell: kept.KeptCell, decisions: Sequence[Decision]) -> str:
-    """The measured variant that does what is decided, or what comes nearest to it."""
+    """The measured variant that is the decided configuration, or the nearest one to it."""
     lines = {(s.directive, s.args[0]) for one in decisions for s in one.settings if s.args}
     pools = any(name == "aio" and value.startswith("threads") for name, value in lines)
     had = any(cell.decided.get(name) == "enable" for name in ("thread-pools", "per-disk-pools"))
@@ -145,7 +145,7 @@ def variant_of(cell: kept.KeptCell, decisions: Sequence[Decision]) -> str:
 
 
 class Replayed(NamedTuple):
-    """One cell by one state of knowledge."""
+    """A cell decided with one state of knowledge."""
 
     cell: kept.KeptCell
     variant: str
@@ -153,7 +153,7 @@ class Replayed(NamedTuple):
 
 
 def replay(cells: Sequence[kept.KeptCell], knowledge: Knowledge) -> list[Replayed]:
-    """Each cell that has rounds enough and draws the same as when it was run."""
+    """Each cell with enough rounds that still draws the same."""
     found = []
     for cell in cells:
         scenario = kept.scenario_named(cell.name)
@@ -166,7 +166,7 @@ def replay(cells: Sequence[kept.KeptCell], knowledge: Knowledge) -> list[Replaye
 
 
 def summary(by_knowledge: dict[str, list[Replayed]]) -> str:
-    """A row for each state of knowledge, of all cells and of those that read files of their own."""
+    """A row for each knowledge: over all cells, and over those that read their own files."""
     head = [
         "knowledge", "cells", f"within {scoring.TOLERATED_TEXT} of the best",
         f"within {scoring.TOLERATED:.0%}", "two times as far or more",
@@ -194,7 +194,7 @@ def _row(name: str, found: Sequence[Replayed]) -> list[str]:
 
 
 def main() -> None:
-    """Print the figures of both, and the cells that the lack of knowledge costs most."""
+    """Print the figures of both, and the cells with the highest cost of missing knowledge."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="renew the part of the README")
     asked = parser.parse_args()

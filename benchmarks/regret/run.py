@@ -2,8 +2,8 @@
 
     python benchmarks/regret/run.py --results DIR [CELL]...
 
-Each cell is kept as DIR/CELL.json (a scenario_run document) once it has run and is not run again;
-with --score nothing is run and the tables are made from what is there. They are Markdown.
+Each finished cell is kept as DIR/CELL.json (a scenario_run document) and is not run again. With
+--score nothing is run, and the tables are made from the kept cells. They are Markdown.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from nginx_tune.nginx.binary import read_nginx
 
 HERE = Path(__file__).parent
 FIRST = 4
-"""Rounds of a cell that goes on while they leave a doubt."""
+"""The first rounds of a cell, which continues while they leave a doubt."""
 ROUNDS = 8
-"""The fewest by which a cell can be significant after Holm over ten: one-sided 1/256 each."""
+"""The fewest rounds with which a cell can be significant after Holm over ten: one-sided 1/256 each.
+"""
 
 
 def main() -> int:
@@ -61,10 +62,10 @@ def run_cells(
     rounds: int,
     minutes: float | None = None,
 ) -> int:
-    """Run cells that no file holds; the tables of all of them.
+    """Run the cells without results; prints the tables of all and returns the exit status.
 
-    Each runs a few rounds, and as many again while these leave a doubt, up to its own number. One
-    whose result has fewer rounds and leaves a doubt goes on where it ended.
+    Each runs a few rounds, and then as many again while these leave a doubt, up to its own number.
+    A cell with fewer rounds and a doubt continues where it ended.
     """
     candidates = _candidates()
     scenarios = {
@@ -79,7 +80,7 @@ def run_cells(
 
 
 def _report(scenarios: Mapping[str, Scenario], results: Path) -> int:
-    """Print the tables; 1 while a cell is missing."""
+    """Print the tables; returns 1 while a cell is missing."""
     cells = _read(scenarios, results)
     missing = [name for name in scenarios if name not in {cell.name for cell in cells}]
     print(table.render(cells, missing))
@@ -117,7 +118,7 @@ def _run_all(
     run_one: Callable[[Scenario, Path], None] | None = None,
     is_done: Callable[[Scenario, Path], bool] | None = None,
 ) -> None:
-    """Run what is not there yet; a cell that fails is said and does not end the others."""
+    """Run the cells without results; a failing cell is reported and does not end the others."""
     done = is_done or (lambda _, path: path.exists())
     left = {name: one for name, one in scenarios.items() if not done(one, _path(results, name))}
     _say(f"{len(left)} cells, at most about {matrix.minutes(left.values()):.0f} minutes")
@@ -138,7 +139,7 @@ def _run(scenario: Scenario, path: Path) -> None:
 
 
 def _run_until_clear(scenario: Scenario, path: Path) -> None:
-    """So many rounds as tell enough, at most the scenario's; all again where advice has changed."""
+    """Run rounds until they suffice, at most the scenario's; start over if decisions changed."""
     while not _is_settled(scenario, path):
         run = _kept(path)
         there = 0 if run is None else rounds_of(run)
@@ -157,9 +158,9 @@ def _advice(run: ScenarioRun) -> list[tuple[str, ...]]:
 
 
 def _is_settled(scenario: Scenario, path: Path) -> bool:
-    """Whether the rounds that are kept tell enough, or are as many as there are to be.
+    """True if the kept rounds suffice, or are all of the scenario's.
 
-    A few that would be left after as many again are not worth a start.
+    A few remaining rounds are not worth a start.
     """
     run = _kept(path)
     if run is None:
@@ -169,13 +170,13 @@ def _is_settled(scenario: Scenario, path: Path) -> bool:
 
 
 def rounds_of(run: ScenarioRun) -> int:
-    """How many rounds ran, those among them that a flag discards."""
+    """The number of rounds, including those that a flag discards."""
     variants = len({block.variant for block in run.measurements})
     return 1 + max((block.number for block in run.measurements), default=-1) // max(1, variants)
 
 
 def _rest(scenario: Scenario, there: int, rounds: int) -> Scenario:
-    """So many rounds after those that are there, none of which draws what one of these has drawn.
+    """Further rounds, none of which repeats a draw of the kept ones.
 
     A round draws by the scenario's seed and its own number.
     """
@@ -183,7 +184,7 @@ def _rest(scenario: Scenario, there: int, rounds: int) -> Scenario:
 
 
 def joined(first: ScenarioRun, second: ScenarioRun) -> ScenarioRun:
-    """Two runs of one scenario as one with the rounds of both, predicted before the first."""
+    """Two runs of a scenario as one with the rounds of both and the predictions of the first."""
     after = 1 + max((block.number for block in first.measurements), default=-1)
     later = [
         msgspec.structs.replace(block, number=block.number + after) for block in second.measurements

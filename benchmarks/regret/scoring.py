@@ -1,10 +1,10 @@
-"""Regret: how much worse the recommended configuration is than the best candidate.
+"""Regret: the loss of the recommended configuration compared with the best candidate.
 
 The best of several noisy candidates is partly the luckiest. So in every round the opponent is the
-candidate that was best in the *other* half of the rounds: it is chosen on one half and scored on
-the other, and noise is not mistaken for regret. Per round the log ratio of the recommended
-configuration to its opponent; middle, interval and p as everywhere in nginx-tune (exact, of
-paired rounds), and Holm over the cells.
+candidate that was best in the *other* half of the rounds: it is chosen by one half and scored on
+the other, and noise is not mistaken for regret. Each round gives the log ratio of the recommended
+configuration to its opponent. Middle, interval and p are as everywhere in nginx-tune (exact, over
+paired rounds), with Holm over the cells.
 
 Pure: numbers in, numbers out.
 """
@@ -27,47 +27,48 @@ from nginx_tune.measure.proof.statistics import (
 )
 
 FEWEST_ROUNDS = 4
-"""Two in each half."""
+"""Two rounds in each half."""
 TOLERATED = 0.10
-"""Regret that does not count, as a share."""
+"""The largest regret that does not count, as a share."""
 FLOOR_SECONDS = BUSY_HOST_SECONDS
-"""Regret that does not count, of an answer's time: what the product takes for noise of a busy host
+"""The largest regret of an answer's time that does not count: the product's noise of a busy host
 (mean of any answer whose loop never blocks)."""
 TOLERATED_TEXT = f"{TOLERATED:.0%} or {1e3 * FLOOR_SECONDS:g} ms"
 _FLIPS = 400
 Better = Literal["higher", "lower"]
 Rounds = Mapping[str, Sequence[float]]
-"""A candidate's values, one for each round; all of the same length."""
+"""By candidate, a value for each round; all have the same length."""
 
 Outcome = Literal["within", "worse", "open"]
 
 
 class CellScore(NamedTuple):
-    """One cell before the cells are taken together."""
+    """The score of a cell, before the cells are judged together."""
 
     cell: str
     opponents: tuple[str, str]
-    """Best candidate of the even and of the odd rounds."""
+    """The best candidate of the even and of the odd rounds."""
     regret: float
-    """Share by which the recommended one is worse than its opponents; negative: better."""
+    """The share by which the recommended one is worse than its opponents; negative if it is better.
+    """
     low: float
     high: float
     level: float
     missed_seconds: float
-    """What the best would answer sooner, in the middle of the rounds; infinite where the metric is
-    no time of an answer, so that no floor holds for it."""
+    """The time by which the best answers sooner, in the middle of the rounds; infinite if the
+    metric is not the time of an answer, so that it has no floor."""
     p_beyond: float
-    """Of "the regret is no more than tolerated", against more."""
+    """The p-value of "the regret is tolerable", against a larger one."""
     against_stock: float
-    """The recommended one's value over stock's, above 1 is better."""
+    """The recommended one's value divided by stock's, such that above 1 is better."""
     stock_low: float
     stock_high: float
     noise_floor: float
-    """Largest share by which stock differed from itself, by the interval of the two."""
+    """The largest difference of stock from itself, as a share, by the interval of the two."""
 
 
 class Judged(NamedTuple):
-    """One cell among all."""
+    """A cell judged among all."""
 
     score: CellScore
     outcome: Outcome
@@ -84,7 +85,7 @@ def score_cell(
     again: str = "stock-again",
     of_answers: bool = False,
 ) -> CellScore:
-    """The regret of one cell; ``of_answers``: values are times of answers, in seconds.
+    """The regret of a cell; ``of_answers``: values are times of answers, in seconds.
 
     Errors: ValueError for fewer than four rounds, rounds of different lengths or values that
             are not above zero.
@@ -125,11 +126,10 @@ def _missed(rounds: Rounds, best: Mapping[int, str], recommended: str) -> float:
 def chance_beyond(
     rounds: Rounds, better: Better, *, recommended: str = "recommended", again: str = "stock-again"
 ) -> float:
-    """How probably a candidate as good as the best is seen beyond what is tolerated.
+    """The probability that a candidate as good as the best looks worse than tolerable.
 
-    The rounds differ from their middle as they do, each to this or to the other side: what the
-    noise of this cell does to a regret of nothing. 0 where the recommended one was the best in
-    both halves.
+    Each round's difference from the middle gets a random sign: the effect of this cell's noise on a
+    regret of zero. 0 if the recommended one was the best in both halves.
     """
     _, differences = _against_best(_log_gains(rounds, better), recommended, again)
     middle = hodges_lehmann(differences)
@@ -142,33 +142,33 @@ def chance_beyond(
 
 
 def is_clear(score: CellScore) -> bool:
-    """Whether more rounds could not change what is said of a cell that has few.
+    """True if more rounds could not change the result of a cell with few.
 
-    The recommendation is clearly no worse than the best and than stock; whatever else is seen
-    needs all rounds to be believed.
+    Then the recommendation is clearly no worse than the best and than stock; any other result needs
+    all rounds.
     """
     return score.high <= TOLERATED and score.stock_low >= 1 - TOLERATED
 
 
 def judge_cells(scores: Sequence[CellScore]) -> list[Judged]:
-    """Every cell's outcome, with Holm over all cells.
+    """The outcome of every cell, with Holm over all cells.
 
-    ``worse``: the regret is beyond what is tolerated, significantly so; ``within``: its whole
-    interval is not, or its middle is below the floor; ``open``: the rounds do not tell.
+    ``worse``: the regret is significantly larger than tolerable. ``within``: its whole interval is
+    tolerable, or its middle is below the floor. ``open``: the rounds do not decide.
     """
     adjusted = holm([score.p_beyond for score in scores])
     return [Judged(score, _outcome(score, p), p) for score, p in zip(scores, adjusted, strict=True)]
 
 
 def ratio_of(rounds: Rounds, better: Better, name: str, other: str) -> tuple[float, float, float]:
-    """How many times as good one candidate is as another: middle, low and high of the interval."""
+    """The factor by which a candidate is better than another, with the ends of its interval."""
     gains = _log_gains(rounds, better)
     middle, interval = _middle([a - b for a, b in zip(gains[name], gains[other], strict=True)])
     return math.exp(middle), math.exp(interval.low), math.exp(interval.high)
 
 
 def geometric_mean_over(cells: Sequence[tuple[Rounds, Better]], name: str, other: str) -> float:
-    """How many times better one candidate is than another, over all cells."""
+    """The factor by which a candidate is better than another, over all cells."""
     middles = []
     for rounds, better in cells:
         gains = _log_gains(rounds, better)
@@ -181,7 +181,7 @@ def geometric_mean_over(cells: Sequence[tuple[Rounds, Better]], name: str, other
 def _against_best(
     gains: Mapping[str, Sequence[float]], recommended: str, again: str
 ) -> tuple[dict[int, str], list[float]]:
-    """Best of each half, and each round's difference from the best of the other half."""
+    """The best of each half, and each round's difference from the best of the other half."""
     choices = sorted(name for name in gains if name != again)
     best = {half: max(choices, key=lambda name: _mean(gains[name][half::2])) for half in (0, 1)}
     opponents = (gains[best[1 - n % 2]][n] for n in range(len(gains[recommended])))
@@ -195,7 +195,7 @@ def _outcome(score: CellScore, p: float) -> Outcome:
 
 
 def _log_gains(rounds: Rounds, better: Better) -> dict[str, list[float]]:
-    """Logs of the values, turned so that more is better."""
+    """Logs of the values, with signs such that more is better."""
     lengths = {len(values) for values in rounds.values()}
     if len(lengths) != 1 or min(lengths) < FEWEST_ROUNDS:
         raise ValueError(f"four or more rounds of every candidate are needed, not {lengths}")

@@ -1,20 +1,20 @@
-"""Kept cells searched: the strategy of ``validate --search`` on the rounds that were recorded.
+"""Kept cells searched: the strategy of ``validate --search`` on the recorded rounds.
 
     python benchmarks/regret/searched.py            # prints the tables, nothing is written
     python benchmarks/regret/searched.py --write    # and the part of benchmarks/README.md
 
-Nothing is run. The search begins at what is decided today (``replayed.py``), from all knowledge and
-from what a host in the field tells, and its candidates are the variants that were measured. The
-code is the command's own; only the bench that measures is another one.
+Nothing is run. The search begins with today's decisions (``replayed.py``), from full knowledge and
+from that of a host in the field, and its candidates are the measured variants. The code is the
+command's own; only the measuring bench is another one.
 
-The rounds of a cell are dealt by chance into three parts, so that no figure is used twice: one
-that the short runs are drawn from, one for the proof, and half of all that only scores. The parts
-are small: a proof of seven rounds draws from one to four, with replacement. So it is surer of
-itself than a real one, which is why wrong claims are counted apart, by simulation: equal candidates
-with the noise of a lognormal, 200 searches.
+The rounds of a cell are dealt at random into three parts, so that no figure is used twice: one for
+the short runs, one for the proof, and half of all rounds only for the score. The parts are small: a
+proof of seven rounds draws from one to four, with replacement. So it is more certain of itself than
+a real one. Wrong claims are therefore counted separately, by simulation: equal candidates with
+lognormal noise, 200 searches.
 
-An exhaustive run is a ``validate`` of each candidate against the recommendation and against
-today's, and one of these two, with as many pairs as the proof took.
+An exhaustive run is a ``validate`` of each candidate against the recommendation and against the
+current configuration, and one of these two, with as many pairs as the proof took.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ from nginx_tune.measure.proof.statistics import hodges_lehmann
 
 PAGE = Path(__file__).resolve().parents[1] / "README.md"
 DEALS = 4
-"""Times that the rounds of a cell are dealt."""
+"""The number of times that the rounds of a cell are dealt."""
 MOST_RUNS = 80
-"""Of a search, in the place of its ten minutes."""
+"""Bound on the runs of a search, in place of its ten minutes."""
 SIMULATED = 200
 NOISE = 0.15
-"""Standard deviation of a run's log: that of the kept cells is 0.1 to 0.3."""
+"""Standard deviation of a run's log; that of the kept cells is 0.1 to 0.3."""
 SEED = 44
 
 Draw = Mapping[str, Sequence[float]]
 
 
 class PlayedBench:
-    """Measures by drawing rounds: every variant of a round gets the value of the same one."""
+    """Measures by drawing rounds; all variants of a round get values of the same recorded round."""
 
     metric = "played.requests_per_second"
 
     def __init__(self, short: Draw, proof: Draw, dice: random.Random) -> None:
         self._short, self._proof, self._dice = short, proof, dice
         self.used_seconds = 0.0
-        """Runs so far, which are its clock."""
+        """The number of runs so far, which replaces the time."""
 
     def has(self, seconds: float, *, share: float = 1.0) -> bool:
-        """True if so many runs are left."""
+        """True if this many runs are left."""
         return self.used_seconds + seconds <= share * MOST_RUNS
 
     def screen(self, rung: Rung, _step: int) -> list[Measurement]:
@@ -115,12 +115,12 @@ class Played(NamedTuple):
 
     @property
     def exhaustive(self) -> int:
-        """Runs of a validation of each candidate against both, and of these two."""
+        """The number of runs of a validation of each candidate against both, and of these two."""
         return 2 * self.proof_rounds * (2 * self.candidates + 1)
 
 
 def play(short: Draw, proof: Draw, names: Sequence[str], dice: random.Random) -> Played:
-    """One search; ``short`` and ``proof`` are logs of values, higher is better."""
+    """A search; ``short`` and ``proof`` are logs of values, higher is better."""
     bench = PlayedBench(short, proof, dice)
     contest: Contest = new_contest(names)
     hold_contest(contest, bench, bench, first_pairs=6, progress=lambda _: None)
@@ -135,7 +135,7 @@ def play(short: Draw, proof: Draw, names: Sequence[str], dice: random.Random) ->
 
 
 class Score(NamedTuple):
-    """A cell before and after."""
+    """The score of a cell before and after the search."""
 
     before: bool
     after: bool
@@ -143,7 +143,7 @@ class Score(NamedTuple):
 
 
 def search_cell(one: replayed.Replayed, dice: random.Random) -> Score:
-    """Deal the rounds of a cell, search, and score what was chosen on what had no say in it."""
+    """Deal the rounds of a cell, search, and score the choice on rounds that did not affect it."""
     rounds, better = one.cell.rounds, one.cell.better
     count = min(map(len, rounds.values()))
     sign = 1.0 if better == "higher" else -1.0
@@ -154,7 +154,7 @@ def search_cell(one: replayed.Replayed, dice: random.Random) -> Score:
     dealt = dice.sample(range(count), count)
     scored, rest = dealt[: count // 2], dealt[count // 2 :]
     half = len(rest) // 2
-    # What is recommended may be stock itself: then nothing is.
+    # If the recommendation is stock itself, nothing is recommended.
     by_name = {TODAY: "stock"} | ({} if one.variant == "stock" else {RECOMMENDED: one.variant})
     by_name |= {variant: variant for variant in gains if variant not in by_name.values()}
     short, proof = (
@@ -173,7 +173,7 @@ def search_cell(one: replayed.Replayed, dice: random.Random) -> Score:
 def _is_near(
     variant: str, gains: Draw, rounds: Draw, scored: Sequence[int], *, times: bool
 ) -> bool:
-    """Within what is tolerated of the best of the other half of these rounds (``scoring``)."""
+    """True if tolerably near the best of the other half of these rounds (``scoring``)."""
     halves = scored[::2], scored[1::2]
     best = [max(gains, key=lambda name: sum(gains[name][n] for n in half)) for half in halves]
     ends = [(n, best[1 - side]) for side, half in enumerate(halves) for n in half]
@@ -183,7 +183,7 @@ def _is_near(
 
 
 def cells_table(cells: Sequence[kept.KeptCell]) -> str:
-    """A row for each state of knowledge, of all cells and of those with eight rounds or more."""
+    """A row for each knowledge: over all cells, and over those with at least eight rounds."""
     head = [
         "knowledge", "cells", "dealt", "recommendation alone", "after the search",
         "runs of a search", "of an exhaustive one", "share",
@@ -216,7 +216,7 @@ def cells_table(cells: Sequence[kept.KeptCell]) -> str:
 
 
 def equal_winners(searches: int = SIMULATED, *, noise: float = NOISE, seed: int = SEED) -> int:
-    """Searches of eight candidates, all equal to both, that announce a winner."""
+    """The number of searches among eight candidates, all equal to both, that announce a winner."""
     names = [TODAY, RECOMMENDED, *(f"candidate-{n}" for n in range(MOST_CANDIDATES))]
     wrong = 0
     for search in range(searches):
@@ -228,7 +228,7 @@ def equal_winners(searches: int = SIMULATED, *, noise: float = NOISE, seed: int 
 
 
 def main() -> None:
-    """Print both, and write them where asked."""
+    """Print both tables, and write them on request."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="renew the part of the README")
     asked = parser.parse_args()

@@ -16,16 +16,16 @@ from nginx_tune.measure.proof.metrics import find_metric
 from nginx_tune.measure.proof.runs import pair_runs, select_pairs
 
 OTHERS = ("stock", "always-on", "form")
-"""What the recommended configuration is held against over all cells."""
+"""The candidates with which the recommended configuration is compared over all cells."""
 NEXT_TO_NOTHING = 0.005
-"""Shares below it have no error in percent."""
+"""Shares below this have no relative error."""
 _ANSWER_TIMES = ("mean", "p50", "p90", "p99", "p999")
 FEWEST_FOR_TAIL = 100 * FEWEST_BEYOND
-"""Samples that each block must have for its p99 to be scored."""
+"""The fewest samples of each run for which its p99 is scored."""
 
 
 class Cell(NamedTuple):
-    """A cell as it was planned and as it ran."""
+    """A cell as planned and as run."""
 
     name: str
     scenario: Scenario
@@ -60,13 +60,13 @@ def render(cells: Sequence[Cell], missing: Iterable[str] = ()) -> str:
 
 
 def is_clear(cell: Cell) -> bool:
-    """Whether the rounds there are tell enough of the primary metric."""
+    """True if the existing rounds suffice for the primary metric."""
     scored = _score_all([cell], {cell.name: cell.scenario.primary_metric}, [])
     return bool(scored) and all(scoring.is_clear(one.score) for one in scored)
 
 
 def verdict_lines(cells: Sequence[Cell]) -> str:
-    """For each cell whether the recommendation lost, and how its predictions came out; a sum."""
+    """For each cell, if the recommendation lost and the outcome of its predictions; then a sum."""
     notes: list[str] = []
     scored = _score_all(cells, {c.name: c.scenario.primary_metric for c in cells}, notes)
     judged = scoring.judge_cells([one.score for one in scored])
@@ -97,7 +97,7 @@ def verdict_lines(cells: Sequence[Cell]) -> str:
 
 
 def rounds_of(measurements: Sequence[Measurement], metric: str) -> dict[str, list[float]]:
-    """Each candidate's values, of rounds in which no variant has a flag that discards it."""
+    """Each candidate's values, from rounds in which no flag discards a variant."""
     found = find_metric(metric)
     variants = sorted({block.variant for block in measurements})
     valid = _valid_rounds(measurements, variants)

@@ -1,4 +1,4 @@
-//! What is right and wrong in a plan.
+//! Tests of valid and invalid plans.
 
 use crate::mutations::Mutations;
 

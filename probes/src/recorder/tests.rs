@@ -1,4 +1,4 @@
-//! What is measured of a request, and in which second it is told.
+//! Tests of the figures of a request, and of the second in which each counts.
 
 use super::Recorder;
 use crate::clock::{MILLISECOND, Nanos, SECOND};
@@ -58,7 +58,7 @@ fn a_failure_is_no_success() {
 #[test]
 fn a_request_whose_time_was_up_stands_at_its_age_and_is_no_success() {
     let mut recorder = Recorder::new(0..SECOND);
-    // Sent and not answered; its response begun; no connection in time.
+    // Sent without an answer; with the beginning of a response; without a connection in time.
     recorder.failed(&request(0, 1), begun(0), Failure::Timeout, SECOND);
     recorder.failed(&request(0, 1), begun(5), Failure::Timeout, SECOND + 2);
     let (late, kind) = (request(9, 9), Failure::ConnectTimeout);
@@ -84,7 +84,7 @@ fn a_request_whose_time_was_up_stands_at_its_age_and_is_no_success() {
 #[test]
 fn the_unfinished_stand_at_their_age() {
     let mut recorder = Recorder::new(0..SECOND);
-    // One on the wire for a second, its first byte seen; one that never got a connection.
+    // One sent a second ago, with its first byte; one that never got a connection.
     recorder.censor(&request(0, 2 * SECOND), begun(5 * SECOND / 2), 3 * SECOND);
     recorder.censor(&request(SECOND / 2, 0), Reached::NOT_SENT, 3 * SECOND);
     assert_eq!(

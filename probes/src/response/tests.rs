@@ -1,4 +1,4 @@
-//! Responses as servers write them, whole, cut and damaged.
+//! Tests of responses as servers write them: complete, truncated and damaged.
 
 use super::{NotHttp, Response};
 use crate::chance::{Chance, Purpose};
@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::mutations::Mutations;
 use crate::plan::Method;
 
-/// Everything that can be told of a response.
+/// Every visible property of a response.
 #[derive(Debug, PartialEq)]
 struct Seen {
     complete: bool,
@@ -85,8 +85,8 @@ fn a_response_is_the_same_wherever_it_is_split() {
     }
 }
 
-/// Damaged responses: whatever is made of one, it is the same however it is split, and no
-/// byte is taken that was not given.
+/// Damaged responses: the result is the same however the bytes are split, and no byte is taken that
+/// was not fed.
 #[test]
 fn damage_is_judged_alike_wherever_it_is_split() {
     let chance = Chance::new(11, "damage", Purpose::Path);
@@ -264,7 +264,7 @@ fn a_compressed_body_has_a_length_of_its_own() {
         response.feed(text.as_bytes()).unwrap();
         assert!(response.is_complete());
         assert_eq!(response.fault(&[200], Some(9)), fault, "{coding:?}");
-        // What comes next on the connection is not compressed for that.
+        // The next response on the connection is not compressed just because this one was.
         response.expect(Method::Get);
         response
             .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")

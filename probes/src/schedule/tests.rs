@@ -1,4 +1,4 @@
-//! The distribution of arrivals, with fixed seeds: what holds today holds always.
+//! Tests of the distribution of arrivals, with fixed seeds, so that the results never change.
 
 use super::{Arrival, Schedule};
 use crate::clock::{SECOND, seconds};
@@ -53,7 +53,7 @@ fn constant_arrivals_are_exact_and_do_not_drift() {
     }
 }
 
-/// Gaps of Poisson arrivals at 1000 a second, in milliseconds, in order of size.
+/// The gaps of Poisson arrivals at 1000 per second, in milliseconds, sorted.
 fn poisson_gaps(seed: u64) -> Vec<f64> {
     let all = arrivals(&flat(Gaps::Poisson, 1000.0), seed, WHOLE, 100.0);
     let mut gaps: Vec<f64> = all
@@ -79,7 +79,7 @@ fn poisson_gaps_are_exponential_by_kolmogorov_and_by_anderson() {
             .map(|(i, gap)| (1.0 - (-gap).exp() - i as f64 / n).abs())
             .fold(0.0, f64::max);
         assert!(distance < 1.95 / n.sqrt(), "seed {seed}: {distance}");
-        // Anderson–Darling, which sees the tails; 6.0 is the 0.1 % point of a known
+        // Anderson–Darling, which is sensitive to the tails; 6.0 is the 0.1 % point of a known
         // distribution (Marsaglia and Marsaglia, 2004).
         let last = gaps.len() - 1;
         let sum: f64 = gaps
@@ -133,12 +133,12 @@ fn steps_and_ramps_give_each_moment_its_rate() {
     let random = arrivals(&steps(Gaps::Poisson), 7, WHOLE, 45.0);
     for (from, to, expected) in [
         (0.0, 10.0, 2000.0),
-        // The ramp: 200 a second, growing by 40 a second each second.
+        // The ramp: 200 per second, growing by 40 per second each second.
         (10.0, 15.0, 1500.0),
         (20.0, 21.0, 620.0),
         (29.0, 30.0, 980.0),
         (30.0, 35.0, 0.0),
-        // The last rate goes on after its step.
+        // The last rate continues after its step.
         (35.0, 36.0, 500.0),
         (36.0, 45.0, 4500.0),
     ] {

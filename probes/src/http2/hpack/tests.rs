@@ -29,8 +29,8 @@ fn text(head: &Head) -> String {
 
 #[test]
 fn the_responses_of_the_rfc_come_back_one_after_another() {
-    // RFC 7541 appendix C.6: Huffman codes; appendix C.5 has the same as they are. The table of 256
-    // bytes there is asked for by the first block here.
+    // RFC 7541 appendix C.6, with Huffman codes; appendix C.5 has the same without. Its table of
+    // 256 bytes is set by the first block here.
     let first = "3fe101 48826402 5885aec3771a4b 6196d07abe941054d444a8200595040b8166e082a62d1bff \
                  6e919d29ad171863c78f0b97c8e9ae82ae43d3";
     let second = "4883640eff c1 c0 bf";
@@ -60,14 +60,14 @@ fn the_responses_of_the_rfc_come_back_one_after_another() {
 #[test]
 fn what_is_no_block_is_refused() {
     for hex in [
-        "80",                // number 0
-        "be",                // number 62 of an empty table
-        "ff ff ff ff ff 7f", // a number without end
-        "48 82 64",          // a string that is cut off
-        "48 81 ff",          // filling of a whole byte
+        "80",                // index 0
+        "be",                // index 62 of an empty table
+        "ff ff ff ff ff 7f", // an endless number
+        "48 82 64",          // a truncated string
+        "48 81 ff",          // wrong padding
         "40 83 61",
         "3f e2 1f", // a table of 4097 bytes
-        "88 20",    // a size behind a field
+        "88 20",    // a size update after a field
     ] {
         let refused = Decoder::new().decode(&bytes(hex), &mut Head::default());
         assert_eq!(refused, Err(Fault::Compression), "{hex}");
@@ -104,7 +104,7 @@ fn an_entry_larger_than_the_table_empties_it() {
     assert_eq!(decoder.decode(&[0xbe], &mut head), Err(Fault::Compression));
 }
 
-/// The table keeps to its size, and what stands in it to what it counts.
+/// The table never exceeds its size, and its size is that of its entries.
 #[test]
 fn mutated_blocks_break_nothing() {
     let mut seeds = vec![

@@ -19,7 +19,7 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     [&[kind][..], &length.to_be_bytes(), payload].concat()
 }
 
-/// Status 200, and how long the body is to be.
+/// Status 200, with the length of the body.
 fn head(bytes: &str) -> Vec<u8> {
     let length = bytes.len() as u8;
     frame(
@@ -28,7 +28,7 @@ fn head(bytes: &str) -> Vec<u8> {
     )
 }
 
-/// How a stream of so many bytes a piece ends, and how many of them are of the body.
+/// The end of a stream that arrives in pieces of a length, and the number of body bytes.
 fn end_of(method: Method, stream: &[u8], piece: usize) -> Result<(End, u64), Fault> {
     let (mut answer, mut fields) = (asked(method), Head::default());
     let mut bytes = 0;

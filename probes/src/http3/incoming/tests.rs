@@ -2,7 +2,7 @@ use super::{Incoming, Peer};
 use crate::http3::fault::Fault;
 use crate::mutations::Mutations;
 
-/// What comes of streams that a server opens one after another.
+/// The result of streams that a server opens one after another.
 fn heard(streams: &[&[u8]], piece: usize) -> Result<Peer, Fault> {
     let mut peer = Peer::default();
     for stream in streams {
@@ -18,7 +18,8 @@ const SETTINGS: &[u8] = b"\0\x04\x00";
 
 #[test]
 fn what_servers_say_is_heard_in_pieces_of_any_size() {
-    // As nginx: settings, then a GOAWAY; a stream of a reserved kind; both streams of QPACK.
+    // As nginx sends them: settings, then a GOAWAY; a stream of a reserved type; both streams of
+    // QPACK.
     let control = b"\0\x04\x0a\x01\x50\x00\x07\x10\x06\x80\x01\x00\x00\x21\x02ab\x07\x02\x40\x08";
     for piece in 1..=control.len() {
         let peer = heard(

@@ -10,7 +10,7 @@ use crate::protocol::{End, Protocol as _};
 
 const SETTINGS: &[u8] = b"\0\x04\x00";
 
-/// Status 200 and a body of three bytes, whole.
+/// Status 200 and a body of three bytes, complete.
 const GOOD: &[u8] = b"\x01\x06\0\0\xd9\x54\x013\x00\x03abc";
 
 fn pair(most_streams: u8) -> Pair {
@@ -20,7 +20,7 @@ fn pair(most_streams: u8) -> Pair {
     pair
 }
 
-/// The ends of those that ended, by the number of the request.
+/// The ends of ended requests, by the index of the request.
 fn ends(pair: &mut Pair) -> Vec<(u64, End)> {
     let mut ends: Vec<_> = pair
         .ended
@@ -213,7 +213,8 @@ fn a_window_that_runs_low_is_counted() {
             came += pair
                 .say(&[Say::Bytes(0, vec![b'x'; part as usize])])
                 .expect("good");
-            // The server's end spreads packets over its round-trip time: on a slow machine some come later.
+            // The server spreads packets over its round-trip time: on a slow machine some come
+            // later.
             let end = Instant::now() + Duration::from_secs(20);
             while came < whole {
                 assert!(Instant::now() < end, "{came} of {whole}");
@@ -229,7 +230,8 @@ fn a_window_that_runs_low_is_counted() {
 
 #[test]
 fn mutated_words_of_a_server_never_panic() {
-    // A connection and its handshake each: as many as there are frames elsewhere would take hours.
+    // Each round makes a connection with a handshake: as many rounds as for frames would take
+    // hours.
     let mut some = Mutations::of("words of a server", 300);
     let mut faults = 0;
     while some.again() {

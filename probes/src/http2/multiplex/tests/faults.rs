@@ -1,4 +1,4 @@
-//! What is no HTTP/2.
+//! Tests of protocol violations.
 
 use super::{WINDOW, ask, asked, body, fed, head, one, settings, slow, with};
 use crate::http2::fault::Fault;
@@ -96,8 +96,8 @@ fn floods_end() {
     assert_eq!(fed(&mut carried, &flood), Err(Fault::TooManyFields));
 }
 
-/// Each round is a connection with a few frames behind each other: some fault or none, each request once,
-/// and never more kept than is bounded.
+/// Each round is a connection with a few frames in a row. It either fails or does not, each request
+/// ends once, and never more is buffered than the bound.
 #[test]
 fn mutated_frames_break_nothing() {
     let mut some = Mutations::of("frames", 8_000);
@@ -133,7 +133,7 @@ fn mutated_frames_break_nothing() {
             ]
             .concat(),
         ];
-        // The windows of every other connection are given back at a pace.
+        // Every other connection has paced windows.
         let pace = (some.below(2) == 0).then_some(100);
         let mut carried = slow(2, pace, WINDOW);
         let limit = settings(some.below(200) as u8);

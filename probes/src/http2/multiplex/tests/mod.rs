@@ -1,4 +1,4 @@
-//! Bytes in, streams that ended out: what a server may say, in pieces of any size.
+//! Tests of the bytes of a server, in pieces of any size, and of the ended streams.
 
 mod faults;
 mod streams;
@@ -19,7 +19,7 @@ fn with(streams: usize) -> Multiplex {
     slow(streams, None, WINDOW)
 }
 
-/// The same with a pace of the whole connection, and windows of so much of a stream.
+/// The same with a pace for the whole connection, and stream windows of `stream_bytes`.
 fn slow(streams: usize, bytes_per_second: Option<u64>, stream_bytes: u32) -> Multiplex {
     let plan = Streams {
         streams,
@@ -34,7 +34,7 @@ fn slow(streams: usize, bytes_per_second: Option<u64>, stream_bytes: u32) -> Mul
     Multiplex::of(plan, windows)
 }
 
-/// How an answer is wanted of which nothing else is said.
+/// A request without a pace or priority.
 fn plainly() -> Manner {
     Manner {
         window_bytes: WINDOW,
@@ -50,12 +50,12 @@ fn one(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a server says first: it takes so many streams.
+/// The first frame of a server, with its limit of streams.
 fn settings(limit: u8) -> Vec<u8> {
     one(frame::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, limit])
 }
 
-/// Status 200 with a body of so many bytes, none of which has come.
+/// Status 200 with a body of `bytes`, none of which has been sent.
 fn head(stream: u32, bytes: &str) -> Vec<u8> {
     let mut block = vec![0x88, 0x0f, 13, bytes.len() as u8];
     block.extend_from_slice(bytes.as_bytes());
@@ -72,7 +72,7 @@ fn ask(carried: &mut Multiplex, method: Method, index: u64) {
     carried.ask(exchange, &[0x82], &plainly());
 }
 
-/// Feeds all; how each stream ended, by the number of its request.
+/// Feeds all parts; returns the end of each stream, by the index of its request.
 fn fed(carried: &mut Multiplex, parts: &[Vec<u8>]) -> Result<Vec<(u64, End)>, Fault> {
     let mut ended: Vec<Ended> = Vec::new();
     for part in parts {
@@ -82,7 +82,7 @@ fn fed(carried: &mut Multiplex, parts: &[Vec<u8>]) -> Result<Vec<(u64, End)>, Fa
     Ok(ended.into_iter().map(of).collect())
 }
 
-/// One that has asked twice.
+/// A connection with two requests.
 fn asked() -> Multiplex {
     let mut carried = with(2);
     assert_eq!(fed(&mut carried, &[settings(100)]), Ok(vec![]));

@@ -1,4 +1,4 @@
-//! How streams end.
+//! Tests of the ends of streams.
 
 use super::{ask, asked, body, fed, head, one, settings, with};
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! What a server may send, at what pace, and in which order it is asked to.
+//! Tests of windows, paces and priorities.
 
 use super::{
     Manner, Multiplex, WINDOW, ask, asked, body, fed, head, one, plainly, settings, slow, with,
@@ -75,7 +75,7 @@ fn more_than_a_window_is_a_fault_and_nearly_all_of_it_a_stall() {
     );
 }
 
-/// Asks so, as a class of this number.
+/// Sends a request of a class in this manner.
 fn ask_so(carried: &mut Multiplex, class: usize, manner: &Manner) {
     let mut exchange = Exchange::new(Request::new(0, 7, 0));
     exchange.class = class;
@@ -84,7 +84,7 @@ fn ask_so(carried: &mut Multiplex, class: usize, manner: &Manner) {
     carried.ask(exchange, &[0x82], manner);
 }
 
-/// Feeds whatever the windows let a server send of a stream until then; how much that is.
+/// Feeds as much as the windows allow on a stream until `end`; returns the number of bytes.
 fn sent_until(carried: &mut Multiplex, number: u32, first: u32, end: Nanos) -> u64 {
     let (mut open, mut sent, mut now) = (first, 0, 1);
     let mut ended = Vec::new();
@@ -147,7 +147,7 @@ fn a_slow_stream_has_its_pace_and_others_of_the_connection_have_none() {
     let sent = sent_until(&mut carried, 1, first, 60 * SECOND);
     let exact = u64::from(first) + 60 * rate;
     assert!((exact - rate / 50..=exact).contains(&sent), "{sent}");
-    // The other stream is told at once, and never by a pace.
+    // The window of the other stream is enlarged at once, and never at a pace.
     carried.unsent().clear();
     let half = vec![body(3, 16_384, 0), body(3, 16_384, 0)];
     fed(&mut carried, &half).expect("its own window");
@@ -168,11 +168,12 @@ fn a_slow_connection_has_one_pace_for_all() {
     fed(&mut carried, &[settings(9)]).expect("settings");
     ask_so(&mut carried, 0, &plainly());
     fed(&mut carried, &[head(1, "99999999")]).expect("a head");
-    // Of a stream it is told as of any.
+    // As for any stream.
     carried.streams[0].window = Window::new(1 << 30);
     let sent = sent_until(&mut carried, 1, WINDOW, 60 * SECOND);
     let exact = u64::from(WINDOW) + 60 * 10_000;
-    // The first window is spent, and from then on it is that of a slow client: a part of it is missing.
+    // The initial window is used up. From then on, the window is that of a slow client, which is
+    // smaller.
     let room = u64::from(slow_window(10_000, WINDOW));
     assert!((exact - room..=exact).contains(&sent), "{sent} {exact}");
     let all = vec![body(1, 2_000, 0)];
@@ -198,7 +199,7 @@ fn streams_say_on_what_they_depend() {
     let first = one(frame::HEADERS, prioritized, 1, &[0, 0, 0, 0, 0, 0x82]);
     assert_eq!(carried.unsent()[..], first);
     ask_so(&mut carried, 0, &manner(16, &[], false, false));
-    // Exclusively on the newest of the class: 3, whose own number is 5.
+    // Exclusively on the newest stream of the class: 3; the new stream is 5.
     ask_so(&mut carried, 1, &manner(256, &[0], true, false));
     let third = one(frame::HEADERS, prioritized, 5, &[0x80, 0, 0, 3, 255, 0x82]);
     assert_eq!(carried.unsent()[..], third);
@@ -208,7 +209,7 @@ fn streams_say_on_what_they_depend() {
         one(frame::PRIORITY, 0, 7, &[0, 0, 0, 5, 219]),
     ];
     assert_eq!(carried.unsent()[..], apart.concat());
-    // What is over is nothing to depend on: a server may have forgotten it.
+    // A stream cannot depend on an ended one, which a server may have forgotten.
     let over = [head(5, "0"), body(5, 0, 1), head(7, "0"), body(7, 0, 1)];
     fed(&mut carried, &over).expect("answers");
     ask_so(&mut carried, 2, &manner(220, &[1, 2], false, true));
