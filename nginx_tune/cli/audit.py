@@ -27,7 +27,7 @@ from nginx_tune.cli.audit_subject import (
     read_dumped,
     saved_dump,
 )
-from nginx_tune.cli.configurations import read_plan, read_planned
+from nginx_tune.cli.configurations import read_plan, read_planned, tell_unread
 from nginx_tune.cli.described import (
     GivenInputs,
     facts_for_tree,
@@ -37,7 +37,9 @@ from nginx_tune.cli.described import (
 from nginx_tune.cli.inputs import read_bytes, read_document, read_overlays, read_pipe
 from nginx_tune.cli.options import (
     Whole,
+    accept_missing_option,
     check_maps,
+    facts_option,
     host_options,
     kind_option,
     map_option,
@@ -60,7 +62,9 @@ from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
 from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.subject import ConfigurationFiles, accept_missing, likely_maps
+from nginx_tune.nginx.elsewhere import missing_includes
+from nginx_tune.nginx.subject import ConfigurationFiles
+from nginx_tune.report.findings import summary_text
 from nginx_tune.report.terminal.output import (
     RESULT_FILE,
     output_options,
@@ -75,12 +79,8 @@ _OPTIONS = (
     click.argument("conf", required=False),
     click.option("-c", "conf_option", metavar="CONF", help="Configuration file (same as CONF)."),
     prefix_option,
-    click.option(
-        "--facts",
-        "facts_source",
-        metavar="FILE|live|none",
-        help="Facts of the host it is for; default: live for the configuration of this host's "
-        "nginx, otherwise none.",
+    facts_option(
+        "facts_source", "live for the configuration of this host's nginx, else none", or_none=True
     ),
     click.option(
         "--workload",
@@ -120,13 +120,7 @@ _OPTIONS = (
         help="Audit the tree as a plan ('plan -f json') would have it.",
     ),
     map_option,
-    click.option(
-        "--accept-missing",
-        multiple=True,
-        metavar="GLOB",
-        help="Includes that need not be here, by the name that nginx would look for; may repeat. "
-        "Any other that is not here: exit 4.",
-    ),
+    accept_missing_option,
     click.option(
         "--select", multiple=True, metavar="RULES", help="Only these: ids, groups (io), patterns."
     ),
@@ -238,10 +232,21 @@ def command(
         write_result(audit_renderers(ctx, findings, shown, subject.tree), formats, shown)
     if subject.facts is None and options["facts_source"] is None:
         notes.insert(0, f"{plain(as_utf8(subject.subject.path))}: {_HOST_FREE}")
-    if not ctx.obj["quiet"]:
-        for note in notes:
-            say(note)
+    _tell(ctx, findings, [] if options["fix_diff"] else formats, notes)
     return _status(findings, asked)
+
+
+def _tell(
+    ctx: click.Context, findings: Findings, formats: Sequence[str], notes: Sequence[str]
+) -> None:
+    """Print the notes; if every report goes to a file, also the summary and what was not read."""
+    is_in_files = bool(formats) and all("=" in form for form in formats)
+    if is_in_files:
+        tell_unread(findings)
+    for note in () if ctx.obj["quiet"] else notes:
+        say(note)
+    if is_in_files and not ctx.obj["quiet"]:
+        say(summary_text(findings))
 
 
 def _judged(
@@ -258,8 +263,8 @@ def _judged(
     if asked.write_baseline is not None:
         write_file(Path(asked.write_baseline), encode(baseline_of(findings, subject.subject.path)))
     findings = _compared(findings, asked, subject, run, notes)
-    likely = likely_maps(subject.tree.path, subject.tree.missing, subject.host)
-    return accept_missing(replace(findings, likely_maps=likely), asked.accept_missing)
+    missing = missing_includes(subject.tree, subject.host, asked.accept_missing)
+    return replace(findings, files_missing=missing.includes, likely_maps=missing.likely_maps)
 
 
 def _tried(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +19,7 @@ from nginx_tune.documents.base import encode
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.units import plural
 from nginx_tune.errors import ConfigurationError, UndecidedError
+from nginx_tune.host.paths import from_here
 from nginx_tune.report.terminal.output import console_width, is_screen, write_result
 from nginx_tune.report.text import plain
 
@@ -88,7 +88,7 @@ def write_fix_diff(
     )
     real = link_targets((change.file for change in fixed.changes), subject.tree.maps)
     diff = render_diff(
-        (_shorter(real.get(change.file, change.file)), change.old, change.new)
+        (from_here(real.get(change.file, change.file)), change.old, change.new)
         for change in fixed.changes
     )
     write_result({"diff": lambda: diff}, (), output)
@@ -167,9 +167,9 @@ def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
     parts = (findings.findings, findings.suppressed, findings.files_unparsed)
     names = {place.file for part in (*parts, findings.files_missing) for place in part}
     names |= {*findings.files_parsed}
-    named = {name: _shorter(name) for name in names}
+    named = {name: from_here(name) for name in names}
     for name, real in link_targets(names, maps).items():
-        shorter = _shorter(real)
+        shorter = from_here(real)
         if not os.path.isabs(shorter) or os.path.isabs(named[name]):  # noqa: PTH117
             named[name] = shorter
 
@@ -188,9 +188,3 @@ def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
         files_unparsed=list(map(moved, findings.files_unparsed)),
         files_missing=list(map(moved, findings.files_missing)),
     )
-
-
-def _shorter(file: str) -> str:
-    if not os.path.isabs(file):  # noqa: PTH117
-        return os.path.normpath(file)
-    return file.removeprefix(str(Path.cwd()) + "/")

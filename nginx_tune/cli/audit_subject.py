@@ -25,19 +25,18 @@ from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.host.programs import ProgramError, run_program, start_program
+from nginx_tune.nginx.elsewhere import FilesElsewhere, files_of, read_as_meant
 from nginx_tune.nginx.subject import (
     ConfigurationFiles,
-    FilesElsewhere,
     Subject,
-    files_of,
     find_subject,
     given_to,
+    is_of_host,
     own_prefix,
     place_of,
     read_subject,
     refuse_foreign_code,
     refuse_special_files,
-    with_own_directory,
 )
 from nginx_tune.report.terminal.output import refuse_results
 
@@ -210,11 +209,13 @@ def read_audit_subject(
     maps: Maps = (),
     pid: int | None = None,
     scans: bool = True,
+    is_for_host: bool = True,
 ) -> AuditSubject:
     """The named tree, else the tree of this host's nginx, or of the master ``pid``.
 
     ``wants_live_facts`` is None to read facts only for this host's own configuration. Served files
-    are counted only with ``scans``.
+    are counted only with ``scans``. Without ``is_for_host``, live facts have no directories of a
+    tree that is not this host's own.
     Errors: UsageError for files and binaries that do not exist.
     """
     is_by_text = named is not None and (facts is not None or wants_live_facts is False)
@@ -226,19 +227,33 @@ def read_audit_subject(
     if is_live and subject.prefix is not None:
         # Facts name paths in full; without facts, a tree's paths stay as they were given.
         subject = subject._replace(prefix=absolute_path(subject.prefix))
-    if maps or not subject.is_here:
-        subject = subject._replace(maps=with_own_directory(subject.path, maps))
-    overlaid, tree = _read(host, subject, replaced)
-    if tree.missing and not maps and is_by_text:
-        found = find_subject(host, named, prefix=prefix, nginx_binary=nginx_binary)
-        if found.is_here:
-            subject = subject._replace(maps=None)
-            overlaid, tree = _read(host, subject, replaced)
+    is_here: bool | None = subject.is_here
+    if is_by_text and not is_here:
+        is_here = (facts is not None and is_of_host(host, subject.path, facts.nginx)) or None
+    overlaid = Overlaid(ConfigurationFiles(host), replaced)
+
+    def read(maps: Maps | None) -> ConfTree:
+        nonlocal overlaid
+        overlaid, tree = _read(host, subject._replace(maps=maps), replaced)
+        return tree
+
+    tree = read_as_meant(
+        *(host, subject.path, maps, read),
+        is_here=is_here,
+        recorded=facts.nginx if is_by_text and facts is not None else None,
+    )
+    subject = subject._replace(maps=tree.maps)
     overlaid.check_all_read()
     if is_live:
         from nginx_tune.observe.inspect.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
 
-        facts = gather_live_facts(host, tree, nginx_binary=nginx_binary, pid=pid, scans=scans)
+        facts = gather_live_facts(
+            *(host, tree),
+            nginx_binary=nginx_binary,
+            pid=pid,
+            scans=scans,
+            is_for_host=is_for_host or tree.maps is None,
+        )
         refuse_results((log.path for log in facts.error_logs), ())
     given = "" if facts is None else given_to(facts.nginx, subject.path)
     if given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from nginx_tune.audit.engine import audit, reaches
 from nginx_tune.change.plan.solver import Solver, deciding
 from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject
+from nginx_tune.cli.configurations import tell_unread
 from nginx_tune.cli.described import (
     GivenInputs,
     described_inputs,
@@ -18,6 +20,10 @@ from nginx_tune.cli.described import (
     typed_words,
 )
 from nginx_tune.cli.options import (
+    HOST_ALONE,
+    LIVE,
+    accept_missing_option,
+    facts_option,
     host_options,
     kind_option,
     map_option,
@@ -41,7 +47,8 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, ServedData, Workload
 from nginx_tune.errors import ExitStatus, worst
 from nginx_tune.host.live import LiveHost
-from nginx_tune.nginx.subject import NoNginxError, accept_missing
+from nginx_tune.nginx.elsewhere import NONE_MISSING, MissingIncludes, missing_includes
+from nginx_tune.nginx.subject import NoNginxError
 from nginx_tune.report.check import bounded_data, check_screen, make_check
 from nginx_tune.report.terminal.output import output_options, refuse_results, write_result
 from nginx_tune.report.terminal.saying import say
@@ -51,12 +58,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 @click.command()
 @click.argument("conf", required=False)
 @click.option("-c", "conf_option", metavar="CONF", help="The configuration (the same as CONF).")
-@click.option(
-    "--facts",
-    "facts_path",
-    metavar="FILE|-|live",
-    help="Facts of the host, from inspect -f json; default: this host's, read now.",
-)
+@facts_option("facts_path", HOST_ALONE)
 @click.option(
     "--workload", "workload_path", metavar="FILE", help="What is served and asked for ('learn')."
 )
@@ -65,6 +67,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 @nginx_version_option
 @prefix_option
 @map_option
+@accept_missing_option
 @nginx_options
 @output_options("console", "json")
 @click.pass_context
@@ -78,6 +81,7 @@ def command(
     workload_path: str | None,
     prefix: str | None,
     maps: Maps,
+    accept_missing: tuple[str, ...],
     nginx_binary: str | None,
     kind: Kind | None,
     described: DescribedHost | None,
@@ -104,11 +108,14 @@ def command(
         inputs,
         prefix=prefix,
         maps=maps,
+        accepted=accept_missing,
         nginx_binary=nginx_binary,
+        is_for_host=facts_path == LIVE,
         options=typed_words(ctx),
     )
     for note in () if ctx.obj["quiet"] else looked.notes:
         say(note)
+    tell_unread(looked.missing)
     if looked.is_live:
         tell_choice(ctx, looked.facts.nginx)
     check = looked.check
@@ -129,6 +136,7 @@ class _Looked(NamedTuple):
     is_live: bool
     status: ExitStatus
     notes: list[str]
+    missing: MissingIncludes = NONE_MISSING
 
 
 def _look(
@@ -137,7 +145,9 @@ def _look(
     *,
     prefix: str | None,
     maps: Maps,
+    accepted: Sequence[str],
     nginx_binary: str | None,
+    is_for_host: bool,
     options: list[str],
 ) -> _Looked:
     facts, given, described = inputs[:3]
@@ -155,6 +165,7 @@ def _look(
             replaced={},
             maps=maps,
             scans=False,
+            is_for_host=is_for_host,
         )
     except NoNginxError:
         return _host_alone(inputs, options)
@@ -165,7 +176,8 @@ def _look(
         facts, notes = facts_for_tree(described, subject.tree)
     if facts is None:
         raise AssertionError("live facts were asked for")
-    looked = _configured(subject, inputs.completed(facts), given, options, is_live=is_live)
+    missing = missing_includes(subject.tree, subject.host, accepted)
+    looked = _configured(subject, inputs.completed(facts), given, missing, options, is_live=is_live)
     return looked._replace(notes=notes)
 
 
@@ -173,6 +185,7 @@ def _configured(
     subject: AuditSubject,
     facts: Facts,
     given: Workload | None,
+    missing: MissingIncludes,
     options: list[str],
     *,
     is_live: bool,
@@ -187,7 +200,11 @@ def _configured(
     make = deciding(tree, known, given)
     decided = make(ALL_AS_DECIDED)
     held = None if tree.unparsed else Solver(make, tree, known).begin(decided).held
-    found = accept_missing(audit(tree, facts, decide=lambda: decided), ())
+    found = replace(
+        audit(tree, facts, decide=lambda: decided),
+        files_missing=missing.includes,
+        likely_maps=missing.likely_maps,
+    )
     check = make_check(
         facts,
         conf_path=tree.path,
@@ -198,7 +215,7 @@ def _configured(
         options=options,
         is_live=is_live,
     )
-    return _Looked(check, facts, is_live, _status(found), [])
+    return _Looked(check, facts, is_live, _status(found), [], missing)
 
 
 def _host_alone(inputs: GivenInputs, options: list[str]) -> _Looked:

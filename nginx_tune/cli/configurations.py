@@ -24,23 +24,24 @@ from nginx_tune.change.generate.plan_files import (
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.tree import STOCK_FILES, ConfTree, Maps, Reader, lines_in, read_tree
+from nginx_tune.documents.base import MissingInclude
 from nginx_tune.documents.facts import Nginx
-from nginx_tune.documents.findings import MissingInclude
+from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.plan import Plan, PlannedFile
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.paths import absolute_path
-from nginx_tune.nginx.subject import (
-    ConfigurationFiles,
+from nginx_tune.nginx.elsewhere import (
     FilesElsewhere,
+    MissingIncludes,
     files_of,
     includes_away,
-    is_of_host,
     likely_maps,
-    place_of,
-    with_own_directory,
+    read_as_meant,
 )
+from nginx_tune.nginx.subject import ConfigurationFiles, is_of_host, place_of
+from nginx_tune.report.findings import unread_hint, unread_text
 from nginx_tune.report.terminal.output import refuse_results
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain, shown_path
@@ -64,11 +65,11 @@ def read_configuration(
     """The tree of a configuration file, with absolute paths.
 
     ``prefix`` is the value of ``-p``, ``default_prefix`` its default, ``given`` the value of
-    ``-g``. ``nginx`` is the host's nginx: if the tree is not its own, a note names the absolute
-    includes that are read on this machine. ``is_recorded``: the host is another machine, and only
-    includes that ``asked_maps`` locates are read. ``to_run``: nginx itself reads the tree next.
-    Errors: UsageError, also if a result of this command would be in the tree, or if with ``to_run``
-            the tree is a checkout whose includes nginx would not find.
+    ``-g``. ``nginx`` is the host's nginx, which tells whether the tree is its own; if
+    ``is_recorded``, the host is another machine. ``to_run``: nginx itself reads the tree next, by
+    its names on this machine.
+    Errors: UsageError, also if a result of this command would be in the tree; UndecidedError if
+            with ``to_run`` the tree is a checkout whose includes nginx would not find.
     """
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
@@ -80,30 +81,29 @@ def read_configuration(
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     base = absolute_path(prefix) if prefix else default_prefix
-    is_away = nginx is not None and not is_of_host(host, full, nginx)
-    maps: Maps | None = None
-    if asked_maps:
-        maps = with_own_directory(full, [(name, absolute_path(at)) for name, at in asked_maps])
-    elif is_away and is_recorded:
-        maps = with_own_directory(full, _of_host(nginx, full))
-    tree = read_tree(full, files_of(host, maps), prefix=base, maps=maps, given=given)
+    is_here = nginx is None or is_of_host(host, full, nginx)
+
+    def read(maps: Maps | None) -> ConfTree:
+        return read_tree(full, files_of(host, maps), prefix=base, maps=maps, given=given)
+
+    if to_run:
+        tree = read(None)
+    else:
+        asked = [(name, absolute_path(at)) for name, at in asked_maps]
+        tree = read_as_meant(
+            *(host, full, asked, read),
+            is_here=is_here or (None if is_recorded else False),
+            recorded=nginx if is_recorded else None,
+        )
     refuse_results((tree.path, *tree.files), tree.asked)
-    if is_away and to_run:
+    if to_run and not is_here:
         _refuse_checkout(host, tree, path)
-    context = click.get_current_context(silent=True)
-    if is_away and context is not None and not context.obj["quiet"]:
         _tell_includes(tree, path)
     return tree
 
 
-def _of_host(nginx: Nginx | None, full: str) -> Maps:
-    """The ``--map`` pair for a recorded host: its directory of nginx.conf, and the main file's."""
-    own = posixpath.dirname(host_configuration(nginx)) if nginx and nginx.conf_path else ""
-    return ((own, posixpath.dirname(full)),) if own.startswith("/") and own != "/" else ()
-
-
 def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
-    """Raise UsageError if absolute includes match nothing here, but do match beside the tree."""
+    """Raise UndecidedError if absolute includes match nothing here, but match beside the tree."""
     lines = [line for file in tree.parsed for line in lines_in(file.block)]
     lost = [
         MissingInclude(file="", line=0, reason="", path=line.value)
@@ -117,7 +117,7 @@ def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
     flags = "-m" if os.geteuid() == 0 else "-rm"
     mount = f"mount --bind {shlex.quote(absolute_path(directory))} {shlex.quote(prefix)}"
     call = click.get_current_context().info_name
-    raise UsageError(
+    raise UndecidedError(
         f"{plain(as_utf8(path))} is of a checkout: what it includes below {shown_path(prefix)} is "
         f"not there but below {shown_path(directory)}",
         hint="mount it where its host has it, for this call alone: "
@@ -126,22 +126,24 @@ def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
 
 
 def _tell_includes(tree: ConfTree, path: str) -> None:
-    """Print the includes of another host's tree that were not read, or were read on this host."""
-    if tree.maps is not None:
-        lost = (
-            include
-            for include in tree.missing
-            if posixpath.basename(include.path) not in STOCK_FILES
-        )
-        text, names = "not found here, so not considered", [include.path for include in lost]
-        hint = "run it on that host, or give --map PREFIX=DIR"
-    else:
-        text, names = "read on this machine, and none where nothing matches", includes_away(tree)
-        hint = "it is not the configuration of this host's nginx"
-    if names:
+    """Print the includes of another host's tree that were read on this host."""
+    names = includes_away(tree)
+    if names and not click.get_current_context().obj["quiet"]:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         shown = plain(", ".join(names[:_SHOWN]))
-        say(f"{plain(as_utf8(path))}: includes {text}: {shown}{more}", hint)
+        say(
+            f"{plain(as_utf8(path))}: includes read on this machine, and none where nothing "
+            f"matches: {shown}{more}",
+            "it is not the configuration of this host's nginx",
+        )
+
+
+def tell_unread(missing: MissingIncludes | Findings) -> ExitStatus:
+    """Print the includes that were not read, also with ``-q``; returns the exit status."""
+    if not missing.unread:
+        return ExitStatus.OK
+    say(unread_text(missing.unread), unread_hint(missing.likely_maps))
+    return ExitStatus.UNDECIDED
 
 
 def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
@@ -233,7 +235,7 @@ def check_plan(
 
     ``may_lack_content``: also accept a plan from a page of ``report``.
     Errors: UsageError if a file's contents are not the planned ones, or differ from the hunks:
-            everything that is written must be shown.
+            everything that is written must be shown. UndecidedError if includes were not read.
     """
     names = [plan.conf_path, plan.prefix or "", *(file.path for file in plan.files), *plan.reads]
     if not plan.conf_path:
@@ -246,6 +248,8 @@ def check_plan(
         checked_host_parts(plan.host)
     except UsageError as error:
         raise UsageError(f"{name}: {error.message}", hint=error.hint) from None
+    if unread := [include for include in plan.files_missing if not include.accepted]:
+        raise UndecidedError(f"{name}: {unread_text(unread)}", hint=f"{_AGAIN} with all of them")
     found: dict[str, str] = {}
     real: dict[str, str] = {}
     for file in plan.files:
@@ -288,11 +292,15 @@ def _check_file(file: PlannedFile, name: str, now: bytes | None) -> None:
     raise UsageError(f"{place}: the new file changes more than the plan's hunks show", hint=_AGAIN)
 
 
-def read_planned(plan: Plan, name: str, reader: Reader, *, prefix: str | None) -> Planned:
+def read_planned(
+    plan: Plan, name: str, reader: Reader, *, prefix: str | None, to_run: bool = False
+) -> Planned:
     """The configuration of a plan, without and with the plan.
 
-    ``prefix`` is the chosen nginx's prefix, for a plan that has none.
-    Errors: UsageError if the plan is incomplete, or a file has changed since.
+    ``prefix`` is the chosen nginx's prefix, for a plan that has none. ``to_run``: nginx itself
+    reads the files next, by their names on this machine.
+    Errors: UsageError if the plan is incomplete, or a file has changed since; UndecidedError if
+            nginx would read other files than the plan did.
     """
     check_plan(plan, name, reader)
     files = {file.path: file.content for file in plan.files}
@@ -307,8 +315,16 @@ def read_planned(plan: Plan, name: str, reader: Reader, *, prefix: str | None) -
                 f"{name}: {shown_path(path)} has changed since the plan was made", hint=_AGAIN
             )
     base = plan.prefix or prefix
+    tree = read_tree(plan.conf_path, reader, prefix=base)
+    apart = {*tree.files} ^ {*before, *plan.reads} if to_run else set()
+    if names := sorted(path for path in apart if posixpath.basename(path) not in STOCK_FILES):
+        raise UndecidedError(
+            f"{name}: it is of a checkout: nginx would not read the same files here, such as "
+            f"{shown_path(names[0])}",
+            hint="make the plan on the host of that configuration",
+        )
     return Planned(
-        read_tree(plan.conf_path, reader, prefix=base),
+        tree,
         read_tree(plan.conf_path, Overlaid(reader, files), prefix=base),
         files,
     )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
@@ -30,8 +30,11 @@ from nginx_tune.cli.configurations import full_path, host_configuration, read_co
 from nginx_tune.cli.described import described_inputs, read_facts_and_workload
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.options import (
+    HOST_ALONE,
+    LIVE,
     check_maps,
     data_directories,
+    facts_option,
     host_options,
     kind_option,
     nginx_options,
@@ -53,21 +56,34 @@ from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ConfigurationError, UsageError
+from nginx_tune.host.paths import absolute_path
 from nginx_tune.report.terminal.saying import say
 
-FilledSite = tuple[Site, KindFound | None]
-"""A site completed from the current configuration, and the kind found there (None: unknown)."""
+if TYPE_CHECKING:
+    from nginx_tune.nginx.elsewhere import MissingIncludes
+
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
 """Most paths to inspect: a configuration may have hundreds of servers."""
 
+
+class FilledSite(NamedTuple):
+    """A site completed from the current configuration."""
+
+    site: Site
+    kind: KindFound | None
+    """The kind found there; None if unknown."""
+    is_for_host: bool
+    """True if its directories are those of this host."""
+
+
+_NOT_LOOKED_AT = (
+    "this is not the configuration of this host's nginx: no directory that it names is looked at, "
+    "so how much it serves is not known"
+)
+_WHOSE_FACTS = "--facts FILE has its host, --facts live takes this one"
 _OPTIONS = (
-    click.option(
-        "--facts",
-        "facts_path",
-        metavar="FILE|-|live",
-        help="Facts of the host, from inspect -f json; default: this host's, read now.",
-    ),
+    facts_option("facts_path", HOST_ALONE),
     click.option(
         "--workload", "workload_path", metavar="FILE", help="What is served and asked for."
     ),
@@ -162,8 +178,8 @@ def read_inputs(
 
     ``conf_path`` is the configuration's absolute path, which selects one of several running nginx.
     ``fill_current`` completes the site from a configuration and finds its kind, unless a kind is
-    declared or known from a log. The facts then cover the directories of that site. ``emulated``
-    turns this host's facts into those of a lab with the site's roots.
+    declared or known from a log. The facts then cover the directories of that site if it is for
+    this host. ``emulated`` turns this host's facts into those of a lab with the site's roots.
     """
     given = read_facts_and_workload(
         facts_path, workload_path, described, kind=kind, nginx_version=nginx_version
@@ -177,9 +193,10 @@ def read_inputs(
     if datasets and not is_live:
         raise UsageError("--dataset scans this host, and another one is given: give one of them")
     found: KindFound | None = None
+    is_for_host = True
     if fill_current is not None:
         nginx = facts.nginx if facts else _live_nginx(nginx_binary, conf_path)
-        site, found = fill_current(site, nginx, facts.access_logs if facts else None)
+        site, found, is_for_host = fill_current(site, nginx, facts.access_logs if facts else None)
     shown = None if kind or is_known else found
     assumed = kind or (shown.kind if shown else assumed)
     if host is not None:
@@ -193,7 +210,9 @@ def read_inputs(
             directory for directory in site.cache_dirs if directory not in given_site.cache_dirs
         ]
     if facts is None:
-        facts = _live(assumed, site, datasets, nginx_binary, conf_path)
+        named = [*roots, *cache_dirs]
+        served = _served(assumed, site, named, is_for_host=is_for_host)
+        facts = _live(served, datasets, nginx_binary, conf_path)
         tell_choice(ctx, facts.nginx)
     if emulated is not None:
         facts = emulated(facts, site.roots)
@@ -256,9 +275,21 @@ def _live_nginx(nginx_binary: str | None, conf_path: str | None) -> Nginx:
     return read_nginx(LiveHost(), binary=nginx_binary, conf_path=conf_path)[0]
 
 
+def _served(kind: Kind, site: Site, named: list[str], *, is_for_host: bool) -> list[str]:
+    """The directories on this host that files of the site are served from.
+
+    Of another host's site only the ``named`` ones, those of the command line.
+    """
+    if not is_for_host:
+        return named
+    # Also for the default directory of a cache, which may have other files.
+    cached = site.cache_dirs or [DEFAULT_CACHE_DIR]
+    beside = site.roots if site.serves_files else []
+    return {"cache": [*cached, *beside], "proxy": []}.get(kind, site.roots)
+
+
 def _live(
-    kind: Kind,
-    site: Site,
+    served: Sequence[str],
     datasets: Sequence[str],
     nginx_binary: str | None,
     conf_path: str | None,
@@ -270,10 +301,6 @@ def _live(
         with_current_settings,
     )
 
-    # Also for the default directory of a cache, which may have other files.
-    cached = site.cache_dirs or [DEFAULT_CACHE_DIR]
-    beside = site.roots if site.serves_files else []
-    served = {"cache": [*cached, *beside], "proxy": []}.get(kind, site.roots)
     present = [
         path
         for path in served
@@ -299,6 +326,12 @@ class Held(NamedTuple):
     decisions: Decisions
     """The decisions as changes to the tree."""
     stays: Pinned
+    missing: MissingIncludes
+
+    @property
+    def is_moved(self) -> bool:
+        """True for a checkout, whose absolute names lead elsewhere: nginx cannot run with it."""
+        return any(absolute_path(at or ".") != name for name, at in self.tree.maps or ())
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
         """Decide again as if only ``written`` were applied; None if ``chosen`` fit already."""
@@ -308,7 +341,7 @@ class Held(NamedTuple):
         if again is None:
             return None
         inputs = dataclasses.replace(self.inputs, settled=again.decided)
-        return Held(inputs, self.tree, again.held, again.stays)
+        return self._replace(inputs=inputs, decisions=again.held, stays=again.stays)
 
     def changed_by(self, change: Callable[[Decisions], Decisions]) -> Held:
         """Decide again, with a change to the decisions."""
@@ -318,7 +351,7 @@ class Held(NamedTuple):
 
         settled = Solver(made, self.tree, self.inputs.facts).begin(made(ALL_AS_DECIDED))
         inputs = dataclasses.replace(self.inputs, settled=settled.decided, decide=made)
-        return Held(inputs, self.tree, settled.held, settled.stays)
+        return self._replace(inputs=inputs, decisions=settled.held, stays=settled.stays)
 
 
 def read_held(
@@ -327,24 +360,41 @@ def read_held(
     prefix: str | None,
     *,
     maps: Maps = (),
+    accept_missing: Sequence[str] = (),
+    to_run: bool = False,
     **named: Any,
 ) -> Held:
     """The configuration (by default that of the host's nginx) and the decisions for it.
 
+    ``to_run``: nginx itself reads the configuration next.
     Errors: ConfigurationError if it could not be parsed.
     """
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
+    from nginx_tune.nginx.elsewhere import missing_includes  # noqa: PLC0415
+
     check_maps(maps)
     tree: ConfTree | None = None
 
     def fill_current(site: Site, nginx: Nginx, recorded: Sequence[AccessLog] | None) -> FilledSite:
         nonlocal tree
-        tree = _configuration(conf_path, prefix, nginx, maps=maps, is_recorded=recorded is not None)
+        tree = _configuration(
+            *(conf_path, prefix, nginx),
+            maps=maps,
+            is_recorded=recorded is not None,
+            to_run=to_run,
+        )
         site = site_in(tree, site)
         site = replace(site, access_log=site.access_log or log_of_build(nginx))
+        is_for_host = tree.maps is None or named["facts_path"] == LIVE
+        if recorded is None and not is_for_host:
+            recorded = []
+            knows = (*named["roots"], *named["cache_dirs"], *named["datasets"])
+            if not (knows or named["workload_path"] or ctx.obj["quiet"]):
+                say(_NOT_LOOKED_AT, _WHOSE_FACTS)
         site = with_seen_logs(site, nginx, recorded, tree.opened_name)
         if site.roots == Site().roots:
             site = replace(site, roots=roots_in(tree) or site.roots)
-        return site, kind_in(tree)
+        return FilledSite(site, kind_in(tree), is_for_host)
 
     meant = full_path(conf_path, prefix) if conf_path else None
     inputs = read_inputs(ctx, fill_current=fill_current, conf_path=meant, **named)
@@ -352,11 +402,19 @@ def read_held(
         raise AssertionError("read_inputs asks what stands")
     settled = Solver(inputs.decide, tree, inputs.facts).begin(inputs.decisions)
     inputs = dataclasses.replace(inputs, settled=settled.decided)
-    return Held(inputs, tree, settled.held, settled.stays)
+    missing = missing_includes(tree, LiveHost(), accept_missing)
+    decisions = replace(settled.held, files_missing=missing.includes)
+    return Held(inputs, tree, decisions, settled.stays, missing)
 
 
 def _configuration(
-    path: str | None, prefix: str | None, nginx: Nginx, *, maps: Maps, is_recorded: bool
+    path: str | None,
+    prefix: str | None,
+    nginx: Nginx,
+    *,
+    maps: Maps,
+    is_recorded: bool,
+    to_run: bool,
 ) -> ConfTree:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.subject import given_to, own_prefix  # noqa: PLC0415
@@ -371,11 +429,12 @@ def _configuration(
         nginx=nginx,
         is_recorded=is_recorded,
         asked_maps=maps,
+        to_run=to_run,
     )
     if tree.unparsed:
         first = tree.unparsed[0]
         raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
-    if tree.main.first("events") is None:
+    if tree.main.first("events") is None and not tree.missing:
         raise ConfigurationError(
             'it has no "events" section, so nginx does not start with it',
             file=tree.path,

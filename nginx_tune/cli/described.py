@@ -10,6 +10,7 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.cli.inputs import read_document, read_toml, read_workload
+from nginx_tune.cli.options import LIVE
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import parse_count
 from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, OWN_DIRECTORY
@@ -74,8 +75,6 @@ def _disk(text: str) -> DescribedDisk:
     return DescribedDisk(kind=kind, count=number, size=size or None)
 
 
-LIVE = "live"
-"""The value of ``--facts`` for the facts of this host, read now."""
 _TYPED = click.core.ParameterSource.COMMANDLINE
 
 
@@ -201,7 +200,7 @@ def facts_for_tree(described: DescribedHost, tree: ConfTree) -> tuple[Facts, lis
 INPUTS = (
     *("host_path", "cpus", "memory", "disks", "link", "data", "mean_size"),
     *("facts_path", "workload_path", "kind", "nginx_version", "nginx_binary", "trusts_named"),
-    *("site_path", "datasets", "roots", "cache_dirs", "prefix", "maps"),
+    *("site_path", "datasets", "roots", "cache_dirs", "prefix", "maps", "accept_missing"),
 )
 """The parameters that name inputs of decisions, the same in plan and generate."""
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.cli.inputs import read_document, read_workload
+from nginx_tune.cli.options import LIVE, facts_option
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.documents.site import Site
@@ -60,12 +61,7 @@ _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 @click.command()
 @click.argument("name", metavar="[NAME]", required=False)
 @click.option("--list", "lists", is_flag=True, help="Everything that has a page, as without NAME.")
-@click.option(
-    "--facts",
-    "facts_path",
-    metavar="FILE|-",
-    help="Of a decision: where it flips on the host of these facts, as a table.",
-)
+@facts_option("facts_path", "none. Of a decision: a table of where it flips there")
 @click.option(
     "--workload", "workload_path", metavar="FILE", help="With --facts: what is asked for there."
 )
@@ -106,11 +102,13 @@ def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list
     from nginx_tune.decide.defaults import complete_site  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.engine import sweep  # noqa: PLC0415
     from nginx_tune.decide.workload.profiles import workload_for  # noqa: PLC0415
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415
     from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415
 
     if name not in decision_pages():
         raise UsageError("--facts goes with a decision", hint="such as thread-pools")
-    facts = read_document(Facts, facts_path)
+    facts = gather_facts(LiveHost()) if facts_path == LIVE else read_document(Facts, facts_path)
     given = read_workload(workload_path) if workload_path else None
     site = complete_site(Site(), facts, (given or Workload()).kind)
     workload = workload_for(None, facts, given, site=site)

@@ -112,12 +112,12 @@ def add_examples(command: click.Command, words: str) -> None:
 
 
 _SECTIONS: dict[str, str] = {
-    "What is changed or judged": "conf prefix overlay plan pid map observation only except "
-    "annotate against search upgrade-to",
+    "What is changed or judged": "conf prefix overlay plan pid map accept-missing observation only "
+    "except annotate against search upgrade-to",
     "The host, read or described": "facts host cpus memory disk link dataset",
     "The data and the site": "kind data mean-size workload site root cache-dir manifest speed",
     "nginx": "nginx nginx-version trust against-nginx test weaker-sandbox",
-    "Findings": "accept-missing select ignore profile baseline write-baseline diff-base fix-diff "
+    "Findings": "select ignore profile baseline write-baseline diff-base fix-diff "
     "fail-on require-facts today",
     "The load": "connections rate arrivals max-connections think duration warmup timeout pairs "
     "starts max-time seed threads precise stripe start-at self-check dry-run lab scale",

@@ -155,6 +155,31 @@ map_option = click.option(
 )
 
 
+accept_missing_option = click.option(
+    "--accept-missing",
+    multiple=True,
+    metavar="GLOB",
+    help="Includes that need not be here, by the name that nginx would look for; may repeat. "
+    "Any other that is not here: exit 4.",
+)
+
+
+LIVE = "live"
+"""The value of ``--facts`` with which a configuration is for this host, whoever reads it."""
+HOST_ALONE = "this host, with the directories of its own nginx's configuration alone"
+
+
+def facts_option(name: str, default: str, *, or_none: bool = False) -> Option:
+    """``--facts``, as the parameter ``name``; ``default`` completes the help."""
+    return click.option(
+        "--facts",
+        name,
+        metavar="FILE|live|none" if or_none else "FILE|live",
+        help="The host that it is for: a file of inspect -f json (-: standard input), or live: "
+        f"this host, with the directories that the configuration names; default: {default}.",
+    )
+
+
 lab_option = click.option(
     "--lab",
     metavar="SPEC",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
 
@@ -26,17 +26,22 @@ from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import left_alone, left_by, with_companions
-from nginx_tune.cli.configurations import link_targets
+from nginx_tune.cli.configurations import link_targets, tell_unread
 from nginx_tune.cli.deciding import Held, deciding_options, read_held
-from nginx_tune.cli.options import map_option, prefix_option, weaker_sandbox_option
+from nginx_tune.cli.options import (
+    accept_missing_option,
+    map_option,
+    prefix_option,
+    weaker_sandbox_option,
+)
 from nginx_tune.conf.dumps import encode_payload
-from nginx_tune.conf.tree import ConfTree
+from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.findings import Finding, Findings
 from nginx_tune.documents.plan import Plan, PlannedFile, Refusal
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
-from nginx_tune.host.paths import absolute_path
+from nginx_tune.host.paths import absolute_path, from_here
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 from nginx_tune.report.terminal.output import (
     output_options,
@@ -55,6 +60,7 @@ PRIVATE = 0o600
 @click.option("-c", "conf_option", metavar="CONF", help="The configuration (the same as CONF).")
 @prefix_option
 @map_option
+@accept_missing_option
 @deciding_options
 @click.option(
     "--observation",
@@ -122,6 +128,7 @@ def command(
     plan, meant, held = make_plan(held, only, but, prefix=prefix, annotates=annotate)
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
+    status = tell_unread(held.missing)
     if plan.headline:
         say(plan.headline)
     if ctx.obj["verbose"]:
@@ -133,7 +140,7 @@ def command(
     write_result(
         {
             "diff": lambda: render_plan_diff(
-                plan, old, link_targets(new, held.tree.maps), verbose=ctx.obj["verbose"]
+                plan, old, _diff_names(new, held.tree.maps), verbose=ctx.obj["verbose"]
             ),
             "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
@@ -149,12 +156,13 @@ def command(
     if not plan.files and not ctx.obj["quiet"]:
         say("nothing is to be changed")
     if plan.files and not ctx.obj["quiet"]:
-        _tell_refusal(plan)
+        has_diff = not formats or any(form.partition("=")[0] == "diff" for form in formats)
+        _tell_way(plan, held.tree.maps if has_diff else None)
     faults = _refused_by_nginx(held)
     for fault in faults:
         say(f"nginx does not start: {plain(fault.file)}:{fault.line}: {plain(fault.message)}")
     refused = bool(faults) or (plan.nginx_test is not None and not plan.nginx_test.accepted)
-    return ExitStatus.CONFIGURATION if refused else ExitStatus.OK
+    return ExitStatus.CONFIGURATION if refused else status
 
 
 def _read_again(
@@ -210,8 +218,24 @@ def _refused_by_nginx(held: Held) -> list[Finding]:
     ]
 
 
-def _tell_refusal(plan: Plan) -> None:
-    """Print which files ``apply`` would refuse as root, since others may write them."""
+def _diff_names(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:
+    """The names in the diff: the targets of links; of a tree elsewhere, as seen from here."""
+    targets = link_targets(paths, maps)
+    if maps is None:
+        return targets
+    return {path: from_here(targets.get(path, path)) for path in paths}
+
+
+def _tell_way(plan: Plan, maps: Maps | None) -> None:
+    """Print how to apply the diff of a tree elsewhere, else which files ``apply`` would refuse.
+
+    As root it refuses files that others may write.
+    """
+    if maps is not None:
+        names = _diff_names([file.path for file in plan.files], maps).values()
+        root = " -d /" if any(map(os.path.isabs, names)) else ""
+        say(f"patch -p1{root} applies the diff")
+        return
     from nginx_tune.change.apply.examine import KEEP_IT_APART, why_not_tried  # noqa: PLC0415  # with a plan
 
     paths = [plan.conf_path, *plan.reads, *(file.path for file in plan.files)]
@@ -273,6 +297,7 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
             for parsed in held.tree.parsed
             if parsed.source.file not in changed
         },
+        files_missing=held.missing.includes,
         warnings=reload_warnings(held.tree, tree_with(held.tree, changed)) if changed else [],
         refusals=changes.refusals,
         brings=brings_of(held, changed) if changed else [],
@@ -414,7 +439,7 @@ def tree_with(tree: ConfTree, files: Mapping[str, bytes]) -> ConfTree:
     from nginx_tune.cli.configurations import Overlaid  # noqa: PLC0415  # not for an empty plan
     from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.nginx.subject import files_of  # noqa: PLC0415
+    from nginx_tune.nginx.elsewhere import files_of  # noqa: PLC0415
 
     reader = Overlaid(files_of(LiveHost(), tree.maps), files)
     return read_tree(tree.path, reader, prefix=tree.prefix, maps=tree.maps, given=tree.given)

@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from nginx_tune.cli.configurations import tell_unread
 from nginx_tune.cli.deciding import deciding_options, read_held, read_inputs
 from nginx_tune.cli.described import typed_words
-from nginx_tune.cli.options import map_option, prefix_option
+from nginx_tune.cli.options import accept_missing_option, map_option, prefix_option
 from nginx_tune.conf.tree import Maps
 from nginx_tune.documents.base import encode
+from nginx_tune.errors import ExitStatus
 from nginx_tune.report.decisions import (
     PROVES_PLAN,
     answer_screen,
@@ -40,6 +42,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 )
 @prefix_option
 @map_option
+@accept_missing_option
 @output_options("console", "json")
 @click.pass_context
 def command(
@@ -49,25 +52,29 @@ def command(
     conf_path: str | None,
     prefix: str | None,
     maps: Maps,
+    accept_missing: tuple[str, ...],
     formats: tuple[str, ...],
     output: str | None,
     **named: Any,
-) -> None:
+) -> ExitStatus:
     """The settings that help on this host, with evidence, prediction, break-even and risk."""
-    if maps and conf_path is None:
-        raise click.UsageError("--map is about the files of -c CONF: name it")
+    if (maps or accept_missing) and conf_path is None:
+        option = "--map" if maps else "--accept-missing"
+        raise click.UsageError(f"{option} is about the files of -c CONF: name it")
+    status = ExitStatus.OK
     if conf_path is None:
         inputs = read_inputs(ctx, **named)
         decisions, makes = inputs.decisions, "nginx-tune generate -o nginx.conf"
     else:
-        held = read_held(ctx, conf_path, prefix, maps=maps, **named)
+        held = read_held(ctx, conf_path, prefix, maps=maps, accept_missing=accept_missing, **named)
+        status = tell_unread(held.missing)
         inputs, decisions = held.inputs, held.decisions
         makes = f"nginx-tune plan {shlex.quote(conf_path)} -f json=plan.json"
     inputs.tell()
     makes = with_inputs(makes, typed_words(ctx))
     if conf_path is not None:
         decisions = prove_by_plan(decisions, makes)
-        makes += PROVES_PLAN if inputs.is_live else ""
+        makes += PROVES_PLAN if inputs.is_live and not held.is_moved else ""
     screen = decisions_screen(decisions) if ctx.obj["verbose"] else answer_screen(decisions, makes)
     write_result(
         {
@@ -77,3 +84,4 @@ def command(
         formats,
         output,
     )
+    return status

@@ -311,7 +311,9 @@ def _sides(
     change: Mapping[str, bytes] = {}
     if plan is not None:
         prefix = plan.prefix or prefix
-        old, after, change = read_planned(plan, named.plan_path or "", reader, prefix=prefix or own)
+        old, after, change = read_planned(
+            plan, named.plan_path or "", reader, prefix=prefix or own, to_run=True
+        )
     else:
         read = partial(
             read_configuration,

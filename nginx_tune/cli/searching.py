@@ -82,6 +82,7 @@ def read_search(
         roots=(),
         cache_dirs=(),
         nginx_binary=nginx_binary,
+        to_run=True,
         emulated=None if lab is None or facts else _emulated(lab),
     )
     unchanged = Plan(conf_path=held.tree.path, prefix=prefix)
@@ -102,7 +103,7 @@ def read_search(
     variants = []
     today = held.tree
     for name, (plan, reason) in plans.items():
-        read = read_planned(plan, spec.plan or "the plan", reader, prefix=own)
+        read = read_planned(plan, spec.plan or "the plan", reader, prefix=own, to_run=True)
         today = read.before
         lines = _changes(plan, recommended) if plan is not recommended else _changes(plan, None)
         variants.append(SearchVariant(name, read.after, read.files, lines, reason))

@@ -352,6 +352,7 @@ _JUDGED: Mapping[str, SettingRule] = {"require": preference, "primary": preferen
 ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
     "check": {
         "map": map_below,
+        "accept_missing": preference,
         "facts": input_below,
         "host": input_below,
         "workload": input_below,
@@ -364,12 +365,18 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
     "observe": {"objective": preference, **_FORMAT},
     "compare": {"primary": preference, **_FORMAT},
     "learn": {"log_format": preference, "kind": preference, **_FORMAT},
-    "recommend": {"observation": input_below, "map": map_below, **_DECIDING},
+    "recommend": {
+        "observation": input_below,
+        "map": map_below,
+        "accept_missing": preference,
+        **_DECIDING,
+    },
     "size": {"objective": preference, "price": preference, "rate": preference, **_DECIDING},
     "generate": {"with": feature_alone, **_DECIDING},
     "plan": {
         "observation": input_below,
         "map": map_below,
+        "accept_missing": preference,
         "only": preference,
         "except": preference,
         "annotate": preference,

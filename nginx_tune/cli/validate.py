@@ -514,7 +514,9 @@ def _read_sides(
         plan = read_plan(spec.plan)
         names = (plan.conf_path,)
         own = prefix or own_prefix(builds[1], *names)
-        before, after, planned = read_planned(plan, spec.plan, ConfigurationFiles(host), prefix=own)
+        before, after, planned = read_planned(
+            plan, spec.plan, ConfigurationFiles(host), prefix=own, to_run=True
+        )
         trees, prefix = (before, after), plan.prefix or prefix
     else:
         same = spec.candidate if builds[0] is not builds[1] else ""

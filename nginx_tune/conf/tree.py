@@ -28,7 +28,8 @@ from nginx_tune.conf.parser import (
     parse_source,
 )
 from nginx_tune.conf.values import is_template_line
-from nginx_tune.documents.findings import MissingInclude, Unparsed
+from nginx_tune.documents.base import MissingInclude
+from nginx_tune.documents.findings import Unparsed
 from nginx_tune.errors import NginxTuneError
 
 DEEPEST_INCLUDE = 100
@@ -284,7 +285,8 @@ class _Reading:
         try:
             found = parse_source(source)
         except ParseFault as fault:
-            self._fault(path, source.place(fault.offset)[0], fault.reason)
+            reason = _stored_link(source.text) or fault.reason
+            self._fault(path, source.place(fault.offset)[0], reason)
             self.failed.add(path)
             return None
         self.parsed[path] = found
@@ -396,6 +398,22 @@ class _Reading:
 
     def _fault(self, file: str, line: int | None, reason: str) -> None:
         self.unparsed.append(Unparsed(file=as_utf8(file), line=line, reason=as_utf8(reason)))
+
+
+_LINK_TEXT = re.compile(r"[^\s;{}\"'#$]*/[^\s;{}\"'#$]+\s*")
+
+
+def _stored_link(text: str) -> str:
+    """The fault of a file that holds the name of another file alone; empty for any other file.
+
+    Git without ``core.symlinks``, as on Windows, and some archives store a link so.
+    """
+    if not _LINK_TEXT.fullmatch(text):
+        return ""
+    return (
+        f"a link to {text.strip()} that was stored as text, as by git on Windows or in a zip: "
+        "make it a link again, or put the file in its place"
+    )
 
 
 def mapped(path: str, maps: Maps) -> str | None:

@@ -45,6 +45,23 @@ class Unknown(Part, frozen=True, kw_only=True):
     reason: Annotated[str, VOLATILE]
 
 
+class MissingInclude(Part, frozen=True, kw_only=True):
+    """An include that matches no file, in a configuration tree copied from its host."""
+
+    file: str
+    line: int
+    reason: str
+    path: str = ""
+    """The path that nginx would open: the include's own, or the target of a link."""
+    accepted: str = ""
+    """The reason why it is accepted: a pattern of ``--accept-missing``, or that the file comes with
+    nginx; empty if it is not accepted."""
+
+
+WITH_NGINX = "it comes with nginx"
+"""The reason why a missing file with only types and parameters is accepted."""
+
+
 D = TypeVar("D", bound=Document)
 
 

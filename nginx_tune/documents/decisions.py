@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from nginx_tune.documents.base import Document, Part, Provenance, Unknown
+from nginx_tune.documents.base import Document, MissingInclude, Part, Provenance, Unknown
 
 DecisionId = Literal[
     "thread-pools",
@@ -192,4 +192,6 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     bindings: list[BindingResource] = []
     """Every resource with a known ceiling, the lowest first."""
     decisions: list[Decision] = []
+    files_missing: list[MissingInclude] = []
+    """Missing files of the current configuration, which were not read."""
     unknown: list[Unknown] = []

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.base import Document, MissingInclude, Part
 from nginx_tune.documents.decisions import Evidence
 
 Severity = Literal["error", "warning", "advice", "info"]
@@ -76,19 +76,6 @@ class Unparsed(Part, frozen=True, kw_only=True):
     file: str
     line: int | None = None
     reason: str
-
-
-class MissingInclude(Part, frozen=True, kw_only=True):
-    """An include that matches no file, in a configuration tree copied from its host."""
-
-    file: str
-    line: int
-    reason: str
-    path: str = ""
-    """The path that nginx would open: the include's own, or the target of a link."""
-    accepted: str = ""
-    """The reason why it is accepted: a pattern of ``--accept-missing``, or that the file comes with
-    nginx; empty if it is not accepted."""
 
 
 class NginxTest(Part, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from nginx_tune.documents.base import Document, Part
+from nginx_tune.documents.base import Document, MissingInclude, Part
 from nginx_tune.documents.decisions import Confidence, Evidence, HostSetting
 from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.verdict import Verdict
@@ -149,6 +149,9 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     files: list[PlannedFile] = []
     reads: dict[str, str] = {}
     """SHA-256 of every other file of the tree; the plan is out of date if one changes."""
+    files_missing: list[MissingInclude] = []
+    """Missing files of the tree, which were not read; ``apply`` refuses a plan made without one
+    that is not accepted."""
     warnings: list[ReloadWarning] = []
     refusals: list[Refusal] = []
     brings: list[Finding] = []

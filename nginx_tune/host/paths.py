@@ -35,6 +35,14 @@ def absolute_path(path: str) -> str:
     return climbed(posixpath.join(os.getcwd(), path), os.path.realpath)  # noqa: PTH109
 
 
+def from_here(path: str) -> str:
+    """The path as it may be typed in this directory: relative if it is below."""
+    if not posixpath.isabs(path):
+        return posixpath.normpath(path)
+    here = os.getcwd()  # noqa: PTH109
+    return "." if path == here else path.removeprefix(f"{here}/")
+
+
 def climbed(path: str, real_path: Callable[[str], str]) -> str:
     """The absolute path with its ``..`` resolved; links after the last ``..`` are kept."""
     parts = path.split("/")

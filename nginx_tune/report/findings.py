@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
+from nginx_tune.documents.base import MissingInclude
 from nginx_tune.documents.findings import (
     Finding,
     Findings,
-    MissingInclude,
     NeedsFacts,
     Severity,
 )
@@ -101,24 +101,28 @@ def _unparsed(findings: Findings) -> str:
 
 def _missing(findings: Findings, width: int | None) -> str:
     taken = [include for include in findings.files_missing if include.accepted]
-    lines = [_named("not found here, so not audited", findings.unread, width)]
+    lines = []
     if findings.unread:
-        lines.append(_wrapped(f"  {unread_hint(findings)}", width))
-    lines.append(_named("not found here, accepted by --accept-missing", taken, width))
-    return "".join(lines)
+        lines = [unread_text(findings.unread), f"  {unread_hint(findings.likely_maps)}"]
+    if taken:
+        lines.append(_named("not found here, accepted by --accept-missing", taken))
+    return "".join(_wrapped(line, width) for line in lines)
 
 
-def _named(head: str, includes: Sequence[MissingInclude], width: int | None) -> str:
+def unread_text(includes: Sequence[MissingInclude]) -> str:
+    """One line that names the includes that were not read."""
+    return _named("not found here, so not read", includes)
+
+
+def _named(head: str, includes: Sequence[MissingInclude]) -> str:
     names = list(dict.fromkeys(include.reason.removesuffix(": not here") for include in includes))
-    if not names:
-        return ""
     more = f" and {len(names) - PLACES_SHOWN} more" if len(names) > PLACES_SHOWN else ""
-    return _wrapped(f"{head}: {', '.join(map(one_line, names[:PLACES_SHOWN]))}{more}", width)
+    return f"{head}: {', '.join(map(one_line, names[:PLACES_SHOWN]))}{more}"
 
 
-def unread_hint(findings: Findings) -> str:
+def unread_hint(likely_maps: Sequence[str]) -> str:
     """One line on how to make nginx-tune read the includes that it could not."""
-    likely = " ".join(f"--map {shlex.quote(likely_map)}" for likely_map in findings.likely_maps)
+    likely = " ".join(f"--map {shlex.quote(likely_map)}" for likely_map in likely_maps)
     found = likely or "--map PREFIX=DIR"
     return one_line(f"{found} reads them here; --accept-missing GLOB accepts that one is absent")
 
@@ -224,7 +228,7 @@ def render_findings_markdown(findings: Findings) -> bytes:
             )
         )
     if findings.unread:
-        parts.append(markdown_text(unread_hint(findings)) + "\n")
+        parts.append(markdown_text(unread_hint(findings.likely_maps)) + "\n")
     for _, group in groupby(
         findings.findings, key=lambda finding: (finding.severity, finding.rule, finding.fix)
     ):

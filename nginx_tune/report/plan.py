@@ -12,9 +12,11 @@ from posixpath import dirname
 from typing import NamedTuple
 
 from nginx_tune.change.generate.plan_files import host_lines
+from nginx_tune.documents.base import WITH_NGINX
 from nginx_tune.documents.findings import Finding, NginxTest
 from nginx_tune.documents.plan import HostPart, Hunk, Plan, PlannedFile, Refusal, ReloadWarning
 from nginx_tune.documents.units import plural
+from nginx_tune.report.findings import unread_text
 from nginx_tune.report.text import (
     evidence_text,
     markdown_block,
@@ -47,11 +49,12 @@ def render_plan_diff(
     """The unified diff, between comments that ``patch`` and ``git apply`` skip.
 
     The answer and the warnings about a reload come first, the reasons last. ``old``: the current
-    bytes of each file. ``targets``: the targets of names that are links, which neither program
-    follows. ``verbose`` adds the evidence, and the commands for the parts of the host.
+    bytes of each file. ``targets``: names for the diff, such as the targets of links, which neither
+    program follows. ``verbose`` adds the evidence, and the commands for the parts of the host.
     """
     count = count_changes(plan)
     head = [f"{_size(plan, count)}; nothing is written yet"] if count else []
+    head += _unread(plan)
     head += [
         f"{_EFFECTS[warning.effect]}: {_place(warning, _PLAIN)}{plain(warning.text)}"
         for warning in plan.warnings
@@ -68,6 +71,12 @@ def render_plan_diff(
     tail += [line for part in plan.host for line in _host_lines(part, in_full=in_full)]
     parts = [_comment(head), render_diff(changes), _comment(tail)]
     return b"\n".join(filter(None, parts))
+
+
+def _unread(plan: Plan) -> list[str]:
+    """A line on the includes that were not read; none for nginx's own files."""
+    missing = [one for one in plan.files_missing if one.accepted != WITH_NGINX]
+    return [plain(unread_text(missing))] if missing else []
 
 
 def _comment(lines: Sequence[str]) -> bytes:
@@ -115,6 +124,7 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
     parts = [f"# Plan for {markdown_code(plan.conf_path)}\n"]
     parts += [f"{markdown_text(text)}\n" for text in (plan.headline, plan.binding) if text]
     parts.append(f"{_size(plan, count)}.\n" if count else "Nothing is to be changed.\n")
+    parts += [f"{markdown_text(line)}.\n" for line in _unread(plan)]
     for file in plan.files:
         parts.append(f"## {markdown_code(file.path)}\n")
         for hunk, risks in hunks_with_risks(file):

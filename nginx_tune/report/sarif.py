@@ -161,7 +161,7 @@ def _notifications(findings: Findings) -> Iterable[dict[str, Any]]:
             "locations": [_location(file.file, {"startLine": max(1, file.line or 1)})],
         }
     for missing in findings.files_missing:
-        text = missing.accepted or unread_hint(findings)
+        text = missing.accepted or unread_hint(findings.likely_maps)
         yield {
             "level": "note" if missing.accepted else "error",
             "message": {"text": f"not read: {one_line(missing.reason)} ({one_line(text)})"},

@@ -9,6 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 from conf_files import Files
+from recorded_hosts import facts_file
 from rows import each_row
 
 from nginx_tune.audit.engine import audit
@@ -101,7 +102,7 @@ def test_map_says_where_files_are_and_what_is_not_here_is_said(
     run = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx")
     assert run.returncode == 4
     assert "nginx/conf.d/site.conf:1: error[cf-value-invalid]" in run.stdout
-    assert "not found here, so not audited: include nginx/gone.conf\n" in run.stdout
+    assert "not found here, so not read: include nginx/gone.conf\n" in run.stdout
     assert "not found here, accepted by --accept-missing: include nginx/mime.types" in run.stdout
     accepted = ("--accept-missing", "/etc/nt/gone*")
     taken = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx", *accepted)
@@ -185,6 +186,12 @@ KINDS: dict[str, tuple[str, tuple[str, ...], int, list[str]]] = {
     ),
 }  # fmt: skip
 """A tree, options, the exit status and what was not read."""
+FACTS = facts_file("raid10-4hdd")
+COMMANDS = (
+    ("audit", "nginx.conf", "--facts", "none"),
+    ("plan", "nginx.conf", "--facts", FACTS, "--only", "accept"),
+    ("recommend", "-c", "nginx.conf", "--facts", FACTS),
+)
 
 
 @each_row("kind", KINDS)
@@ -199,10 +206,17 @@ def test_absent_is_never_empty(
     (tmp_path / "enabled").mkdir()
     (tmp_path / "enabled/a").symlink_to("/etc/nt/sites/a.conf")
     (tmp_path / "nginx.conf").write_text(conf)
-    run = run_cli("audit", "nginx.conf", "--facts", "none", *options, "-f", "json")
-    assert run.returncode == status, run.stdout + run.stderr
-    missing = json.loads(run.stdout)["files_missing"]
-    assert [one["path"] for one in missing if not one["accepted"]] == unread
+    for command in COMMANDS:
+        run = run_cli(*command, *options, "-f", "json")
+        assert run.returncode == status, (command, run.stdout + run.stderr)
+        missing = json.loads(run.stdout)["files_missing"] if run.stdout else []
+        assert [one["path"] for one in missing if not one["accepted"]] == unread, command
+    looked = run_cli("check", "nginx.conf", "--facts", FACTS, *options)
+    assert looked.returncode == status, looked.stdout
+    said = "not found here, so not read: include "
+    for told in (run, looked) if unread else ():
+        assert said in told.stderr
+        assert "; --accept-missing GLOB accepts that one is absent)" in told.stderr
 
 
 def test_a_checkout_is_never_completed_by_files_of_this_machine(

@@ -64,7 +64,7 @@ def test_a_map_says_where_a_checkout_has_what_it_includes(run_cli: RunCli, tmp_p
 def test_a_checkout_is_not_completed_by_files_of_this_machine(
     run_cli: RunCli, tmp_path: Path
 ) -> None:
-    """With facts of another host its main file stands for that host's; else it is said."""
+    """With facts of another host its main file stands for that host's."""
     machine, conf = tmp_path / "machine", tmp_path / "tree/nginx.conf"
     for folder, line in ((tmp_path / "tree/conf.d", "multi_accept off;"), (machine, "nonsense;")):
         folder.mkdir(parents=True)
@@ -73,34 +73,51 @@ def test_a_checkout_is_not_completed_by_files_of_this_machine(
     included = f"events {{ include /etc/nginx/conf.d/*.conf; {away} }}"
     conf.write_text(CONF.replace(CONF.partition("http")[0], included))
     recorded = run_cli("plan", conf, "--facts", FACTS)
-    assert recorded.returncode == 0
+    assert recorded.returncode == 4
     assert "multi_accept" not in recorded.stdout, "it stands in the file that /etc/nginx means"
-    assert f"includes not found here, so not considered: {machine}/*.conf (" in recorded.stderr
-    (machine / "a.conf").unlink()
-    live = run_cli("plan", conf)
-    named = "includes read on this machine, and none where nothing matches: /etc/nginx/conf.d/"
+    assert f"nginx-tune: not found here, so not read: include {machine}/*.conf (" in recorded.stderr
+    assert f"# not found here, so not read: include {machine}/*.conf\n" in recorded.stdout
+    live = run_cli("-q", "plan", conf)
+    assert live.returncode == 4
+    named = f"not found here, so not read: include /etc/nginx/conf.d/*.conf, include {machine}/*.c"
     assert named in live.stderr
-    assert f"{machine}/*.conf (" in live.stderr
-    assert "includes" not in run_cli("-q", "plan", conf).stderr
+    assert "--map /etc/nginx=" in live.stderr
+    accepted = ("--accept-missing", f"{machine}/*")
+    taken = run_cli("plan", conf, "--facts", FACTS, *accepted)
+    assert (taken.returncode, "not read" in taken.stderr) == (0, False)
+    assert f"# not found here, so not read: include {machine}/*.conf\n" in taken.stdout
+    whole, part = tmp_path / "whole.json", tmp_path / "part.json"
+    for file, options in ((whole, accepted), (part, ())):
+        run_cli("plan", conf, "--facts", FACTS, *options, "-f", "json", "-o", file)
+    refused = run_cli("apply", part, "--no-reload", "--state-dir", tmp_path / "state")
+    assert (refused.returncode, "so not read: include" in refused.stderr) == (4, True)
+    for command in ("validate", "rehearse"):
+        mixed = run_cli(command, "--plan", whole)
+        assert mixed.returncode == 4
+        assert "it is of a checkout: nginx would not read the same files here" in mixed.stderr
 
 
 def test_it_is_about_the_files_that_the_configuration_serves(
     run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:
-    """Without facts this host is read: its own directories, and none that a default names."""
+    """Its own directories are read, none that a default names; of this host only if it is meant."""
     for place, size in (("a", 70_000), ("b/c", 30_000), ("unserved", 1)):
         (tmp_path / place).mkdir(parents=True)
         (tmp_path / place / "file").write_bytes(bytes(size))
     served = f"root {tmp_path}/a; location /b/ {{ alias {tmp_path}/b/; }}"
     conf.write_text(CONF.replace("root /srv;", served))
     for command in (["recommend", "-c", conf], ["plan", conf]):
-        run = run_cli(*command, "-f", "json")
+        run = run_cli(*command, "--facts", "live", "-f", "json")
         assert run.returncode == 0, run.stderr
         assert "/var/www/html" not in run.stdout
-    decisions = json.loads(run_cli("recommend", "-c", conf, "-f", "json").stdout)["decisions"]
-    (pools,) = (one for one in decisions if one["id"] == "thread-pools")
-    figures = {one["fact"]: one["value"] for one in pools["evidence"]}
-    assert figures["workload.dataset.bytes"] == 100_000
+    named = ("--root", tmp_path / "a")
+    for options, size in ((("--facts", "live"), 100_000), (named, 70_000), ((), None)):
+        run = run_cli("recommend", "-c", conf, *options, "-f", "json")
+        decisions = json.loads(run.stdout)["decisions"]
+        (pools,) = (one for one in decisions if one["id"] == "thread-pools")
+        figures = {one["fact"]: one["value"] for one in pools["evidence"]}
+        assert figures.get("workload.dataset.bytes") == size
+        assert ("how much it serves is not known (--facts FILE" in run.stderr) is (size is None)
 
 
 def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf: Path) -> None:
@@ -304,7 +321,8 @@ def test_a_log_that_nobody_looked_at_is_named_as_one_that_must_be_a_file(
     elsewhere = run_cli("plan", conf, "--facts", FACTS).stdout
     assert "buffer=" in elsewhere
     assert elsewhere.count(risk) == 1
-    assert risk not in run_cli("plan", conf).stdout
+    assert risk not in run_cli("plan", conf, "--facts", "live").stdout
+    assert risk in run_cli("plan", conf).stdout, "another host's configuration, until it is said"
     facts = json.loads(FACTS.read_text())
     facts["nginx"]["running"] = {"pid": 9, "other_mount_namespace": True}
     (tmp_path / "facts.json").write_text(json.dumps(facts))
@@ -346,12 +364,13 @@ def test_a_checkout_is_not_run_with_what_this_machine_includes(
     for name in ("nginx.conf", "b.conf"):
         (tmp_path / name).write_text("events {} http { include /opt/site/conf.d/*.conf; }")
     run = run_cli(*command, cwd=tmp_path)
-    assert run.returncode == 2
+    assert run.returncode == 4
     assert f"mount --bind {tmp_path} /opt/site && nginx-tune {command[0]} …" in run.stderr
     (tmp_path / "conf.d/a.conf").unlink()  # nothing that it could mean: it is what nginx reads
     assert "mount --bind" not in run_cli(*command, cwd=tmp_path).stderr
 
 
+@pytest.mark.needs("patch")
 @pytest.mark.parametrize("link", ["../available/a", "/opt/site/available/a"])
 def test_what_ci_systems_show_is_at_the_file_behind_a_link(
     run_cli: RunCli, tmp_path: Path, link: str
@@ -369,7 +388,12 @@ def test_what_ci_systems_show_is_at_the_file_behind_a_link(
         assert f"{before}available/a" in run.stdout, run.stderr
         assert f"{before}enabled/a" not in run.stdout
     run = run_cli("plan", "nginx.conf", "--facts", FACTS, "--map", "/opt/site=.", cwd=tmp_path)
-    assert f"+++ b{tmp_path}/available/a\n" in run.stdout, run.stderr
+    assert "+++ b/available/a\n" in run.stdout, run.stderr
+    assert "nginx-tune: patch -p1 applies the diff\n" in run.stderr
+    patch = ["patch", "-p1", "--quiet"]
+    subprocess.run(patch, input=run.stdout, text=True, check=True, cwd=tmp_path)
+    assert "lingering_close on" in (tmp_path / "available" / "a").read_text()
+    assert (tmp_path / "enabled" / "a").is_symlink()
 
 
 @pytest.mark.parametrize("command", [["plan", "--facts", FACTS], ["audit", "--fix-diff"]])

@@ -43,16 +43,18 @@ def gather_live_facts(
     nginx_binary: str | None = None,
     pid: int | None = None,
     scans: bool = True,
+    is_for_host: bool = True,
 ) -> Facts:
     """The host's facts with the directories and error logs of a configuration.
 
-    Without ``scans`` no served file is counted.
+    Without ``scans`` no served file is counted. Without ``is_for_host``, the configuration is
+    another host's, and nothing that it names is looked at here.
     Errors: UsageError for a named binary that is not nginx.
     """
     meant = absolute_path(tree.path)
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
-    written = written_paths(Context(tree, Facts(nginx=nginx)))
-    served = sorted({served.path for served in served_paths(tree)})
+    written = written_paths(Context(tree, Facts(nginx=nginx))) if is_for_host else []
+    served = sorted({served.path for served in served_paths(tree)}) if is_for_host else []
     paths = [
         path
         for path in served
@@ -68,6 +70,8 @@ def gather_live_facts(
         conf_path=meant,
         dataset_budget_seconds=SCAN_SECONDS / max(1, len(datasets)),
     )
+    if not is_for_host:
+        return facts
     logs = main_error_logs(tree, facts.nginx.error_log_path)
     logs = list(dict.fromkeys([*logs, *error_logs(tree, facts.nginx.error_log_path)]))[:MOST_LOGS]
     return replace(

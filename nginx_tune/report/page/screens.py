@@ -115,7 +115,7 @@ def _unread(findings: Findings) -> ScreenBlock:
         )
         for include in findings.files_missing
     ]
-    return [*lines, Line(unread_hint(findings), "note")] if findings.unread else lines
+    return [*lines, Line(unread_hint(findings.likely_maps), "note")] if findings.unread else lines
 
 
 def _found(findings: Findings) -> ScreenBlock:

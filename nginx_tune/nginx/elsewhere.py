@@ -1,0 +1,291 @@
+"""A configuration that is not on its host, such as a checkout: its names and its missing files.
+
+A tree of another host is read through maps of names, and never completed by files of this machine.
+Every command that reads a configuration takes both from here.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from itertools import product
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nginx_tune.conf.tree import (
+    STOCK_FILES,
+    ConfTree,
+    Maps,
+    Reader,
+    TooWideError,
+    expand,
+    is_pattern,
+    mapped,
+)
+from nginx_tune.documents.base import WITH_NGINX, MissingInclude
+from nginx_tune.documents.facts import Nginx
+from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.paths import absolute_path, from_here
+from nginx_tune.nginx.subject import ConfigurationFiles, is_of_host
+
+_MOST_LINKS = 40
+"""The kernel's limit on links in a path (path_resolution(7))."""
+_MOST_DIRECTORIES = 300
+"""The most directories to search for files that a map would find."""
+_MOST_UP = 3
+_MOST_PROPOSED = 3
+_NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})
+
+
+class NotHereError(HostReadError):
+    """A link to a file of the other host; ``target`` is the file's name there."""
+
+    def __init__(self, path: str, target: str) -> None:
+        super().__init__(f"read {path}", "No such file: a link to a file that is not here")
+        self.target = target
+
+
+class FilesElsewhere(NamedTuple):
+    """A reader of files by their names here; absolute links lead through the maps."""
+
+    host: Host
+    maps: Maps
+
+    def read_bytes(self, path: str) -> bytes:
+        """The contents of a file."""
+        return ConfigurationFiles(self.host).read_bytes(self.followed(path))
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a directory."""
+        return self.host.list_dir(self.followed(path))
+
+    def climb(self, path: str) -> str:
+        """An absolute path without ``..``."""
+        return ConfigurationFiles(self.host).climb(path)
+
+    def followed(self, path: str) -> str:
+        """The path, with links resolved below the directories of the maps."""
+        for _ in range(_MOST_LINKS):
+            bases = [here for _, here in self.maps if _is_below(path, here)]
+            base = max(bases, key=len, default=path)
+            found = base
+            rest = path[len(base) :].strip("/").split("/")
+            for index, part in enumerate(rest):
+                step = posixpath.join(found, part)
+                target = ""
+                with suppress(HostReadError):
+                    target = self.host.read_link(step)
+                if target:
+                    path = self._target(step, target, rest[index + 1 :])
+                    break
+                found = step
+            else:
+                return path
+        raise HostReadError(f"read {path}", "Too many levels of symbolic links")
+
+    def _target(self, link: str, target: str, rest: list[str]) -> str:
+        if not posixpath.isabs(target):
+            return posixpath.join(posixpath.dirname(link), target, *rest)
+        there = posixpath.join(target, *rest)
+        here = mapped(there, self.maps)
+        if here is None:
+            raise NotHereError(link, there)
+        return here
+
+
+def files_of(host: Host, maps: Maps | None) -> Reader:
+    """The reader of a tree's files; ``maps`` is None for a tree of this host."""
+    return ConfigurationFiles(host) if maps is None else FilesElsewhere(host, maps)
+
+
+def read_as_meant(
+    host: Host,
+    path: str,
+    asked: Maps,
+    read: Callable[[Maps | None], ConfTree],
+    *,
+    is_here: bool | None,
+    recorded: Nginx | None = None,
+) -> ConfTree:
+    """The tree that ``read`` gives with the maps that apply to it.
+
+    ``asked`` are the maps of the command line. Without them, a tree of this host needs none. In any
+    other tree, absolute names lead only to the main file's directory, which stands for that of the
+    ``recorded`` nginx. ``is_here``: true if an nginx of this host reads the file; None if that was
+    not looked at, because the tree is read by its text or with recorded facts.
+    """
+    if not asked and is_here:
+        return read(None)
+    tree = read(with_own_directory(path, asked or _recorded_map(path, recorded)))
+    if tree.missing and not asked and is_here is None and _is_of_live_nginx(host, path):
+        return read(None)
+    return tree
+
+
+def with_own_directory(path: str, maps: Maps) -> tuple[tuple[str, str], ...]:
+    """The maps, and a map of the main file's directory to itself."""
+    directory = posixpath.dirname(path)
+    full = absolute_path(directory or ".")
+    own = dict.fromkeys((full, os.path.realpath(full)))
+    given = dict(maps)
+    return (*maps, *((name, directory) for name in own if name not in given and name != "/"))
+
+
+def _recorded_map(path: str, nginx: Nginx | None) -> Maps:
+    """A map from the directory of the recorded nginx's own file to the main file's directory."""
+    running = nginx.running if nginx else None
+    own = (running.conf_path if running else None) or (nginx.conf_path if nginx else None) or ""
+    directory = posixpath.dirname(own)
+    is_usable = directory.startswith("/") and directory != "/"
+    return ((directory, posixpath.dirname(path)),) if is_usable else ()
+
+
+def _is_of_live_nginx(host: Host, path: str) -> bool:
+    """True if an nginx of this host reads the file now."""
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415  # rarely
+
+    nginx, _ = read_nginx(host, conf_path=absolute_path(path))
+    return is_of_host(host, path, nginx)
+
+
+def includes_away(tree: ConfTree) -> list[str]:
+    """The absolute includes of a tree that lead out of the main file's directory.
+
+    Files that come with nginx are left out: they have only types and parameters.
+    """
+    own = posixpath.dirname(absolute_path(tree.path)).rstrip("/")
+    names = (name for name in tree.absolute_includes if not name.startswith(f"{own}/"))
+    return [name for name in names if posixpath.basename(name) not in STOCK_FILES]
+
+
+def _is_below(path: str, directory: str) -> bool:
+    if not directory:
+        return not posixpath.isabs(path)
+    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
+
+
+class MissingIncludes(NamedTuple):
+    """The includes of a tree whose files are not here."""
+
+    includes: list[MissingInclude]
+    """Each with the pattern that accepts it, if one does."""
+    likely_maps: list[str]
+    """``--map`` values with which some of them would be found."""
+
+    @property
+    def unread(self) -> list[MissingInclude]:
+        """The includes that are not accepted: with one of these, no command passes."""
+        return [include for include in self.includes if not include.accepted]
+
+
+NONE_MISSING = MissingIncludes([], [])
+
+
+def missing_includes(tree: ConfTree, host: Host, globs: Iterable[str] = ()) -> MissingIncludes:
+    """The missing includes of a tree; ``globs`` accept them by name.
+
+    Files that come with nginx have only types and parameters: they are accepted unless a map would
+    find them.
+    """
+    patterns = list(globs)
+    likely = likely_maps(tree.path, tree.missing, host)
+    prefixes = [value.partition("=")[0].rstrip("/") for value in likely]
+
+    def taken(include: MissingInclude) -> MissingInclude:
+        here = include.reason.removeprefix("include ").removesuffix(": not here")
+        names = (include.path, here, posixpath.normpath(here))
+        for glob in patterns:
+            if any(name == glob or fnmatchcase(name, glob) for name in names):
+                return replace(include, accepted=glob)
+        is_findable = any(include.path.startswith(f"{prefix}/") for prefix in prefixes)
+        if posixpath.basename(include.path) in STOCK_FILES and not is_findable:
+            return replace(include, accepted=WITH_NGINX)
+        return include
+
+    return MissingIncludes(list(map(taken, tree.missing)), likely)
+
+
+def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> list[str]:
+    """The values of ``--map`` that would find most of the missing includes near the main file.
+
+    Only names are compared, not contents.
+    """
+    names = {include.path for include in missing if posixpath.isabs(include.path)}
+    near = dict.fromkeys(_near(main) if names else ())
+    order = {directory: index for index, directory in enumerate(near)}
+    listed = _Listed(host, {})
+    found: dict[tuple[str, str], set[str]] = {}
+    for name, directory in product(sorted(names), order):
+        for prefix, tail in _splits(name):
+            if listed.has(directory, tail, other_than=name):
+                found.setdefault((prefix, directory), set()).add(name)
+    proposed: list[str] = []
+    while found and len(proposed) < _MOST_PROPOSED:
+        best = max(
+            found, key=lambda map_: (len(found[map_] & names), -order[map_[1]], len(map_[0]))
+        )
+        if not found[best] & names:
+            break
+        proposed.append(f"{best[0] or '/'}={from_here(best[1])}")
+        names -= found.pop(best)
+    return proposed
+
+
+class _Listed(NamedTuple):
+    """Directories of this machine, each listed at most once."""
+
+    host: Host
+    names: dict[str, list[str]]
+
+    def has(self, directory: str, tail: str, *, other_than: str) -> bool:
+        """True if a directory has the name or a match for it, other than the host's own file."""
+        path = posixpath.join(directory, tail)
+        if absolute_path(path) == other_than:
+            return False
+        if not is_pattern(tail):
+            return posixpath.basename(path) in self._list(posixpath.dirname(path) or ".")
+        with suppress(TooWideError):
+            return bool(expand(path, self._list))
+        return False
+
+    def _list(self, path: str) -> list[str]:
+        if path not in self.names:
+            self.names[path] = []
+            with suppress(HostReadError):
+                self.names[path] = self.host.list_dir(path)
+        return self.names[path]
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """The splits of a name into a directory and a rest, up to the first part that is a pattern."""
+    parts = posixpath.normpath(name).strip("/").split("/")
+    for index in range(len(parts)):
+        if is_pattern(parts[index]):
+            return
+        yield "".join(f"/{part}" for part in parts[:index]), "/".join(parts[index:])
+
+
+def _near(main: str) -> Iterator[str]:
+    """The directories around a main file: its own, those above in the checkout, and all below."""
+    own = posixpath.dirname(main)
+    top = own or "."
+    yield top
+    is_here = not posixpath.isabs(own) or absolute_path(own).startswith(f"{os.getcwd()}/")  # noqa: PTH109
+    for _ in range(_MOST_UP):
+        above = posixpath.dirname(top) or "."
+        if above in {top, "/"} or top in {".", ".."} or absolute_path(top) == os.getcwd():  # noqa: PTH109
+            break
+        top = above
+        yield top
+    start = top if is_here else own
+    if absolute_path(start) == "/":
+        return
+    for count, (directory, below, _) in enumerate(os.walk(start)):
+        if count == _MOST_DIRECTORIES:
+            return
+        below[:] = sorted(n for n in below if not n.startswith(".") and n not in _NOT_LOOKED_IN)
+        yield posixpath.normpath(directory)
