@@ -285,8 +285,9 @@ class _Reading:
         try:
             found = parse_source(source)
         except ParseFault as fault:
-            reason = _stored_link(source.text) or fault.reason
-            self._fault(path, source.place(fault.offset)[0], reason)
+            link = _stored_link(source.text)
+            line = 1 if link else source.place(fault.offset)[0]
+            self._fault(path, line, link or fault.reason)
             self.failed.add(path)
             return None
         self.parsed[path] = found

@@ -313,6 +313,21 @@ def test_nginx_judges_the_files_that_the_map_names(
     assert "nginx -t was not run" in unread.stderr
 
 
+LINKS = {"../sites/a.conf": True, "/etc/nt/sites/a.conf\n": True, "sites/a.conf\r\n": True,
+         "../sites/a.conf;": False, "root /srv": False, "a.conf": False}  # fmt: skip
+"""The text of a file, and whether it is a link that git without core.symlinks stored."""
+
+
+@each_row("text", LINKS)
+def test_a_link_that_was_stored_as_text_is_named(tmp_path: Path, run_cli: Run, text: str) -> None:
+    (conf := tmp_path / "nginx.conf").write_text("events {} http { include a; }")
+    (tmp_path / "a").write_text(text)
+    run = run_cli("audit", conf, "--facts", "none")
+    assert run.returncode in ({3} if LINKS[text] else {1, 3})
+    said = f"{tmp_path}/a:1: not parsed: a link to {text.strip()} that was stored as text"
+    assert (said in run.stdout) is LINKS[text], run.stdout
+
+
 @each_row("form", ["console", "json", "sarif", "markdown", "junit", "checkstyle", "github",
                    "gitlab", "prometheus"])  # fmt: skip
 def test_each_form_says_what_was_not_read(tmp_path: Path, run_cli: Run, form: str) -> None:
@@ -330,3 +345,9 @@ def test_each_form_says_what_was_not_read(tmp_path: Path, run_cli: Run, form: st
         "github": "::error ", "gitlab": '"blocker"',
     }  # fmt: skip
     assert form not in faults or run.stdout.count(faults[form]) == 1
+    assert "include" not in run.stderr
+    options = ("--facts", "none", "--accept-missing", "*/y/*", "-f", f"{form}={tmp_path}/report")
+    run = run_cli("audit", conf, *options)
+    assert (run.returncode, run.stdout) == (4, "")
+    assert "nginx-tune: not found here, so not read: include /etc/nt/x/* (--map " in run.stderr
+    assert "nginx-tune: no findings in 1 file, 1 include not read\n" in run.stderr
