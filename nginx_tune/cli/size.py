@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from nginx_tune.decide.model.answers import AnswerGoal
     from nginx_tune.decide.size import HostSizes, Prices
     from nginx_tune.documents.sizing import Sizing
-    from nginx_tune.documents.workload import Objective, Workload
 
 _FORMATS = ("console", "json", "scenario")
 _STATISTICS = ("mean", "p50", "p90", "p99", "p999")
-_FROM_MEMORY = ("hot", "memory")
-"""Names of request classes that read no disk; the other classes may request any file."""
 _PRICED = ("hdd", "ssd", "nvme", "card", "network", "virtual", "unknown")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _PROOF = "proof.toml"
@@ -108,16 +105,17 @@ def command(
     objective, their range, and the resource that limits them. -f scenario writes the nearest host
     as an experiment for the lab.
     """
-    from nginx_tune.decide.size import SizeRequest, size_hosts  # noqa: PLC0415  # not for --help
+    from nginx_tune.decide.objectives import time_goal  # noqa: PLC0415  # not for --help
+    from nginx_tune.decide.size import SizeRequest, size_hosts  # noqa: PLC0415
 
     priced = _prices(prices)
     asked = parse_goal(objective) if objective else None
     inputs = read_inputs(ctx, **named)
     inputs.tell()
     provenance: Provenance = "declared"
-    if objective is None and (found := _first_goal(inputs.workload)) is not None:
-        objective, provenance = found.expression, found.provenance
-        asked = parse_goal(objective)
+    if objective is None and (found := time_goal(inputs.workload.objectives)) is not None:
+        asked, of_workload = found
+        objective, provenance = of_workload.expression, of_workload.provenance
     sizes = size_hosts(
         inputs.facts,
         inputs.workload,
@@ -186,6 +184,7 @@ def parse_goal(text: str) -> AnswerGoal:
     Errors: UsageError for an objective that is no upper bound on response times.
     """
     from nginx_tune.decide.model.answers import AnswerGoal  # noqa: PLC0415  # not for --help
+    from nginx_tune.decide.objectives import FROM_MEMORY  # noqa: PLC0415
     from nginx_tune.measure.proof.expression import parse_expression  # noqa: PLC0415
     from nginx_tune.measure.proof.objective import check_objectives  # noqa: PLC0415
 
@@ -200,18 +199,7 @@ def parse_goal(text: str) -> AnswerGoal:
         )
     if limit <= 0:
         raise UsageError(f"--objective '{text}': no answer takes no time")
-    return AnswerGoal(statistic, float(limit), hits=of_class in _FROM_MEMORY)  # type: ignore[arg-type]  # one of them
-
-
-def _first_goal(workload: Workload) -> Objective | None:
-    """The first of the workload's objectives that bounds response times."""
-    for objective in workload.objectives:
-        try:
-            parse_goal(objective.expression)
-        except UsageError:
-            continue
-        return objective
-    return None
+    return AnswerGoal(statistic, float(limit), hits=of_class in FROM_MEMORY)  # type: ignore[arg-type]  # one of them
 
 
 def _prices(texts: tuple[str, ...]) -> Prices:

@@ -20,6 +20,7 @@ from nginx_tune.decide.access_log import decide_access_log
 from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, Quantity
 from nginx_tune.decide.cache_fetches import decide_cache_misses, decide_cache_updates, decide_slice
 from nginx_tune.decide.cache_layout import decide_cache_key, decide_cache_layout
+from nginx_tune.decide.carried import WIDEST
 from nginx_tune.decide.defaults import complete_site, plausible_facts, plausible_workload
 from nginx_tune.decide.disk_reads import decide_directio, decide_read_ahead
 from nginx_tune.decide.headline import headline
@@ -207,8 +208,6 @@ def situation_of(
     return found if fewer is None else dataclasses.replace(found, disk_workers=fewer)
 
 
-WIDEST = 10.0
-"""Largest ratio of a range's ends with which it counts as a prediction."""
 NARROW_SHARE = 0.05
 """Width below which a range of shares counts as a prediction, with any ratio of its ends."""
 _MORE_IS_BETTER = ("requests_per_second", "bytes_per_second")

@@ -7,9 +7,10 @@ objectives the decisions balance both; an objective shifts the balance to throug
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from nginx_tune.decide.model.answers import AnswerGoal, Statistic
 from nginx_tune.documents.workload import Objective
 
 WAIT_SHARE = 0.1
@@ -44,6 +45,34 @@ class Aim(NamedTuple):
     def text(self) -> str:
         """The decisive objective; empty without one."""
         return self.limit_text or self.quantity_text
+
+
+class TimeGoal(NamedTuple):
+    """An objective that bounds the times of whole answers."""
+
+    goal: AnswerGoal
+    objective: Objective
+
+
+_OF_ANSWERS: Mapping[str, Statistic] = {
+    "mean": "mean", "p50": "p50", "p90": "p90", "p99": "p99", "p999": "p999",
+}  # fmt: skip
+FROM_MEMORY = ("hot", "memory")
+"""Request classes that read no disk; all others may request any file."""
+
+
+def time_goal(objectives: Sequence[Objective]) -> TimeGoal | None:
+    """The first objective that bounds the times of whole answers; None without one."""
+    for objective in objectives:
+        found = _EXPRESSION.fullmatch(objective.expression.strip())
+        if found is None or not found[2].startswith("<") or found[4] not in _SECONDS:
+            continue
+        of_class, _, name = found[1].rpartition(".")
+        seconds = float(found[3]) * _SECONDS[found[4]]
+        if name in _OF_ANSWERS and "." not in of_class and seconds > 0:
+            hits = of_class in FROM_MEMORY
+            return TimeGoal(AnswerGoal(_OF_ANSWERS[name], seconds, hits=hits), objective)
+    return None
 
 
 def aim_of(objectives: Sequence[Objective]) -> Aim:

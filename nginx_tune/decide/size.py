@@ -8,7 +8,6 @@ ranges. The model's errors widen the result.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,10 +17,20 @@ from typing import NamedTuple
 from msgspec.structs import replace as replace_struct
 
 from nginx_tune.decide.answer import LEARN_COMMAND, Quantity, known
-from nginx_tune.decide.engine import WIDEST, declared_evidence, situation_of
+from nginx_tune.decide.carried import (
+    RangeEnd,
+    carried,
+    goal_at,
+    is_prediction,
+    seconds_at,
+    sent_ratio,
+    server_at,
+    servers,
+)
+from nginx_tune.decide.engine import declared_evidence, situation_of
 from nginx_tune.decide.model.answers import AnswerGoal, Server, best_server
 from nginx_tune.decide.model.cache import hit_ratio
-from nginx_tune.decide.model.inputs import BlockingInputs, room_range
+from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.other_hosts import (
     link_sold,
     memory_sold,
@@ -29,7 +38,7 @@ from nginx_tune.decide.other_hosts import (
     with_more_memory,
     with_other_disks,
 )
-from nginx_tune.decide.pool_plan import corners, measure_disks, with_places
+from nginx_tune.decide.pool_plan import measure_disks, with_places
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import DiskClass, Facts
@@ -48,12 +57,6 @@ from nginx_tune.documents.units import bytes_text
 from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import UndecidedError
 
-_TIME_FACTOR = 1.4
-"""Error of a predicted response time, as a factor (as ``pool_forecast`` has for reads)."""
-_DISK_FACTOR = 1.2
-"""Assumed error in the reads per second of a measured or declared disk, as a factor."""
-_CPU_FACTOR = 1.5
-"""Assumed error of an unmeasured CPU time per request, as a factor."""
 _KEPT_BUSY = 0.95
 _ROWS = 5
 _LEAST_CACHE_SHARE = 0.05
@@ -106,14 +109,6 @@ def size_hosts(facts: Facts, workload: Workload, *, site: Site, request: SizeReq
     return HostSizes(situation_of(facts, workload, site=site), request)
 
 
-class RangeEnd(enum.Enum):
-    """An end of the range of assumed inputs and model errors."""
-
-    EXPECTED = enum.auto()
-    WORSE = enum.auto()
-    BETTER = enum.auto()
-
-
 class DiskColumn(NamedTuple):
     """A choice of disks, and the situation of this host with these disks."""
 
@@ -148,14 +143,6 @@ class HostSizes:
         if self.request.asked_per_second is not None:
             return Quantity("--rate", self.request.asked_per_second, "requests/s", "declared")
         return self.situation.rate
-
-    @cached_property
-    def sent_ratio(self) -> float:
-        """Ratio of the bytes sent to the sizes of the requested objects."""
-        sizes = self.situation.workload.sizes
-        if sizes.sent_mean_bytes is not None:
-            return min(1.0, sizes.sent_mean_bytes / self.inputs.object_bytes) or 1.0
-        return sizes.sent_ratio or 1.0
 
     @cached_property
     def columns(self) -> Sequence[DiskColumn]:
@@ -204,83 +191,30 @@ class HostSizes:
         i = replace(i, workers=self.inputs.workers)
         if s.kind != "cache":
             i = replace(i, page_cache_bytes=max(1.0, i.page_cache_bytes + more))
-        if end is RangeEnd.EXPECTED:
-            return self._server(i)
-        easier, harder = corners(_with_inputs(s, i), i) or (i, i)
-        moved = room_range(easier)[1] if end is RangeEnd.BETTER else room_range(harder)[0]
-        factor = 1.0 if end is RangeEnd.WORSE else -1.0
-        if s.disk.provenance != "assumed":
-            moved = replace(moved, disk=moved.disk.scaled(_DISK_FACTOR**factor))
-        usual = self._server(moved)
-        if usual.cpu_seconds is not None:
-            return usual
-        return self._server(moved, usual.request_cpu_seconds * _CPU_FACTOR**factor)
-
-    def _server(self, i: BlockingInputs, cpu_seconds: float | None = None) -> Server:
-        measured = self.situation.workload.cpu_per_request.mean_seconds
-        return Server(
-            i, pools=True, cpu_seconds=cpu_seconds or measured, sent_ratio=self.sent_ratio
-        )
-
-    def _goal(self, end: RangeEnd) -> AnswerGoal | None:
-        """The goal, with a limit made stricter or looser by the model's error."""
-        goal = self.request.goal
-        if goal is None or end is RangeEnd.EXPECTED:
-            return goal
-        factor = _TIME_FACTOR if end is RangeEnd.BETTER else 1 / _TIME_FACTOR
-        return goal._replace(seconds=goal.seconds * factor)
+        return server_at(s, i, end)
 
     def host(self, number: int, memory_bytes: float) -> SizedHost:
         """One row of the table."""
         column, asked = self.columns[number], self.asked.value
         here = {end: self.server(column, memory_bytes, end) for end in RangeEnd}
-        found = {end: best_server(server, self._goal(end)) for end, server in here.items()}
-        best, expected = found[RangeEnd.EXPECTED]
-        low, high = _ends({end: rate for end, (_, rate) in found.items()})
+        goal = self.request.goal
+        best, expected, found = carried(here, goal)
+        seconds = None if asked is None or goal is None else seconds_at(here, goal, asked)
         return SizedHost(
             memory_bytes=round(memory_bytes),
             disks=number,
             is_this=number == 0 and memory_bytes == self.memory_bytes,
-            carried_per_second=_range(low, expected, high),
-            is_prediction=not _is_wide(low, high),
-            verdict=None if asked is None else _verdict(low, high, asked),
-            binds=best.binding_at(expected, self.request.goal),
+            carried_per_second=found,
+            is_prediction=is_prediction(found),
+            verdict=None if asked is None else _verdict(found.low, found.high, asked),
+            binds=best.binding_at(expected, goal),
             pools=best.pools,
             workers=best.inputs.workers,
             hit_ratio=1 - here[RangeEnd.EXPECTED].inputs.miss_ratio,
             origin_per_second=self._to_origin(column, memory_bytes, asked or expected),
-            seconds=None if asked is None else self._seconds(here, asked),
+            seconds=seconds if seconds is not None and is_prediction(seconds) else None,
             cost=self._cost(column.choice, memory_bytes),
         )
-
-    def without_objective(self) -> SizeRange | None:
-        """What the resources of the host as it is keep up with; None if there is no objective."""
-        if self.request.goal is None:
-            return None
-        here = {end: self.server(self.columns[0], self.memory_bytes, end) for end in RangeEnd}
-        found = {end: best_server(server, None)[1] for end, server in here.items()}
-        low, high = _ends(found)
-        return _range(low, found[RangeEnd.EXPECTED], high)
-
-    def _seconds(self, here: Mapping[RangeEnd, Server], rate: float) -> SizeRange | None:
-        """The goal's statistic in seconds at a rate; None if the host may not keep up with it."""
-        goal = self.request.goal
-        if goal is None:
-            return None
-        found = {}
-        for end, server in here.items():
-            times = [
-                answers.seconds(goal.statistic, hits=goal.hits)
-                for pools in (True, False)
-                if (answers := replace(server, pools=pools).answers_at(rate)) is not None
-            ]
-            if not times or not math.isfinite(min(times)):
-                return None
-            found[end] = min(times)
-        expected = found[RangeEnd.EXPECTED]
-        low = min(found[RangeEnd.BETTER] / _TIME_FACTOR, expected)
-        high = max(found[RangeEnd.WORSE] * _TIME_FACTOR, expected)
-        return None if _is_wide(low, high) else _range(low, expected, high)
 
     def _cost(self, disks: DiskChoice, memory_bytes: float) -> float | None:
         prices = self.request.prices
@@ -346,7 +280,7 @@ class HostSizes:
 
     def _least_memory(self, column: DiskColumn, asked: float, end: RangeEnd) -> float | None:
         """The least memory with which the host carries the rate; None if no memory suffices."""
-        goal = self._goal(end)
+        goal = goal_at(self.request.goal, end)
 
         def carries(memory_bytes: float) -> bool:
             server = self.server(column, memory_bytes, end)
@@ -375,11 +309,19 @@ class HostSizes:
         this = self.server(self.columns[0], self.memory_bytes)
         pooled = replace(this, pools=True).carries(goal)
         alone = replace(this, pools=False).carries(goal)
+        here = servers(self.situation, self.inputs)
+        without_objective = None if goal is None else carried(here, None).range
         needs = this.bounds
         rate = asked.value
         link = None
         if rate is not None:
-            link = rate * self.inputs.object_bytes * self.sent_ratio * 8 / _KEPT_BUSY
+            link = (
+                rate
+                * self.inputs.object_bytes
+                * sent_ratio(self.situation, self.inputs.object_bytes)
+                * 8
+                / _KEPT_BUSY
+            )
         cpus = None if rate is None else rate / (needs["cpu"] / self.inputs.workers) / _KEPT_BUSY
         return Sizing(
             kind=self.situation.kind,
@@ -391,7 +333,7 @@ class HostSizes:
             hosts=hosts,
             with_pools_per_second=pooled,
             without_pools_per_second=alone,
-            without_objective_per_second=self.without_objective(),
+            without_objective_per_second=without_objective,
             cheapest=_cheapest(hosts, [column.choice for column in self.columns]),
             boundaries=[]
             if rate is None
@@ -421,19 +363,19 @@ class HostSizes:
             points = float(len(s.workload.popularity.curve))
             source = s.workload.popularity.provenance
             popularity = Quantity("workload.popularity.curve", points, "points", source)
-        cpu, disk = s.workload.cpu_per_request, self.inputs.disk
+        cpu, i = s.workload.cpu_per_request, self.inputs
         return (
             s.dataset_bytes,
             popularity,
             s.object_bytes,
             s.page_cache,
-            Quantity("time of a disk read", disk.latency_seconds, "s", s.disk.provenance),
+            Quantity("time of a disk read", i.disk.latency_seconds, "s", s.disk.provenance),
             s.link_bytes_per_second,
             s.client_rate,
             Quantity("worker processes", float(self.inputs.workers)),
             Quantity(
                 "CPU of a request",
-                cpu.mean_seconds or self._server(self.inputs).request_cpu_seconds,
+                cpu.mean_seconds or server_at(s, i, RangeEnd.EXPECTED).request_cpu_seconds,
                 "s",
                 cpu.provenance if cpu.mean_seconds is not None else "assumed",
             ),
@@ -461,30 +403,6 @@ def _undecided(s: Situation) -> UndecidedError:
     ]
     what, hint = next((what, hint) for value, what, hint in inputs if not value)
     return UndecidedError(f"the size of the {what} is not known", hint=hint)
-
-
-def _with_inputs(s: Situation, i: BlockingInputs) -> Situation:
-    """The situation with these model inputs."""
-    moved = replace(s)
-    moved.__dict__.update(s.__dict__)
-    moved.__dict__["blocking_inputs"] = i
-    return moved
-
-
-def _ends(found: Mapping[RangeEnd, float]) -> tuple[float, float]:
-    """The ends of a range that holds the expected rate."""
-    expected = found[RangeEnd.EXPECTED]
-    return min(expected, found[RangeEnd.WORSE]), max(expected, found[RangeEnd.BETTER])
-
-
-def _is_wide(low: float, high: float) -> bool:
-    """True for a range too wide for a prediction (``WIDEST``)."""
-    return high > WIDEST * low
-
-
-def _range(low: float, expected: float, high: float) -> SizeRange:
-    low, expected, high = (float(f"{value:.4g}") for value in (low, expected, high))
-    return SizeRange(low=low, expected=expected, high=high)
 
 
 def _verdict(low: float, high: float, asked: float) -> SizeVerdict:

@@ -29,8 +29,9 @@ from tiers import REPEAT, dice, draws
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.generate.writing import key_of
 from nginx_tune.decide.cache_growth import LARGEST_ZONE_MEBIBYTES
+from nginx_tune.decide.carried import WIDEST
 from nginx_tune.decide.defaults import complete_site
-from nginx_tune.decide.engine import WIDEST, is_prediction, says_harm, situation_of
+from nginx_tune.decide.engine import is_prediction, says_harm, situation_of
 from nginx_tune.decide.model.blocking import predict
 from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS
 from nginx_tune.decide.pool_plan import flips_on_assumptions, pools_lose_less
