@@ -28,6 +28,10 @@ _CPU_FACTOR = 1.5
 """Assumed error of an unmeasured CPU time per request, as a factor."""
 
 
+P99 = AnswerGoal("p99", math.inf)
+"""The statistic of answers where there is no objective."""
+
+
 class RangeEnd(enum.Enum):
     """An end of the range of assumed inputs and model errors."""
 

@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nginx_tune.decide.bindings import FACTOR, find_bindings, most_at_best, sent_bytes
+from nginx_tune.decide.carried import P99, WIDEST, carried, is_prediction, seconds_at, servers
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model.blocking import BOUND_BY_DISKS
+from nginx_tune.decide.objectives import time_goal
 from nginx_tune.decide.situation import Situation, effective_cpus
 from nginx_tune.documents.decisions import BindingResource, Resource
-from nginx_tune.documents.units import bytes_text, number_text, percent_text, plural
+from nginx_tune.documents.units import (
+    bytes_text,
+    listed,
+    number_text,
+    percent_text,
+    plural,
+    seconds_text,
+)
 
 
 class Headline(NamedTuple):
@@ -52,16 +61,82 @@ def _sentence(s: Situation, found: list[BindingResource]) -> str:
     first = found[0]
     name, verb = _NAMES[first.resource]
     subject = name[0].upper() + name[1:]
-    figure = f"{number_text(first.requests_per_second)} requests/s"
+    carries = _Carries(s, first.requests_per_second)
+    figure = f"{_short(first.requests_per_second)} requests/s{carries.range}"
     figure += f" ({bytes_text(first.bytes_per_second)}/s{_conditions(s, first)})"
     demand = s.rate.value
     limit = f"{subject} {verb} the first limit, at about {figure}"
+    rest = f"{carries.answers}{carries.basis}{unknown}"
     if demand is None:
-        return f"{limit}.{unknown}"
+        return f"{limit}.{rest}"
     if demand < first.requests_per_second:
         used = percent_text(demand / first.requests_per_second, 2)
-        return f"{limit}; the load of {s.rate.text} is {used} of it.{unknown}"
-    return f"{limit}, below the load of {s.rate.text}.{unknown}"
+        return f"{limit}; the load of {s.rate.text} is {used} of it.{rest}"
+    return f"{limit}, below the load of {s.rate.text}.{rest}"
+
+
+class _Carries:
+    """The range of the first limit, the times of answers, and the assumptions behind both."""
+
+    def __init__(self, s: Situation, per_second: float) -> None:
+        self._situation = s
+        i = s.blocking_inputs
+        self._host = None if i is None or s.kind == "proxy" else servers(s, i)
+        self._low = self._high = per_second
+        if self._host is not None:
+            found = carried(self._host, None).range
+            self._low, self._high = min(found.low, per_second), max(found.high, per_second)
+
+    @property
+    def range(self) -> str:
+        """`` [low – high]``; empty where nothing is assumed."""
+        low, high = _short(self._low), _short(self._high)
+        return "" if low == high else f" [{low} – {high}]"
+
+    @property
+    def answers(self) -> str:
+        """The rate within the objective, or the p99 at the load, each with its range."""
+        s = self._situation
+        if self._host is None:
+            return ""
+        wanted = time_goal(s.workload.objectives)
+        if wanted is not None:
+            within = " ".join(wanted.objective.expression.split())
+            found = carried(self._host, wanted.goal).range
+            if found.high <= 0:
+                return f" Within {within} it carries no rate: one answer alone takes longer."
+            ends = f"[{_short(found.low)} – {_short(found.high)}]"
+            return f" Within {within} it carries about {_short(found.expected)} requests/s {ends}."
+        times = None if s.rate.value is None else seconds_at(self._host, P99, s.rate.value)
+        if times is None or not is_prediction(times):
+            return ""
+        ends = f"[{seconds_text(times.low)} – {seconds_text(times.high)}]"
+        return f" At that load the p99 of answers is about {seconds_text(times.expected)} {ends}."
+
+    @property
+    def basis(self) -> str:
+        """A sentence on a wide range and the assumed inputs; empty without either."""
+        s = self._situation
+        cpu = s.workload.cpu_per_request
+        inputs = (
+            ("the speed of the disks", s.disk.provenance),
+            ("the popularity of the files", s.exponent.provenance),
+            ("the size of the files", s.object_bytes.provenance),
+            ("the CPU time of a request", cpu.provenance if cpu.mean_seconds else "assumed"),
+        )
+        assumed = [name for name, provenance in inputs if provenance == "assumed"]
+        if self._host is None:
+            return ""
+        is_wide = self._high > WIDEST * self._low
+        wide = "the range is too wide for a prediction" if is_wide else ""
+        verb = "is" if len(assumed) == 1 else "are"
+        said = f"{listed(assumed)} {verb} only assumed" if assumed else ""
+        text = "; ".join(filter(None, (wide, said)))
+        return f" {text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _short(per_second: float) -> str:
+    return number_text(float(f"{per_second:.2g}"))
 
 
 def _conditions(s: Situation, first: BindingResource) -> str:
@@ -70,11 +145,10 @@ def _conditions(s: Situation, first: BindingResource) -> str:
         return f" on {number_text(cpus)} CPU{'' if cpus == 1 else 's'}"
     if first.resource != "disks" or s.prediction is None:
         return ""
-    speed = " of assumed speed" if s.disk.provenance == "assumed" else ""
     memory = f"{percent_text(s.prediction.hit_ratio, 2)} of requests served from memory"
     if s.dataset_bytes.provenance == "assumed":
         memory += f", if there are {s.dataset_bytes.text} of data"
-    return f" from {plural(max(1, len(s.disk.parts)), 'disk')}{speed}, {memory}"
+    return f" from {plural(max(1, len(s.disk.parts)), 'disk')}, {memory}"
 
 
 def _missing(s: Situation) -> list[str]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace as replace_struct
 
 from nginx_tune.decide.answer import LEARN_COMMAND, Quantity, known
 from nginx_tune.decide.carried import (
+    P99,
     RangeEnd,
     carried,
     goal_at,
@@ -199,7 +200,7 @@ class HostSizes:
         here = {end: self.server(column, memory_bytes, end) for end in RangeEnd}
         goal = self.request.goal
         best, expected, found = carried(here, goal)
-        seconds = None if asked is None or goal is None else seconds_at(here, goal, asked)
+        seconds = None if asked is None else seconds_at(here, goal or P99, asked)
         return SizedHost(
             memory_bytes=round(memory_bytes),
             disks=number,

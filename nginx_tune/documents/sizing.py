@@ -63,8 +63,8 @@ class SizedHost(Part, frozen=True, kw_only=True):
     """Requests to a cache's origin at the wanted or the carried rate; null where the total size of
     the requested objects is unknown."""
     seconds: SizeRange | None = None
-    """The objective's time at the wanted rate; null without a rate, if it is not sustained, or
-    for a range of more than a factor of ten."""
+    """The objective's time at the wanted rate, or the p99 without an objective; null without a
+    rate, if the rate is not sustained, or for a range of more than a factor of ten."""
     cost: float | None = None
     """Cost by the given prices; null if one is missing."""
 

@@ -71,7 +71,7 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
         f"{len(every) - len(shown)} more stay as they are. Reasons and risks: -v.",
     ]
     return [
-        [Line(f"{count} {changes} something.", "answer"), *_headline(decisions)],
+        [*_headline(decisions), Line(f"{count} {changes} something.", "answer")],
         [Table(rows, has_head=False)] if rows else [],
         [Line(line) for line in sure if line],
         [Line(f"Next: {one_line(next_command)}", "answer")],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, get_args
 
 import msgspec
+import pytest
 from rows import each_row
 from situations import (
     GIBIBYTE,
@@ -12,6 +14,7 @@ from situations import (
     host,
     lines,
     load,
+    measured,
     nginx,
     one,
     site,
@@ -30,11 +33,11 @@ from nginx_tune.documents.facts import (
 )
 from nginx_tune.documents.facts_machine import Link, Network
 from nginx_tune.documents.site import Upstream
-from nginx_tune.documents.units import number_text
 from nginx_tune.documents.workload import (
     Concurrency,
     ConnectionReuse,
     CpuPerRequest,
+    Objective,
     Rate,
     TlsUse,
     Workload,
@@ -354,8 +357,13 @@ def test_what_binds_is_named_with_its_figure(
         one.requests_per_second for one in found.bindings
     )
     assert found.bindings[0].resource == resource
-    assert f"{number_text(found.bindings[0].requests_per_second)} requests/s" in found.binding
     assert ", below the load of " in found.binding
+    figures = re.search(r"about ([\d,.]+) requests/s \[([\d,.]+) – ([\d,.]+)\] \(", found.binding)
+    assert figures, found.binding
+    about, low, high = (float(figure.replace(",", "")) for figure in figures.groups())
+    assert low <= about <= high
+    assert about == pytest.approx(found.bindings[0].requests_per_second, rel=0.05)
+    assert "the CPU time of a request are only assumed" in found.binding
     # A rate far beyond it is what the host cannot give; one far below binds nothing.
     far = load(**words | {"rate": 100 * found.bindings[0].requests_per_second})
     assert decide(host(**facts), far, site=site()).headline.startswith("This host cannot ")
@@ -363,6 +371,22 @@ def test_what_binds_is_named_with_its_figure(
     least = decide(host(**facts), few, site=site())
     assert "; the load of " in least.binding
     assert not least.headline
+
+
+@each_row(
+    ("objective", "said"),
+    [
+        ("p99 <= 10s", r"Within p99 <= 10s it carries about [\d,.]+ requests/s \[[\d,.]+ – "),
+        ("hot.p99 < 5ms", r"Within hot.p99 < 5ms it carries about [\d,.]+ requests/s \["),
+        ("p99 <= 1us", r"Within p99 <= 1us it carries no rate"),
+        ("errors == 0", r"At that load the p99 of answers is about [\d.]+ m?s \[[\d.]+ m?s – "),
+    ],
+)
+def test_the_headline_has_a_figure_for_the_objective(objective: str, said: str) -> None:
+    words = load(data_bytes=4 * GIBIBYTE, file_bytes=64 << 10, rate=20.0)
+    words = msgspec.structs.replace(words, objectives=[Objective(expression=objective)])
+    found = decide(measured(host(), 0.008, 120e6), words, site=site())
+    assert re.search(said, found.binding), found.binding
 
 
 def test_clients_beyond_all_connections_are_the_headline() -> None:

@@ -162,7 +162,9 @@ def emit_decided(
         site,
         decisions.kind,
         forced=forced,
-        headline=decisions.headline,
+        headline=" ".join(
+            filter(None, (decisions.headline, decisions.binding if provenance else ""))
+        ),
         left_alone=_open_questions([d for d in decisions.decisions if d.id not in unwritten]),
         of_host=[
             line
