@@ -15,7 +15,8 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 READY_ALL := $(VENV)/.ready-all
 LOWEST := $(VENV)-lowest
-LOWEST_PYTHON ?= 3.10
+# uv fetches a Python that it does not find, and finds none of pyenv's that is not chosen.
+LOWEST_PYTHON ?= $(or $(lastword $(wildcard $(HOME)/.pyenv/versions/3.10.*/bin/python3.10)),3.10)
 UNTESTED := $(abspath $(VENV))/.untested
 # Tests that start an nginx wait for it half of their time, so twice as many run as there are CPUs,
 # each in a process with a network and process numbers of its own.
