@@ -113,24 +113,6 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
         _without_network(linux(features={"tcp_migrate_req": True})),
         "kernel.sysctls[net.ipv4.tcp_migrate_req]",
     ),
-    "a limit by a variable of a server": (
-        "lim-key-forged",
-        conf(
-            "set $k $remote_addr; if ($http_x_forwarded_for) { set $k $http_x_forwarded_for; }"
-            " limit_req zone=z;",
-            http="limit_req_zone $k zone=z:1m rate=1r/s;",
-        ),
-        None,
-        1,
-    ),
-    "an answer of a location for requests of others": (
-        "lim-return-first",
-        conf(
-            "location @a { deny all; return 200; } location /b { internal; deny all; return 200; }"
-        ),
-        None,
-        0,
-    ),
     "drops at every address of IPv6": (
         "ls-backlog-overflow-seen", conf("listen [::]:80;"), _listening(address="::"), 1,
     ),
@@ -183,14 +165,3 @@ def test_the_numbers_of_fixes_are_the_last_word(
             name, value = one.fix.removeprefix("Set ").split(";")[0].split()
             lines[name] = value
     raise AssertionError([one.fix for one in found])
-
-
-def test_the_worst_place_of_a_line_counts() -> None:
-    """That of a server which goes through the list to its beginning, whichever comes first."""
-    text = (
-        "events {} http { set_real_ip_from ::/0; real_ip_header X-Forwarded-For;"
-        " server { listen 80; } server { listen 81; real_ip_recursive on; }"
-        " server { listen 82; } }"
-    )
-    found = audit(parse_text(text), None).findings
-    assert [one.severity for one in found if one.rule == "lim-real-ip-any"] == ["warning"]
