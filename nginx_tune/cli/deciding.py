@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -57,10 +57,8 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ConfigurationError, UsageError
 from nginx_tune.host.paths import absolute_path
+from nginx_tune.nginx.elsewhere import NONE_MISSING, MissingIncludes, missing_includes
 from nginx_tune.report.terminal.saying import say
-
-if TYPE_CHECKING:
-    from nginx_tune.nginx.elsewhere import MissingIncludes
 
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
@@ -326,7 +324,7 @@ class Held(NamedTuple):
     decisions: Decisions
     """The decisions as changes to the tree."""
     stays: Pinned
-    missing: MissingIncludes
+    missing: MissingIncludes = NONE_MISSING
 
     @property
     def is_moved(self) -> bool:
@@ -370,7 +368,6 @@ def read_held(
     Errors: ConfigurationError if it could not be parsed.
     """
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
-    from nginx_tune.nginx.elsewhere import missing_includes  # noqa: PLC0415
 
     check_maps(maps)
     tree: ConfTree | None = None
