@@ -288,7 +288,7 @@ def input_below(value: Any, directory: str) -> Any:
     if value == "":
         return value  # refused later, like all empty values
     if not isinstance(value, str):
-        raise _RefusedError("is no name of a file")
+        raise _RefusedError("is not the name of a file")
     if value == "-":
         raise _RefusedError("is standard input")
     from nginx_tune.cli.inputs import keep_below  # noqa: PLC0415  # only with a name

@@ -81,8 +81,8 @@ def encode(document: Document) -> bytes:
     except UnicodeEncodeError as error:
         name = error.object.encode(errors="surrogateescape").decode(errors="backslashreplace")
         raise UsageError(
-            f"{name}: no UTF-8, so it is impossible in JSON",
-            hint="rename it, or take another format",
+            f"{name}: not UTF-8, so JSON cannot contain it",
+            hint="rename it, or choose another format",
         ) from None
     return msgspec.json.format(raw, indent=2) + b"\n"
 
@@ -120,7 +120,7 @@ def _other_schema_hint(expected: str, found: str) -> str:
     name = PurePath(expected).parent
     if found.startswith(f"{name}/"):
         if is_newer(expected, found):
-            return "it was made by a newer nginx-tune: read it with that one"
+            return "it was made by a newer nginx-tune: read it with that version"
         return "write it again with this version of nginx-tune"
     if (name.name, PurePath(found).parent.name) == ("facts", "capture"):
         return "nginx-tune inspect --host CAPTURE -f json -o facts.json makes facts of it"

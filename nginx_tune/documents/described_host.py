@@ -112,7 +112,7 @@ def parse_size(text: DescribedSize, place: str) -> int:
     if match is not None:
         size = round(float(match[1]) * base ** _POWERS.get((match[2] or "").lower(), 0))
     if not 0 < size <= 1 << 60:
-        raise UsageError(f"{place} {text}: no size", hint="for example 16G, 512M or 3.84TB")
+        raise UsageError(f"{place} {text}: not a size", hint="for example 16G, 512M or 3.84TB")
     return size
 
 
@@ -132,5 +132,5 @@ def parse_speed(text: DescribedSize, place: str = "") -> int:
     speed = int(float(match[1]) * _BIT_UNITS[match[2]]) if match else 0
     if speed <= 0:
         name = f"{place} " if place else ""
-        raise UsageError(f"{name}'{text}' is no link speed", hint="for example 10G")
+        raise UsageError(f"{name}'{text}' is not a link speed", hint="for example 10G")
     return speed

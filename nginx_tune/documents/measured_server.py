@@ -397,7 +397,7 @@ def _listener_drops(server: ServerMeasurement) -> int | None:
 HARMS = (
     Harm("pool_overflow", "pool overflows", "never"),
     Harm("operations_too_slow", "slow operations", "never"),
-    Harm("connections_exhausted", "connections closed for want of worker_connections", "never"),
+    Harm("connections_exhausted", "connections closed for lack of worker_connections", "never"),
     Harm("read_errors", "read errors", "never"),
     Harm("descriptors_exhausted", "calls without a descriptor", "never"),
     Harm("zones_exhausted", "entries without room in a shared zone", "never"),

@@ -277,7 +277,7 @@ class _Load:
         while time.monotonic() < until:
             if self._running.done():
                 self._running.result()
-                raise UndecidedError("the load ended before the change was over")
+                raise UndecidedError("the load ended before the change was complete")
             time.sleep(_LOOK_SECONDS)
 
     def finish(self) -> Measurement:

@@ -190,5 +190,5 @@ def _page_cache_limit(
     if isinstance(usage, Missing):
         what = f"{limit.file} of {limit.directory} (its other contents are not known)"
     if available is not None and available < rest:
-        return _Bound(available, f"MemAvailable of the host, below the cgroup's rest: {what}")
+        return _Bound(available, f"MemAvailable of the host, less than the cgroup leaves: {what}")
     return _Bound(rest, what)

@@ -77,8 +77,8 @@ def read_global_ids(pids: Sequence[int]) -> dict[int, int] | Missing:
     outer = Path("/proc/self/fd") / descriptor
     if not descriptor.isdecimal() or not outer.is_dir():
         return Missing(
-            "this process lives in a process namespace (a container): "
-            "the kernel's events name others' ids"
+            "this process is in a process namespace (a container): "
+            "the kernel's events have other process ids"
         )
     wanted: dict[tuple[Path | None, tuple[int, ...]], int] = {}
     for pid in pids:

@@ -244,7 +244,7 @@ def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Miss
         ours = attempt(host.read_link, "/proc/self/ns/net")
         theirs = attempt(host.read_link, f"/proc/{process}/ns/net")
         if isinstance(ours, str) and isinstance(theirs, str) and ours != theirs:
-            apart = Missing("nginx lives in another network namespace")
+            apart = Missing("nginx is in another network namespace")
             return apart, apart
     found = []
     for name in ("count", "max"):

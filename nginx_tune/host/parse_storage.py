@@ -265,13 +265,11 @@ def _classify_nvme(identity: Identity, label: str) -> Classification:
 
 def _classify_scsi(identity: Identity, label: str) -> Classification:
     if identity.rotational is None:
-        return Classification(
-            "unknown", f"model '{label}', but the kernel gives no rotational flag"
-        )
+        return Classification("unknown", f"model '{label}', but the kernel has no rotational flag")
     if identity.rotational:
         return Classification("hdd", f"rotational=1 and model '{label}' is no known virtual disk")
     return Classification(
-        "ssd", f"rotational=0 is the disk's own word (VPD page B1); model '{label}'"
+        "ssd", f"rotational=0 is what the disk reports (VPD page B1); model '{label}'"
     )
 
 
@@ -286,7 +284,7 @@ def classify_filesystem(filesystem: str) -> Classification | None:
     if filesystem in NETWORK_FILESYSTEMS:
         return Classification("network", f"{filesystem} is a network file system")
     if filesystem in _HYPERVISOR_FILESYSTEMS:
-        return Classification("virtual", f"{filesystem}: the files are the hypervisor's")
+        return Classification("virtual", f"{filesystem}: the files belong to the hypervisor")
     if filesystem == "zfs":
         return Classification("unknown", "the kernel does not show the disks of a ZFS pool")
     if filesystem == "fuse" or filesystem.startswith("fuse."):

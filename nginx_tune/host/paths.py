@@ -99,7 +99,7 @@ def why_not_below(directory: str, name: str) -> str:
         leads = error.errno == errno.ELOOP
         return str(error.strerror) if leads else f"cannot be read: {error.strerror}"
     except ValueError:
-        return "is no name of a file"
+        return "is not the name of a file"
     return ""
 
 
@@ -158,5 +158,5 @@ def open_own(path: Path) -> int:
     is_own = status.st_uid == os.geteuid() and stat.S_ISREG(status.st_mode)
     if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         os.close(descriptor)
-        raise FileNotFoundError(0, "not a file of this user's alone", os.fspath(path))
+        raise FileNotFoundError(0, "not owned by this user alone", os.fspath(path))
     return descriptor

@@ -44,7 +44,7 @@ def read_residency(
     checked when the time is up are a fair sample.
     """
     if not sample.files:
-        return Residency(reason="no bytes to ask about")
+        return Residency(reason="no bytes to check")
     filesystem = statfs_magic(root)
     if filesystem == _ZFS:
         return Residency(reason="ZFS keeps file data in the ARC, not in the page cache")
@@ -70,13 +70,13 @@ def read_residency(
         return Residency(reason="no file of the sample could be opened")
     reasons = []
     if untrusted:
-        reasons.append(f"{untrusted} files belong to others: mincore calls those resident")
+        reasons.append(f"{untrusted} files belong to others: mincore reports those as resident")
     if failed:
         reasons.append(f"{failed} files could not be opened")
     answered = sum(methods.values())
     few = answered + failed < min(len(order), _FEW_FILES)
     if few:
-        reasons.append(f"only {answered} of {len(order)} sampled files could be asked in time")
+        reasons.append(f"only {answered} of {len(order)} sampled files could be checked in time")
     asked_all = is_whole and not sample.stride_bytes and answered == len(order)
     ratio, error = weighted_share(shares)
     return Residency(

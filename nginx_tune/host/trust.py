@@ -137,7 +137,7 @@ class _Looker:
     def program(self, path: str) -> str:
         """The reason to distrust a program or a library."""
         if not posixpath.isabs(path):
-            return "{} is looked for in the working directory".format(path)
+            return "{} is searched for in the working directory".format(path)
         real, why = self.place(path)
         if why or real in self._programs:
             return why
@@ -235,7 +235,7 @@ class _Looker:
             return ""
         if not _is_nosuid(path) or _is_nosuid("/"):
             return ""
-        return "{} is a file system of its own that is mounted nosuid".format(path)
+        return "{} is a separate file system, mounted nosuid".format(path)
 
 
 def _is_nosuid(path: str) -> bool:

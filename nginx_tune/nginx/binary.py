@@ -164,7 +164,7 @@ def _chosen(
     if pid is not None:
         named = next((candidate for candidate in standings if candidate.master.pid == pid), None)
         if named is None:
-            raise UsageError(f"process {pid} is no nginx master that can be seen")
+            raise UsageError(f"process {pid} is not a visible nginx master")
         return named
     taken = [candidate for candidate in standings if not candidate.refused]
     order = sorted(
@@ -286,7 +286,7 @@ def read_build(host: Host, binary: str) -> VersionOutput:
         raise UsageError(f"{binary}: cannot run nginx: {error.reason}") from None
     build = parse_build(answer.stderr + "\n" + answer.stdout)
     if isinstance(build, Missing):
-        raise UsageError(f"{binary}: no nginx: {build.reason}", hint="give the nginx executable")
+        raise UsageError(f"{binary}: not nginx: {build.reason}", hint="give the nginx executable")
     return build
 
 
@@ -374,7 +374,7 @@ def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | 
     if master is not None and same_mounts(host, master.pid) is not True:
         mapped = read_mapped_files(host, master.pid)
         libc = mapped if isinstance(mapped, Missing) else libc_of(mapped)
-        return libc, Missing("nginx lives in another mount namespace")
+        return libc, Missing("nginx is in another mount namespace")
     return (own, own) if isinstance(own, Missing) else own
 
 

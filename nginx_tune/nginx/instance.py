@@ -214,7 +214,7 @@ def start_instance(
         return instance
     raise UndecidedError(
         f"{conf_path}: nginx cannot be kept in the foreground, the file says 'daemon on'",
-        hint="leave that line out: it says what nginx does anyway",
+        hint="remove that line, which sets nginx's default",
     )
 
 
@@ -362,7 +362,7 @@ def _start_error(stderr: str, status: int, refused: Sequence[str]) -> Exception:
         return UndecidedError(
             f"nginx did not start, and the sandbox had refused it {', '.join(refused)}: "
             f"{_first_emerg(stderr) or last}",
-            hint="what a module needs of the kernel beyond nginx cannot be tried here",
+            hint="a module that needs more of the kernel than nginx cannot be tested here",
         )
     if "Address already in use" in stderr:
         return UndecidedError(

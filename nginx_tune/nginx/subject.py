@@ -213,7 +213,7 @@ def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
             raise UndecidedError(
                 f"not run as root: {path}: {why}" if path not in why else f"not run as root: {why}",
                 hint="install it, root's own, where only root may write, such as /opt, run this as "
-                "its owner, or take your own word with --nginx BIN --trust",
+                "its owner, or vouch for it with --nginx BIN --trust",
             )
 
 

@@ -330,7 +330,7 @@ def _refuse_twice(digests: Sequence[str], logs: Sequence[str]) -> None:
     for digest, log in zip(digests, logs, strict=True):
         if digest in owners:
             raise UsageError(
-                f"{_name(log)}: its lines stand in {_name(owners[digest])} too, "
+                f"{_name(log)}: its lines are in {_name(owners[digest])} too, "
                 "and would count twice",
                 hint="name each log once",
             )

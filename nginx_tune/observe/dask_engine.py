@@ -192,7 +192,7 @@ def _check_workers(versions: Mapping[str, Any], is_plain_allowed: bool) -> None:
 
 
 def _other_version(worker: str, version: str) -> str:
-    return f"{worker} has nginx-tune {version}, this is {__version__}: they may count otherwise"
+    return f"{worker} has nginx-tune {version}, this is {__version__}: they may count differently"
 
 
 @contextlib.contextmanager

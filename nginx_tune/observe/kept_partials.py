@@ -122,13 +122,13 @@ class KeptLogs:
                 if log.name != "-" and not is_url(log.name):
                     check_readable(log.name)
                 raise UsageError(
-                    f"{log.name}: nothing says when it changes, so no partial result can be kept",
+                    f"{log.name}: no time of change is known, so no partial result can be kept",
                     hint="learn it without --partials",
                 )
         self.job = job
         self.logs = {partial_name(job, log): log for log in logs}
         if len(self.logs) < len(logs):
-            raise UsageError("a log is given twice: its requests count once")
+            raise UsageError("a log is given twice, which would count its requests twice")
         self.folder = Folder(job.folder)
         self.tell = tell
         self.on_progress = on_progress
@@ -218,6 +218,6 @@ def refuse_plain(address: str) -> None:
         return
     raise UsageError(
         f"{address}: connections there are not encrypted, and the key of the hashes goes through "
-        "them; who reaches the port can run programs on its workers",
+        "them; anyone who reaches the port can run programs on its workers",
         hint="tls:// with certificates, or --allow-unencrypted where the network is your own",
     )

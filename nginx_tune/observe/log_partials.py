@@ -81,7 +81,7 @@ def unpack_partial(data: bytes, source: str) -> Partial:
     if partial.version != __version__:
         raise UsageError(
             f"{source}: written by nginx-tune {partial.version}, this is {__version__}: "
-            "they may count otherwise",
+            "they may count differently",
             hint=f"learn the logs again, or merge with nginx-tune {partial.version}",
         )
     return partial

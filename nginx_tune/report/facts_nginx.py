@@ -58,9 +58,9 @@ def _notes(running: Running) -> list[str]:
     """Notes on what is unusual about a running nginx."""
     notes = []
     if running.other_mount_namespace:
-        notes.append("sees other files than we: a container or a chroot")
+        notes.append("sees other files than nginx-tune: a container or a chroot")
     if running.other_network_namespace:
-        notes.append("in a network namespace of its own")
+        notes.append("in a separate network namespace")
     if running.reloaded:
         notes.append("reloaded since its start")
     if (running.generations or 0) > 1:

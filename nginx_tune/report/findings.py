@@ -188,11 +188,11 @@ def _needs(findings: Findings, *, width: int | None, verbose: bool) -> str:
         were = "rule was" if count == 1 else "rules were"
         how = one_line(max(lacking, key=lambda one: len(lacking[one])))
         names = "nginx-tune -v audit names them"
-        text = f"{count} {were} not checked for want of facts ({names}): {how}"
+        text = f"{count} {were} not checked for lack of facts ({names}): {how}"
         return "".join([*lines, _wrapped(text, width)])
     for how, found in lacking.items():
         rules = ", ".join(need.rule for need in found)
-        lines.append(_wrapped(f"not checked for want of facts: {rules}", width))
+        lines.append(_wrapped(f"not checked for lack of facts: {rules}", width))
         lines.append(_wrapped(f"  {one_line(how)}", width))
     return "".join(lines)
 

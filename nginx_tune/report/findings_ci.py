@@ -271,7 +271,7 @@ def _junit_needs(findings: Findings) -> Iterator[str]:
         for need in findings.needs_facts
     ]
     if cases:
-        yield _junit_suite("not checked for want of facts", cases, skipped=len(cases))
+        yield _junit_suite("not checked for lack of facts", cases, skipped=len(cases))
 
 
 def _junit_suite(

@@ -151,13 +151,17 @@ def _verdict(name: str, item: ClassMeasurement) -> str:
     parts = []
     bounds = sum(item.errors.get(kind, 0) for kind in _BY_TIME) + item.censored
     if bounds:
-        parts.append(f"{bounds:,} without an answer in time stand in the latencies at their age")
+        parts.append(f"{bounds:,} without an answer in time count in the latencies with their age")
     others = failed - bounds + item.censored
     if others:
         left = 1 - others / max(item.intended, missing)
         unsure = [label for quantile, label in _LABELS.items() if QUANTILES[quantile] > left]
         parts.append(
-            (f"{others:,} others are in none of them" if bounds else "they are in no latency")
+            (
+                f"{others:,} others are not in the latencies"
+                if bounds
+                else "they are not in the latencies"
+            )
             + (f" (counted as slowest they would make up {', '.join(unsure)})" if unsure else "")
         )
     percent = percent_text(missing / max(item.intended, missing), 2)
@@ -208,7 +212,7 @@ def _notes(header: Sequence[str], rows: list[tuple[str, ...]]) -> list[str]:
         names = ", ".join([_NOT_MEASURED, *absent])
         notes.append(f"{names}: fewer than {FEWEST_BEYOND} samples lie beyond it")
     if any(cell.startswith("≥") for cell in cells):
-        notes.append("≥: requests that never finished, or failed by time, lie among them")
+        notes.append("≥: some requests never finished, or exceeded their time limit")
     return notes
 
 
@@ -286,9 +290,9 @@ def _failures(name: str, item: ClassMeasurement) -> list[str]:
     if item.retried:
         lines.append(f"{name}: {item.retried:,} sent again, the server had closed the connection")
     if item.stray:
-        lines.append(f"{name}: {plural(item.stray, 'connection')} had bytes that nobody asked for")
+        lines.append(f"{name}: {plural(item.stray, 'connection')} had bytes without a request")
     if item.syn_retries:
-        lines.append(f"{name}: {item.syn_retries:,} TCP handshakes were asked for again")
+        lines.append(f"{name}: {item.syn_retries:,} TCP handshakes were repeated")
     if item.retransmits:
         lines.append(f"{name}: {item.retransmits:,} segments of requests were sent again")
     streams = item.http2 or item.http3
@@ -329,7 +333,7 @@ def _apart(generator: Generator) -> list[str]:
             f"the server, {idle.failed:,} attempts failed"
         )
     if generator.start_skew_seconds is not None:
-        lines.append(f"began {seconds_text(generator.start_skew_seconds)} after the moment agreed")
+        lines.append(f"began {seconds_text(generator.start_skew_seconds)} after the agreed start")
     return lines
 
 

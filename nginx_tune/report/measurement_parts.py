@@ -169,7 +169,7 @@ def _imbalance(imbalance: Imbalance) -> str:
     return (
         f"over {plural(imbalance.workers, 'worker')}: "
         f"busiest {imbalance.max_to_mean:.2f}× the mean, "
-        f"variation {percent_text(imbalance.variation, 2)}, chance of as much by equal odds "
+        f"variation {percent_text(imbalance.variation, 2)}, probability by chance alone "
         f"{_chance(imbalance.p_value)}"
     )
 

@@ -90,7 +90,7 @@ def _window(observation: Observation) -> ScreenBlock:
     lines += [Line(choice)] if choice else []
     lines += [Line(_other(other)) for other in observation.others[:_MOST_OTHERS]]
     more = len(observation.others) - _MOST_OTHERS
-    lines += [Line(f"and {more} more that run: -f json")] if more > 0 else []
+    lines += [Line(f"and {more} more running: -f json")] if more > 0 else []
     busier = busier_other(observation)
     if busier is not None:
         lines.append(

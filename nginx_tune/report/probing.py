@@ -297,4 +297,4 @@ def _title(one: LatencyHistogram) -> str:
 def _notes(one: LatencyHistogram) -> str:
     if not one.censored:
         return ""
-    return f"  {one.censored:,} never finished or failed by time: they stand here at their age\n"
+    return f"  {one.censored:,} never finished or failed by time: they count here with their age\n"

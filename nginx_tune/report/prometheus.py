@@ -125,7 +125,7 @@ def render_findings_prometheus(findings: Findings) -> bytes:
             ),
             _count(
                 "rules_without_facts",
-                "Rules that could not judge for want of facts.",
+                "Rules that could not judge for lack of facts.",
                 findings.needs_facts,
             ),
             _count("suppressed", "Findings that a comment suppresses.", findings.suppressed),
@@ -186,7 +186,7 @@ def _server(server: ServerMeasurement) -> list[MetricFamily]:
         ("pool_overflow", "Tasks refused by full pool queues in the window.", server.pool_overflow),
         ("operations_too_slow", "Slow operations logged in the window.",
          server.operations_too_slow),
-        ("connections_exhausted", "Connections closed for want of worker_connections.",
+        ("connections_exhausted", "Connections closed for lack of worker_connections.",
          server.connections_exhausted),
         ("read_errors", "Calls that failed with EIO, by nginx's error logs.", server.read_errors),
         ("listen_overflows", "Accept queues found full, in nginx's network namespace.",

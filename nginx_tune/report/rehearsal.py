@@ -80,17 +80,17 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
     lines += gone[:_MOST_GONE]
     if len(gone) > _MOST_GONE:
         lines.append(
-            f"and {len(gone) - _MOST_GONE} more that are gone or answer otherwise: -f json"
+            f"and {len(gone) - _MOST_GONE} more that are gone or answer differently: -f json"
         )
     if rehearsal.interrupted:
-        lines.append("interrupted: what follows is of the changes that were whole")
+        lines.append("interrupted: only completed changes follow")
     return lines
 
 
 def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
     name = reload_name(one).replace("_", " ")
     if one.outcome == "refused":
-        return f"{name}: REFUSED, the old generation serves on: {plain(one.reason)}"
+        return f"{name}: REFUSED, the old generation still serves: {plain(one.reason)}"
     if one.outcome == "down":
         doubt = "no answer in time" if is_unsure(one) else "DOWN, nobody serves"
         return f"{name}: {doubt}: {plain(one.reason)}"
@@ -143,7 +143,7 @@ def _lasting(found: Lasting | None) -> str:
         return ""
     before = f"{found.failed_before:,} of {found.requests_before:,} before it"
     return (
-        f"; and REQUESTS GO ON FAILING: {found.failed:,} of {found.requests:,} when it was over, "
+        f"; and REQUESTS KEEP FAILING: {found.failed:,} of {found.requests:,} when it was over, "
         f"{before}"
     )
 
@@ -258,7 +258,7 @@ def _details_of(one: RehearsedReload) -> list[str]:
 def _answer(seconds: float | None, reason: str, *, is_seen: bool) -> str:
     if seconds is None:
         return f"none: {plain(reason)}"
-    return seconds_text(seconds) + ("" if is_seen else " (by whom cannot be seen)")
+    return seconds_text(seconds) + ("" if is_seen else " (by an unknown worker)")
 
 
 def _held(item: HeldConnections) -> str:

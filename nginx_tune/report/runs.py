@@ -190,7 +190,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 def _without_ratio(metric: ComparedMetric) -> str:
     """The text in place of a ratio, if one of the two values is zero or not known."""
     if metric.before is None or metric.after is None:
-        return "cannot be set against what it was"
+        return "cannot be compared with its earlier value"
     if metric.before == metric.after == 0:
         return "was none before and is none now"
     old, new = unit_text(metric.unit, metric.before), unit_text(metric.unit, metric.after)

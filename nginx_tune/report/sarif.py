@@ -179,7 +179,7 @@ def _notifications(findings: Findings) -> Iterable[dict[str, Any]]:
             "level": "note",
             "message": {
                 "text": one_line(
-                    f"{need.rule} was not checked for want of {', '.join(need.facts)}: {need.how}"
+                    f"{need.rule} was not checked for lack of {', '.join(need.facts)}: {need.how}"
                 )
             },
         }

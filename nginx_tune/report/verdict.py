@@ -449,7 +449,7 @@ def render_experiment(spec: ExperimentSpec) -> str:
         text.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"{plain(spec.plan or spec.candidate)}: a path is no UTF-8, which TOML cannot hold",
+            f"{plain(spec.plan or spec.candidate)}: a path is not UTF-8, which TOML cannot contain",
             hint="use -f json",
         ) from None
     return text

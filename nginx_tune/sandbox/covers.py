@@ -208,7 +208,7 @@ def _parts(path: str) -> list[str]:
     """The components of a path. Errors: OSError ELOOP for ``..``."""
     parts = [part for part in path.split("/") if part not in {"", "."}]
     if ".." in parts:
-        raise OSError(errno.ELOOP, "a way out of the directory", path)
+        raise OSError(errno.ELOOP, "a path that leaves the directory", path)
     return parts
 
 

@@ -179,7 +179,7 @@ class Entrance:
             if "seccomp" in self._prepared.wanted.weaker:
                 return 0
             raise UndecidedError(
-                f"the kernel takes no filter of system calls: {error.strerror}",
+                f"the kernel refuses a filter of system calls: {error.strerror}",
                 hint="--weaker-sandbox seccomp does without",
             ) from None
 

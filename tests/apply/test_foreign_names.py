@@ -28,7 +28,7 @@ def test_a_reason_is_escaped_and_a_path_is_refused() -> None:
 
 
 def test_a_document_names_what_no_json_can_hold() -> None:
-    with pytest.raises(UsageError, match=r"/z\\xff: no UTF-8, so it is impossible in JSON"):
+    with pytest.raises(UsageError, match=r"/z\\xff: not UTF-8, so JSON cannot contain it"):
         encode(Plan(conf_path="/z\udcff"))
     assert b"/z" in encode(Plan(conf_path="/z"))
 

@@ -148,7 +148,7 @@ def test_a_part_that_was_not_read_withholds_defaults(tmp_path: Path, run_cli: Ru
     run = run_cli("-v", "audit", conf, "--map", f"/etc={tmp_path}", "--nginx-version", "1.18.0",
                   "--upgrade-to", "1.30.6")  # fmt: skip
     assert "is not set, and its default" not in run.stdout
-    assert "not checked for want of facts" in run.stdout
+    assert "not checked for lack of facts" in run.stdout
     assert CHANGED.id in run.stdout
 
 

@@ -141,7 +141,7 @@ def test_two_results_in_one_file_are_refused(
     words = [*name.split(), *fill(command, None, file), flag(option), str(file)]
     for further in (["-o", str(file)], ["-f", f"json={tmp_path}/./result"]):
         assert main([*words, *further]) == 2
-        assert "two results for one file" in capsys.readouterr().err
+        assert "two results have the same file" in capsys.readouterr().err
     assert not file.exists()
 
 

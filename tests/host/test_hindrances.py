@@ -310,7 +310,7 @@ def test_connections_are_followed_in_the_namespace_of_the_reader() -> None:
     machine.link("/proc/812/ns/net", "net:[4026539999]")
     network, gaps = add_network_use(machine, Network(), 812)
     assert network.conntrack_entries is None
-    assert gaps["/conntrack_limit"] == "nginx lives in another network namespace"
+    assert gaps["/conntrack_limit"] == "nginx is in another network namespace"
     network, gaps = add_network_use(Machine(), Network(), None)
     assert network == Network()
     assert len(gaps) == 9

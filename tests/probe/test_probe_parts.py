@@ -165,8 +165,8 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
     assert lines[1] == "cold\\x1b[2J: 15 good responses/s, median 1.00 s, p99 ≥ 7.00 s"
     assert lines[2] == (
         "cold\\x1b[2J: 42 of 192 requests (22 %) failed or were not finished; 20 without an answer "
-        "in time stand in the latencies at their age; 22 others are in none of them (counted as "
-        "slowest they would make up p90, p99, p99.9)"
+        "in time count in the latencies with their age; 22 others are not in the latencies "
+        "(counted as slowest they would make up p90, p99, p99.9)"
     )
     words = [line.split() for line in lines]
     assert ["hot", "20,000", "2,000/s", "3.0", "MiB/s", "0", "0"] in words
@@ -178,7 +178,7 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
     # From the age of the youngest unfinished request on, a value is a lower bound.
     cold = "cold\\x1b[2J,last byte,≥ 1.00 s,1.00 s,≥ 2.60 s,≥ 7.00 s,≥ 8.00 s,≥ 9.00 s"
     assert cold.replace(",", " ").split() in words
-    assert "≥: requests that never finished, or failed by time, lie among them" in lines
+    assert "≥: some requests never finished, or exceeded their time limit" in lines
     assert "cold\\x1b[2J: 10 cut short" in lines
     assert "cold\\x1b[2J: 2 closed without a reply" in lines
     assert "cold\\x1b[2J: statuses 160 × 200, 10 × 404" in lines

@@ -41,7 +41,7 @@ BETTER = Verdict(
             name="hot.mean", baseline=0.9213, candidate=0.00391, ratio=0.00424, low=0.0041,
             high=0.0044, level=0.96875, p_value=0.15625, pairs=6, outcome="inconclusive",
             pairs_needed=8,
-            reason="clear of 1 alone, not after the correction for 5 metrics tested together",
+            reason="significant alone, but not after the correction for 5 metrics tested together",
         ),
         MetricVerdict(
             name="hot.p99", baseline=None, candidate=0.0121, ratio=None, outcome="inconclusive",

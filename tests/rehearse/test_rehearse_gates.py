@@ -168,7 +168,7 @@ def test_failures_that_last_are_told_apart_from_those_of_the_change() -> None:
         assert (lasting_failures(turn) is not None) == lasts, row
         found = Rehearsal(conf_path="/n", reloads=[turn])
         text = plain_text(rehearsal_screen(found))
-        assert ("REQUESTS GO ON FAILING: " in text) == lasts, row
+        assert ("REQUESTS KEEP FAILING: " in text) == lasts, row
         assert ("nothing was lost" in text) == (not lasts and (after[0] == 0)), row
         assert (f"; {before[0]} failed before it already" in text) == (before[0] > 0), row
         refused = msgspec.structs.replace(turn, outcome="refused")
@@ -245,7 +245,7 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
     )
     text, page = plain_text(rehearsal_screen(found)), markdown(rehearsal_screen(found))
     assert "\x1b" not in text + page
-    assert "reload: REFUSED, the old generation serves on: [emerg] a\\x1b[2Jb | c" in text
+    assert "reload: REFUSED, the old generation still serves: [emerg] a\\x1b[2Jb | c" in text
     assert "reload back: taken, 10 of 1,000 requests failed and 1 held connection was lost" in text
     one = msgspec.structs.replace(found, reloads=[msgspec.structs.replace(TAKEN, workers_left=1)])
     assert "; 1 old worker is left after" in plain_text(rehearsal_screen(one))

@@ -50,7 +50,7 @@ def test_a_finding_with_its_place_evidence_reason_and_fix() -> None:
         "\n"
         "1 warning in 1 file, 1 not parsed\n"
         "\n"
-        "not checked for want of facts: a, b\n"
+        "not checked for lack of facts: a, b\n"
         "  get x\n"
     )
 
@@ -100,7 +100,7 @@ def test_rules_without_facts_are_one_line() -> None:
     needs += [NeedsFacts(rule="other", facts=["y"], how="get y")]
     text = render_findings(Findings(needs_facts=needs))
     assert text.splitlines()[-1] == (
-        "31 rules were not checked for want of facts (nginx-tune -v audit names them): get x"
+        "31 rules were not checked for lack of facts (nginx-tune -v audit names them): get x"
     )
     assert "rule-3" not in text
     assert "get y" in render_findings(Findings(needs_facts=needs), verbose=True)

@@ -232,7 +232,7 @@ kernel_calls.mount = refuse
 
 
 MISSING = {
-    "filter": (NO_FILTER, "seccomp", "the kernel takes no filter of system calls"),
+    "filter": (NO_FILTER, "seccomp", "the kernel refuses a filter of system calls"),
     "architecture": (NO_ARCHITECTURE, "seccomp",
                      "for riscv64: its call numbers are known here for x86_64 and"),
     "overlay": (NO_OVERLAY, "sockets", "sockets in it cannot be kept from nginx: No such device"),

@@ -43,7 +43,7 @@ def test_it_is_listed_shown_and_reported(run_id: str, run_cli: RunCli) -> None:
     (line,) = (one for one in run_cli("runs", "list").stdout.splitlines() if one.startswith(run_id))
     assert line.split()[-3:] == ["rehearse", "/new.conf", "refused"]
     shown = run_cli("runs", "show", run_id)
-    assert "reload back: REFUSED, the old generation serves on: [emerg] no" in shown.stdout
+    assert "reload back: REFUSED, the old generation still serves: [emerg] no" in shown.stdout
     whole = json.loads(run_cli("runs", "show", run_id, "-f", "json").stdout)
     assert whole["result"]["turnovers"][0]["failed"] == {"reset": 7}
     assert "Rehearsal of /n.conf" in run_cli("report", run_id).stdout

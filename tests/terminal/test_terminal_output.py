@@ -45,7 +45,7 @@ def shell(command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[
         (f"{PROGRAM} audit -c ''", "'-c': empty: is a variable not set?"),
         (f"{PROGRAM} validate {CONF} --against ''", "'--against': empty: is a variable not set?"),
         (f"{PROGRAM} generate --facts {FACTS} --root ''", "'--root': empty"),
-        (f"{PROGRAM} -q audit {CONF} -f json=/dev/null -o x", "-o x: every format has a file"),
+        (f"{PROGRAM} -q audit {CONF} -f json=/dev/null -o x", "-o x: every format already has a file"),
     ],
 )
 def test_a_full_or_closed_end_is_one_line(command: str, said: str) -> None:
@@ -64,7 +64,7 @@ def test_the_status_holds_when_nothing_can_be_said(locale: str) -> None:
     ("options", "said"),
     [
         (["-f", "jsn"], "unknown format 'jsn' (is json meant?"),
-        (["-f", "json=run.json", "-o", "run.txt"], "every format has a file of its own"),
+        (["-f", "json=run.json", "-o", "run.txt"], "every format already has a file"),
         (["-f", "json", "-f", "console"], "only one format can go to standard output"),
         (["-f", "json=no/such/run.json"], "no/such/run.json: cannot write: No such file"),
         (["-o", "no/such/run.txt"], "no/such/run.txt: cannot write: No such file"),
@@ -193,5 +193,5 @@ def test_a_result_never_takes_the_place_of_what_is_read(site: Path, arguments: s
 def test_two_results_are_two_files(site: Path) -> None:
     run = shell(f"{PROGRAM} -q plan nginx.conf -f diff=a -f json=./a", site)
     assert (run.returncode, (site / "a").exists()) == (2, False)
-    assert "two results for one file" in run.stderr
+    assert "two results have the same file" in run.stderr
     assert shell(f"{PROGRAM} -q schema facts -f json=/dev/null", site).returncode == 0

@@ -400,5 +400,5 @@ def _difference(old: Response, new: Response) -> str:
     if None not in (old.length_bytes, new.length_bytes) and old.length_bytes != new.length_bytes:
         return f"{old.length_bytes} bytes from OLD, {new.length_bytes} from NEW"
     if old.digest and new.digest and old.digest != new.digest:
-        return "other contents than before"
+        return "different contents"
     return ""

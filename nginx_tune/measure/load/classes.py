@@ -194,7 +194,7 @@ def family_faults(classes: Sequence[RequestClass]) -> list[str]:
         if item.read_pace_of == "connection" and (
             item.http2 is None or item.read_bytes_per_second is None
         ):
-            faults.append("classes.read_pace_of: of HTTP/2 and read_bytes_per_second")
+            faults.append("classes.read_pace_of: needs http2 and read_bytes_per_second")
         if item.connections_of is not None:
             faults += [
                 f"classes.connections_of: {what}"
@@ -227,7 +227,7 @@ def _of_priority(item: RequestClass, priority: Priority) -> list[str]:
 
 def _of_guest(item: RequestClass, owner: RequestClass | None) -> list[str]:
     if owner is None or owner is item or owner.connections_of is not None or owner.http2 is None:
-        return ["no class of HTTP/2 with connections of its own"]
+        return ["not an HTTP/2 class with its own connections"]
     faults = {
         "http2 and connections are those of the other class": item.http2 != owner.http2
         or item.connections != owner.connections,

@@ -81,7 +81,7 @@ def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Resolv
     default_port = _PORTS.get(parts.scheme)
     if default_port is None:
         raise UsageError(
-            f"'{url}': the probe speaks http and https, not {parts.scheme or 'this'}",
+            f"'{url}': the probe supports http and https, not {parts.scheme or 'this'}",
             hint="give a URL such as http://127.0.0.1:8080/file",
         )
     if not host:

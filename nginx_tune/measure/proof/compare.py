@@ -141,7 +141,7 @@ def _doubt(counts: Sequence[JudgedCount], windows: Windows) -> str:
     """The reason not to call the whole better or the same; empty if there is none."""
     doubts = [f"{count.metric.name}: {count.metric.reason}" for count in counts if count.is_doubt]
     if new := new_causes(*windows):
-        doubts.append(f"named after the change and not before it: {', '.join(new)}")
+        doubts.append(f"named after the change, but not before it: {', '.join(new)}")
     return "; ".join(doubts)
 
 

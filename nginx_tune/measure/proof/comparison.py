@@ -278,7 +278,8 @@ def _outcome_of_ratios(
     # A single metric needs no correction: its interval has decided.
     if bar.tests > 1 and (p is None or p > bar.alpha):
         return "inconclusive", (
-            f"clear of 1 alone, not after the correction for {bar.tests} metrics tested together"
+            f"significant alone, but not after the correction for {bar.tests} metrics "
+            "tested together"
         )
     return _direction(comparison, estimate), ""
 

@@ -166,7 +166,7 @@ def decode_histogram(text: str) -> Histogram:
     counts = {}
     for index, count in _counters(payload):
         if index > last:
-            raise _malformed("counters beyond the range that its header names")
+            raise _malformed("counters beyond the range in its header")
         counts[index] = count
     return Histogram(layout, counts)
 

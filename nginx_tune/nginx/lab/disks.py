@@ -156,7 +156,7 @@ class Loop:
                 raise UndecidedError(
                     f"{self.device}: unmounted, and still mounted in another mount namespace after "
                     f"{patience_seconds:g} s, so names stay in memory",
-                    hint="end what looks into the lab: a tracer, a shell by nsenter",
+                    hint="end the programs that use the lab's files: a tracer, a shell of nsenter",
                 )
             time.sleep(_LOOK_SECONDS)
 

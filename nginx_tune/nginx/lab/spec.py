@@ -254,7 +254,7 @@ def _groups(facts: Facts, root: str) -> list[_Group]:
     chosen = chosen or [item for item in datasets if is_below(root, item.path)][:1] or datasets[:1]
     if not chosen:
         raise UndecidedError(
-            "the facts hold no dataset to make a scale model of",
+            "the facts have no dataset for a scale model",
             hint="capture them with 'nginx-tune inspect --dataset DIR'",
         )
     is_root = len(chosen) == 1

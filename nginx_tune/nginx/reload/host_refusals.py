@@ -87,7 +87,7 @@ def taken_here(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> Loo
         bound = read_bound(masters[0] if masters else None)
     except (OSError, NginxTuneError) as error:
         words = getattr(error, "strerror", None) or str(error)
-        return Looked([], [f"which ports of this host are taken was not seen: {words}"])
+        return Looked([], [f"the taken ports of this host could not be read: {words}"])
     own = frozenset[int]().union(*map(held_sockets, masters))
     known = {sock.place for sock in bindings_of(before)}
     others = [

@@ -96,15 +96,15 @@ def _by_call(server: ServerMeasurement) -> tuple[CauseId, str]:
         )
     if kind == "page fault":
         return "loop-blocked-on-disk", (
-            "these are page faults: the program's own code or a mapped file was let go for want "
+            "these are page faults: the program's own code or a mapped file was evicted for lack "
             "of memory"
         )
     if kind == "read" or not pools:
         also = ", in locations without aio threads" if pools else ""
         return "loop-blocked-on-disk", f"thread pools would take these reads off the loop{also}"
     return "loop-blocked-on-disk", (
-        "pools are running, so what blocks is what they do not take: open(), stat(), "
-        "temporary files, logs, or a location without aio threads"
+        "pools are running, so the blocking calls are those that pools do not take: open(), "
+        "stat(), temporary files, logs, or a location without aio threads"
     )
 
 
@@ -231,7 +231,7 @@ def held_by_cpu(window: CauseWindow) -> Cause | None:
     busiest = max(_shares(window))
     return Cause(
         id="loop-held-by-cpu",
-        summary=f"turns compute for up to {longest_text(turns)} at a time, and everybody else on "
+        summary=f"turns compute for up to {longest_text(turns)} at a time, and everything else on "
         f"the loop waits: {seconds_text(wait)} on average; the busiest main thread computed "
         f"{percent_text(busiest)} of the window{ran}",
         confidence="high" if window.exceeds(window.wait_by("computing")) else "medium",

@@ -83,7 +83,7 @@ def _controller(name: str) -> Callable[[Host], Checked]:
         top = group.directories[-1]
         shown = attempt(host.list_dir, group.directories[0])
         if isinstance(shown, Missing):
-            return Checked("missing", f"its directory is not to be seen: {shown.reason}")
+            return Checked("missing", f"its directory is not visible: {shown.reason}")
         if group.version == 2:  # noqa: PLR2004
             return _unified(host, name, group)
         return _with_capability(
@@ -286,7 +286,7 @@ def _look_at_namespaces(host: Host) -> Checked:
     """Look for namespaces as root, else try out a user namespace."""
     kinds = attempt(host.list_dir, "/proc/self/ns")
     if isinstance(kinds, Missing):
-        return Checked("unknown", f"what namespaces there are is not shown: {kinds.reason}")
+        return Checked("unknown", f"the kernel's namespaces cannot be listed: {kinds.reason}")
     for kind in _KINDS:
         if kind not in kinds:
             return Checked("missing", f"the kernel has no {kind} namespaces (/proc/self/ns)")
@@ -318,7 +318,7 @@ def _look_at_tracepoints(host: Host) -> Checked:
         return Checked("missing", "no right to look into tracefs", "run it with sudo")
     kinds = attempt(host.read_text, "/proc/filesystems")
     if isinstance(kinds, Missing):
-        return Checked("unknown", f"whether the kernel has tracefs is not shown: {kinds.reason}")
+        return Checked("unknown", f"it is unknown whether the kernel has tracefs: {kinds.reason}")
     if "tracefs" not in kinds.split():
         return Checked("missing", "the kernel has no tracefs (/proc/filesystems, CONFIG_TRACING)")
     if isinstance(there := attempt(host.list_dir, _TRACEFS[0]), Missing):
@@ -372,7 +372,7 @@ def _look_at_profiler(host: Host) -> Checked:
     names = attempt(host.list_dir, "/proc/sys/kernel")
     if isinstance(names, Missing):
         return Checked(
-            "unknown", f"whether the kernel has perf events is not shown: {names.reason}"
+            "unknown", f"it is unknown whether the kernel has perf events: {names.reason}"
         )
     if "perf_event_paranoid" not in names:
         return Checked("missing", "the kernel has no perf events (CONFIG_PERF_EVENTS)")

@@ -181,7 +181,7 @@ class ServerWatch:
 
     def _read_logs(self) -> ErrorLogCounts | Missing:
         if not self._logs:
-            return Missing(self._subjects.unread or "the error log goes to no file")
+            return Missing(self._subjects.unread or "the error log is not written to a file")
         found = [log.finish() for log in self._logs]
         counts = [log for log in found if not isinstance(log, Missing)]
         missing = next((log for log in found if isinstance(log, Missing)), None)

@@ -244,7 +244,9 @@ def _joined(content: str, limit_bytes: int, source: str) -> bytes:
 
     document = _TAKEN.sub(put, left)
     if at != len(histograms):
-        raise UsageError(f"{source}: a document in this page is damaged: its histograms are others")
+        raise UsageError(
+            f"{source}: a document in this page is damaged: its histograms do not match it"
+        )
     return document
 
 

@@ -245,8 +245,8 @@ def _checked(file: PlannedFile, here: str | None) -> Line:
         return Line("checked: nothing else changes; where this was made it is changed already")
     why = "is not there" if here is None else "is another by now"
     return Line(
-        f"not checked against the file, which {why} where this was made: what stands before and "
-        "around these lines is the plan's own word",
+        f"not checked against the file, which {why} where this was made: the text before and "
+        "around these lines is as the plan states it",
         "warning",
     )
 

@@ -207,7 +207,7 @@ class LiveView:
             line.append(head).append(spark, style="cyan").append(f"  {tail}")
             lines.append(line)
         if len(self._classes) > _MOST_CLASSES:
-            lines.append(Text(f"  and {len(self._classes) - _MOST_CLASSES} classes more"))
+            lines.append(Text(f"  and {len(self._classes) - _MOST_CLASSES} more classes"))
         return lines
 
     def _counts(self) -> str:

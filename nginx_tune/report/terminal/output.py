@@ -121,7 +121,7 @@ def output_files(
     for number, file in enumerate(files):
         is_special = Path(file).exists() and not Path(file).is_file()
         if not is_special and any(is_same(file, other) for other in files[:number]):
-            raise UsageError(f"{file}: two results for one file", hint="name a file for each")
+            raise UsageError(f"{file}: two results have the same file", hint="name a file for each")
     return files
 
 
@@ -220,14 +220,14 @@ def _places(
     for item in wanted:
         name, equals, named = item.partition("=")
         if equals and not named:
-            raise UsageError(f"-f {item}: no file is named", hint="is a variable not set?")
+            raise UsageError(f"-f {item}: the file name is missing", hint="is a variable not set?")
         if _ALSO.get(name) in known:
             name = _ALSO[name]
         if name not in known:
             raise UsageError(f"unknown format '{name}'", hint=_formats_hint(name, known))
         jobs.append((name, named or output))
     if output is not None and all("=" in item for item in wanted):
-        raise UsageError(f"-o {output}: every format has a file of its own", hint="leave -o out")
+        raise UsageError(f"-o {output}: every format already has a file", hint="leave -o out")
     if len([file for _, file in jobs if file is None]) > 1:
         raise UsageError("only one format can go to standard output", hint="use -f FORMAT=FILE")
     return jobs

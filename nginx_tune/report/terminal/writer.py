@@ -117,7 +117,7 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
                 elif not (hides and part.role == "note"):
                     _print_line(out, part)
             if hides:
-                _print_line(out, Line(f"{len(notes)} notes more: -v", "note", 2))
+                _print_line(out, Line(f"{len(notes)} more notes: -v", "note", 2))
     text = capture.get()
     return ascii_text(text) if ascii_only else text
 

@@ -62,7 +62,7 @@ options:
     choices: [error, warning, advice, info, never]
     default: error
   require_facts:
-    description: Fail when a rule could not judge for want of facts.
+    description: Fail when a rule could not judge for lack of facts.
     type: bool
     default: false
   test:
@@ -194,7 +194,7 @@ def why(document, found, errors):
                 return "%s:%s: %s [%s], %d findings in all" % (
                     one["file"], one["line"], one["message"], one["rule"], len(found)
                 )  # fmt: skip
-    return errors.strip() or "a rule could not judge for want of facts"
+    return errors.strip() or "a rule could not judge for lack of facts"
 
 
 if __name__ == "__main__":
