@@ -31,8 +31,8 @@ FEWEST_ROUNDS = 4
 TOLERATED = 0.10
 """The largest regret that does not count, as a share."""
 FLOOR_SECONDS = BUSY_HOST_SECONDS
-"""The largest regret of an answer's time that does not count: the product's noise of a busy host
-(mean of any answer whose loop never blocks)."""
+"""A regret in an answer's time does not count up to this: the mean time of an answer on a busy
+host whose loops never block."""
 TOLERATED_TEXT = f"{TOLERATED:.0%} or {1e3 * FLOOR_SECONDS:g} ms"
 _FLIPS = 400
 Better = Literal["higher", "lower"]

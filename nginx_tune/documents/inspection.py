@@ -109,7 +109,7 @@ class DiskStepRun(Part, frozen=True, kw_only=True):
     unfinished: int = 0
     """Reads that were incomplete at the end of the probe; they count with their age."""
     cpu_ratio: float = 0.0
-    """CPU time of the probe as a share of what its CPUs had in the step."""
+    """CPU time of the probe in the step, as a share of the time that its CPUs offered."""
 
 
 class DiskRun(Document, frozen=True, kw_only=True, tag="nginx-tune/diskrun/1"):

@@ -53,7 +53,7 @@ class Target(Part, frozen=True, kw_only=True):
     tls: Tls | None = None
     """TLS with this target; null for cleartext."""
     proxy_protocol: ProxyProtocol | None = None
-    """Null for none."""
+    """The PROXY protocol header to send; null to send none."""
 
 
 class RateStep(Part, frozen=True, kw_only=True):
@@ -194,7 +194,7 @@ class RequestClass(Part, frozen=True, kw_only=True):
     http3: Http3 | None = None
     """HTTP/3 over QUIC, in place of ``http2``; the target needs ``tls``. No slow clients."""
     priority: Priority | None = None
-    """Null for none."""
+    """The priority to send; null to send none."""
 
 
 class LoadClass(RequestClass, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ def run_screen(run: KeptRun) -> Screen:
 
 
 def render_run_comparison(comparison: RunComparison) -> str:
-    """The comparison as text; its first line is the sentence."""
+    """The comparison as text; the first line summarizes it."""
     return plain_text(run_comparison_screen(comparison))
 
 

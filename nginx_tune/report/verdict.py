@@ -141,7 +141,7 @@ _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "
 
 
 def render_verdict(verdict: Verdict) -> str:
-    """The verdict as text; its first line is the sentence."""
+    """The verdict as text; the first line summarizes it."""
     return plain_text(verdict_screen(verdict))
 
 

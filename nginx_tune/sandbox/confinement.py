@@ -57,7 +57,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     covers: dict[str, str] = {}
     """Writable directories: the source of each (``Covers.source``), by path."""
     disks: dict[str, str] = {}
-    """Read-only directories that replace the host's: the source in ``Covers`` of each, by path."""
+    """Read-only directories that replace the host's: the source of each (``Covers.source``)."""
     laid: dict[str, str] = {}
     """Read-only files and sockets that replace the host's: the source of each, by path."""
     hidden: list[str] = []

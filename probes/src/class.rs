@@ -125,7 +125,7 @@ impl<'p> Class<'p> {
     /// The next request that is due by `now`; arrivals end at `stop_at`.
     ///
     /// # Errors
-    /// A sentence if reading the manifest fails.
+    /// A message, if reading the manifest fails.
     pub fn take_due(
         &mut self,
         now: Nanos,

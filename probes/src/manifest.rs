@@ -69,7 +69,7 @@ impl Manifest {
     /// The next request; `None` at the end.
     ///
     /// # Errors
-    /// A sentence that names the line.
+    /// A message that names the line.
     pub fn read_next(&mut self) -> Result<Option<Record>, String> {
         while self.read_line()? {
             if self.line.trim_ascii().is_empty() {
@@ -89,7 +89,7 @@ impl Manifest {
     /// Returns to the first request.
     ///
     /// # Errors
-    /// A sentence if there is no request or the file has changed.
+    /// A message, if there is no request or if the file has changed.
     pub fn rewind(&mut self) -> Result<(), String> {
         if self.records == 0 {
             return Err(format!("manifest {}: holds no request", self.name));

@@ -71,7 +71,7 @@ impl<'p> Picker<'p> {
     /// The object of request `index`, as an index into the class's objects; indices must increase.
     ///
     /// # Errors
-    /// A sentence if reading the manifest fails.
+    /// A message, if reading the manifest fails.
     pub fn pick(&mut self, index: u64) -> Result<usize, String> {
         let count = self.paths.paths.len() as u64;
         Ok(match &mut self.choice {
@@ -87,7 +87,7 @@ impl<'p> Picker<'p> {
     /// of the manifest.
     ///
     /// # Errors
-    /// A sentence if reading the manifest fails.
+    /// A message, if reading the manifest fails.
     pub fn next_recorded(&mut self, stripe: Stripe) -> Result<Option<Replayed>, String> {
         match &mut self.choice {
             Choice::Manifest(recorded) => recorded.next_of(stripe),

@@ -52,7 +52,7 @@ impl Source {
     /// The source of a class.
     ///
     /// # Errors
-    /// A sentence if its manifest cannot be read.
+    /// A message, if its manifest cannot be read.
     pub fn new(class: &plan::Class, plan: &Plan, picker: &mut Picker<'_>) -> Result<Self, String> {
         if let Some(mut schedule) =
             Schedule::new(&class.arrivals, plan.seed, &class.name, plan.stripe)
@@ -93,7 +93,7 @@ impl Source {
     /// The next request that is due by `now`; arrivals end at `stop_at`.
     ///
     /// # Errors
-    /// A sentence if reading the manifest fails, or if it has too many requests in a second.
+    /// A message, if reading the manifest fails, or if it has too many requests in a second.
     pub fn take_due(
         &mut self,
         now: Nanos,

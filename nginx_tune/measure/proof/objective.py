@@ -194,7 +194,7 @@ def judge_run(objective: Objectives, run: Measurement, rate_per_second: float) -
 def _waits_alone(expression: Expression, run: Measurement) -> bool:
     """True if the objective is missed only because arrivals waited for a probe connection.
 
-    Measured from the send, the same statistic would hold.
+    The same statistic, measured from the moment of sending, would meet the objective.
     """
     name, _, statistic = expression.name.rpartition(".")
     name = name.removesuffix(".response_seconds").removesuffix(".response")

@@ -222,7 +222,7 @@ class ModelledFile:
         )
         self.path = point
         self.failed_reads = 0
-        """Failed reads while the model was last on, known once it is off."""
+        """Number of failed reads of the last run with the model; set when the model is off."""
         self._process = start_text_program(
             own_module("nginx_tune.nginx.lab.disk_server", msgspec.json.encode(request).decode()),
             is_checked=True,

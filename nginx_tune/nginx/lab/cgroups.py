@@ -252,8 +252,8 @@ def remove_group(directory: Path, *, patience_seconds: float = PATIENCE_SECONDS)
     """Remove a cgroup once its processes are gone; False if it could not be removed.
 
     Its page cache is freed first (v1 ``memory.force_empty``), since otherwise the kernel keeps the
-    removed group. Without a lab the pages belong to the operator's files and must stay in the
-    cache, so the kernel keeps the group with them.
+    removed group. In a sandbox without a lab, the pages belong to the operator's files and must
+    stay in the cache, so they are not freed, and the kernel keeps the group.
     """
     deadline = time.monotonic() + patience_seconds
     keeps_pages = _limit_of(directory) == str(sandbox_bytes())

@@ -227,7 +227,7 @@ class DiskServer:
 
 
 def _leave_mounts(libc: ctypes.CDLL) -> None:
-    """Leave the lab's mounts for a mount namespace of our own that has none.
+    """Leave the lab's mounts: enter a new mount namespace, and unmount everything in it.
 
     When the last process of a mount namespace ends, its mounts are unmounted before /dev/fuse is
     closed. This process would then wait for its own answers for ever, and so would the loop device.

@@ -161,7 +161,7 @@ class Loop:
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
-        """Close the descriptor; the device exists as long as it is mounted."""
+        """Close the descriptor; a mounted device stays until it is unmounted."""
         os.close(self._descriptor)
 
     def __enter__(self) -> Self:

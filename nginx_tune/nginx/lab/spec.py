@@ -105,7 +105,7 @@ def _class_lab(name: str) -> Lab:
 
 
 def _complete(lab: Lab, shape: Shape, *, fifth: bool) -> Lab:
-    """The lab, with the mounts and data that its document leaves open taken from the site."""
+    """The lab; mounts and data that its document does not set are taken from the site."""
     disks = [msgspec.structs.replace(disk, mount=disk.mount or shape.root) for disk in lab.disks]
     lab = _with_replayed(msgspec.structs.replace(lab, disks=disks), shape)
     filled = {item.disk for item in lab.data}

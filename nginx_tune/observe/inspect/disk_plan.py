@@ -417,7 +417,7 @@ def _sweep_gaps(sweep: Sweep) -> dict[str, str]:
 
 
 def _of_nulls(curve: Curve, gaps: dict[str, str]) -> dict[str, str]:
-    """The reasons whose values are null in the curve."""
+    """Those of the ``gaps`` (reasons by JSON pointer) whose value is null in the curve."""
     parts = msgspec.to_builtins(curve)
 
     def value(pointer: str) -> object:

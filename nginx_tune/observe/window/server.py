@@ -138,7 +138,11 @@ def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
 
 
 def _logs(logs: ErrorLogCounts, window: Window) -> ErrorLogCounts:
-    """The counts of error logs. Without an IPv6 address, that was missing and not a port."""
+    """The counts of error logs.
+
+    On a host without an IPv6 address, the messages for a missing port and for a missing address
+    are the same; they are counted as a missing address.
+    """
     if window.subjects.has_ipv6:
         return logs
     return logs._replace(

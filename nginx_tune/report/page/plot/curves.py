@@ -156,7 +156,7 @@ def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
 _NANOSECONDS = 1e9
 _STEPS_PER_NINE = 24
 _FEWEST_BEYOND = 10
-"""Least number of samples beyond a point of a curve; with fewer, the point is chance."""
+"""Least number of samples beyond a point of a curve; with fewer, chance decides its place."""
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
 """The start of the axis, the tenth percentile: below it, a few fast requests would stretch it."""

@@ -51,8 +51,9 @@ pub(super) struct Pair {
     control: Option<StreamId>,
     /// Bytes that flow control has not let the server send yet, by stream.
     unsent: Vec<(StreamId, Vec<u8>)>,
-    /// The bytes that the client sent by stream, and the reasons why it stopped reading some.
+    /// The bytes that the client sent, by stream.
     pub(super) requests: Vec<(StreamId, Vec<u8>)>,
+    /// The reasons why the client stopped reading streams.
     pub(super) stopped: Vec<u32>,
     pub(super) closed: Option<u32>,
 }
