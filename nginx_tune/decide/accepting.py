@@ -374,7 +374,10 @@ def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:
             flips_when=["ListenOverflows rises while nginx runs"],
         )
     value = min(wanted, somaxconn) if somaxconn is not None else wanted
-    reason = f"{STALL_SECONDS:g} s of {BURST:g} x {rate.value or 0.0:.0f} new connections a second"
+    reason = (
+        f"room for {STALL_SECONDS:g} s at {BURST * (rate.value or 0.0):,.0f} new connections a "
+        f"second, {BURST:g} times the rate"
+    )
     if overflows.value:
         queue = f"the queue of {now.text}" if now.value else "the queue"
         reason = f"{queue} overflowed {overflows.value:.0f} times"

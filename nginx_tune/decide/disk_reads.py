@@ -37,7 +37,7 @@ from nginx_tune.documents.decisions import (
     Predicted,
 )
 from nginx_tune.documents.facts import SizeBucket
-from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
+from nginx_tune.documents.units import bytes_text, nginx_size, percent_text, plural
 
 SMALLEST_DIRECT_BYTES = 1 << 20
 """Smallest threshold for directio: smaller files take a read or two with any buffer size."""
@@ -460,6 +460,9 @@ def _most_for_cache(s: Situation, cold: float) -> int:
     return most
 
 
+_MOST_NAMED = 4
+
+
 def _change(s: Situation, changes: Sequence[_Change], *, evidence: list[Evidence]) -> Decision:
     first = changes[0]
     device, wanted = first.device, first.wanted
@@ -469,7 +472,8 @@ def _change(s: Situation, changes: Sequence[_Change], *, evidence: list[Evidence
         for change in changes
         if (change.device.window_bytes, change.wanted) == (device.window_bytes, wanted)
     ]
-    names = ", ".join(disk.device.name for disk in alike if disk.device.name)
+    named = [disk.device.name for disk in alike if disk.device.name]
+    names = ", ".join(named) if len(named) <= _MOST_NAMED else plural(len(named), "disk")
     others = "".join(
         f"; of {change.device.name} from {bytes_text(change.device.window_bytes)} to "
         f"{bytes_text(change.wanted)}"
@@ -492,7 +496,7 @@ def _change(s: Situation, changes: Sequence[_Change], *, evidence: list[Evidence
         id="read-ahead",
         verdict=verdict,
         summary=f"From {bytes_text(device.window_bytes)} to {bytes_text(wanted)}"
-        f"{f' of {names}' if names else ''}: {first.reason}{others}.",
+        f"{f' on {names}' if names else ''}: {first.reason}{others}.",
         host_settings=[
             HostSetting(
                 kind="udev",

@@ -195,8 +195,8 @@ def _beyond_disks(s: Situation) -> str:
     memory = f"{percent_text(p.hit_ratio, 2)} of requests served from memory"
     limit = f"{bytes_text(ceiling.bytes_per_second)}/s"
     return (
-        f"This host cannot {' or '.join(cannot)}: {disks}{speed}, with {memory}, can give about "
-        f"{limit}."
+        f"This host cannot {' or '.join(cannot)}: {disks}{speed}, with {memory}, can give at most "
+        f"about {limit}."
     )
 
 

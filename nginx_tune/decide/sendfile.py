@@ -93,7 +93,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     settings = [setting("sendfile", "http", "sendfile", "on", reason=reason)]
     summary = "On: file bytes go to the socket without a copy through nginx's memory."
     if s.tls:
-        summary = "On: it has no effect on TLS bodies, which nginx reads and encrypts."
+        summary = "On: bodies without TLS or with kernel TLS are not copied through nginx's memory."
     return Decision(
         id="sendfile",
         verdict="enable",

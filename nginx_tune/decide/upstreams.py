@@ -362,7 +362,8 @@ def decide_streaming(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id="streaming",
         verdict="set",
-        summary=f"Not buffered: {', '.join(locations)}; events are passed on as they arrive.",
+        summary=f"proxy_buffering off for {', '.join(locations)}; events are passed on as they "
+        "arrive.",
         settings=[line for location in locations for line in _lines(s, location, silence)],
         evidence=[
             *evidence,

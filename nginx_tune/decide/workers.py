@@ -96,7 +96,9 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
             flips_when=["nginx runs in a container with a CPU limit"],
             next_command="nginx-tune inspect -f json -o facts.json",
         )
-    reason = f"one for each of {effective_cpus(s.facts).value:g} CPUs; nginx's default is 1"
+    cpus = effective_cpus(s.facts).value
+    each = "the only CPU" if cpus == 1 else f"each of {cpus:g} CPUs"
+    reason = f"one for {each}; nginx's default is 1"
     automatic = setting("workers", "main", "worker_processes", "auto", reason=reason)
     if cpu.effective is not None:  # auto differs only once CPUs are added
         same = range(wanted, _AS_GOOD * wanted + 1)

@@ -101,11 +101,14 @@ def switch_word(decision: Decision, *, changes: bool) -> str:
     if decision.verdict == "not_enough_evidence":
         return "measure"
     if not changes:
-        return "as it is" if decision.verdict in {"keep", "enable"} else "stays off"
+        is_new = decision.verdict == "enable" and not decision.summary.startswith("Already so")
+        stays = "on" if is_new else "as it is"  # on by the lines of another decision
+        return stays if decision.verdict in {"keep", "enable"} else "stays off"
     if decision.verdict in {"enable", "disable"}:
         return "on" if decision.verdict == "enable" else "off"
     value = " ".join(decision.settings[0].args) if decision.settings else ""
-    return value if 0 < len(value) <= _LONGEST_VALUE else "set"
+    is_short = 0 < len(value) <= _LONGEST_VALUE and value not in {"on", "off"}
+    return value if is_short else "set"
 
 
 def clause(summary: str) -> str:
@@ -113,7 +116,8 @@ def clause(summary: str) -> str:
     verdict, colon, reason = summary.partition(": ")
     text = reason if colon and len(verdict) <= _LONGEST_VERDICT else summary
     first = re.split(r"[;.] | offloading would|, and ", text, maxsplit=1)[0].rstrip(".;: ")
-    is_name = "_" in first.partition(" ")[0]  # a directive
+    word = first.partition(" ")[0]
+    is_name = "_" in word or word == "nginx"  # a directive, or the program
     return first if is_name else first[:1].upper() + first[1:]
 
 

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+from rows import each_row
 
 from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Predicted, Setting
-from nginx_tune.report.decisions import answer_screen, decisions_screen
+from nginx_tune.report.decisions import answer_screen, decisions_screen, switch_word
 from nginx_tune.report.screen import plain_text
 
 ENABLE = Decision(
@@ -18,6 +19,7 @@ ENABLE = Decision(
     risks=["overflow"],
     next_command="nginx-tune validate nginx.conf",
 )
+UNBUFFERED = Setting(context="location", directive="proxy_buffering", args=["off"])
 KEEP = Decision(id="backlog", verdict="keep", summary="The default of 511.")
 OPEN = Decision(id="reuseport", verdict="not_enough_evidence", summary="Not known.")
 
@@ -36,6 +38,21 @@ def test_the_answer_has_the_switches_then_how_sure_it_is_and_what_to_type() -> N
         "\n"
         "Next: nginx-tune plan\n"
     )
+
+
+@each_row(
+    ("decision", "word"),
+    [
+        (ENABLE, "on"),
+        (replace(ENABLE, settings=[]), "on"),  # by the lines of another decision
+        (replace(ENABLE, settings=[], summary="Already so. Misses hold the loop."), "as it is"),
+        (replace(ENABLE, settings=[], verdict="not_applicable"), "stays off"),
+        (replace(ENABLE, verdict="raise"), "threads"),
+        (replace(ENABLE, verdict="set", settings=[UNBUFFERED]), "set"),
+    ],
+)
+def test_a_row_has_the_state_that_its_decision_leads_to(decision: Decision, word: str) -> None:
+    assert switch_word(decision, changes=bool(decision.settings)) == word
 
 
 def test_every_reason_and_risk_is_on_the_long_screen() -> None:
