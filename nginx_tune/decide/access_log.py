@@ -110,9 +110,10 @@ def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 def _must_be_files(logs: Sequence[str]) -> str:
-    named = logs[0] if len(logs) == 1 else f"{logs[0]} and {len(logs) - 1} more"
+    more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
+    what = "regular files" if more else "a regular file"
     return (
-        f"{named} must be a regular file, which was not checked: in a pipe, or a link to one "
+        f"{logs[0]}{more} must be {what}, which was not checked: in a pipe, or a link to one "
         "(/dev/stdout in the official images), the buffers of several workers tear lines"
     )
 

@@ -122,6 +122,10 @@ def _lacking(decisions: Sequence[Decision], every: Sequence[Decision]) -> dict[s
     return found
 
 
+_SUPPRESSION = re.compile(r"^nginx-tune: ignore\[[^\]]*\] ")
+"""The beginning of a reason that also silences a rule, where it is written as a comment."""
+
+
 def _written(decision: Decision, current: CurrentTree, *, annotates: bool) -> list[_Written]:
     found = []
     for wanted in decision.settings:
@@ -133,7 +137,7 @@ def _written(decision: Decision, current: CurrentTree, *, annotates: bool) -> li
                 before="",
                 after="",
                 decision=decision.id,
-                reason=wanted.reason or decision.summary,
+                reason=_SUPPRESSION.sub("", wanted.reason) or decision.summary,
                 evidence=wanted.evidence or decision.evidence,
                 confidence=decision.confidence,
                 risks=decision.risks,

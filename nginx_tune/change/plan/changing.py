@@ -376,9 +376,8 @@ def _own_queues(decision: Decision, current: CurrentTree) -> list[tuple[Directiv
 def _open_files(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
-    wanted = setting(
-        "open-file-cache", "http", "open_file_cache", "off", reason="it would mostly churn"
-    )
+    why = decision.summary.removeprefix("Left off: ").rstrip(".")
+    wanted = setting("open-file-cache", "http", "open_file_cache", "off", reason=why)
     return [
         (line, [wanted]) for line in current.lines(wanted) if line and line.value.lower() != "off"
     ]
