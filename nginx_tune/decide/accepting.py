@@ -245,6 +245,10 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         return not_applicable(
             "reuseport", f"nginx {s.build.text} has no reuseport.", flips="nginx is 1.9.1 or newer"
         )
+    if s.facts.kernel.is_linux_before(3, 9):  # socket(7); nginx then fails to start
+        return not_applicable(
+            "reuseport", "Linux before 3.9 has no SO_REUSEPORT.", flips="a newer kernel"
+        )
     if s.is_freebsd:  # SO_REUSEPORT_LB, of FreeBSD 12, since nginx 468e37734
         spread = s.build.at_least(1, 15, 1)
         return not_applicable(

@@ -221,11 +221,15 @@ def complete_site(site: Site, facts: Facts, kind: Kind, workload: Workload | Non
 
     With a workload, compression is left out if it would take more than a tenth of the CPUs.
 
-    Shape: for kind ``cache``, ``cache_dirs`` has at least one entry: a new directory on each
+    Shape: if no root was named and one tree was scanned, that tree is the root. For kind
+           ``cache``, ``cache_dirs`` has at least one entry: a new directory on each
            independent data file system of the facts, else one directory. Kinds that proxy have an
            upstream.
     """
     cache_dirs = site.cache_dirs
+    roots = site.roots
+    if kind in ("static", "media") and roots == Site().roots and len(facts.datasets) == 1:
+        roots = [facts.datasets[0].path]
     if kind == "cache" and not cache_dirs:
         mounts = independent_mounts(facts.storage)
         cache_dirs = [f"{path.rstrip('/')}/{OWN_DIRECTORY}" for path in mounts]
@@ -245,6 +249,7 @@ def complete_site(site: Site, facts: Facts, kind: Kind, workload: Workload | Non
         tls = msgspec.structs.replace(tls, protocols=_protocols(build, facts.nginx.openssl))
     return msgspec.structs.replace(
         site,
+        roots=roots,
         listen=_listens(site, facts, build),
         tls=tls,
         user=site.user or facts.nginx.user,

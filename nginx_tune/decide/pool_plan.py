@@ -45,7 +45,6 @@ from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import Independence, judge_independence
 from nginx_tune.documents.decisions import DecisionVerdict
-from nginx_tune.documents.facts_storage import IN_MEMORY
 from nginx_tune.documents.units import listed, percent_text
 
 SINGLE_POOL = "io-pool-single-many-disks"
@@ -379,7 +378,7 @@ def _ruled_out(s: Situation) -> PoolJudgement | None:
     build = s.build
     if s.stays.no_pools:
         return PoolJudgement("not_applicable", f"they need {s.stays.no_pools}")
-    if s.data_paths and all(p.filesystem in IN_MEMORY for p in s.data_paths):
+    if s.is_in_memory:
         return PoolJudgement(
             "disable",
             f"the data is in memory ({s.data_paths[0].filesystem}), where no read waits",

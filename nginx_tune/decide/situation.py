@@ -48,7 +48,7 @@ from nginx_tune.decide.storage import (
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
 from nginx_tune.documents.facts_machine import DECLARED
-from nginx_tune.documents.facts_storage import NETWORK_FILESYSTEMS
+from nginx_tune.documents.facts_storage import IN_MEMORY, NETWORK_FILESYSTEMS
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
@@ -171,6 +171,8 @@ class Situation:
     def page_cache(self) -> Quantity:
         """Bytes of file data that memory can hold for nginx."""
         memory = self.facts.memory
+        if self.is_in_memory and self.data_paths[0].size_bytes is not None:
+            return Quantity("size of the file system", self.data_paths[0].size_bytes, "bytes")
         if self._on_zfs and memory.arc_limit_bytes is not None:
             # ZFS reads past the page cache, into a cache of its own.
             return Quantity("memory.arc_limit_bytes", memory.arc_limit_bytes, "bytes")
@@ -178,6 +180,11 @@ class Situation:
             limit = memory.page_cache_limit_bytes
             return Quantity("memory.page_cache_limit_bytes", limit, "bytes")
         return Quantity("memory.available_bytes", memory.available_bytes, "bytes")
+
+    @property
+    def is_in_memory(self) -> bool:
+        """True if all data lies on file systems in memory."""
+        return bool(self.data_paths) and all(p.filesystem in IN_MEMORY for p in self.data_paths)
 
     @property
     def _on_zfs(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from nginx_tune.documents.base import VOLATILE, Part
@@ -19,6 +20,15 @@ class Kernel(Part, frozen=True, kw_only=True):
     sysctls: dict[str, str] = {}
     """Values by name, e.g. ``net.core.somaxconn``. Network sysctls are from the network namespace
     of the running nginx, and omitted where that could not be read."""
+
+    def is_linux_before(self, major: int, minor: int) -> bool:
+        """True for a Linux that is known to be older than a release."""
+        match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", self.release or "")
+        return (
+            self.system == "Linux"
+            and match is not None
+            and (int(match[1]), int(match[2])) < (major, minor)
+        )
 
 
 _FEW_PERIODS = 100

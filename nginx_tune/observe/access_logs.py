@@ -221,7 +221,12 @@ def _opened(
 def _opener(log: str, flags: int, *, tell: Callable[[str], None]) -> int:
     """Open a log; for a named pipe, wait until a writer has written to it or closed it."""
     if not Path(log).is_fifo():
-        return os.open(log, flags)
+        descriptor = os.open(log, flags)
+        mode = os.fstat(descriptor).st_mode
+        if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not os.isatty(descriptor):
+            os.close(descriptor)
+            raise UsageError(f"{log}: a device, not a log")
+        return descriptor
     descriptor = os.open(log, flags | os.O_NONBLOCK)  # open() would wait silently
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN)

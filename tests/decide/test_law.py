@@ -38,7 +38,7 @@ from nginx_tune.decide.pool_plan import flips_on_assumptions, pools_lose_less
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decision, Decisions, Predicted, Setting
-from nginx_tune.documents.facts import Facts, PathStorage, Sizes
+from nginx_tune.documents.facts import Dataset, Facts, PathStorage, Sizes
 from nginx_tune.documents.site import Site, SiteTls
 from nginx_tune.documents.workload import HttpVersion, RoundTrip, TlsUse, Workload
 
@@ -415,13 +415,26 @@ def test_the_law_sees_what_breaks_it() -> None:
 
 def test_a_site_in_memory_gets_no_pools() -> None:
     facts = host(disk_class="hdd")
-    places = [PathStorage(path="/srv/1", mount_point="/srv/1", filesystem="tmpfs")]
+    places = [
+        PathStorage(
+            path="/srv/1", mount_point="/srv/1", filesystem="tmpfs", size_bytes=400 * GIBIBYTE
+        )
+    ]
     facts = msgspec.structs.replace(
         facts, storage=msgspec.structs.replace(facts.storage, paths=places)
     )
     pools = decide(facts, load(cold_peak=200), site=site()).decisions[0]
     assert pools.verdict == "disable"
     assert "tmpfs" in pools.summary
+    assert "--disks" not in pools.next_command  # there is none to measure
+
+
+def test_the_one_tree_that_was_scanned_is_the_root() -> None:
+    scanned = msgspec.structs.replace(host(), datasets=[Dataset(path="/srv/1")])
+    assert complete_site(Site(), scanned, "static").roots == ["/srv/1"]
+    assert complete_site(Site(roots=["/own"]), scanned, "static").roots == ["/own"]
+    two = msgspec.structs.replace(scanned, datasets=[*scanned.datasets, Dataset(path="/srv/2")])
+    assert complete_site(Site(), two, "static").roots == Site().roots
 
 
 @each_row(

@@ -141,6 +141,8 @@ def test_old_nginx_gives_connections_to_few_of_many_workers(version: str, verdic
     assert d.verdict == verdict
     few = one(decide(host(cpus=4, nginx=nginx(version)), workload, site=site()), "reuseport")
     assert few.verdict == "keep"
+    old = host(cpus=16, nginx=nginx(version), kernel=Kernel(system="Linux", release="3.8.13"))
+    assert one(decide(old, workload, site=site()), "reuseport").verdict == "not_applicable"
 
 
 def test_cpu_heavy_short_connections_keep_one_queue_on_old_nginx_too() -> None:

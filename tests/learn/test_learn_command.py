@@ -107,6 +107,12 @@ def test_a_pipe_is_waited_for_with_a_word_and_left_on_ctrl_c(tmp_path: Path) -> 
     assert run.returncode == 130
 
 
+def test_a_device_is_refused_and_not_read_for_ever(run_cli) -> None:
+    run = run_cli("learn", "/dev/zero")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "nginx-tune: /dev/zero: a device, not a log\n"
+
+
 def test_a_log_that_is_this_command_s_own_output_is_refused(run_cli, tmp_path: Path) -> None:
     """As /var/log/nginx/access.log is in images of nginx."""
     log = tmp_path / "access.log"
