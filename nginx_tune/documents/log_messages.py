@@ -49,7 +49,7 @@ class LogMessage(NamedTuple):
     older: str = ""
     """The level in older releases, such as ``alert before 1.23.2``."""
     errors: tuple[int, ...] = ()
-    """Error numbers of failed calls of any kind, in place of a pattern."""
+    """Error numbers of failed calls, of any kind or of those that the pattern matches."""
 
 
 _FILES = "src/os/unix/ngx_files.c"
@@ -162,6 +162,12 @@ LOG_MESSAGES = (
         ("descriptors_exhausted",), "requests",
         "calls got no descriptor (Too many open files in system)", "the host's fs.file-max",
         "src/event/ngx_event_accept.c", errors=(23,)),
+    LogMessage(
+        "epoll-watches", r"epoll_ctl\(", "alert", "descriptors-exhausted",
+        ("descriptors_exhausted",), "requests",
+        "connections could not be watched: no space for more epoll watches",
+        "the host's fs.epoll.max_user_watches", "src/event/modules/ngx_epoll_module.c",
+        errors=(28,)),
     LogMessage(
         "no-space", "", "crit", "no-space-left", ("space_exhausted",),
         "requests", "writes found no space left on the device",

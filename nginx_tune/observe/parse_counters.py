@@ -370,9 +370,10 @@ def _name(path: str) -> str:
 _LINE = re.compile(
     rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(\w{3,6})\] (?:\d+#\d+: )?(?:\*\d+ )?(.*)", re.DOTALL
 )
-_FAILED = re.compile(r"\bfailed \((\d{1,3}): ")
-_BY_ERROR = {error: message.id for message in LOG_MESSAGES for error in message.errors}
-_PATTERNS = [(known.id, re.compile(known.pattern)) for known in LOG_MESSAGES if known.pattern]
+_FAILED = re.compile(r"\bfailed(?: while spawning \"[^\"]{1,64}\")? \((\d{1,3}): ")
+_CALL = re.compile(r"(?:[\w ]{1,60}: )?\w+\([^()]*\)")
+"""The start of a message about a call. Others quote what an upstream or a script wrote."""
+_PATTERNS = [(known, re.compile(known.pattern)) for known in LOG_MESSAGES]
 _MOST_KNOWN = 1 << 14
 """The most messages whose meaning is cached; only few are frequent."""
 MOST_MESSAGES = 64
@@ -431,12 +432,11 @@ def parse_error_log(lines: Iterable[bytes]) -> ErrorLogCounts:
 
 
 def _meaning(message: str) -> tuple[str, str] | None:
-    errors = _FAILED.findall(message)
+    errors = _FAILED.findall(message) if _CALL.match(message) else []
     # The last match: a file name before the reason may look like one.
-    if errors and int(errors[-1]) in _BY_ERROR:
-        return _BY_ERROR[int(errors[-1])], ""
-    for id_, pattern in _PATTERNS:
-        found = pattern.match(message)
+    error = int(errors[-1]) if errors else None
+    for known, pattern in _PATTERNS:
+        found = pattern.match(message) if not known.errors or error in known.errors else None
         if found is not None:
-            return id_, found.groupdict().get("name") or ""
+            return known.id, found.groupdict().get("name") or ""
     return None
