@@ -12,6 +12,7 @@ Source: ngx_event_connections, ngx_set_worker_processes, ngx_log_set_levels,
         ngx_http_disable_symlinks, ngx_http_core_set_aio, ngx_ptocidr, ngx_http_ssl_session_cache,
         ngx_event_use, ngx_http_headers_expires, ngx_http_parse_expires,
         ngx_http_core_open_file_cache, ngx_http_log_open_file_cache, ngx_http_limit_conn_zone,
+        ngx_http_limit_req, ngx_http_limit_conn,
         ngx_http_upstream_zone, ngx_http_file_cache_set_slot, ngx_http_upstream_server,
         ngx_http_rewrite_set, ngx_resolver_create, ngx_http_log_set_log, ngx_http_proxy_pass,
         ngx_http_grpc_pass, ngx_http_core_limit_except, ngx_http_core_directio.
@@ -57,6 +58,8 @@ _FROM_ONE = frozenset({"max", "weight", "min_uses"})
 _LEVELS = frozenset(["emerg", "alert", "crit", "error", "warn", "notice", "info", "debug"])
 _MOST_CODE = 999
 _MOST_PORT = 65535
+_MOST_CONNECTIONS = 65535
+_CACHE_LEVELS = re.compile(r"[12](?::[12]){0,2}")
 _PORT = re.compile(r"(?:(?:\*|[0-9.]+|\[[0-9a-fA-F:.]+\]):)?([0-9]+)")
 _REWRITE_FLAGS = frozenset({"last", "break", "redirect", "permanent"})
 _RATE = re.compile(r"rate=0*[1-9][0-9]{0,8}(?:r/[sm])?")
@@ -265,7 +268,21 @@ def _cache_path(args: Sequence[str]) -> str:
         name, sign, value = arg.partition("=")
         if sign and name in _BYTES and _OFFSET.fullmatch(value) is None:
             return f"{name}=SIZE, such as 500m or 10g"
+        if sign and name == "levels" and _CACHE_LEVELS.fullmatch(value) is None:
+            return "levels=1:2 or its like: up to three levels of 1 or 2"
     return _pairs(args[1:]) or _zone_size("keys_zone=", _KEYS_PAGES)(args)
+
+
+def _limit_req(args: Sequence[str]) -> str:
+    given = [arg.partition("=") for arg in args]
+    wrong = [name for name, _, value in given
+             if name in {"burst", "delay"} and not _is_number(value, 1)]  # fmt: skip
+    return f"{wrong[0]}=NUMBER, from 1" if wrong else ""
+
+
+def _limit_conn(args: Sequence[str]) -> str:
+    right = _is_number(args[1], 1) and int(args[1]) <= _MOST_CONNECTIONS
+    return "" if right else "a zone and a number from 1 to 65535"
 
 
 def _shared_zone(args: Sequence[str]) -> str:
@@ -333,6 +350,8 @@ FORMS: dict[str, Judge] = {
     "scgi_pass": _of(_without_scheme()),
     "memcached_pass": _of(_without_scheme()),
     "limit_except": _of(_methods),
+    "limit_req": _of(_limit_req),
+    "limit_conn": _of(_limit_conn),
     "directio": _of(_offset),
     "limit_conn_zone": lambda args: _of(_zone_size("zone=", _ZONE_PAGES))(args[1:]),
     "zone": _of(_shared_zone),

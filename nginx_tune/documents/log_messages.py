@@ -252,7 +252,8 @@ LOG_MESSAGES = (
             "an idle time of the upstream longer than keepalive_timeout in the upstream block; its "
             "own log", _UPSTREAM),
     _failed("upstream-header-too-big", rf"upstream sent too big header.*{_PEER}",
-            "answers had a header larger than the buffer", "proxy_buffer_size", _UPSTREAM),
+            "answers had a header larger than the buffer",
+            "proxy_buffer_size, and proxy_buffers to four of that size", _UPSTREAM),
     _failed("upstream-invalid", r"upstream sent (?:invalid|no valid|unsupported|unexpected|"
             rf"duplicate|more data than|too many|too large) .*{_PEER}",
             "answers broke the protocol", "whether proxy_pass has the upstream's protocol",

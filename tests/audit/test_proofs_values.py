@@ -67,6 +67,12 @@ OF_THEIR_OWN = [
     LOCATION % "memcached_pass http://127.0.0.1:1;",
     LOCATION % "limit_except FETCH { deny all; }",
     LOCATION % "directio -1;",
+    HTTP % "limit_req_zone $host zone=a:1m rate=1r/s; limit_req zone=a burst=0;",
+    HTTP % "limit_req_zone $host zone=a:1m rate=1r/s; limit_req zone=a burst=5 delay=0;",
+    HTTP % "limit_conn_zone $host zone=a:1m; limit_conn a 0;",
+    HTTP % "limit_conn_zone $host zone=a:1m; limit_conn a 65536;",
+    HTTP % "proxy_cache_path DIR/c keys_zone=a:1m levels=1:3;",
+    HTTP % "proxy_cache_path DIR/c keys_zone=a:1m levels=1:1:1:1;",
     LOCATION % "directio big;",
     SERVER % "listen 127.0.0.1:8080 backlog=none;",
     SERVER % "listen 127.0.0.1:8080 backlog=0;",
@@ -132,6 +138,9 @@ TWICE = [
     "thread_pool default threads=4; thread_pool default threads=4; events {}",
     HTTP % "log_format a b; log_format a c;",
     HTTP % "proxy_cache_path DIR/c keys_zone=a:1m; proxy_cache_path DIR/c keys_zone=b:1m;",
+    HTTP % "proxy_cache_path DIR/c keys_zone=a:1m; proxy_cache_path DIR/d keys_zone=a:1m;",
+    HTTP % "limit_req_zone $host zone=a:1m rate=1r/s; limit_conn_zone $host zone=a:1m;",
+    HTTP % "limit_conn_zone $host zone=a:1m; limit_conn_zone $uri zone=a:1m;",
     HTTP % "proxy_cache_path DIR/c keys_zone=a:1m; fastcgi_cache_path DIR/c keys_zone=b:1m;",
 ]
 LISTEN = [
@@ -235,6 +244,8 @@ RIGHT = [
     HTTP % "proxy_temp_path DIR/t 1 2 3; proxy_store_access user:rw all:r; geo $uri $b { }",
     "worker_cpu_affinity auto 0101; events { use epoll; } http { limit_conn_zone a zone=z:32k; }",
     SERVER % "location /c/ { proxy_pass http://[::1]/x/; }",
+    LOCATION % "proxy_buffer_size 128k; proxy_buffers 4 128k; proxy_max_temp_file_size 0;",
+    LOCATION % "proxy_buffers 8 16k; proxy_buffer_size 32k; proxy_busy_buffers_size 64k;",
     HTTP % "log_format a b; log_format b b; proxy_cache_path DIR/c keys_zone=c:1m;",
     PEER % "weight=3 max_conns=1 max_fails=0 fail_timeout=1s backup; server 127.0.0.2",
 ]  # fmt: skip
@@ -254,7 +265,17 @@ def _judged(nginx: Nginx, tmp_path: Path, conf: str) -> tuple[set[str], set[str]
     return known, unknown, accepted
 
 
+BUFFERS = [
+    LOCATION % "proxy_buffer_size 128k;",
+    HTTP % "fastcgi_buffer_size 16k; server { location / { fastcgi_buffers 4 8k; } }",
+    LOCATION % "proxy_buffers 4 4k; proxy_busy_buffers_size 32k;",
+    LOCATION % "uwsgi_buffers 4 16k; uwsgi_busy_buffers_size 8k;",
+    LOCATION % "scgi_buffers 1 16k;",
+    LOCATION % "proxy_temp_file_write_size 1k;",
+    LOCATION % "proxy_max_temp_file_size 1k;",
+]
 CASES = {
+    "cf-buffers-refused": BUFFERS,
     "cf-value-invalid": [*INVALID, *OF_THEIR_OWN],
     "cf-directive-twice": TWICE,
     "cf-reference-unknown": REFERENCE,
@@ -270,6 +291,11 @@ CASES = {
 def _refused(rule: str, nginx: Nginx, tmp_path: Path) -> None:
     for conf in CASES[rule]:
         assert _judged(nginx, tmp_path, conf) == ({rule}, {rule}, False), conf
+
+
+@every_version
+def test_cf_buffers_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-buffers-refused", nginx, tmp_path)
 
 
 @every_version

@@ -12,11 +12,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Directives that may appear once in a block, or once per name, and appear twice."""
     if context.tree.is_template:
         return
-    for second, first in named_twice(context):
+    for second, name, first in named_twice(context):
         yield Hit(
-            second,
-            f'{second.name} "{second.value}" is already defined at {first.file}:{first.line}',
-            [written(first)],
+            second, f"{name} is already defined at {first.file}:{first.line}", [written(first)]
         )
     for second, first in repeated(context):
         yield Hit(
@@ -30,8 +28,8 @@ RULE = Rule(
     id="cf-directive-twice",
     severity="error",
     title="a directive appears twice in one block",
-    why='nginx does not start: emerg "directive is duplicate". Often one of the two comes from an '
-    "included file.",
+    why='nginx does not start: emerg "directive is duplicate" or "is already declared". Often one '
+    "of the two comes from an included file.",
     fix="Remove one of them; an inner block may set its own.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_set_flag_slot and its kin",
