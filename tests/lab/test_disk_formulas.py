@@ -9,7 +9,6 @@ import random
 import statistics
 
 import pytest
-from tiers import draws
 
 from nginx_tune.documents.lab import DiskModel
 from nginx_tune.nginx.lab import disk_models as formulas
@@ -78,34 +77,6 @@ def test_quantiles_at_depth_1() -> None:
             seen = latencies[math.ceil(quantile * len(latencies)) - 1]
             expected = formulas.predict_quantile_seconds(model, 4096, quantile)
             assert seen == pytest.approx(expected, rel=0.12), quantile
-
-
-def test_the_wait_of_reads_that_arrive_at_random() -> None:
-    table = [("hdd", 0.5, 0.1), ("tail", 0.9, 0.25), ("hdd", 0.8, 0.1), ("hdd", 0.9, 0.15)]
-    for name, load, margin in table[: draws(2, 4)]:
-        model = MODELS[name]
-        rate = load * formulas.predict_plateau(model, 4096)
-        expected = formulas.predict_wait_seconds(model, 4096, rate)
-        assert open_wait(model, rate) == pytest.approx(expected, rel=margin), (name, load)
-        assert formulas.predict_wait_seconds(model, 4096, 2 * rate / load) == math.inf
-
-
-def test_the_wait_behind_a_tail_is_at_most_what_is_said() -> None:
-    rate = 0.5 * formulas.predict_plateau(TAILED, 4096)
-    expected = formulas.predict_wait_seconds(TAILED, 4096, rate)
-    assert 0.3 * expected < open_wait(TAILED, rate) < expected
-
-
-def open_wait(model: DiskModel, rate: float) -> float:
-    """The mean wait for a channel of reads that arrive at random."""
-    source = random.Random(7)
-    process = ServiceProcess(model, random.Random(8).random)
-    now, waits = 0.0, []
-    for _ in range(draws(40_000, 200_000)):
-        now += source.expovariate(rate)
-        answer = process.serve(now, source.randrange(1 << 20) << 12, 4096)
-        waits.append(answer.at_seconds - now - formulas.predict_service_seconds(model, 4096))
-    return statistics.fmean(waits)
 
 
 def test_a_read_that_goes_on_does_not_move_the_head() -> None:

@@ -11,11 +11,6 @@ stalls a = every / (every + stall):
 - K = X × S: the knee, the depth where the two lines meet; it is c unless the bus is the limit;
 - each of d readers waits d / X(d) for a read (Little's law).
 
-If reads arrive independently, at a rate of λ per second (open loop), they wait for a channel for
-about C(c, λS) × S / (c - λS) × (1 + v²) / 2 on average: Erlang's C, corrected by the squared
-coefficient of variation v² of the time on a channel (Allen and Cunneen). It is exact for M/M/c and
-M/G/1, and too high by up to half for many channels at half load with a long tail. Stalls add to it.
-
 A disk of a class has a model, or limits that give it a plateau but no knee; ``settle_kinds`` says
 which of the two a host allows.
 """
@@ -163,19 +158,6 @@ def predict_quantile_seconds(model: DiskModel, read_bytes: int, quantile: float)
     return transfer + model.read_seconds * (1 + model.spread_ratio * (2 * among - 1))
 
 
-def predict_wait_seconds(model: DiskModel, read_bytes: int, reads_per_second: float) -> float:
-    """The mean wait for a channel if reads arrive at random; infinite above the plateau."""
-    if reads_per_second >= predict_plateau(model, read_bytes):
-        return math.inf
-    service = predict_service_seconds(model, read_bytes)
-    load = reads_per_second * service
-    variance = (model.read_seconds * model.spread_ratio) ** 2 / 3
-    variance += model.tail_ratio * (2 - model.tail_ratio) * model.tail_seconds**2
-    squared_variation = variance / service**2
-    waiting = _erlang_c(model.channels, load) * service / (model.channels - load)
-    return waiting * (1 + squared_variation) / 2
-
-
 def predict_curve(model: DiskModel, read_bytes: int) -> Curve:
     """The curve that a probe would measure on such a disk."""
     small = _sweep(model, SMALL_READ_BYTES)
@@ -245,14 +227,6 @@ def _moving_ratio(model: DiskModel) -> float:
     if model.stall_every_seconds is None:
         return 1.0
     return model.stall_every_seconds / (model.stall_every_seconds + model.stall_seconds)
-
-
-def _erlang_c(channels: int, load: float) -> float:
-    """The probability that all channels are busy (M/M/c), from the recursion of Erlang's B."""
-    blocked = 1.0
-    for busy in range(1, channels + 1):
-        blocked = load * blocked / (busy + load * blocked)
-    return channels * blocked / (channels - load * (1 - blocked))
 
 
 MIB = 1 << 20
