@@ -29,7 +29,8 @@ from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ClaimResult, PredictionResult, Scenario, ScenarioRun
 from nginx_tune.experiment.scenario.files import list_scenarios, load_scenario
 from nginx_tune.report.quantities import measured_text, ratio_text
-from nginx_tune.report.scenario import expected_text, render_scenario_run
+from nginx_tune.report.scenario import expected_text, scenario_screen
+from nginx_tune.report.screen import plain_text
 from nginx_tune.report.text import number_text
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -157,9 +158,9 @@ _SHOWN_CLAIMS = 7
 
 def example(one: ScenarioRun, where: str) -> str:
     """The example on the page: the report without decisions, notes and circumstances."""
-    sentence = render_scenario_run(one).partition("\n\n")[0]
+    sentence = plain_text(scenario_screen(one)).partition("\n\n")[0]
     first = msgspec.structs.replace(one, claims=one.claims[:_SHOWN_CLAIMS])
-    parts = render_scenario_run(first).partition("\n\n")[2].split("\n\n")
+    parts = plain_text(scenario_screen(first)).partition("\n\n")[2].split("\n\n")
     claims = next((part for part in parts if part.startswith("claims\n")), "")
     predicted = next((part for part in parts if "\n  ratio(" in part and part != claims), "")
     predicted = predicted[predicted.find("  predicted  ") :] if predicted else ""

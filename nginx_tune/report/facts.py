@@ -23,7 +23,7 @@ from nginx_tune.documents.facts import (
 from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
 from nginx_tune.documents.units import plural
 from nginx_tune.report.facts_nginx import listener_rows, nginx_lines
-from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table
 from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _CONSUMERS = {
@@ -39,11 +39,6 @@ _USUAL_MTUS = (1500, 65536)
 _NO_LIMIT = 10**9
 """No limit in practice: systemd and large machines set fs.file-max far above this."""
 _SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
-
-
-def render_facts(facts: Facts) -> bytes:
-    """The screen, UTF-8, with a final newline."""
-    return plain_text(facts_blocks(facts)).encode()
 
 
 _HOST_HEAD = """\

@@ -27,7 +27,7 @@ from nginx_tune.report.measurement_parts import (
     table_of,
     workers_block,
 )
-from nginx_tune.report.screen import Line, Screen, ScreenBlock, plain_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock
 from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _NOT_MEASURED = "–"
@@ -56,11 +56,6 @@ _ERROR_WORDS = {
     "backlog": "not taken by a full queue",
     "other": "of another kind",
 }
-
-
-def render_measurement(measurement: Measurement, asked: str = "") -> str:
-    """The measurement as text; see :func:`measured_screen`."""
-    return plain_text(measured_screen(measurement, asked))
 
 
 def measured_screen(measurement: Measurement, asked: str = "", gates: ScreenBlock = ()) -> Screen:

@@ -13,7 +13,7 @@ from nginx_tune.measure.proof.by_seconds import TRAFFIC
 from nginx_tune.report.quantities import metric_words, ratio_text, unit_text, value_text
 from nginx_tune.report.rehearsal import rehearsal_screen
 from nginx_tune.report.scenario import scenario_screen
-from nginx_tune.report.screen import Line, Screen, Table, plain_text
+from nginx_tune.report.screen import Line, Screen, Table
 from nginx_tune.report.text import one_line, percent_text
 from nginx_tune.report.verdict import verdict_screen
 
@@ -54,11 +54,6 @@ def run_screen(run: KeptRun) -> Screen:
     if isinstance(result, Rehearsal):
         return [[Line(head)], *rehearsal_screen(result)]
     return [[Line(head)], *verdict_screen(result.verdict)]
-
-
-def render_run_comparison(comparison: RunComparison) -> str:
-    """The comparison as text; the first line summarizes it."""
-    return plain_text(run_comparison_screen(comparison))
 
 
 def run_comparison_screen(comparison: RunComparison) -> Screen:

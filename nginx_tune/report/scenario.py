@@ -74,11 +74,6 @@ def _list(scenarios: Scenarios) -> list[tuple[str, str, str]]:
     return [("scenario", "sources", "title"), *rows]
 
 
-def render_scenario_page(scenario: Scenario) -> str:
-    """The page for a terminal."""
-    return "\n".join((scenario_words(scenario), plain_text(scenario_parts(scenario))))
-
-
 def scenario_words(scenario: Scenario) -> str:
     """The paragraphs of the page: its subject and its lesson."""
     parts = [
@@ -307,11 +302,6 @@ def _rows_summary(rows: SourceRows) -> str:
 
 _SILENT = ("keep", "not_applicable", "not_enough_evidence")
 """Verdicts that predict nothing."""
-
-
-def render_scenario_run(run: ScenarioRun) -> str:
-    """The run as text: a sentence to quote on the first line, then the claims and the rest."""
-    return plain_text(scenario_screen(run))
 
 
 def scenario_screen(run: ScenarioRun) -> Screen:

@@ -27,7 +27,7 @@ from nginx_tune.report.quantities import (
     ratio_text,
     value_text,
 )
-from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
+from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table
 from nginx_tune.report.text import number_text, one_line, percent_text, plain, weaker_sandbox_text
 
 
@@ -138,11 +138,6 @@ _MOST_ALIKE = 8
 _MOST_PAIRS = 100
 """The largest value of ``validate --pairs``."""
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
-
-
-def render_verdict(verdict: Verdict) -> str:
-    """The verdict as text; the first line summarizes it."""
-    return plain_text(verdict_screen(verdict))
 
 
 def verdict_screen(verdict: Verdict) -> Screen:

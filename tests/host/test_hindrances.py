@@ -34,7 +34,8 @@ from nginx_tune.host.network import add_network_use
 from nginx_tune.host.parse_network import has_cpus, parse_softnet, parse_tcp_mem, parse_tcp_pages
 from nginx_tune.host.parse_proc import parse_swaps
 from nginx_tune.observe.inspect.inspection import inspect_host
-from nginx_tune.report.facts import render_facts
+from nginx_tune.report.facts import facts_blocks
+from nginx_tune.report.screen import plain_text
 
 HINDERED = inspect_host(*two_nodes())
 NAMED = {one.fact for one in find_hindrances(HINDERED)}
@@ -72,7 +73,7 @@ def test_every_hindrance_of_an_ailing_host_is_named() -> None:
         }
         == NAMED
     )
-    screen = render_facts(HINDERED).decode()
+    screen = plain_text(facts_blocks(HINDERED))
     for one in find_hindrances(HINDERED):
         assert f"\n  {one.seen}\n    {one.meaning}; {one.remedy}\n" in screen
         assert one.fact.split(".")[0] in {
@@ -82,7 +83,7 @@ def test_every_hindrance_of_an_ailing_host_is_named() -> None:
 
 def test_a_host_without_facts_is_not_blamed() -> None:
     assert find_hindrances(Facts()) == []
-    assert "holds nginx back" not in render_facts(Facts()).decode()
+    assert "holds nginx back" not in plain_text(facts_blocks(Facts()))
 
 
 @each_row("name", ["sata-ssd", "nvme-multipath", "virtio-vm", "alpine", "kvm-guest"])

@@ -19,7 +19,8 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.host.dataset import scan_dataset
 from nginx_tune.host.parse_storage import ByteSample, SizeCounter
 from nginx_tune.host.residency import PAGE_BYTES, cachestat_pages, mincore_pages, read_residency
-from nginx_tune.report.facts import render_facts
+from nginx_tune.report.facts import facts_blocks
+from nginx_tune.report.screen import plain_text
 
 MIB = 1 << 20
 DICE = dice("files of a dataset")
@@ -61,10 +62,10 @@ def test_a_sparse_file_says_both_its_sizes() -> None:
     assert dataset.bytes == 65 * MIB
     assert dataset.allocated_bytes is not None
     assert 2 * MIB <= dataset.allocated_bytes < 4 * MIB
-    screen = render_facts(Facts(datasets=[dataset])).decode()
+    screen = plain_text(facts_blocks(Facts(datasets=[dataset])))
     assert "65.0 MiB, of which the disk holds 2." in screen
     full = replace(dataset, allocated_bytes=65 * MIB)
-    assert "of which the disk" not in render_facts(Facts(datasets=[full])).decode()
+    assert "of which the disk" not in plain_text(facts_blocks(Facts(datasets=[full])))
 
 
 def test_a_linked_root_is_followed(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from nginx_tune.host.network import add_counters, read_listeners, read_network
 from nginx_tune.host.storage import read_storage
 from nginx_tune.nginx.processes import find_masters, read_running
 from nginx_tune.observe.inspect.inspection import inspect_host, record_host
-from nginx_tune.report.facts import render_facts
+from nginx_tune.report.facts import facts_blocks
+from nginx_tune.report.screen import plain_text
 
 DM = "/sys/devices/virtual/block/dm-0"
 MD = "/sys/devices/virtual/block/md0"
@@ -108,8 +109,8 @@ def test_an_array_without_redundancy_has_no_state() -> None:
     assert set(gaps) == {"/degraded", "/sync_action", "/sync_done_ratio"}
     assert set(gaps.values()) == {"raid0 has no redundancy: it is whole or lost"}
     facts = Facts(storage=Storage(arrays=[array]))
-    assert "2 disks without redundancy" in render_facts(facts).decode()
-    assert "not known" not in render_facts(facts).decode().partition("md0")[2].partition("\n")[0]
+    assert "2 disks without redundancy" in plain_text(facts_blocks(facts))
+    assert "not known" not in plain_text(facts_blocks(facts)).partition("md0")[2].partition("\n")[0]
 
 
 def test_paths_to_one_disk_are_one_disk() -> None:

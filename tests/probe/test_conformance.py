@@ -31,7 +31,8 @@ from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements
 from nginx_tune.measure.proof.runs import Pair, PairedRuns
 from nginx_tune.measure.proof.workers import with_imbalance
-from nginx_tune.report.measurement import render_measurement
+from nginx_tune.report.measurement import measured_screen
+from nginx_tune.report.screen import plain_text
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -113,7 +114,7 @@ def test_what_is_never_answered_is_censored_and_its_quantiles_are_bounds() -> No
     assert whole.at_least[-2:] == ["p999", "max"]
     assert "p50" not in whole.at_least
     assert any(flag.startswith("censored: c: ") for flag in measurement.flags)
-    assert "≥" in render_measurement(measurement)
+    assert "≥" in plain_text(measured_screen(measurement))
 
 
 def test_requests_that_time_out_stand_in_the_percentiles() -> None:
@@ -138,7 +139,7 @@ def test_requests_that_time_out_stand_in_the_percentiles() -> None:
     # What the bound does not decide stays unknown.
     answer = answer_expression(parse_expression("c.p99 <= 9s"), alone)
     assert (answer.passed, answer.measured) == (False, None)
-    text = render_measurement(measurement)
+    text = plain_text(measured_screen(measurement))
     assert "c: 55 of 1,100 requests (5 %) failed or were not finished" in text
     assert re.search(r"last byte +≥ .* ≥ [3-9]\d\d ms", text)
 
@@ -199,7 +200,9 @@ def test_workers_that_got_nothing_count(start_nginx: StartNginx, run_cli: RunCli
     assert seen.worker_requests is not None
     assert (seen.worker_requests.workers, seen.worker_requests.max_to_mean) == (4, 4.0)
     assert any("too few connections to compare 4 workers: 1 " in flag for flag in measurement.flags)
-    assert re.search(r"^ +3 idle +0 +0 % +0 *$", render_measurement(measurement), re.MULTILINE)
+    assert re.search(
+        r"^ +3 idle +0 +0 % +0 *$", plain_text(measured_screen(measurement)), re.MULTILINE
+    )
 
 
 def test_the_stripes_of_three_hosts_are_one_load() -> None:

@@ -15,7 +15,8 @@ from nginx_tune.errors import UsageError
 from nginx_tune.host.parse_network import parse_listeners, parse_socket_link
 from nginx_tune.measure.load.one_class import Load, OfferedRate, plan_load
 from nginx_tune.measure.load.target import permit_target, resolve_url
-from nginx_tune.report.measurement import progress_text, render_measurement, unanswered_classes
+from nginx_tune.report.measurement import measured_screen, progress_text, unanswered_classes
+from nginx_tune.report.screen import plain_text
 
 TCP = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -153,12 +154,12 @@ MEASUREMENT = Measurement(
 
 def test_all_of_them_is_a_hundred_percent() -> None:
     item = ClassMeasurement(intended=60, errors={"parse": 60})
-    text = render_measurement(Measurement(classes={"c": item}))
+    text = plain_text(measured_screen(Measurement(classes={"c": item})))
     assert "c: 60 of 60 requests (100 %) failed" in text
 
 
 def test_the_report_shows_what_was_measured_and_no_more() -> None:
-    text = render_measurement(MEASUREMENT)
+    text = plain_text(measured_screen(MEASUREMENT))
     lines = text.splitlines()
     assert "\x1b" not in text
     assert lines[0] == "hot: 2,000 good responses/s, median 1 ms, p99 3 ms, none failed"
@@ -192,7 +193,7 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
 
 def test_a_quantile_with_too_few_samples_beyond_it_is_not_shown() -> None:
     few = ClassMeasurement(requests=999, response_seconds=_latency(999, 1, 2, 3, 4, 5))
-    text = render_measurement(Measurement(classes={"c": few}))
+    text = plain_text(measured_screen(Measurement(classes={"c": few})))
     assert ["c", "last", "byte", "1.00", "s", "1.00", "s", "2.00", "s", "5.00", "s"] in [
         line.split() for line in text.splitlines()
     ]

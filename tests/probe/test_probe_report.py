@@ -27,7 +27,7 @@ from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.one_class import OfferedRate, default_threads, plan_within
 from nginx_tune.measure.proof.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.measure.proof.latency import hidden_stall
-from nginx_tune.report.measurement import measured_screen, render_measurement
+from nginx_tune.report.measurement import measured_screen
 from nginx_tune.report.measurement_parts import shape_of
 from nginx_tune.report.probing import capacity_screen, describe_load
 from nginx_tune.report.screen import plain_text
@@ -84,7 +84,7 @@ def test_the_head_of_a_report_says_what_was_asked() -> None:
         assert lines[0] == "http://localhost/\\x1b at 127.0.0.1 port 80, 9 s, seed 1"
         assert lines[1] == f"  {words}"
         assert "4,096 connections" in lines[2]
-        text = render_measurement(Measurement(classes={}), "\n".join(lines))
+        text = plain_text(measured_screen(Measurement(classes={}), "\n".join(lines)))
         assert text.splitlines()[-3].startswith("http://localhost/")
 
 
@@ -110,7 +110,7 @@ def test_a_closed_loop_tells_what_a_schedule_would_have_seen() -> None:
     assert stall.p99_seconds == pytest.approx(0.001, rel=1e-2)
     # A tenth of the arrivals of a schedule would have come in the stall.
     assert stall.scheduled_p99_seconds == pytest.approx(0.9, abs=0.05)
-    text = render_measurement(Measurement(duration_seconds=10, classes={"c": part}))
+    text = plain_text(measured_screen(Measurement(duration_seconds=10, classes={"c": part})))
     assert "c: a closed loop hides stalls (the longest response took 1.00 s)" in text
     even = latency_of(Counter({1_000_000: 89_990, 1_200_000: 10}))
     assert hidden_stall(msgspec.structs.replace(part, response_seconds=even), 10.0) is None

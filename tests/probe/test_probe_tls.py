@@ -17,7 +17,8 @@ from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.load.probe import run_probe
-from nginx_tune.report.measurement import render_measurement
+from nginx_tune.report.measurement import measured_screen
+from nginx_tune.report.screen import plain_text
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -121,7 +122,9 @@ def test_what_was_agreed_on_is_told(secure: Secure) -> None:
         length = len(f"TLSv{version} {cipher}")
         assert item.bytes % length == 0, agreed
         assert 0 < item.bytes // length <= item.requests
-        assert f"TLS {version} {cipher}, handshakes took" in render_measurement(measurement)
+        assert f"TLS {version} {cipher}, handshakes took" in plain_text(
+            measured_screen(measurement)
+        )
 
 
 def test_a_certificate_that_is_not_good_fails_each_request(secure: Secure, tmp_path: Path) -> None:

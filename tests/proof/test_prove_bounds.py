@@ -19,8 +19,9 @@ from nginx_tune.measure.proof.gates import judge_gates, judge_predictions
 from nginx_tune.measure.proof.run_comparison import compare_runs
 from nginx_tune.measure.proof.runs import pair_runs
 from nginx_tune.measure.proof.verdict import judge
-from nginx_tune.report.runs import render_run_comparison
-from nginx_tune.report.verdict import render_verdict
+from nginx_tune.report.runs import run_comparison_screen
+from nginx_tune.report.screen import plain_text
+from nginx_tune.report.verdict import verdict_screen
 
 MakeRuns = Callable[..., list[Measurement]]
 MakeLatency = Callable[[Sequence[float]], Latency]
@@ -135,7 +136,7 @@ def test_an_outcome_of_bounds_holds_upwards_alone(
 
 def test_the_table_marks_bounds(make_runs: MakeRuns, cut: Callable[..., Latency]) -> None:
     runs = make_runs([(cut(0.01), cut(0.01, CUT))] * 8, "response_seconds")
-    text = render_verdict(judge(runs, primary_metric="hot.p99", metrics=["hot.p99"]))
+    text = plain_text(verdict_screen(judge(runs, primary_metric="hot.p99", metrics=["hot.p99"])))
     [row] = [line for line in text.splitlines() if "(primary)" in line]
     assert "≥ 1.00 s" in row
     assert "≥ 100×" in row
@@ -205,7 +206,7 @@ def test_runs_with_bounds_are_compared_upwards_alone(
     # At least a second may be more than two.
     assert compared(twice, bounded) == ("inconclusive", ["b"], cut_off)
     assert compared(bounded, bounded) == ("inconclusive", ["a", "b"], cut_off)
-    assert "≥ 1.00 s" in render_run_comparison(compare_runs(plain, bounded))
+    assert "≥ 1.00 s" in plain_text(run_comparison_screen(compare_runs(plain, bounded)))
     # A baseline that is a bound makes what is freed of it one too.
     moved = run("d", short, short)
     assert compared(plain, moved)[0] == "inconclusive"

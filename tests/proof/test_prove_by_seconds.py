@@ -17,7 +17,8 @@ from nginx_tune.documents.verdict import Environment
 from nginx_tune.measure.proof.by_seconds import ratio_by_seconds
 from nginx_tune.measure.proof.statistics import Series
 from nginx_tune.measure.proof.verdict import judge
-from nginx_tune.report.verdict import render_verdict
+from nginx_tune.report.screen import plain_text
+from nginx_tune.report.verdict import verdict_screen
 
 MakeRuns = Callable[..., list[Measurement]]
 RATE = "hot.requests_per_second"
@@ -118,7 +119,7 @@ def test_seconds_that_say_the_same_are_no_note(make_runs: MakeRuns) -> None:
     assert check is not None
     assert check.agrees
     assert check.low < 152.5 / 100.5 < check.high, "the seconds after the end are left out"
-    assert "bear that out" not in render_verdict(verdict)
+    assert "bear that out" not in plain_text(verdict_screen(verdict))
 
 
 def test_one_second_that_made_the_number_is_told_and_changes_nothing(
@@ -133,7 +134,7 @@ def test_one_second_that_made_the_number_is_told_and_changes_nothing(
     assert check is not None
     assert not check.agrees
     assert check.low < 1 < check.high
-    text = render_verdict(verdict)
+    text = plain_text(verdict_screen(verdict))
     assert "the seconds inside the runs do not bear that out: 0.9" in text
     assert text.count("bear that out") == 1
 
@@ -147,7 +148,7 @@ def test_no_difference_is_doubted_by_seconds_clear_of_the_margin(make_runs: Make
         check = verdict.metrics[0].by_seconds
         assert check is not None
         assert check.agrees is agrees
-        assert ("bear that out" in render_verdict(verdict)) is not agrees
+        assert ("bear that out" in plain_text(verdict_screen(verdict))) is not agrees
 
 
 @each_row("missing", ["pairs", "seconds", "outcome"])

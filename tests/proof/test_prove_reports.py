@@ -21,9 +21,9 @@ from nginx_tune.documents.verdict import (
 )
 from nginx_tune.measure.proof.comparison import COST
 from nginx_tune.report.quantities import value_text
-from nginx_tune.report.scenario import render_scenario_run
+from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import plain_text
-from nginx_tune.report.verdict import render_verdict, verdict_screen
+from nginx_tune.report.verdict import verdict_screen
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -259,11 +259,11 @@ def check(name: str, text: str) -> None:
 
 @each_row("name", VERDICTS)
 def test_verdicts(name: str) -> None:
-    check(name, render_verdict(VERDICTS[name]))
+    check(name, plain_text(verdict_screen(VERDICTS[name])))
 
 
 def test_scenario_run() -> None:
-    check("scenario-run", render_scenario_run(RUN))
+    check("scenario-run", plain_text(scenario_screen(RUN)))
 
 
 def test_nothing_from_outside_steers_the_terminal() -> None:
@@ -282,7 +282,7 @@ def test_nothing_from_outside_steers_the_terminal() -> None:
         id="nothing-found", confidence="high", summary=evil,
     ))  # fmt: skip
     run = msgspec.structs.replace(RUN, name=evil, claims=[claim], causes=[cause], verdict=verdict)
-    for text in (render_verdict(verdict), render_scenario_run(run)):
+    for text in (plain_text(verdict_screen(verdict)), plain_text(scenario_screen(run))):
         assert not {"\x1b", "\u202e"} & set(text)
         assert "\nb" not in text
 
@@ -314,4 +314,4 @@ def test_rows_that_decide_nothing_are_named_without_their_figures() -> None:
     rows = [line for line in shown.splitlines() if re.match(r"(c\d+|hot|server)\.", line)]
     assert [row.split()[0] for row in rows] == [RATE.name, CPU.name]
     assert all(one.name in shown for one in verdict.metrics)
-    assert len(render_verdict(verdict).splitlines()) > len(verdict.metrics)
+    assert len(plain_text(verdict_screen(verdict)).splitlines()) > len(verdict.metrics)

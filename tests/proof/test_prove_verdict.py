@@ -12,7 +12,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import MetricVerdict, Verdict
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.measure.proof.verdict import judge, measure_noise_floor, verdict_status
-from nginx_tune.report.verdict import render_verdict
+from nginx_tune.report.screen import plain_text
+from nginx_tune.report.verdict import verdict_screen
 
 MakeRuns = Callable[..., list[Measurement]]
 MakeLatency = Callable[[Sequence[float]], Latency]
@@ -71,12 +72,14 @@ def test_what_tls_the_variants_spoke_is_said(make_runs: MakeRuns) -> None:
         assert {
             one.connections for variant in verdict.environment.tls.values() for one in variant
         } == {4}
-        return render_verdict(verdict)
+        return plain_text(verdict_screen(verdict))
 
     assert "\n  TLS 1.3 X\n" in spoken({"baseline": "1.3", "candidate": "1.3"})
     apart = spoken({"baseline": "1.3", "candidate": "1.2"})
     assert "\n  baseline: TLS 1.3 X; candidate: TLS 1.2 X\n" in apart
-    assert "TLS" not in render_verdict(judge(make_runs([(1.0, 1.0)] * 2), primary_metric=RATE))
+    assert "TLS" not in plain_text(
+        verdict_screen(judge(make_runs([(1.0, 1.0)] * 2), primary_metric=RATE))
+    )
 
 
 def test_the_interval_is_the_exact_one(make_runs: MakeRuns) -> None:

@@ -20,11 +20,12 @@ from nginx_tune.documents.facts import (
     Throttled,
     Worker,
 )
-from nginx_tune.report.facts import render_facts
+from nginx_tune.report.facts import facts_blocks
+from nginx_tune.report.screen import plain_text
 
 
 def _screen(**parts: object) -> str:
-    return render_facts(replace(Facts(), **parts)).decode()
+    return plain_text(facts_blocks(replace(Facts(), **parts)))
 
 
 def test_a_limit_of_the_page_cache_has_its_reason_where_it_is_not_what_is_available() -> None:

@@ -15,7 +15,8 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import Environment, MetricVerdict
 from nginx_tune.measure.proof.comparison import _extremes
 from nginx_tune.measure.proof.runs import Pair
-from nginx_tune.report.scenario import render_scenario_run
+from nginx_tune.report.scenario import scenario_screen
+from nginx_tune.report.screen import plain_text
 from nginx_tune.report.verdict import settles_text
 from tests.proof.test_prove_reports import RUN
 
@@ -49,7 +50,7 @@ def test_claims_of_an_interrupted_run_are_not_judged() -> None:
         claims=[replace(one, measured=None, held=False) for one in RUN.claims],
         verdict=replace(RUN.verdict, stopped="interrupted", environment=Environment(pairs=0)),
     )
-    text = render_scenario_run(stopped)
+    text = plain_text(scenario_screen(stopped))
     assert "claims hold" not in text
     assert "NOT HELD" not in text
     assert "not judged" in text.splitlines()[0]

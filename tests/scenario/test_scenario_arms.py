@@ -34,7 +34,8 @@ from nginx_tune.experiment.scenario.run import (
 )
 from nginx_tune.measure.proof.gates import judge_claims
 from nginx_tune.measure.proof.runs import count_valid, schedule_rounds, select_pairs
-from nginx_tune.report.scenario import render_scenario_markdown, render_scenario_page
+from nginx_tune.report.scenario import render_scenario_markdown, scenario_parts, scenario_words
+from nginx_tune.report.screen import plain_text
 
 RunCli = Callable[..., subprocess.CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,8 @@ def test_every_scenario_is_an_example_and_has_a_page() -> None:
         example = ROOT / "examples" / "scenarios" / f"{name}.toml"
         built_in = ROOT / "nginx_tune" / "scenarios" / f"{name}.toml"
         assert example.read_bytes() == built_in.read_bytes(), name
-        for page in (render_scenario_page(scenario), render_scenario_markdown(scenario)):
+        shown = scenario_words(scenario) + plain_text(scenario_parts(scenario))
+        for page in (shown, render_scenario_markdown(scenario)):
             assert scenario.title in page, name
             for claim in scenario.claims:
                 assert claim.source_row in page, (name, claim.name)

@@ -15,7 +15,8 @@ from tiers import dice
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.verdict import Environment, Verdict
 from nginx_tune.nginx.binary import LinkedBuild, build_differences
-from nginx_tune.report.verdict import render_verdict
+from nginx_tune.report.screen import plain_text
+from nginx_tune.report.verdict import verdict_screen
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,7 +57,7 @@ def test_it_stands_before_the_table() -> None:
         primary_metric="hot.mean",
         environment=Environment(build_differences=["nginx 1 → nginx 2", "TLS by a → b"]),
     )
-    lines = render_verdict(verdict).splitlines()
+    lines = plain_text(verdict_screen(verdict)).splitlines()
     assert lines[2:4] == ["two builds: nginx 1 → nginx 2", "  TLS by a → b"]
 
 
