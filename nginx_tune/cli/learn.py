@@ -137,7 +137,7 @@ def command(
         )
         partial = result.partial
     else:
-        files = LogFiles(found, form, host=log_host, tell=say)
+        files = LogFiles(found, host=log_host, tell=say)
         learnt = read_logs(files, plan, on_progress=on_progress)
         if places is not None:
             learnt = learnt._replace(places=places.find(learnt.places))

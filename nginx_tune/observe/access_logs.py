@@ -25,7 +25,6 @@ import msgspec
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.learning import (
     LearnPlan,
-    LineFormat,
     LogCounts,
     LogReading,
     ObjectPopularity,
@@ -43,7 +42,6 @@ LONGEST_LINE_BYTES = 1 << 16
 """The most bytes of a line to read, as in the executable (``probes/src/learn/mod.rs``)."""
 _BLOCK_BYTES = 1 << 20
 _GZIP, ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
-_PEEK_LINES = 200
 _TOLD_EVERY_SECONDS = 0.2
 _PATIENCE_SECONDS = 0.3
 """The time after which a pipe without a writer is reported."""
@@ -74,15 +72,11 @@ def host_of(log: str) -> str:
 
 
 class LogFiles:
-    """Access logs, which can be read once.
-
-    They are read in the order of the times in their first lines: a copy follows soon after.
-    """
+    """Access logs, which can be read once."""
 
     def __init__(
         self,
         found: Sequence[StoredLog],
-        form: LineFormat,
         *,
         host: str | None = None,
         tell: Callable[[str], None] = lambda _: None,
@@ -100,7 +94,7 @@ class LogFiles:
         if logs.count("-") > 1:
             raise UsageError("standard input can be read once")
         _check_once(logs)
-        self.logs = _in_order(logs, form) if len(logs) > 1 and "-" not in logs else logs
+        self.logs = logs
         self.broken: list[str] = []
         """Logs that could not be read to their end, with the reasons."""
         self.has_failed = False
@@ -174,25 +168,6 @@ def _check_once(logs: Sequence[str]) -> None:
 
 def _name(log: str) -> str:
     return "standard input" if log == "-" else log
-
-
-def _in_order(logs: Sequence[str], form: LineFormat) -> list[str]:
-    return sorted(logs, key=lambda log: _first_moment(log, form))
-
-
-def _first_moment(log: str, form: LineFormat) -> int:
-    """The first second in a log; 0 if none of its first lines has a time."""
-    if not Path(log).is_file():  # reading would consume a pipe
-        return 0
-    lines: list[bytes] = []
-    with (
-        contextlib.suppress(*_unpacking_errors()),
-        _opened(log) as (file, _),
-    ):
-        lines = file.read1(_BLOCK_BYTES // 4).split(b"\n")[:_PEEK_LINES]
-    frames = [LogFrame("L", b""), *(LogFrame("B", line + b"\n") for line in lines)]
-    stretches = read_frames(frames, LearnPlan(format=form)).timeline.stretches
-    return stretches[0][0] if stretches else 0
 
 
 @contextlib.contextmanager

@@ -88,7 +88,7 @@ def keep_partial(
     try:
         if find_log(log.name) != log:
             return LogOutcome(unread=f"{log.name}: has changed since this run began")
-        files = LogFiles([log], job.plan.format, host=job.host)
+        files = LogFiles([log], host=job.host)
         learnt = learnt_of(
             read_frames(watched_frames(files, on_progress), job.plan),
             broken=files.broken,

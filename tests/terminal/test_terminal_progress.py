@@ -155,7 +155,7 @@ def test_logs_are_read_by_their_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
     names = [str(plain), str(packed)]
     form = choose_format(None, None, names)
     told: list[str] = []
-    read_logs(LogFiles(find_logs(names), form), LearnPlan(format=form), on_progress=told.append)
+    read_logs(LogFiles(find_logs(names)), LearnPlan(format=form), on_progress=told.append)
     steps = [one for one in told if isinstance(one, Step)]
     done = [step.done for step in steps]
     whole = plain.stat().st_size + packed.stat().st_size
