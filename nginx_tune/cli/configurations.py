@@ -28,7 +28,7 @@ from nginx_tune.documents.base import MissingInclude
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.plan import Plan, PlannedFile
-from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
+from nginx_tune.errors import ConfigurationError, ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.paths import absolute_path
@@ -99,6 +99,14 @@ def read_configuration(
     if to_run and not is_here:
         _refuse_checkout(host, tree, path)
         _tell_includes(tree, path)
+    return tree
+
+
+def parsed(tree: ConfTree) -> ConfTree:
+    """The tree; ConfigurationError if a file of it could not be read or parsed."""
+    if tree.unparsed:
+        first = tree.unparsed[0]
+        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
     return tree
 
 

@@ -26,7 +26,12 @@ from nginx_tune.change.plan.solver import (
     roots_in,
     site_in,
 )
-from nginx_tune.cli.configurations import full_path, host_configuration, read_configuration
+from nginx_tune.cli.configurations import (
+    full_path,
+    host_configuration,
+    parsed,
+    read_configuration,
+)
 from nginx_tune.cli.described import described_inputs, read_facts_and_workload
 from nginx_tune.cli.inputs import read_document, read_toml
 from nginx_tune.cli.options import (
@@ -428,10 +433,7 @@ def _configuration(
         asked_maps=maps,
         to_run=to_run,
     )
-    if tree.unparsed:
-        first = tree.unparsed[0]
-        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
-    if tree.main.first("events") is None and not tree.missing:
+    if parsed(tree).main.first("events") is None and not tree.missing:
         raise ConfigurationError(
             'it has no "events" section, so nginx does not start with it',
             file=tree.path,

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
 from nginx_tune.cli.learnt import PRIVATE, write_learnt
-from nginx_tune.cli.options import KINDS, Whole, prefix_option
+from nginx_tune.cli.options import (
+    KINDS,
+    Whole,
+    accept_missing_option,
+    check_maps,
+    map_option,
+    prefix_option,
+)
+from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.documents.learning import LearnPlan
 from nginx_tune.documents.workload import Kind
-from nginx_tune.errors import ExitStatus, MissingToolError, UsageError
+from nginx_tune.errors import ExitStatus, MissingToolError, UsageError, worst
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.observe.access_logs import LogFiles, read_logs
 from nginx_tune.observe.kept_partials import KeptLogs, LearnJob, learn_kept, refuse_plain
@@ -38,6 +47,8 @@ _PLACES = 1 << 16
     "-c", "conf", metavar="CONF", help="nginx configuration: its formats and its locations."
 )
 @prefix_option
+@map_option
+@accept_missing_option
 @click.option("--kind", type=click.Choice(KINDS), help="What nginx serves, where you know.")
 @click.option("--manifest", "manifest_path", type=RESULT_FILE, metavar="FILE",
               help="Write requests to replay there (.gz packs them).")  # fmt: skip
@@ -76,6 +87,8 @@ def command(
     log_format: str | None,
     conf: str | None,
     prefix: str | None,
+    maps: Maps,
+    accept_missing: tuple[str, ...],
     kind: Kind | None,
     manifest_path: str | None,
     manifest_requests: int,
@@ -105,13 +118,8 @@ def command(
     _check_keeping(partial_path, folder, key_file)
     if engine is not None:
         _check_engine(engine, folder, is_plain_allowed=allow_unencrypted)
-    tree = places = None
-    if conf is not None:
-        from nginx_tune.cli.configurations import read_configuration  # noqa: PLC0415  # only with -c
-        from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-
-        tree = read_configuration(LiveHost(), conf, prefix)
-        places = Places(tree)
+    tree, status = _read_conf(conf, prefix, maps, accept_missing)
+    places = None if tree is None else Places(tree)
     form = choose_format(log_format, tree, logs)
     if manifest_path is not None and not form.tells_time:
         raise UsageError(f"log format '{form.name}' has no time, so nothing can be replayed")
@@ -146,7 +154,32 @@ def command(
         partial = partial_of(learnt, plan)
     if partial_path is not None:
         write_file(Path(partial_path), pack_partial(partial), mode=PRIVATE)
-    return write_learnt(learnt, plan, manifest_path, formats, output)
+    return worst(status, write_learnt(learnt, plan, manifest_path, formats, output))
+
+
+def _read_conf(
+    conf: str | None, prefix: str | None, maps: Maps, accepted: Sequence[str]
+) -> tuple[ConfTree | None, ExitStatus]:
+    """The named configuration, and the exit status if includes of it were not read."""
+    if conf is None:
+        if maps or accepted:
+            raise UsageError("--map and --accept-missing are about the files of -c CONF: name it")
+        return None, ExitStatus.OK
+    from nginx_tune.cli.configurations import (  # noqa: PLC0415  # only with -c
+        full_path,
+        parsed,
+        read_configuration,
+        tell_unread,
+    )
+    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
+    from nginx_tune.nginx.elsewhere import missing_includes  # noqa: PLC0415
+
+    check_maps(maps)
+    host = LiveHost()
+    nginx, _ = read_nginx(host, conf_path=full_path(conf, prefix))
+    tree = parsed(read_configuration(host, conf, prefix, nginx=nginx, asked_maps=maps))
+    return tree, tell_unread(missing_includes(tree, host, accepted))
 
 
 def _check_keeping(partial_path: str | None, folder: str | None, key_file: str | None) -> None:

@@ -22,14 +22,13 @@ from nginx_tune.cli.options import (
     weaker_sandbox_option,
 )
 from nginx_tune.cli.signals import as_interrupt
-from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
+from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.report.terminal.output import output_options, refuse_results, write_result
 from nginx_tune.report.terminal.saying import progress_printer
 from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
-    from nginx_tune.conf.tree import ConfTree
     from nginx_tune.documents.facts import Nginx
     from nginx_tune.documents.plan import Plan
     from nginx_tune.documents.rehearsal import Manner
@@ -297,7 +296,13 @@ def _sides(
     *,
     emulates: bool,
 ) -> OldAndNew:
-    from nginx_tune.cli.configurations import Overlaid, full_path, read_configuration, read_planned  # noqa: PLC0415
+    from nginx_tune.cli.configurations import (  # noqa: PLC0415
+        Overlaid,
+        full_path,
+        parsed,
+        read_configuration,
+        read_planned,
+    )
     from nginx_tune.conf.tree import read_tree  # noqa: PLC0415
     from nginx_tune.experiment.rehearse.change import change_between, read_name  # noqa: PLC0415
     from nginx_tune.experiment.rehearse.run import OldAndNew  # noqa: PLC0415
@@ -325,7 +330,7 @@ def _sides(
         )
         old = read(named.old or "")
         if named.new is not None:
-            change = change_between(_whole(old), _whole(read(named.new)))
+            change = change_between(parsed(old), parsed(read(named.new)))
         after = read_tree(old.path, Overlaid(reader, change), prefix=old.prefix)
     refuse_results((*old.files, *after.files), (*old.asked, *after.asked))
     new_path = "" if named.new is None else absolute_path(named.new)
@@ -337,8 +342,8 @@ def _sides(
         ]
         looked = refused_here(old, after, masters_of(running, {old.path, new_path or old.path}))
     return OldAndNew(
-        old=_whole(old),
-        new=_whole(after),
+        old=parsed(old),
+        new=parsed(after),
         change=change,
         prefix=_started_with(prefix, own, nginx.prefix),
         nginx=nginx,
@@ -350,13 +355,6 @@ def _sides(
         ],
         unseen=looked.notes,
     )
-
-
-def _whole(tree: ConfTree) -> ConfTree:
-    if tree.unparsed:
-        first = tree.unparsed[0]
-        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
-    return tree
 
 
 def _started_with(prefix: str | None, own: str | None, built: str | None) -> str | None:

@@ -43,8 +43,8 @@ REFUSED = {
     "collector": "output",
     "observe": "duration pid tracing queue_wait no_stub_status output",
     "compare": "control accept_inconclusive output",
-    "learn": "c p manifest manifest_requests keep_paths with_query partial key_file partials "
-    "engine allow_unencrypted log_host output",
+    "learn": "c p map accept_missing manifest manifest_requests keep_paths with_query partial "
+    "key_file partials engine allow_unencrypted log_host output",
     "recommend": f"{_ASKED} conf p",
     "size": _ASKED,
     "generate": f"{_ASKED} check save_facts",

@@ -46,6 +46,9 @@ def test_explain_shows_it(run_cli: Run, tmp_path: Path) -> None:
     (now,) = [line for line in table.splitlines() if "256.0 GiB" in line]
     assert now.split()[-3:] == ["enable", "<-", "now"]
     assert any(line.split()[-3:] == ["enable", "<-", "flips"] for line in table.splitlines())
+    run = run_cli("explain", "thread-pools", "--facts", "live", "--workload", workload)
+    assert run.returncode == 0, run.stderr
+    assert "On this host, with one fact" in run.stdout
 
 
 @each_row(

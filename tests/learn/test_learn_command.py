@@ -143,6 +143,10 @@ def test_formats_and_locations_of_a_configuration(run_cli, tmp_path: Path, log: 
     hot = sum(1 for line in logged() if any(f"/files/{n}.bin" in line for n in range(1, 6)))
     assert shares[r"~ ^/files/[1-5]\.bin$"]["requests_ratio"] == pytest.approx(hot / 3000, rel=1e-5)
     assert found["traffic"]["location_error_ratio"] == 0.0
+    (tmp_path / "part.conf").write_text(CONF.replace("http {", "http { include /etc/nt/*.conf;", 1))
+    part = run_cli("learn", log, "-c", tmp_path / "part.conf", "-f", "json")
+    assert (part.returncode, json.loads(part.stdout)["log"]["format"]) == (4, "full")
+    assert "nginx-tune: not found here, so not read: include /etc/nt/*.conf (" in part.stderr
     as_json = tmp_path / "json.log"
     as_json.write_text(
         '{"t":"2026-11-20T19:26:34+00:00","uri":"/a\\"b?c","status":200,"bytes":7}\n' * 3
