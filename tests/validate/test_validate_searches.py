@@ -164,6 +164,11 @@ def test_pairs_end_with_the_time_and_are_looked_at_then() -> None:
     assert looking.look.pairs == pairs
 
 
+def test_too_few_pairs_for_any_outcome_settle_nothing() -> None:
+    pairs, looking = run(1.5, most_pairs=2)
+    assert (pairs, looking.is_over) == (2, False)
+
+
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     root = tmp_path / "www"

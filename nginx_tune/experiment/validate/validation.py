@@ -424,6 +424,7 @@ class Looking:
         self._share = share
         self._began = deadline.used_seconds
         self._next = next_look(None, first_pairs=first_pairs)
+        self._fewest = self._next.pairs
         self.look: Look | None = None
         """The last look taken."""
         self.verdict: Verdict | None = None
@@ -462,4 +463,6 @@ class Looking:
         self.verdict = verdict
         # The primary metric and, where it is judged, the cost.
         judged = [metric for metric in verdict.metrics if metric.judged]
-        return verdict.outcome == "worse" or all(map(meets_stopping_rule, judged))
+        # The narrow interval of a few pairs is one of low confidence.
+        is_enough = self.look.pairs >= self._fewest
+        return verdict.outcome == "worse" or (is_enough and all(map(meets_stopping_rule, judged)))
