@@ -76,6 +76,17 @@ def test_a_line_gives_the_switches_of_its_kind(
     assert {name: found[name] for name in wanted} == wanted
 
 
+@each_row("command", ["recommend", "generate", "check", "size"])
+def test_a_line_gives_a_figure_with_its_range_and_basis(run_cli: Run, command: str) -> None:
+    line = "--cpus 16 --memory 64G --disk hdd:4:8TB --data 24TB --mean-size 4M --link 10G"
+    done = run_cli(command, *line.split(), "--nginx-version", "1.26.3", "--kind", "media")
+    assert done.returncode == 0, done.stderr
+    first = next(text for text in done.stdout.splitlines() if "[" in text)
+    assert re.search(r"\d+(/s| requests/s) \[\d+ – \d+\]", first), first
+    basis = done.stdout if command == "size" else first
+    assert "the CPU time of a request are only assumed" in basis or "assumed  " in basis
+
+
 def test_what_is_not_said_is_not_known() -> None:
     described = read_described(None, ["nvme:2"], {"cpus": 8.0})
     facts, site, notes = described_inputs(described, Site(), "media")
@@ -130,7 +141,7 @@ def test_what_is_no_size_is_refused_by_its_place(text: str) -> None:
         ("--disk hdx", "did you mean hdd?"),
         ("--disk hdd:0", "KIND[:COUNT[:SIZE]]"),
         ("--disk gp3,fast", "not READS"),
-        ("--memory much", "memory much: no size"),
+        ("--memory much", "memory much: not a size"),
         ("--link fast", "link 'fast'"),
         (f"--cpus 8 --facts {FACTS}", "another one is described"),
         ("--cpus 8 --dataset /usr", "--dataset scans this host"),

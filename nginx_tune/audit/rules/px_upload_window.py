@@ -23,8 +23,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             reported.add(line)
             yield Hit(
                 line,
-                f"over HTTP/2 at most {nginx_size(window_bytes)} of an unbuffered upload arrive per "
-                "round trip",
+                f"over HTTP/2 at most {nginx_size(window_bytes)} of an unbuffered upload arrive "
+                "per round trip",
                 [written(line), Evidence(fact="window", value=window_bytes, unit="bytes")],
             )
 
