@@ -7,9 +7,7 @@ from pathlib import Path
 import click
 
 from nginx_tune.cli.options import (
-    HISTOGRAM_FORMATS,
     histogram_option,
-    histogram_renderers,
     histogram_text,
 )
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
@@ -29,7 +27,7 @@ from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
               help="Write the sum of learn's partial results, to be merged on.")  # fmt: skip
 @click.option("--manifest", "manifest_path", type=RESULT_FILE, metavar="FILE",
               help="Write requests to replay there, as learn does.")  # fmt: skip
-@output_options("console", "json", *HISTOGRAM_FORMATS)
+@output_options("console", "json")
 def command(
     *,
     files: tuple[str, ...],
@@ -81,7 +79,6 @@ def command(
     renderers = {
         "console": console,
         "json": lambda: encode(merged),
-        **histogram_renderers([merged], histograms),
     }
     write_result(renderers, formats, output)
     if lost := lost_stripes([part.measurement for part in parts]):

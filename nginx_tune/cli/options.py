@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -442,9 +442,6 @@ def keep_run(
         say(said, hint)
 
 
-HISTOGRAM_FORMATS = ("histogram-json", "histogram-markdown")
-
-
 def histogram_option(function: F) -> F:
     """Add ``--histogram LATENCY``."""
     return click.option(
@@ -453,8 +450,7 @@ def histogram_option(function: F) -> F:
         multiple=True,
         metavar="LATENCY",
         help="Show this latency by powers of two, with min, mean, median, max, stdev and count: a "
-        "class (hot), hot.ttfb, server.loop_turn_seconds, all; may repeat. Alone as -f "
-        "histogram-json and histogram-markdown (without it: of each class).",
+        "class (hot), hot.ttfb, server.loop_turn_seconds, all; may repeat.",
     )(function)
 
 
@@ -472,24 +468,3 @@ def histogram_text(
     from nginx_tune.report.probing import render_histograms  # noqa: PLC0415
 
     return "\n" + render_histograms(histograms_of(measurements, names, discard=discard))
-
-
-def histogram_renderers(
-    measurements: Sequence[Measurement], names: Sequence[str], *, discard: bool = False
-) -> Mapping[str, Callable[[], bytes]]:
-    """Renderers for the two formats that show nothing but histograms."""
-
-    def as_json() -> bytes:
-        from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-        from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415
-
-        return encode(histograms_of(measurements, names, discard=discard))
-
-    def as_markdown() -> bytes:
-        from nginx_tune.measure.proof.power_of_two import histograms_of  # noqa: PLC0415
-        from nginx_tune.report.probing import render_histograms_markdown  # noqa: PLC0415
-
-        found = histograms_of(measurements, names, discard=discard)
-        return render_histograms_markdown(found).encode()
-
-    return {"histogram-json": as_json, "histogram-markdown": as_markdown}

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nginx_tune.cli.options import (
-    HISTOGRAM_FORMATS,
-    histogram_renderers,
     histogram_text,
 )
 from nginx_tune.cli.probe_options import InSections, given_options, probe_options
@@ -35,7 +33,7 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
 @click.command(cls=InSections)
 @click.argument("what", metavar="URL|LOADPLAN")
 @probe_options
-@output_options("console", "json", "prometheus", "csv", *HISTOGRAM_FORMATS)
+@output_options("console", "json", "prometheus", "csv")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -141,7 +139,6 @@ def _measure(
         "json": lambda: encode(measurement),
         "prometheus": lambda: render_measurement_prometheus(measurement),
         "csv": lambda: render_measurement_csv(measurement),
-        **histogram_renderers([measurement], histograms),
     }
     write_result(renderers, formats, output)
     unanswered = unanswered_classes(measurement)

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.cli.options import (
-    HISTOGRAM_FORMATS,
     histogram_option,
-    histogram_renderers,
     histogram_text,
 )
 from nginx_tune.errors import ExitStatus, UsageError
@@ -52,7 +50,7 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
 )
 @click.option("--primary", metavar="METRIC", help="Judge it again by another metric.")
 @histogram_option
-@output_options("console", "json", *HISTOGRAM_FORMATS)
+@output_options("console", "json")
 def show_command(
     run_id: str,
     *,
@@ -82,7 +80,7 @@ def show_command(
         run = _judge_again(run, requires, primary)
     result = run.result
     measured = [] if isinstance(result, Rehearsal) else result.measurements
-    if isinstance(result, Rehearsal) and (histograms or set(formats) & set(HISTOGRAM_FORMATS)):
+    if isinstance(result, Rehearsal) and histograms:
         raise UsageError("a rehearsal keeps no histograms", hint="its JSON has the percentiles")
 
     def console() -> bytes:
@@ -93,7 +91,6 @@ def show_command(
     renderers = {
         "console": console,
         "json": lambda: encode(run),
-        **histogram_renderers(measured, histograms, discard=True),
     }
     # A whole run contains configurations: only the owner may read the file.
     write_result(renderers, formats, output, mode=0o600)

@@ -200,9 +200,3 @@ class LatencyHistogram(Part, frozen=True, kw_only=True):
     """Those of ``mean``, ``median`` and ``max`` that are lower bounds due to censored samples."""
     buckets: list[Bucket] = []
     """The buckets from the first non-empty one to the last, including empty ones in between."""
-
-
-class Histograms(Document, frozen=True, kw_only=True, tag="nginx-tune/histograms/1"):
-    """The requested histograms."""
-
-    histograms: list[LatencyHistogram] = []

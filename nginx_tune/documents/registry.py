@@ -11,7 +11,7 @@ from nginx_tune.documents.findings import Baseline, Findings
 from nginx_tune.documents.inspection import Capture, DiskPlan, DiskRun, Doctor
 from nginx_tune.documents.lab import Lab, Labs
 from nginx_tune.documents.loadplan import LoadPlan
-from nginx_tune.documents.measurement import Capacity, Histograms, Measurement
+from nginx_tune.documents.measurement import Capacity, Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.plan import History, Plan
 from nginx_tune.documents.rehearsal import Rehearsal
@@ -41,7 +41,6 @@ DOCUMENTS: dict[str, type[Document]] = {
     "experiment": ExperimentSpec,
     "facts": Facts,
     "findings": Findings,
-    "histograms": Histograms,
     "history": History,
     "host": DescribedHost,
     "lab": Lab,

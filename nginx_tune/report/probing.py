@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan
-from nginx_tune.documents.measurement import Capacity, CapacityStep, Histograms, LatencyHistogram
+from nginx_tune.documents.measurement import Capacity, CapacityStep, LatencyHistogram
 from nginx_tune.documents.progress import SHARE, Glance, Step
 from nginx_tune.documents.units import plural
 from nginx_tune.report.measurement import progress_text
@@ -14,8 +14,6 @@ from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
     align,
     bytes_text,
-    markdown_table,
-    markdown_text,
     number_text,
     one_line,
     seconds_text,
@@ -205,14 +203,9 @@ _CELLS = 50
 _HEAD = ("from", "below", "", "count")
 
 
-def render_histograms(histograms: Histograms) -> str:
+def render_histograms(histograms: Sequence[LatencyHistogram]) -> str:
     """Each histogram with its figures and buckets; the fullest bucket has the longest bar."""
-    return "\n".join(_text(histogram) for histogram in histograms.histograms)
-
-
-def render_histograms_markdown(histograms: Histograms) -> str:
-    """The histograms as tables in Markdown."""
-    return "\n".join(_markdown(histogram) for histogram in histograms.histograms)
+    return "\n".join(map(_text, histograms))
 
 
 def _text(one: LatencyHistogram) -> str:
@@ -231,28 +224,6 @@ def _text(one: LatencyHistogram) -> str:
     ]
     table = align([_HEAD, *rows], right=(0, 1, 3), indent=2) if rows else ""
     return head + align([_NAMES, _figures(one)], right=range(6), indent=2) + table + _notes(one)
-
-
-def _markdown(one: LatencyHistogram) -> str:
-    parts = [f"### {markdown_text(_title(one))}\n"]
-    if not one.count:
-        return f"{parts[0]}\nno samples\n"
-    most = max((bucket.count for bucket in one.buckets), default=0)
-    rows = [
-        (
-            seconds_text(bucket.from_seconds) if bucket.from_seconds else "0",
-            seconds_text(bucket.below_seconds),
-            bar(bucket.count, most),
-            f"{bucket.count:,}",
-        )
-        for bucket in one.buckets
-    ]
-    parts.append(markdown_table([_NAMES, _figures(one)], right=range(6)))
-    if rows:
-        parts.append(markdown_table([_HEAD, *rows], right=(0, 1, 3)))
-    if notes := _notes(one):
-        parts.append(notes.strip() + "\n")
-    return "\n".join(parts)
 
 
 def bar(count: int, most: int, cells: int = _CELLS) -> str:

@@ -16,13 +16,13 @@ from tiers import draws
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measured_server import LoopTurn, ServerMeasurement
-from nginx_tune.documents.measurement import Generator, Histograms, LatencyHistogram, Measurement
+from nginx_tune.documents.measurement import Generator, LatencyHistogram, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.histogram import Histogram, Layout
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.power_of_two import histograms_of, power_buckets
 from nginx_tune.measure.proof.runs import counts_for
-from nginx_tune.report.probing import render_histograms, render_histograms_markdown
+from nginx_tune.report.probing import render_histograms
 
 VALUES = st.lists(
     st.one_of(
@@ -75,7 +75,7 @@ def test_of_no_sample_there_is_no_bucket() -> None:
 @settings(max_examples=draws(40, 150), deadline=None)
 @given(parts=st.lists(VALUES, min_size=1, max_size=4))
 def test_runs_of_a_variant_are_added(parts: list[list[int]]) -> None:
-    (one,) = histograms_of([run(values) for values in parts]).histograms
+    (one,) = histograms_of([run(values) for values in parts])
     every = sorted(value for values in parts for value in values)
     mean = math.fsum(every) / len(every)
     stdev = math.sqrt(math.fsum((value - mean) ** 2 for value in every) / len(every))
@@ -109,7 +109,7 @@ def test_variants_and_latencies_are_kept_apart() -> None:
     second = run([2_000_000] * 7, generator=Generator(lateness_seconds=latency_of({9: 2})))
     hot = msgspec.structs.replace(first.classes["hot"], ttfb_seconds=latency_of({70: 1}))
     first = msgspec.structs.replace(first, classes={"hot": hot, "b.c": ClassMeasurement()})
-    found = histograms_of([first, second], ["hot.ttfb", "server.loop_turn_seconds"]).histograms
+    found = histograms_of([first, second], ["hot.ttfb", "server.loop_turn_seconds"])
     assert [(one.latency, one.variant, one.count) for one in found] == [
         ("hot.ttfb", "baseline", 1),
         ("hot.ttfb", "candidate", 0),
@@ -118,7 +118,7 @@ def test_variants_and_latencies_are_kept_apart() -> None:
     ]
     assert found[1].buckets == []
     assert found[3].min_seconds is None
-    every = histograms_of([first, second], ["all"]).histograms
+    every = histograms_of([first, second], ["all"])
     assert [(one.latency, one.variant, one.count) for one in every] == [
         ("hot", "baseline", 5),
         ("hot", "candidate", 7),
@@ -126,7 +126,7 @@ def test_variants_and_latencies_are_kept_apart() -> None:
         ("server.loop_turn_seconds", "baseline", 3),
         ("generator.lateness", "candidate", 2),
     ]
-    names = [one.latency for one in histograms_of([first, second]).histograms]
+    names = [one.latency for one in histograms_of([first, second])]
     assert names == ["hot", "hot", "b.c", "b.c"]
 
 
@@ -140,13 +140,11 @@ def test_a_run_that_the_run_discarded_is_left_out() -> None:
     late = run([5], flags=["lateness: the probe was late"])
     slow = run([6], flags=["censored: hot: 1 of 9 arrivals were unanswered"])
     runs = [late, slow, run([7])]
-    (one,) = histograms_of(runs, discard=True).histograms
+    (one,) = histograms_of(runs, discard=True)
     assert (one.count, one.runs, one.left_out) == (2, 2, 1)
-    assert "2 runs (1 more discarded and left out)" in render_histograms(
-        Histograms(histograms=[one])
-    )
+    assert "2 runs (1 more discarded and left out)" in render_histograms([one])
     # One load run by itself has no other to stand for it.
-    (one,) = histograms_of(runs).histograms
+    (one,) = histograms_of(runs)
     assert (one.count, one.runs, one.left_out) == (3, 3, 0)
     other = Measurement(
         classes={"a": ClassMeasurement(), "b": ClassMeasurement()}, flags=["lateness: a: late"]
@@ -161,14 +159,11 @@ def test_requests_that_never_finished_make_bounds() -> None:
         latency, censored=30, censored_from_seconds=8.0, at_least=["p99", "max"]
     )
     hot = ClassMeasurement(response_seconds=latency, censored=30, censored_from_seconds=8.0)
-    (one,) = histograms_of([Measurement(classes={"hot": hot})]).histograms
+    (one,) = histograms_of([Measurement(classes={"hot": hot})])
     assert (one.censored, one.at_least) == (30, ["mean", "max"])
-    text = render_histograms(Histograms(histograms=[one]))
+    text = render_histograms([one])
     assert "≥ 8.00 s" in text
     assert "30 never finished or failed by time" in text
-    assert "30 never finished or failed by time" in render_histograms_markdown(
-        Histograms(histograms=[one])
-    )
 
 
 @each_row(("at_least", "censored"), [([], 0), (["max"], 4)])
@@ -179,7 +174,7 @@ def test_turns_that_were_not_seen_whole_count_where_they_reach_a_statistic(
     values = {**msgspec.to_builtins(whole), "censored": 4, "at_least": at_least}
     server = ServerMeasurement(loop_turn_seconds=msgspec.convert(values, LoopTurn))
     name = "server.loop_turn_seconds"
-    (one,) = histograms_of([Measurement(server=server)], [name]).histograms
+    (one,) = histograms_of([Measurement(server=server)], [name])
     assert (one.count, one.censored) == (94, censored)
     assert ("max" in one.at_least) == bool(censored)
 
@@ -203,14 +198,8 @@ def test_the_look_is_bucket_bar_and_count() -> None:
     assert [row[2].split()[0] for row in rows] == ["3", "1,000", "0", "500"]
     assert len({len(line) for line in lines[4:]}) == 1
     assert max(map(len, lines)) <= 80
-    marked = render_histograms_markdown(histograms_of([run(values)]))
-    assert "| 1.05 ms | 2.1 ms | " + "█" * 50 + " | 1,000 |\n" in marked
-    assert "| --: | --: | --- | --: |\n" in marked
 
 
-def test_a_name_from_outside_steers_no_terminal_and_no_markup() -> None:
+def test_a_name_from_outside_steers_no_terminal() -> None:
     evil = LatencyHistogram(latency="a\x1b[2J|<b>", variant="x\ny", count=1)
-    assert "\x1b" not in render_histograms(Histograms(histograms=[evil]))
-    marked = render_histograms_markdown(Histograms(histograms=[evil]))
-    assert "<b>" not in marked
-    assert marked.startswith("### a\\\\x1b")
+    assert "\x1b" not in render_histograms([evil])

@@ -17,7 +17,7 @@ from twins import twin
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.measured_class import ClassMeasurement
-from nginx_tune.documents.measurement import Histograms, Measurement
+from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.run import KeptRun, KeptRuns, RunComparison, Validation
 from nginx_tune.documents.scenario import VariantText
@@ -208,19 +208,13 @@ def test_a_latency_of_each_variant_by_powers_of_two(
         for block in whole.measurements
     ]
     store(replace(whole, measurements=blocks), tmp_path / "nginx-tune" / "runs")
-    asked = ("runs", "show", "last", "--histogram", "hot", "-f", "histogram-json")
-    said = run_cli(*asked, env=state)
-    assert said.returncode == 0, said.stderr
-    found = {one.variant: one for one in decode(Histograms, said.stdout.encode()).histograms}
     spoilt = blocks[3].variant
-    for variant, value in seconds.items():
-        one = found[variant]
-        assert (one.runs, one.left_out) == ((7, 1) if variant == spoilt else (8, 0))
-        assert one.count == 9 * one.runs == one.buckets[0].count
-        assert one.buckets[0].from_seconds <= value / 1e9 < one.buckets[0].below_seconds
+    other = next(name for name in seconds if name != spoilt)
     shown = run_cli("runs", "show", "last", "--histogram", "all", env=state).stdout
     assert "better" in shown
     assert f"hot, {spoilt}, 7 runs (1 more discarded and left out)" in shown
+    assert f"hot, {other}, 8 runs\n" in shown
+    assert [line.split()[-1] for line in shown.splitlines() if "|█" in line] == ["72", "63"]
 
 
 def test_judged_again_by_other_gates(

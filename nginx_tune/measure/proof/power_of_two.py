@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from nginx_tune.documents.measured_class import Latency
-from nginx_tune.documents.measurement import Bucket, Histograms, LatencyHistogram, Measurement
+from nginx_tune.documents.measurement import Bucket, LatencyHistogram, Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.histogram import Histogram, decode_histogram
 from nginx_tune.measure.proof.latency import (
@@ -60,7 +60,7 @@ def check_latencies(names: Sequence[str], classes: Sequence[str]) -> None:
 
 def histograms_of(
     measurements: Sequence[Measurement], names: Sequence[str] = (), *, discard: bool = False
-) -> Histograms:
+) -> list[LatencyHistogram]:
     """The histograms of latencies, by variant; without names, of every class.
 
     ``discard``: true to leave out runs whose flags discard them from a verdict.
@@ -81,9 +81,7 @@ def histograms_of(
         for name in chosen
         for variant in variants
     ]
-    return Histograms(
-        histograms=[histogram for histogram in histograms if histogram.count or not every]
-    )
+    return [histogram for histogram in histograms if histogram.count or not every]
 
 
 def power_buckets(histogram: Histogram) -> list[Bucket]:

@@ -31,8 +31,8 @@ _COMMAND = re.compile(rb"##([a-z]*)\[")
 
 _ALSO = {"markdown": "md", "md": "markdown"}
 """Two names of one format, for commands that have one of them."""
-_TEXTS = frozenset({"console", "csv", "histogram-markdown", "markdown", "md"})
-_JSONS = frozenset({"crossplane", "gitlab", "histogram-json", "json", "sarif"})
+_TEXTS = frozenset({"console", "csv", "markdown", "md"})
+_JSONS = frozenset({"crossplane", "gitlab", "json", "sarif"})
 READER_SECONDS = 10.0
 """Longest wait for the reader of a pipe."""
 _RESULTS = "nginx_tune.results"
