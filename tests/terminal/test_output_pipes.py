@@ -45,7 +45,7 @@ def test_a_reader_that_comes_gets_all_of_it(tmp_path: Path) -> None:
 def test_a_format_with_an_empty_name_is_refused(run_cli: Run, tmp_path: Path) -> None:
     run = run_cli("audit", CONF, "-f", "json=")
     assert (run.returncode, run.stdout) == (2, "")
-    assert "no file is named" in run.stderr
+    assert "the file name is missing" in run.stderr
     assert run_cli("audit", CONF, "-f", f"json={tmp_path}/x").returncode == 0
 
 
