@@ -262,8 +262,8 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         return Decision(
             id="reuseport",
             verdict="disable",
-            summary=f"Off: cold reads block each worker {percent_text(blocked, 2)} of the time, "
-            "and connections in its own queue would wait behind them.",
+            summary="Off: in queues of their own, connections would wait for workers that cold "
+            f"reads block {percent_text(blocked, 2)} of the time.",
             evidence=known(
                 Quantity("share of time a loop is blocked", blocked, "", provenance),
                 Quantity("workers", s.workers),
