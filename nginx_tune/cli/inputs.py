@@ -56,7 +56,7 @@ def read_bytes(path: str) -> bytes:
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     except ValueError:
-        raise UsageError(f"{path!r}: no name of a file") from None
+        raise UsageError(f"{path!r}: not the name of a file") from None
     return _bounded(data, path)
 
 

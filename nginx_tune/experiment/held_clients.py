@@ -235,7 +235,7 @@ async def _request_first(client: HeldClient, streams: _Streams) -> None:
     """Make the first request on a connection that is to be kept open."""
     answer = await _request(client, streams)
     if not answer.keeps or answer.length == -1:
-        raise EndedError("the server keeps no connections alive", lost=False)
+        raise EndedError("the server does not keep connections alive", lost=False)
 
 
 async def _skip_body(reader: asyncio.StreamReader, answer: _Answer) -> None:

@@ -113,7 +113,7 @@ def why_unreachable(tree: ConfTree, server: Directive) -> str:
         return "its server has no HTTP/1.1 listener on an address or unix socket"
     names = (server.block or Block([])).first("server_name")
     if names:
-        return f"no host is known that its {names} matches, so another server would answer"
+        return f"no known host matches its {names}, so another server would answer"
     return "its server has no name, so another server would answer"
 
 

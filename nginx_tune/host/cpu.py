@@ -289,7 +289,7 @@ def read_numa_node(host: Host, directory: str) -> int | Missing:
                 return Missing("the firmware reports no node")
             return node
         directory = posixpath.dirname(directory)
-    return Missing("it is on no bus with a node")
+    return Missing("it is not on a bus with a node")
 
 
 def read_interrupts(host: Host, directory: str) -> Interrupts | Missing:

@@ -230,7 +230,7 @@ class Walk:
         if self._unreadable:
             reasons.append(f"{self._unreadable} files or directories could not be read")
         if self._too_deep:
-            reasons.append(f"{self._too_deep} directories lie deeper than {DEEPEST} levels")
+            reasons.append(f"{self._too_deep} directories are deeper than {DEEPEST} levels")
         return reasons
 
     def reasons_left_out(self) -> list[str]:

@@ -190,7 +190,7 @@ def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
     if isinstance(release, Missing):
         return release
     if not re.fullmatch(r"[\w.+~-]+", release):
-        return Missing("the kernel release is no file name")
+        return Missing("the kernel release is not a file name")
     modules = attempt(host.list_dir, f"/lib/modules/{release}/kernel/net")
     if not isinstance(modules, Missing):
         return "tls" in modules
@@ -214,7 +214,7 @@ _DEFAULT = DescriptorLimit(1024, 524_288)
 def read_unit_limits(host: Host) -> DescriptorLimit | Missing:
     """The limits of systemd's unit nginx.service; Missing without systemd or without the unit."""
     if isinstance(attempt(host.list_dir, BOOTED), Missing):
-        return Missing("systemd is not the init that runs")
+        return Missing("systemd is not the running init")
     texts = [text for place in _EVERY if (text := _text(host, f"{place}/system/{UNIT}"))]
     if not texts:
         return Missing(f"no {UNIT} can be read")

@@ -343,7 +343,7 @@ def _listener(
     address: str, port: int, sockets: list[ListenSocket], held: frozenset[int] | Missing
 ) -> tuple[Listener, Gaps]:
     gaps: Gaps = {}
-    unknown = Missing("sock_diag does not report it, or could not be asked")
+    unknown = Missing("sock_diag does not report it, or cannot be used")
     backlogs = [sock.backlog for sock in sockets if sock.backlog is not None]
     queues = [sock.accept_queue for sock in sockets if sock.accept_queue is not None]
     drops = [sock.drops for sock in sockets if sock.drops is not None]

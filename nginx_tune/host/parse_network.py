@@ -149,7 +149,7 @@ def parse_softnet(text: str) -> Softnet | Missing:
     totals = [0, 0, 0]
     for row in rows:
         if row is None:
-            return Missing("softnet_stat has another form")
+            return Missing("softnet_stat has an unknown format")
         totals = [
             total + int(number, 16) for total, number in zip(totals, row.groups(), strict=True)
         ]
@@ -162,7 +162,7 @@ def parse_tcp_pages(text: str) -> int | Missing:
     Source: net/ipv4/proc.c sockstat_seq_show(): ``TCP: inuse 5 orphan 0 tw 0 alloc 7 mem 1``.
     """
     match = re.search(r"^TCP: .*\bmem ([0-9]{1,18})$", text, re.MULTILINE)
-    return int(match[1]) if match else Missing("sockstat has no memory of TCP")
+    return int(match[1]) if match else Missing("sockstat has no TCP memory")
 
 
 def parse_time_wait(text: str) -> int | Missing:

@@ -237,7 +237,7 @@ def classify(identity: Identity) -> Classification:
             return Classification(disk_class, reason)
     if re.fullmatch(r"mmcblk\d+(boot\d+|gp\d+)?", identity.name):
         kind = {"MMC": "an eMMC", "SD": "an SD card"}.get(identity.kind, "an SD card or eMMC")
-        return Classification("card", f"{kind}: it serves one command or few at a time")
+        return Classification("card", f"{kind}: it serves one command or a few at a time")
     label = f"{identity.vendor} {identity.model}".strip()
     for part, disk_class, reason in _MODELS:
         if part.lower() in label.lower():
@@ -260,14 +260,16 @@ def _classify_nvme(identity: Identity, label: str) -> Classification:
         return Classification("hdd", f"NVMe disk '{label}' that declares itself rotational")
     if not label:
         return Classification("nvme", "an NVMe disk without a model")
-    return Classification("nvme", f"NVMe model '{label}', no known network volume")
+    return Classification("nvme", f"NVMe model '{label}', not a known network volume")
 
 
 def _classify_scsi(identity: Identity, label: str) -> Classification:
     if identity.rotational is None:
         return Classification("unknown", f"model '{label}', but the kernel has no rotational flag")
     if identity.rotational:
-        return Classification("hdd", f"rotational=1 and model '{label}' is no known virtual disk")
+        return Classification(
+            "hdd", f"rotational=1 and model '{label}' is not a known virtual disk"
+        )
     return Classification(
         "ssd", f"rotational=0 is what the disk reports (VPD page B1); model '{label}'"
     )

@@ -250,7 +250,7 @@ class PathResolver:
         for layer in layers:
             holder, where = self._layer_holder(view, mount, layer)
             if holder is None:
-                below.reasons.append("overlay layers lie outside this mount namespace")
+                below.reasons.append("overlay layers are outside this mount namespace")
             elif holder.mount_id not in seen:
                 seen.add(holder.mount_id)
                 self._under_mount(where, holder, below, depth + 1)

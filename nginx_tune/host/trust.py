@@ -223,7 +223,7 @@ class _Looker:
         if self._sticky_will_do and status.st_mode & stat.S_ISVTX and stat.S_ISDIR(status.st_mode):
             return ""
         if status.st_mode & stat.S_IWOTH:
-            return "{} can be written by everybody".format(path)
+            return "{} can be written by everyone".format(path)
         if status.st_mode & stat.S_IWGRP and status.st_gid != self._group:
             return "{} can be written by group {}".format(path, status.st_gid)
         return ""

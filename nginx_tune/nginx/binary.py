@@ -361,7 +361,7 @@ def _why_none_runs(choice: Choice) -> str:
     running = [found for found in choice.candidates if found.source == "running"]
     if not running:
         return "no nginx master process is running"
-    return f"process {running[0].pid} is not taken: {running[0].reason} (--pid looks at it)"
+    return f"process {running[0].pid} is not used: {running[0].reason} (--pid looks at it)"
 
 
 def _read_libc(host: Host, master: Master | None) -> tuple[str | Missing, str | Missing]:

@@ -97,7 +97,8 @@ def find_subject(
             # A process can set any title, so its title must not choose a file that root reads.
             reasons = (candidate.reason for candidate in nginx.candidates if candidate.pid == pid)
             raise UndecidedError(
-                f"the configuration of process {pid} is not read by its title: {next(reasons, '')}",
+                f"the configuration of process {pid} cannot be found from its title: "
+                f"{next(reasons, '')}",
                 hint=_NAME_ONE,
             )
         if own is None:
@@ -212,7 +213,7 @@ def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
         if why:
             raise UndecidedError(
                 f"not run as root: {path}: {why}" if path not in why else f"not run as root: {why}",
-                hint="install it, root's own, where only root may write, such as /opt, run this as "
+                hint="install it as root where only root may write, such as /opt; run this as "
                 "its owner, or vouch for it with --nginx BIN --trust",
             )
 

@@ -146,7 +146,7 @@ def _check_foreign(log: str) -> None:
         is_stream = stat.S_ISFIFO(own.st_mode) or stat.S_ISCHR(own.st_mode)
         if is_stream and (own.st_dev, own.st_ino) == (given.st_dev, given.st_ino):
             raise UsageError(
-                f"{log}: is the {name} of this command, and no log",
+                f"{log}: is the {name} of this command, not a log",
                 hint="a container's log: docker logs NAME | nginx-tune learn -",
             )
 
@@ -162,7 +162,9 @@ def _check_once(logs: Sequence[str]) -> None:
         first = seen.get(identity)
         if first is not None:
             what = "is given twice" if first == log else f"is the file {first} too"
-            raise UsageError(f"{log} {what}: its requests count once", hint="name each log once")
+            raise UsageError(
+                f"{log} {what}, which would count its requests twice", hint="name each log once"
+            )
         seen[identity] = log
 
 

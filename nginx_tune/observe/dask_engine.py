@@ -120,12 +120,12 @@ def learn_by_dask(kept: KeptLogs, address: str | None, *, is_plain_allowed: bool
         except (OSError, asyncio.TimeoutError, CancelledError) as error:
             if client.status == "running" and isinstance(error, asyncio.TimeoutError):
                 raise UndecidedError(
-                    f"{address}: the scheduler has no worker", hint="start some"
+                    f"{address}: the scheduler has no worker", hint="start a worker"
                 ) from None
             raise UndecidedError(
                 f"{address}: the scheduler was lost; the partial results so far are kept in "
                 f"{kept.job.folder}",
-                hint="the same command reads what is missing",
+                hint="run the same command again to read the rest",
             ) from None
 
 

@@ -157,7 +157,7 @@ class KeptLogs:
             raise UndecidedError(
                 f"{len(self._unread)} of {plural(len(self.logs), 'log')} could not be read, so "
                 "there is no sum; the partial results of the others are kept",
-                hint="the same command reads what is missing",
+                hint="run the same command again to read the rest",
             )
 
     def result(self, name: str) -> PartialResult:

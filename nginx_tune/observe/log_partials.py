@@ -33,7 +33,7 @@ def read_key(path: str) -> str:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from None
     if len(secret) < _SHORTEST_KEY_BYTES:
         raise UsageError(
-            f"{path}: shorter than {_SHORTEST_KEY_BYTES} bytes, and no secret",
+            f"{path}: shorter than {_SHORTEST_KEY_BYTES} bytes, too short for a secret",
             hint=f"openssl rand -hex 32 > {path} makes one",
         )
     return hashlib.blake2b(secret, digest_size=16, person=_KEY).hexdigest()
@@ -169,7 +169,7 @@ def _check(result: PartialResult, first: PartialResult, owners: dict[str, str]) 
         owner = result.owners.get(digest, file)
         if digest in owners:
             raise UsageError(
-                f"{owner} and {owners[digest]} have a log in common: its requests count once",
+                f"{owner} and {owners[digest]} have a log in common, and would count it twice",
                 hint="leave one of them out",
             )
         owners[digest] = owner

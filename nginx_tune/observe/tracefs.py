@@ -61,7 +61,7 @@ def open_tracefs() -> TraceFs | Missing:
                 os.listdir(place / "events")  # noqa: PTH208  # may be visible but not readable
                 return TraceFs(place, is_mounted=True)
         except PermissionError:
-            return Missing("no right to look into tracefs: run it with sudo")
+            return Missing("no permission to read tracefs: run it with sudo")
         except OSError:
             continue
     return _mount_apart()

@@ -387,7 +387,7 @@ def _curve(name: str, curve: Curve) -> ScreenBlock:
     parts: list[ScreenPart] = [Line(f"reads     {name}, {curve.provenance}{source}", "heading")]
     if curve.sequential_bytes_per_second is not None:
         speed = bytes_text(curve.sequential_bytes_per_second)
-        parts.append(Line(f"one stream reads on at {speed}/s", indent=2))
+        parts.append(Line(f"one sequential stream reads {speed}/s", indent=2))
     parts += _sweep(curve)
     if curve.small_reads is not None:
         parts += _sweep(curve.small_reads)

@@ -132,7 +132,7 @@ def choice_lines(nginx: Nginx) -> list[str]:
             pids += [candidate.pid] if candidate.pid else []
     lines = [plain(nginx.choice or "no nginx is taken; name one with --nginx")]
     for (binary, reason), pids in [*others.items()][:MOST_OTHERS]:
-        lines.append(plain(f"not taken: {binary}{_processes(pids)}: {reason}"))
+        lines.append(plain(f"not used: {binary}{_processes(pids)}: {reason}"))
     more = len(others) - MOST_OTHERS
     return [*lines, f"and {more} more: nginx-tune inspect -f json"] if more > 0 else lines
 

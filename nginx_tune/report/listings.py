@@ -46,7 +46,7 @@ def render_list(labs: Labs) -> str:
         f"{bytes_text(labs.image_bytes_most)}"
     )
     if any(run.state == "dead" for run in labs.runs):
-        lines.append("'nginx-tune lab clean' removes what dead labs left")
+        lines.append("'nginx-tune lab clean' removes the leftovers of dead labs")
     return "\n".join(lines) + "\n"
 
 

@@ -312,7 +312,7 @@ def _tls(item: ClassMeasurement) -> str:
     said = [sessions_text(item.tls_sessions)] if item.tls_sessions else ["TLS"]
     if item.tls_seconds.count:
         said.append(f"handshakes took {seconds_text(item.tls_seconds.p50)} (p50)")
-    said.append(f"{item.tls_resumed:,} took up a session")
+    said.append(f"{item.tls_resumed:,} resumed a session")
     return ", ".join(said)
 
 

@@ -69,7 +69,7 @@ def streams_text(streams: Http2Streams, connections: int) -> str:
     if streams.goaways:
         said.append(f"it left {plural(streams.goaways, 'connection')} (GOAWAY)")
     if streams.refused:
-        said.append(f"{streams.refused:,} requests that it had not looked at were sent again")
+        said.append(f"{streams.refused:,} requests that it had not processed were sent again")
     if streams.resets:
         said.append(f"{streams.resets:,} streams reset")
     if streams.window_stalls:
@@ -88,7 +88,9 @@ def _beneath(streams: Http3Streams) -> list[str]:
     if streams.lost_packets:
         said.append(f"{streams.lost_packets:,} packets of the probe lost")
     if streams.dropped_datagrams:
-        said.append(f"{streams.dropped_datagrams:,} datagrams found the probe's buffer full")
+        said.append(
+            f"{streams.dropped_datagrams:,} datagrams were dropped: the probe's buffer was full"
+        )
     return said
 
 

@@ -170,7 +170,7 @@ def open_below(root: Path, path: str) -> int:
         if stat.S_ISLNK(mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         if stat.S_ISCHR(mode):
-            raise OSError(errno.ENODEV, "a device keeps nothing", path)
+            raise OSError(errno.ENODEV, "a device has no contents to read", path)
         if not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "not a file", path)
         # Reopened by descriptor, since the name may lead to another file by now.

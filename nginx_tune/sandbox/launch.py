@@ -88,8 +88,8 @@ def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
         )
     elif "seccomp" not in wanted.weaker:
         raise UndecidedError(
-            f"no filter of system calls for {machine}: its call numbers are known here for "
-            f"{' and '.join(AUDIT)} alone",
+            f"no filter of system calls for {machine}: only the call numbers of "
+            f"{' and '.join(AUDIT)} are known",
             hint="--weaker-sandbox seccomp does without; the rest of the sandbox stays",
         )
     return Prepared(wanted, plan_root(wanted), *filters, share_of_host(wanted), namespace)

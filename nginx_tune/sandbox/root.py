@@ -323,7 +323,7 @@ class _NewRoot:
         )
         if stat.S_ISLNK(os.fstat(found).st_mode):
             os.close(found)
-            raise OSError(errno.ELOOP, "a link where something is to be shown", path)
+            raise OSError(errno.ELOOP, "a link in the place of a file to show", path)
         return found
 
     def _parent(self, path: str, *, makes: bool) -> int:
@@ -339,7 +339,7 @@ class _NewRoot:
             found = _open_entry(around, name, is_file=False, makes=makes)
             if not stat.S_ISDIR(os.fstat(found).st_mode):
                 os.close(found)
-                raise OSError(errno.ELOOP, "no directory where something is to be shown", path)
+                raise OSError(errno.ELOOP, "not a directory, in the path of a file to show", path)
             self._parents[path] = found
         return self._parents[path]
 
@@ -363,8 +363,8 @@ class _NewRoot:
                 return False
             reason = os.strerror(error.errno or 0)
             raise UndecidedError(
-                f"{place.path}: sockets in it cannot be kept from nginx: {reason}",
-                hint="--weaker-sandbox sockets shows it all the same",
+                f"{place.path}: sockets in it cannot be hidden from nginx: {reason}",
+                hint="--weaker-sandbox sockets shows it anyway",
             ) from None
         return True
 

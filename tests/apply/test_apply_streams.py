@@ -58,7 +58,9 @@ def test_a_stream_whose_upstream_refuses_holds_no_change_up(make_site: Make) -> 
     before = snapshot(site.tree)
     applied = site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
     assert (applied.outcome, applied.reason) == ("kept", "")
-    assert applied.notes == [f"127.0.0.1:{port}: connections end at once: not seen who accepts"]
+    assert applied.notes == [
+        f"127.0.0.1:{port}: connections end at once, so it is unknown which worker accepts"
+    ]
     assert site.ask() == "new\n"
     assert roll_back(LiveHost(), site.state, None)[1] == "reloaded"
     assert snapshot(site.tree) == before

@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def test_a_reason_is_escaped_and_a_path_is_refused() -> None:
     assert b"a\\\\xffb" in encode_record(Undone(reason="a\udcffb", server=""))
     assert "ä".encode() in encode_record(Undone(reason="ä", server=""))
-    with pytest.raises(RefusedError, match=r"/z\\xff: no UTF-8"):
+    with pytest.raises(RefusedError, match=r"/z\\xff: not UTF-8"):
         encode_record(Tested(error_logs=["/z\udcff"]))
     assert b"/zz" in encode_record(Tested(error_logs=["/zz"]))
 
@@ -53,7 +53,7 @@ def test_a_file_that_is_no_utf8_is_refused_before(make_site: Make, run_cli: Run)
         "--state-dir", site.state.path, "--watch", "200ms",
     )  # fmt: skip
     assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
-    assert "z\\xff.conf: no UTF-8" in run.stderr
+    assert "z\\xff.conf: not UTF-8" in run.stderr
     assert not [one for one in site.state.journals.rglob("*") if one.is_file()]  # nothing is kept
     assert (snapshot(site.tree), site.ask()) == (before, "old\n")
 

@@ -111,7 +111,7 @@ def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: Run, conf: Path
         (["nginx.conf", "--facts", "nginx.conf"], "not JSON"),
         (["nginx.conf", "--fail-on", "fatal"], "--fail-on"),
         (["nginx.conf", "-f", "yaml"], "unknown format"),
-        (["nginx.conf", "--nginx", "/bin/true", "--facts", "live"], "no nginx"),
+        (["nginx.conf", "--nginx", "/bin/true", "--facts", "live"], "not nginx"),
     ],
 )
 def test_wrong_usage(run_cli: Run, conf: Path, arguments: list[str], says: str) -> None:

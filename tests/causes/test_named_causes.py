@@ -164,7 +164,7 @@ def test_too_little_is_said_to_be_too_little() -> None:
     idle = replace(QUIET, loop_turn_seconds=LoopTurn(method="tracefs", traced_ratio=1.0))
     (cause,) = find_causes(idle, duration_seconds=10.0)
     assert (cause.id, cause.summary) == (
-        "not-enough-evidence", "nothing was asked of the server in this window",
+        "not-enough-evidence", "no request reached the server in this window",
     )  # fmt: skip
     assert cause.next_command == "nginx-tune observe --duration 5min"
     assert ids(replace(QUIET, workers=[])) == ["not-enough-evidence"]
@@ -190,7 +190,7 @@ def test_a_window_with_next_to_no_traffic_shows_nothing(
     assert cause.id == ("not-enough-evidence" if is_idle else "nothing-found")
     assert figure in " ".join(cause.not_known)
     if is_idle:
-        assert cause.summary == "next to nothing was asked of the server in this window"
+        assert cause.summary == "almost no request reached the server in this window"
 
 
 def test_workers_that_were_replaced_are_no_idle_ones() -> None:
@@ -307,7 +307,7 @@ def test_what_waits_for_the_disk_is_told_by_its_call() -> None:
     log = call("D", "write", "write", 0.5, "/var/log/nginx/access.log")
     for calls, name, words in (
         ([call("D", "sendfile", "read", 0.5, "a file")], "loop-blocked-on-disk", "these reads"),
-        ([log], "loop-blocked-on-writes", "/var/log/nginx/access.log: a log"),
+        ([log], "loop-blocked-on-writes", "/var/log/nginx/access.log: the loop"),
         ([call("D", "pwrite64", "write", 0.5, "a file")], "loop-blocked-on-writes", "aio_write"),
         ([call("D", "openat", "names", 0.4), call("D", "sendfile", "read", 0.1)],
          "loop-blocked-on-names", "open_file_cache"),

@@ -218,7 +218,7 @@ def test_a_pipe_without_a_writer_and_an_endless_device_are_no_documents(
         inputs.read_bytes(str(tmp_path / "pipe"))
     with pytest.raises(UsageError, match="more than"):
         inputs.read_bytes("/dev/zero")
-    with pytest.raises(UsageError, match="no name of a file"):
+    with pytest.raises(UsageError, match="not the name of a file"):
         inputs.read_bytes("a\0b")
     reading, writing = os.pipe()  # a shell's: who writes may take his time
     os.write(writing, b"x")

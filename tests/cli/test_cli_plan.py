@@ -269,7 +269,7 @@ def test_a_plan_says_what_apply_would_refuse_as_root(run_cli: RunCli, tmp_path: 
     told = run_cli("plan", conf, "-f", "json", "--kind", "static")
     assert json.loads(told.stdout)["files"]
     assert "apply would refuse this plan" in told.stderr
-    assert "can be written by everybody" in told.stderr
+    assert "can be written by everyone" in told.stderr
     # The fault may be that of /tmp, which must stay everybody's: not its rights are to change.
     assert "keep it, root's own, in directories that only root may write" in told.stderr
     assert run_cli("-q", "plan", conf, "-f", "json", "--kind", "static").stderr == ""

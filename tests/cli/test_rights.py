@@ -140,7 +140,7 @@ def least(command: str) -> set[str]:
         pytest.param(
             "observe", "observe --pid {pid} --duration 1s -f json",
             {"CAP_DAC_OVERRIDE": "nginx.conf: cannot read: Permission denied",
-             "CAP_SYS_ADMIN": "tracefs is not mounted and cannot be|no right to look into tracefs",
+             "CAP_SYS_ADMIN": "tracefs is not mounted and cannot be|no permission to read tracefs",
              "CAP_SYS_PTRACE": "sock_diag: Permission denied"},
             marks=[pytest.mark.thorough, pytest.mark.needs("tracefs")],
         ),

@@ -60,7 +60,7 @@ def test_a_path_that_is_no_utf_8_is_told() -> None:
     spec = msgspec.structs.replace(
         SPEC, candidate=b"/srv/caf\xe9.conf".decode(errors="surrogateescape")
     )
-    with pytest.raises(UsageError, match="no UTF-8"):
+    with pytest.raises(UsageError, match="not UTF-8"):
         render_experiment(spec)
 
 

@@ -159,7 +159,7 @@ def test_tracefs_that_is_not_mounted() -> None:
         (ALL_CAPABILITIES, ("tracefs is not mounted; observe mounts it for itself alone", "")),
         (
             "0000000000000000",
-            ("tracefs is not mounted; no right to it (CAP_SYS_ADMIN)", "run it with sudo"),
+            ("tracefs is not mounted; not permitted (needs CAP_SYS_ADMIN)", "run it with sudo"),
         ),
     ):
         machine = able(capabilities=capabilities)

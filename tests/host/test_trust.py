@@ -406,7 +406,7 @@ def test_the_next_directory_is_taken_where_one_is_open(
     (place / "first").chmod(0o777)
     assert programs.find_program("tool") == f"{place}/second/tool"
     (place / "second" / "tool").unlink()
-    with pytest.raises(programs.ProgramError, match="can be written by everybody"):
+    with pytest.raises(programs.ProgramError, match="can be written by everyone"):
         programs.find_program("tool")
 
 

@@ -281,7 +281,7 @@ def test_small_and_sequential_reads_stand_beside_the_others() -> None:
     ("run", "filesystem", "words"),
     [
         pytest.param(_run(_step(1), device_bytes=50), "ext4", "holes, or a cache", id="holes"),
-        pytest.param(_run(_step(1, reads=0, rate=0.0)), "ext4", "no read came back", id="stuck"),
+        pytest.param(_run(_step(1, reads=0, rate=0.0)), "ext4", "no read was answered", id="stuck"),
         pytest.param(_run(flags=["interrupted"]), "ext4", "interrupted", id="interrupted"),
     ],
 )
@@ -313,7 +313,7 @@ def test_notes_say_what_to_know() -> None:
     assert notes == [
         "small: 96 MiB",
         "errors: 3 reads of 4 KiB at depth 2 failed",
-        "cpu: the probe used 93 % of the CPUs for 4 KiB at depth 4: it was the limit",
+        "cpu: the probe used 93 % of the CPUs for 4 KiB at depth 4, which was the limit",
         "skipped: 4 KiB at depth 8: each read would wait about 2 s",
         "stalls: 7 of 5000 reads of 4 KiB at depth 1 took over ten times the median, up to 95 ms",
     ]

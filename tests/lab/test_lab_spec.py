@@ -189,7 +189,7 @@ def test_without_a_curve_the_class_stands_in_and_is_said() -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        (Facts(), "hold no dataset"),
+        (Facts(), "have no dataset"),
         (Facts(datasets=[Dataset(path="/srv", files=1, bytes=1)]), "how much memory"),
     ],
 )

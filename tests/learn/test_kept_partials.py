@@ -132,7 +132,7 @@ def test_logs_that_cannot_be_kept_or_count_twice_are_refused(archive: Archive) -
     copy = archive.log("copy.gz")
     copy.write_bytes(archive.log("edge1.log.gz").read_bytes())
     for logs, said in (
-        (["-"], "nothing says when it changes"),
+        (["-"], "no time of change is known"),
         ([archive.log("gone")], "cannot read: No such file"),
         ([archive.log("quiet.log")], "1 log: empty"),
         ([archive.log("edge1.log.gz"), copy], "have a log in common"),

@@ -372,7 +372,7 @@ def test_a_log_by_two_names_is_refused(run_cli, tmp_path: Path, name: str) -> No
     (tmp_path / "hard.log").hardlink_to(log)
     run = run_cli("learn", log, f"{tmp_path}/{name}", "--log-format", FULL)
     assert run.returncode == 2
-    assert "its requests count once" in run.stderr
+    assert "would count its requests twice" in run.stderr
 
 
 def test_json_lines_behind_what_syslog_writes_are_read(run_cli, tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_a_log_that_broke_off_stays_broken(site: Site, run_cli: Any) -> None:
     "command, said",
     [
         (["learn", "LOG", "--partial", "out", "--log-format", FULL], "--partial needs --key-file"),
-        (["learn", "LOG", "--key-file", "short", "--log-format", FULL], "no secret"),
+        (["learn", "LOG", "--key-file", "short", "--log-format", FULL], "too short for a secret"),
         (["learn", "LOG", "--key-file", "gone", "--log-format", FULL], "gone: cannot read"),
         (["merge", "PART", "--histogram", "text"], "--histogram is for measurements"),
         (["merge", "PART", "--manifest", "m"], "hold no requests to replay"),

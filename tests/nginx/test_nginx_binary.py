@@ -147,7 +147,7 @@ def test_a_named_binary_that_is_no_nginx() -> None:
 
 
 def test_a_pid_that_is_no_master() -> None:
-    with pytest.raises(UsageError, match="no nginx master"):
+    with pytest.raises(UsageError, match="not a visible nginx master"):
         read_nginx(LiveHost(), pid=os.getpid())
 
 

@@ -105,7 +105,7 @@ def test_validate_does_not_run_it(stranger: Stranger, conf: Path, run_cli: RUN_C
     environment = json.loads(said.stdout)["environment"]
     assert environment["nginx_binary"] == OURS
     assert environment["nginx_choice"].startswith(f"nginx is {OURS}")
-    assert f"not taken: {stranger.program} of process {stranger.pid}" in said.stderr
+    assert f"not used: {stranger.program} of process {stranger.pid}" in said.stderr
 
 
 COMMANDS = {
@@ -305,7 +305,7 @@ def test_of_several_masters_the_audit_takes_the_named_one(
 
 def test_the_audit_says_that_several_run(two_masters: dict[str, int], run_cli: RUN_CLI) -> None:
     said = run_cli("audit", "--fail-on", "never")
-    assert "nginx-tune: not taken: " in said.stderr
+    assert "nginx-tune: not used: " in said.stderr
     assert "another one came first" in said.stderr
     assert "nginx is /usr/sbin/nginx of process" in said.stdout
 
@@ -313,11 +313,11 @@ def test_the_audit_says_that_several_run(two_masters: dict[str, int], run_cli: R
 def test_a_title_chooses_no_file_that_root_reads(stranger: Stranger, run_cli: RUN_CLI) -> None:
     said = run_cli("audit", "--pid", str(stranger.pid))
     assert said.returncode == 4
-    assert "not read by its title" in said.stderr
+    assert "cannot be found from its title" in said.stderr
     assert said.stdout == ""
     none = run_cli("audit", "--pid", "1")
     assert none.returncode == 2
-    assert "no nginx master" in none.stderr
+    assert "not a visible nginx master" in none.stderr
 
 
 @contextlib.contextmanager

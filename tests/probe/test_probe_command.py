@@ -82,7 +82,7 @@ def test_what_cannot_be_run_is_one_line(run_cli: RunCli) -> None:
         (["http://192.0.2.1/", "--allow-target", "192.0.2.2"], "--allow-target 192.0.2.1"),
         (["https://127.0.0.1/"], "not a server that nginx-tune started"),
         (["https://127.0.0.1/", "--allow-live", "--cacert", "/none"], "certificates in /none"),
-        (["ftp://127.0.0.1/"], "speaks http and https, not ftp"),
+        (["ftp://127.0.0.1/"], "supports http and https, not ftp"),
         (["http:///x"], "no host"),
         (["http://u:secret@127.0.0.1/"], "are not sent"),
         (["http://127.0.0.1:99999/"], "is not a URL"),

@@ -296,6 +296,6 @@ def test_zero_twice_is_said_as_it_is() -> None:
     none = replace(observation(0.0), causes=[])
     said = comparison_sentence(compare(none, none))
     assert said.startswith("No difference: server loop blocked time was none before")
-    assert "cannot be set against" not in said
+    assert "cannot be compared with" not in said
     some = comparison_sentence(compare(none, observation(0.4, seed=2)))
     assert "ms/s after 0 " in some

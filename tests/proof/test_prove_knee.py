@@ -40,7 +40,7 @@ def parallel(single: float, channels: int) -> list[float]:
 
 
 KNEES: list[tuple[str, list[CurvePoint], int | None, str]] = [
-    ("hdd, one head", curve([117, 119, 120, 121, 121, 121, 121]), None, "a read at a time"),
+    ("hdd, one head", curve([117, 119, 120, 121, 121, 121, 121]), None, "one read at a time"),
     ("hdd with NCQ of 32", curve([120, 135, 160, 185, 215, 245, 246]), 32, "depth 64"),
     ("hdd with NCQ, last step flat", curve([120, 135, 160, 185, 215, 226, 228]), 32, "depth 64"),
     ("sata ssd", curve([8e3, 15.6e3, 30e3, 55e3, 80e3, 83e3, 83e3]), 16, "depth 32"),

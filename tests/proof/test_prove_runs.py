@@ -88,7 +88,7 @@ def test_runs_that_make_no_pairs_are_refused(make_runs: MakeRuns) -> None:
     runs = make_runs([(1.0, 2.0)])
     with pytest.raises(UsageError, match="twice"):
         pair_runs([*runs, runs[0]])
-    with pytest.raises(UsageError, match="both of one variant"):
+    with pytest.raises(UsageError, match="of the same variant"):
         pair_runs([msgspec.structs.replace(run, variant="baseline") for run in runs])
     with pytest.raises(UsageError, match="not baseline or candidate"):
         pair_runs([msgspec.structs.replace(runs[0], variant="A")])

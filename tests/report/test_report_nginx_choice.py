@@ -24,7 +24,7 @@ def _other(pid: int, reason: str = "it runs in a container") -> NginxCandidate:
 def test_a_host_of_containers_is_one_line(pids: list[int], said: str) -> None:
     nginx = Nginx(choice="nginx is X: it runs", candidates=[_other(pid) for pid in pids])
     assert choice_lines(nginx) == [
-        "nginx is X: it runs", f"not taken: /usr/sbin/nginx {said}: it runs in a container"
+        "nginx is X: it runs", f"not used: /usr/sbin/nginx {said}: it runs in a container"
     ]  # fmt: skip
 
 
@@ -37,4 +37,4 @@ def test_each_reason_has_its_line_and_the_chosen_one_none() -> None:
         == "and 1 more: nginx-tune inspect -f json"
     )
     unseen = NginxCandidate(source="running", reason="its program cannot be seen", binary="")
-    assert "not taken: the program: its program" in choice_lines(Nginx(candidates=[unseen]))[1]
+    assert "not used: the program: its program" in choice_lines(Nginx(candidates=[unseen]))[1]

@@ -234,8 +234,8 @@ kernel_calls.mount = refuse
 MISSING = {
     "filter": (NO_FILTER, "seccomp", "the kernel refuses a filter of system calls"),
     "architecture": (NO_ARCHITECTURE, "seccomp",
-                     "for riscv64: its call numbers are known here for x86_64 and"),
-    "overlay": (NO_OVERLAY, "sockets", "sockets in it cannot be kept from nginx: No such device"),
+                     "for riscv64: only the call numbers of x86_64 and"),
+    "overlay": (NO_OVERLAY, "sockets", "sockets in it cannot be hidden from nginx: No such device"),
 }  # fmt: skip
 
 

@@ -164,7 +164,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "connections of nobody": (
         {"classes": [msgspec.structs.replace(H3, http3=None, connections_of="other")]},
-        "classes.connections_of: no class of HTTP/2",
+        "classes.connections_of: not an HTTP/2 class",
     ),
     "a weight over HTTP/1.1": (
         {"classes": [msgspec.structs.replace(H3, http3=None, priority=Priority(weight=9))]},

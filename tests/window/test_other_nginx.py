@@ -79,7 +79,7 @@ def test_those_that_were_not_watched_are_told(
     if found.pid == idle:
         assert (used[busy] or 0) > (found.server.cpu_seconds or 0)
     assert all(one.reason for one in found.others)
-    assert "not taken: " in run.stderr
+    assert "not used: " in run.stderr
     assert "not observed: " in plain_text(observation_screen(found))
     # Who says which one is not told of others.
     assert (named.stderr, alone.others) == ("", [])

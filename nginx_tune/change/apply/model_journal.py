@@ -196,7 +196,7 @@ def encode_record(record: AnyRecord) -> bytes:
         text = _ENCODER.encode(record)
     except UnicodeEncodeError as error:
         raise RefusedError(
-            f"{as_utf8(error.object)}: no UTF-8, so the journal of a change cannot name it",
+            f"{as_utf8(error.object)}: not UTF-8, so the journal of a change cannot name it",
             hint="rename it, or change the files by hand",
         ) from None
     return b"%08x %s\n" % (zlib.crc32(text), text)

@@ -57,7 +57,7 @@ def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
         rate = host.carried_per_second.low
     if rate <= 0:
         raise UndecidedError(
-            "no host of the table certainly carries any rate, so there is nothing to measure",
+            "no host in the table is certain to carry any rate, so there is nothing to measure",
             hint="give --rate N, or another --objective",
         )
     exponent = sizes.situation.exponent.value or 0.0

@@ -145,7 +145,7 @@ def _overlap(one: HostMeasurement, two: HostMeasurement) -> UsageError:
     )
     return UsageError(
         f"{one.name} and {two.name} have the same arrivals (seed {two.measurement.seed}, {of})",
-        hint="give each load host a stripe or a seed of its own",
+        hint="give each load host its own stripe or seed",
     )
 
 

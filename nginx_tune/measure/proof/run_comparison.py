@@ -251,7 +251,7 @@ def _warnings(a: RunSummary, b: RunSummary, *, same_baseline: bool) -> list[str]
     warnings = []
     if not same_baseline:
         warnings.append(
-            "the baselines differ, so everything that changed in between is in the ratios too"
+            "the baselines differ, so the ratios include everything else that changed in between"
         )
     for what, one, other in (
         ("lab", a.lab, b.lab),

@@ -153,7 +153,7 @@ def pair_runs(measurements: Sequence[Measurement]) -> PairedRuns:
     pairs, discarded = [], []
     for index, variants in sorted(halves.items()):
         if len(variants) == 1 and {2 * index, 2 * index + 1} <= seen:
-            raise UsageError(f"runs {2 * index} and {2 * index + 1} are both of one variant")
+            raise UsageError(f"runs {2 * index} and {2 * index + 1} are of the same variant")
         reasons = [
             f"run {half.number} ({variant}): {flag}"
             for variant, half in sorted(variants.items())

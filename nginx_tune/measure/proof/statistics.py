@@ -422,7 +422,7 @@ def _plateau_reason(curve: Sequence[CurvePoint]) -> str:
         return f"no knee: {rate} reads/s in bursts from depth {first.depth} on: a throttled device"
     return (
         f"no knee: {rate} reads/s from depth {first.depth} on: a throttled or plateau device, "
-        "or one that serves a read at a time"
+        "or one that serves one read at a time"
     )
 
 

@@ -183,7 +183,7 @@ def with_interference(measurement: Measurement, server_cpu_seconds: float | None
     flags = list(measurement.flags)
     if foreign > MOST_FOREIGN_RATIO:
         flags.append(
-            f"foreign_cpu: other processes than the probe and the server used "
+            f"foreign_cpu: processes other than the probe and the server used "
             f"{percent_text(foreign, 2)} of the host's CPU time"
         )
     return msgspec.structs.replace(

@@ -248,7 +248,7 @@ class Enclosure:
         if holder is None:
             # The place is read-only, so what is there is from the host, perhaps a device.
             if stat.S_ISCHR(os.stat(path).st_mode):  # noqa: PTH116
-                raise OSError(errno.ENODEV, "a device keeps nothing", str(path))
+                raise OSError(errno.ENODEV, "a device has no contents to read", str(path))
             return Path(path).open("rb")
         return os.fdopen(self.covers.open(holder[0], f"{holder[1]}/{name}"), "rb")
 

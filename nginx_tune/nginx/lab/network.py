@@ -132,7 +132,7 @@ def _shape(name: str, words: list[str], kind: str) -> None:
             raise
         raise UndecidedError(
             f"this kernel has no {kind}: {error.message}",
-            hint=f"modprobe sch_{kind}, or leave that of the lab's link out",
+            hint=f"modprobe sch_{kind}, or remove that setting of the lab's link",
         ) from None
 
 

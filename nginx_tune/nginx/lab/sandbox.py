@@ -278,7 +278,7 @@ def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
     if "No space left on device" in last:
         return NamespaceRefusal(
             "this host's number of namespaces is used up",
-            "see sysctl user.max_mnt_namespaces, user.max_net_namespaces and their kin",
+            "see sysctl user.max_mnt_namespaces, user.max_net_namespaces and the like",
         )
     if not is_root:
         return NamespaceRefusal(
@@ -289,7 +289,7 @@ def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
         )
     if last.strip() == "cannot change root filesystem propagation: Invalid argument":
         return NamespaceRefusal(
-            "cannot make a mount namespace in this chroot: its root directory is no mount point",
+            "cannot make a mount namespace in this chroot: its root directory is not a mount point",
             "run this outside the chroot, or bind-mount its directory on itself and enter it with "
             "pivot_root, as systemd-nspawn does",
         )
@@ -347,7 +347,7 @@ class DelegatedScope:
         except OSError as error:
             self.close()
             raise MissingPermissionError(
-                f"{unit}: {error.strerror}", hint="run as root, so that the scope may be arranged"
+                f"{unit}: {error.strerror}", hint="run as root, which may create the scope"
             ) from None
         except BaseException:
             self.close()
@@ -365,7 +365,7 @@ def _await_scope(holder: subprocess.Popen[str], unit: str, unified: Path) -> Pat
     while time.monotonic() < deadline:
         if holder.poll() is not None:
             reason = "" if holder.stderr is None else holder.stderr.read().strip()
-            raise UndecidedError(f"systemd gives no scope: {reason or holder.returncode}")
+            raise UndecidedError(f"systemd creates no scope: {reason or holder.returncode}")
         groups = Path(f"/proc/{holder.pid}/cgroup").read_text()
         for line in groups.splitlines():
             path = line.partition("::")[2]

@@ -285,8 +285,8 @@ def _lab_disk(name: str, group: _Group, notes: list[str]) -> LabDisk:
         model = _side_by_side([model_of_curve(curve, class_name) for curve in curves])
     else:
         notes.append(
-            f"{group.dataset.path}: no disk curve in the facts, so its disk is a usual {class_name}"
-            " ('nginx-tune inspect --disks' measures one)"
+            f"{group.dataset.path}: no disk curve in the facts, so its disk is a typical "
+            f"{class_name} ('nginx-tune inspect --disks' measures one)"
         )
     return msgspec.structs.replace(disk, kind="modelled", model=model)
 

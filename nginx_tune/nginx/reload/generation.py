@@ -156,7 +156,7 @@ def see_answers(
         len(places) > _MOST_PLACES
     )
     if not places:
-        notes.append("no listener that can be asked: only the new workers were seen")
+        notes.append("no listener can be tested: only the new workers were observed")
     seen: set[int] = set()
 
     def ask_all() -> None:
@@ -294,7 +294,11 @@ def _ask_on(
     if workers is not None and not place.path:
         who = _acceptor(host, connection, master, workers)
         if who is None and place.speaks == "unknown" and _has_ended(connection):
-            return Asked(None, "connections end at once: not seen who accepts", is_answer=True)
+            return Asked(
+                None,
+                "connections end at once, so it is unknown which worker accepts",
+                is_answer=True,
+            )
         if who is None:
             return Asked(None, "no new worker accepts", is_answer=False)
     if place.speaks == "unknown":

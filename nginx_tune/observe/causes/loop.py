@@ -59,7 +59,7 @@ def blocked_on_disk(window: CauseWindow) -> Cause | None:
     if not _calls_in_d(server):
         not_known.append("which call waited: reads of bodies, open() and stat(), or logs")
     if blocked.method == "samples":
-        not_known.append("how long single turns were: nothing traced them")
+        not_known.append("how long single turns were: they were not traced")
     pools = any((worker.threads or 1) > 1 for worker in server.workers)
     unsure = blocked.method == "samples" or (pools and not _calls_in_d(server))
     return Cause(
@@ -87,12 +87,12 @@ def _by_call(server: ServerMeasurement) -> tuple[CauseId, str]:
     if kind == "names":
         return "loop-blocked-on-names", (
             f"the calls are {_names(calls, kind)}, which no thread pool takes: open_file_cache "
-            "keeps what is asked for again, memory for the file system's names the rest"
+            "keeps files that are requested again, more memory keeps the other names cached"
         )
     if kind == "page fault" and server.swapped_in_pages:
         return "loop-blocked-on-swap", (
-            f"{server.swapped_in_pages:,} pages came back from swap: nginx's own memory was there, "
-            "so more memory, or less for others (vm.swappiness, MemorySwapMax=0)"
+            f"{server.swapped_in_pages:,} pages of nginx's own memory were read back from swap: "
+            "add memory, or keep nginx out of swap (vm.swappiness, MemorySwapMax=0)"
         )
     if kind == "page fault":
         return "loop-blocked-on-disk", (
@@ -116,12 +116,12 @@ def _advice_on_writes(calls: list[HeldCall]) -> str:
     [(file, _)] = logs.most_common(1)
     if file.startswith(_A_LOG):
         return (
-            f"these are writes to {file}: a log is written inside the loop, and no thread pool "
-            "takes that; access_log … buffer=64k flush=5s makes them few, another disk quick"
+            f"these are writes to {file}: the loop itself writes logs, and no thread pool takes "
+            "that; access_log … buffer=64k flush=5s makes them rare, another disk makes them fast"
         )
     return (
         "these are writes to temporary files or caches: aio threads with aio_write on takes them "
-        "off the loop, larger buffers (proxy_buffers, client_body_buffer_size) make them few"
+        "off the loop, larger buffers (proxy_buffers, client_body_buffer_size) make them rare"
     )
 
 
@@ -156,12 +156,10 @@ def blocking_evidence(window: CauseWindow, blocked: Blocked) -> list[CauseEviden
 
 
 _WRITES = ("write", "writev")
-_READER_LAGS = (
-    "what nginx writes there waits until somebody reads it: a log to a pipe whose reader lags"
-)
+_READER_LAGS = "nginx writes to something that is read too slowly, such as a log to a pipe"
 _WAITS_ITSELF = (
-    "code that nginx runs in its loop waits for something itself: a script that sleeps or asks a "
-    "service, a name resolved by a library, a lock"
+    "code that nginx runs in its loop waits: a script that sleeps or calls a service, a library "
+    "that resolves a name, a lock"
 )
 
 
@@ -201,9 +199,9 @@ def stopped(window: CauseWindow) -> Cause | None:
     who = ", ".join(f"{pid} ({percent_text(ratio)})" for pid, ratio in ratios.items())
     return Cause(
         id="worker-stopped",
-        summary=f"workers were stopped for a share of the window: {who}; its connections wait, "
-        "and new ones too where it has a queue of its own: a debugger, strace, a snapshot or a "
-        "SIGSTOP does that, not nginx",
+        summary=f"workers were stopped during part of the window: {who}; their connections wait, "
+        "and so do new ones if a worker has its own queue. Not nginx does this, but a debugger, "
+        "strace, a snapshot or SIGSTOP",
         confidence="high",
         evidence=figures(
             ("largest share of looks in state T", max(ratios.values()), "ratio"),
@@ -280,7 +278,7 @@ def throttled(window: CauseWindow) -> Cause | None:
     return Cause(
         id="cpu-throttled",
         summary=f"the control group's CPU quota was used up in {percent_text(share)} of its "
-        f"periods ({quota.throttled_periods:,} of {quota.periods:,}), and all of nginx stood still "
+        f"periods ({quota.throttled_periods:,} of {quota.periods:,}), and all of nginx was stopped "
         "for the rest of each: raise the quota (cpu.max, CPUQuota=, limits.cpu), or have fewer "
         "workers",
         confidence="high",
@@ -310,7 +308,7 @@ def contention(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="cpu-contention",
-        summary=f"main threads were ready to run and had no CPU {percent_text(mean(shares))} of "
+        summary=f"main threads were ready to run without a CPU for {percent_text(mean(shares))} of "
         f"the window (worst: {percent_text(max(shares))})",
         confidence="high" if max(shares) >= _CONTENDED else "medium",
         evidence=[
@@ -329,10 +327,10 @@ def stolen(window: CauseWindow) -> Cause | None:
     return Cause(
         id="cpu-steal",
         summary=f"the hypervisor gave {percent_text(ratio)} of this machine's CPU time to others: "
-        "turns last longer for it, and nothing in nginx changes that",
+        "turns take longer because of this, which no setting of nginx changes",
         confidence="high",
         evidence=figures(("server.steal_ratio", ratio, "ratio")),
-        not_known=["whether it falls on nginx's CPUs more than on others"],
+        not_known=["whether nginx's CPUs lose more of it than others"],
     )
 
 

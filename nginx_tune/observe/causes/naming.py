@@ -140,7 +140,7 @@ def _idle(server: ServerMeasurement) -> tuple[str, str] | None:
     """The summary and figure for a server with hardly any traffic; None if it has some."""
     turns, status = server.loop_turn_seconds, server.stub_status
     if turns is not None and not turns.count:
-        return "nothing was asked of the server in this window", "no loop had a turn"
+        return "no request reached the server in this window", "no loop had a turn"
     if status is not None:
         few, figure = status.requests < FEWEST_REQUESTS, plural(status.requests, "request")
     elif turns is not None:
@@ -148,7 +148,7 @@ def _idle(server: ServerMeasurement) -> tuple[str, str] | None:
     else:
         used = server.cpu_seconds
         few, figure = used is not None and used < FEWEST_CPU_SECONDS, f"{seconds_text(used)} of CPU"
-    return ("next to nothing was asked of the server in this window", figure) if few else None
+    return ("almost no request reached the server in this window", figure) if few else None
 
 
 def _not_enough(lacking: list[str]) -> Cause:
@@ -218,12 +218,12 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
     parts = []
     if slow:
         parts.append(
-            f"{number_text(asked)} upstream connections at a time had been asked and had not "
-            f"answered, for {seconds_text(waiting.upstream_seconds)} so far on average (longest: "
+            f"{number_text(asked)} upstream connections at a time had a request without an "
+            f"answer, for {seconds_text(waiting.upstream_seconds)} so far on average (longest: "
             f"{seconds_text(waiting.upstream_longest_seconds)})"
         )
     if unreached:
-        parts.append(f"{number_text(connecting)} at a time were still trying to connect")
+        parts.append(f"{number_text(connecting)} at a time were still connecting")
     return Cause(
         id="slow-upstream",
         summary=f"{_loops(window)}; requests wait for upstreams: {', and '.join(parts)}; log "
@@ -250,9 +250,9 @@ def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
         id="slow-upstream",
         summary=f"{_loops(window)}; {number_text(left)} requests at a time wait, for "
         f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
-        f"{seconds_text(waiting.client_longest_seconds)}), and of "
-        f"{number_text(waiting.upstreams_unclear)} kept upstream connections it is unknown whether "
-        "they have a request; log $upstream_header_time and $upstream_response_time to see",
+        f"{seconds_text(waiting.client_longest_seconds)}), and it is unknown whether "
+        f"{number_text(waiting.upstreams_unclear)} kept upstream connections have a request; log "
+        "$upstream_header_time and $upstream_response_time to see",
         confidence="medium",
         evidence=figures(
             ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
@@ -285,8 +285,8 @@ def unseen_waits(window: CauseWindow) -> str:
         if left < max(_FEWEST_WAITING, 0.5 * seen) or not _lasts(took / 2, window):
             return ""
         return (
-            f"what {number_text(status.writing)} requests at a time wait for that stub_status "
-            f"counts, {seconds_text(took)} each on average, while {number_text(seen)} connections "
+            f"the reason why stub_status counts {number_text(status.writing)} requests at a time, "
+            f"{seconds_text(took)} each on average, while only {number_text(seen)} connections "
             "were seen to wait or to take an answer"
         )
     if waiting.clients_unclear < _FEWEST_WAITING:
@@ -294,9 +294,9 @@ def unseen_waits(window: CauseWindow) -> str:
     if not _lasts(waiting.clients_unclear_seconds, window):
         return ""
     return (
-        f"whether {number_text(waiting.clients_unclear)} clients wait or are idle, silent for "
-        f"{seconds_text(waiting.clients_unclear_seconds)} on average: they ask and are answered "
-        "in one moment, and there is no stub_status to count them"
+        f"whether {number_text(waiting.clients_unclear)} clients, silent for "
+        f"{seconds_text(waiting.clients_unclear_seconds)} on average, wait or are idle: their "
+        "last request and answer came at the same moment, and there is no stub_status"
     )
 
 
@@ -314,8 +314,8 @@ def slow_resolver(window: CauseWindow) -> Cause | None:
     return Cause(
         id="slow-resolver",
         summary=f"{_loops(window)}; {text}: nginx resolves names while it serves (resolver), and "
-        "a name server that is slow holds requests before any upstream: a name server on this "
-        "host that caches, valid= for names that change seldom, or names resolved at the start",
+        "a slow name server delays requests before any upstream: use a caching name server on "
+        "this host, valid= for names that seldom change, or names resolved at the start",
         confidence="high" if failures else "medium",
         evidence=figures(
             ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
@@ -395,7 +395,7 @@ def not_known(window: CauseWindow) -> Cause | None:
     if turns is None and busiest >= _MUCH * window.seconds:
         parts.append(
             f"a main thread computed {percent_text(busiest / window.seconds, 2)} of the window, "
-            "and nothing traced how long its turns were"
+            "and its turns were not traced"
         )
     if not parts:
         return None
@@ -413,7 +413,7 @@ def not_known(window: CauseWindow) -> Cause | None:
             ),
         ],
         not_known=[
-            *(["how long single turns were: nothing traced them"] if turns is None else []),
+            *(["how long single turns were: they were not traced"] if turns is None else []),
             "what holds them: limit_req delays, auth_request, scripts, or idle HTTP/2 clients",
             "whether it happens seldom: a longer window tells more",
         ],
@@ -451,7 +451,7 @@ def _loops(window: CauseWindow) -> str:
     """The state of the loops as the start of a sentence."""
     wait = window.arrival_wait_seconds
     if wait is None:
-        return "nothing traced the loops"
+        return "the loops were not traced"
     if window.exceeds(wait):
         return f"an arrival waits {seconds_text(wait)} for its loop"
     return f"the loops are free (an arrival waits {seconds_text(wait)} for its own)"

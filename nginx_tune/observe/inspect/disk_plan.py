@@ -296,7 +296,7 @@ def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> 
     done = [step for step in run.steps if not step.skipped]
     main = _sweep(done, read_bytes)
     if not main.points:
-        return "interrupted" if "interrupted" in run.flags else "no read came back in time"
+        return "interrupted" if "interrupted" in run.flags else "no read was answered in time"
     share = None if run.device_bytes is None else run.device_bytes / max(run.bytes, 1)
     accounted = not filesystem.startswith(_UNACCOUNTED)
     if accounted and share is not None and share < _LEAST_DEVICE_RATIO:
@@ -364,7 +364,7 @@ def _quantile(value: float | None, count: int, share: float) -> float | None:
 def _notes(steps: Sequence[DiskStepRun], *, accounted: bool) -> list[str]:
     notes = []
     if not accounted:
-        notes.append("unaccounted: nothing tells whether the disk or a cache answered")
+        notes.append("unaccounted: it is unknown whether the disk or a cache answered")
     for step in steps:
         size = f"{step.read_bytes >> 10} KiB"
         where = f"{size} at depth {step.depth}"
@@ -374,7 +374,7 @@ def _notes(steps: Sequence[DiskStepRun], *, accounted: bool) -> list[str]:
             notes.append(f"errors: {step.errors} reads of {where} failed")
         if step.cpu_ratio > _MOST_CPU_RATIO:
             used = percent_text(step.cpu_ratio, 2)
-            notes.append(f"cpu: the probe used {used} of the CPUs for {where}: it was the limit")
+            notes.append(f"cpu: the probe used {used} of the CPUs for {where}, which was the limit")
     return [*notes, *_stalls(steps)]
 
 
@@ -412,7 +412,7 @@ def _sweep_gaps(sweep: Sweep) -> dict[str, str]:
         for name in ("p50_seconds", "p99_seconds", "p999_seconds"):
             gaps[f"/points/{index}/{name}"] = few
         for name in ("max_seconds", "deviation_ratio", "error_ratio"):
-            gaps[f"/points/{index}/{name}"] = "too few reads came back"
+            gaps[f"/points/{index}/{name}"] = "too few reads were answered"
     return gaps
 
 

@@ -45,7 +45,7 @@ class ProbedDisks(NamedTuple):
         """The reasons why there is no curve; empty when there is one."""
         if any(probe.curve is not None for probe in self.probes):
             return []
-        return [probe.reason for probe in self.probes] or ["no path has a disk that is known"]
+        return [probe.reason for probe in self.probes] or ["no path has a known disk"]
 
 
 def run_disk_probe(plan: DiskPlan, *, on_progress: ProbeProgress | None = None) -> DiskRun:
@@ -83,7 +83,7 @@ def measure_disks(
     reasons = refusals(targets, facts.storage)
     if reasons and not force:
         raise UndecidedError(
-            f"disks are not measured: {'; '.join(reasons)}", hint="--force measures all the same"
+            f"disks are not measured: {'; '.join(reasons)}", hint="--force measures anyway"
         )
     for target in targets:
         source = _source(target)

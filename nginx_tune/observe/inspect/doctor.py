@@ -151,7 +151,7 @@ def _delay_accounting(host: Host) -> Checked:
         return Checked("ok", "kernel.task_delayacct=1; counts for workers started since")
     return Checked(
         "missing",
-        "kernel.task_delayacct=0: no waiting for disks is counted",
+        "kernel.task_delayacct=0: waits for disks are not counted",
         "sysctl kernel.task_delayacct=1, then reload nginx",
     )
 
@@ -200,7 +200,7 @@ def _nginx(host: Host) -> Checked:
 def _threads(host: Host) -> Checked:
     nginx = read_nginx(host, to_run=True)[0]
     if nginx.product is None:
-        return Checked("unknown", "no nginx to ask")
+        return Checked("unknown", "no nginx found")
     if "--with-threads" in nginx.flags:
         return Checked("ok", "built --with-threads")
     return Checked("missing", f"{nginx.binary} is built without threads", "install another build")
@@ -260,7 +260,7 @@ def _with_capability(name: str, finding: Checked, host: Host) -> Checked:
     if isinstance(has, Missing):
         return Checked("unknown", has.reason)
     if name not in has:
-        return Checked("missing", f"no right to it (CAP_{name.upper()})", "run it with sudo")
+        return Checked("missing", f"not permitted (needs CAP_{name.upper()})", "run it with sudo")
     return finding
 
 
@@ -315,7 +315,7 @@ def _look_at_tracepoints(host: Host) -> Checked:
             return Checked("missing", "the kernel traces no system calls (CONFIG_FTRACE_SYSCALLS)")
         reasons += [events.reason] if isinstance(events, Missing) else []
     if any("Permission denied" in reason for reason in reasons):
-        return Checked("missing", "no right to look into tracefs", "run it with sudo")
+        return Checked("missing", "no permission to read tracefs", "run it with sudo")
     kinds = attempt(host.read_text, "/proc/filesystems")
     if isinstance(kinds, Missing):
         return Checked("unknown", f"it is unknown whether the kernel has tracefs: {kinds.reason}")
@@ -324,7 +324,7 @@ def _look_at_tracepoints(host: Host) -> Checked:
     if isinstance(there := attempt(host.list_dir, _TRACEFS[0]), Missing):
         return Checked(
             "missing",
-            f"the kernel has tracefs, but {_TRACEFS[0]}, where it belongs, cannot be seen: "
+            f"the kernel has tracefs, but {_TRACEFS[0]}, its usual place, is not visible: "
             f"{there.reason}",
             "run it where /sys is mounted",
         )

@@ -212,7 +212,7 @@ def _read_status(page: StatusPage) -> StatusCounters | Missing:
     if response.status != http.client.OK:
         return Missing(f"stub_status {where}: answers {response.status}")
     counters = parse_stub_status(text)
-    return Missing(f"stub_status {where}: another page") if counters is None else counters
+    return Missing(f"stub_status {where}: a different page") if counters is None else counters
 
 
 def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:

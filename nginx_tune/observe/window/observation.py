@@ -261,7 +261,7 @@ def _worker_connections(tree: ConfTree) -> int:
 
 def _status_page(tree: ConfTree, *, wanted: bool) -> StatusPage | Missing:
     if not wanted:
-        return Missing("not asked for (--no-stub-status)")
+        return Missing("not requested (--no-stub-status)")
     found = status_locations(tree)
     if not found:
         return Missing("no location with stub_status in the configuration")
