@@ -137,12 +137,11 @@ def command(
     if not runs_test:
         _read_again(plan, old, meant.decisions, tells=ctx.obj["verbose"])
     new = {file.path: file.content for file in plan.files}
+    names = _diff_names(new, held.tree.maps)
     write_result(
         {
-            "diff": lambda: render_plan_diff(
-                plan, old, _diff_names(new, held.tree.maps), verbose=ctx.obj["verbose"]
-            ),
-            "md": lambda: render_plan_markdown(plan, old).encode(errors="backslashreplace"),
+            "diff": lambda: render_plan_diff(plan, old, names, verbose=ctx.obj["verbose"]),
+            "md": lambda: render_plan_markdown(plan, old, names).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
             "crossplane": lambda: encode_payload(tree_with(held.tree, new)),
             "sysctl": lambda: render_host_part(plan, "sysctl"),

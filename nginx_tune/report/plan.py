@@ -118,8 +118,11 @@ def _refusals(refusals: Sequence[Refusal], form: _Form) -> list[str]:
     return [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()]
 
 
-def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
-    """The change as Markdown, for a review."""
+def render_plan_markdown(
+    plan: Plan, old: Mapping[str, bytes], targets: Mapping[str, str] | None = None
+) -> str:
+    """The change as Markdown, for a review; ``targets`` as for the diff."""
+    named = targets or {}
     count = count_changes(plan)
     parts = [f"# Plan for {markdown_code(plan.conf_path)}\n"]
     parts += [f"{markdown_text(text)}\n" for text in (plan.headline, plan.binding) if text]
@@ -130,7 +133,8 @@ def render_plan_markdown(plan: Plan, old: Mapping[str, bytes]) -> str:
         for hunk, risks in hunks_with_risks(file):
             parts.append(f"- line {hunk.line}: {_hunk(hunk)}")
             parts += [f"  - risk: {markdown_text(risk)}" for risk in risks]
-        diff = render_diff([(file.path, old[file.path], file.content)])
+        name = named.get(file.path, file.path)
+        diff = render_diff([(name, old[file.path], file.content)])
         parts.append(f"\n{markdown_block(diff.decode(errors='backslashreplace'), 'diff')}")
     if plan.warnings:
         parts.append("## What a reload does\n")

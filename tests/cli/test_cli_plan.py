@@ -390,6 +390,9 @@ def test_what_ci_systems_show_is_at_the_file_behind_a_link(
     run = run_cli("plan", "nginx.conf", "--facts", FACTS, "--map", "/opt/site=.", cwd=tmp_path)
     assert "+++ b/available/a\n" in run.stdout, run.stderr
     assert "nginx-tune: patch -p1 applies the diff\n" in run.stderr
+    form = ("--map", "/opt/site=.", "-f", "md")
+    page = run_cli("plan", "nginx.conf", "--facts", FACTS, *form, cwd=tmp_path)
+    assert "+++ b/available/a\n" in page.stdout, page.stderr
     patch = ["patch", "-p1", "--quiet"]
     subprocess.run(patch, input=run.stdout, text=True, check=True, cwd=tmp_path)
     assert "lingering_close on" in (tmp_path / "available" / "a").read_text()
