@@ -7,6 +7,8 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from nginx_tune.documents.check import (
     CheckedHost,
     DiskGroup,
@@ -94,7 +96,10 @@ def make_check(
     found = findings.findings if findings else []
     unparsed = findings.files_unparsed if findings else []
     unread = len(findings.unread) + len(unparsed) if findings else 0
-    settling = [] if unparsed else _settling(by_id, switches, is_bound=is_bound, is_live=is_live)
+    own_conf = conf_path if is_live else None
+    settling = [] if unparsed else _settling(by_id, switches, own_conf, is_bound=is_bound)
+    if not is_live:
+        settling = [replace(step, reason=f"on that host, {step.reason}") for step in settling]
     first = _first(conf_path, changed, findings)
     # Read times decide most: while they are unknown, the next command is no plan.
     is_urgent = any(s.verdict == "measure" and s.decision in _OF_READS for s in switches)
@@ -204,11 +209,16 @@ _RESULTS = {"facts.json": "--facts", "workload.json": "--workload"}
 def _settling(
     by_id: Mapping[DecisionId, Decision],
     switches: Sequence[Switch],
+    own_conf: str | None,
     *,
     is_bound: bool,
-    is_live: bool,
 ) -> list[NextStep]:
-    """The commands that settle the switches with the verdict ``measure``, each once."""
+    """The commands that settle the switches with the verdict ``measure``, each once.
+
+    Logs are read in the format that ``own_conf`` gives them.
+    """
+    learn = "nginx-tune learn "
+    with_format = f"{learn}-c {shlex.quote(own_conf)} " if own_conf else learn
     names: dict[str, list[str]] = {}
     for switch in switches:
         if switch.verdict != "measure":
@@ -217,13 +227,13 @@ def _settling(
         if is_bound and switch.decision in _OF_BOUND:  # the data, which both commands count
             decision = by_id.get("thread-pools", decision)
         if decision.next_command:
-            names.setdefault(decision.next_command, []).append(switch.name)
+            command = decision.next_command.replace(learn, with_format)
+            names.setdefault(command, []).append(switch.name)
     steps = []
     for command, settled in names.items():
         result = command.rpartition(" ")[2]
         then = f", then check {_RESULTS[result]} {result}" if result in _RESULTS else ""
-        place = "" if is_live or not then else "on that host, "
-        steps.append(NextStep(command=command, reason=f"{place}settle {listed(settled)}{then}"))
+        steps.append(NextStep(command=command, reason=f"settle {listed(settled)}{then}"))
     return steps
 
 

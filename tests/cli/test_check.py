@@ -119,6 +119,8 @@ def test_an_audit_of_what_was_read_here_reads_it_again(run_cli: RunCli, tree: Pa
     tree.write_text(CONF.format(http="sendfile_max_chunk 1q;", root=tree.parent))
     found = _checked(run_cli, tree, status=1)
     assert found["next_command"] == f"nginx-tune audit {tree} --facts live"
+    steps: list[dict[str, str]] = found["also"]  # type: ignore[assignment]
+    assert any(step["command"].startswith(f"nginx-tune learn -c {tree} ") for step in steps)
 
 
 def test_the_screen_names_four_parts_of_the_host_and_four_switches(
