@@ -182,7 +182,6 @@ FOUND_WHILE_RUNNING = {
     "descriptors",  # a limit of open files as a server has it
     "debian-build",  # an nginx as Debian builds it
     "known-disk",  # a disk that can be told under the temporary directory
-    "nginx-modules",  # modules that a configuration loads
     "older-nginx",  # than the matrix has
     "other-pythons",  # with msgspec and click
     "syscall-files",  # /proc/PID/syscall may be read

@@ -13,32 +13,18 @@ from nginx_tune.conf.secrets import redact_configuration
 from nginx_tune.conf.tree import parse_text
 
 SECRETS = [
-    'proxy_set_header Authorization "Basic czNjcmV0";',
-    "proxy_set_header X-Api-Key czNjcmV0;",
-    "add_header Set-Cookie 'id=czNjcmV0; Path=/';",
-    "fastcgi_param DB_PASSWORD czNjcmV0;",
-    "set $upstream_token czNjcmV0;",
-    'secure_link_md5 "$uri czNjcmV0";',
-    "proxy_pass http://admin:czNjcmV0@backend;",
-    'proxy_pass "http://backend/?api_key=czNjcmV0&x=1";',
-    "ssl_certificate_key data:czNjcmV0;",
-    "env DB_URL=czNjcmV0;",
     "# the password is czNjcmV0",
     "# ends here?\rczNjcmV0\nlisten 80;",
     "listen 80; # czNjcmV0",
     "listen 80 # czNjcmV0\n backlog=9;",
-    "if ($http_x_api_key != czNjcmV0) { return 403; }",
-    "if ($cookie_session = 'czNjcmV0') { return 403; }",
     "map $http_authorization $ok { czNjcmV0 1; 'czNjcmV0b' 2; default 0; }",
-    "content_by_lua_block { local key = 'czNjcmV0' }",
-    'more_set_headers "X-Thing: Bearer czNjcmV0";',
-    "auth_jwt_key_file czNjcmV0;",
     "broken { czNjcmV0",
 ]
 
 
 @each_row("text", SECRETS)
 def test_secrets_go(text: str) -> None:
+    """Comments, keys of tables and broken files; ``tests/secrets`` has the ways of all values."""
     redacted = redact_configuration(text.encode())
     assert b"czNjcmV0" not in redacted
     assert redact_configuration(redacted) == redacted, "doing it twice changes nothing more"
