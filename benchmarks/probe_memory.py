@@ -2,10 +2,10 @@
 
     python benchmarks/probe_memory.py [--minutes 30] [--rate 2000] [--hlog FILE]
 
-Two classes on a server of known behaviour (``tests/probe/ground_truth.py``), one of them through
-its stalls, with a histogram log. Samples VmRSS once a second and fits a line through the samples of
-the second half: by then every counter in use has its memory. The goals are a size below 20 MB and a
-slope below 1 MB per hour; otherwise the exit status is 1.
+Two classes load a server of known behaviour (``tests/probe/ground_truth.py``), one of them with
+stalls, while a histogram log is written. Samples VmRSS once a second and fits a line through the
+samples of the second half: by then every counter in use has its memory. The goals are a size below
+20 MB and a slope below 1 MB per hour; otherwise the exit status is 1.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Predictions of kept runs made again by today's model, beside those made before the run.
+"""Predictions of kept runs by the current model, beside those that were made before the run.
 
     python benchmarks/regret/remade.py FILE...
 
-Nothing is run: facts and scenario are those of the run. Its only prediction is still the one made
-before it. One made again, with the answer known, shows how a change of the model affects measured
-cells. FILE is a scenario_run document of a drawn cell. Prints Markdown.
+Nothing is run: facts and scenario are those of the run. Only the prediction from before the run
+tests the model; a new one, made with the result known, shows how a change of the model affects
+measured cells. FILE is a scenario_run document of a drawn cell. Prints Markdown.
 """
 
 from __future__ import annotations

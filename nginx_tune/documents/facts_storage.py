@@ -213,8 +213,8 @@ class Storage(Part, frozen=True, kw_only=True):
     shared_curves: list[SharedCurve] = []
     """Curves of leaf disks that were measured together, such as an array."""
     independent_disk_count: int | None = None
-    """Groups of paths that share no leaf disk with another group, as per-disk pools need. Counted
-    over the requested paths or, if none were requested, over all data mounts."""
+    """Number of groups of paths that share no leaf disk with another group: the number of possible
+    per-disk pools. Of the requested paths or, if none were requested, of all data mounts."""
 
 
 class SizeBucket(Part, frozen=True, kw_only=True):

@@ -73,7 +73,7 @@ class LoopTurn(Latency, frozen=True, kw_only=True):
     asleep_seconds: float | None = None
     """Part of ``busy_seconds`` asleep in a call, such as for a lock or a library's name lookup."""
     stopped_seconds: float | None = None
-    """Part of ``busy_seconds`` stopped by a signal or a debugger."""
+    """Part of ``busy_seconds`` during which a signal or a debugger had stopped the worker."""
     arrival_wait_seconds: float | None = None
     """Mean wait until the loop handles an event that arrives at a random moment."""
     arrival_wait_by: dict[str, float] = {}

@@ -53,8 +53,8 @@ class Search(Part, frozen=True, kw_only=True):
     primary_metric: str
     candidates: list[SearchCandidate]
     against_today: Verdict
-    """The best configuration against the current one; if the current one is the best, the contender
-    that did not beat it."""
+    """The best configuration against the current one; if the current one is the best, the candidate
+    that failed to beat it."""
     against_recommended: Verdict | None = None
     """The confirmed candidate against the recommendation; null without one."""
     runs: int = 0

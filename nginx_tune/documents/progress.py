@@ -26,10 +26,10 @@ class Glance(NamedTuple):
 
 
 class Step(str):
-    """A line of text that also has the figures of the work done; it is used like any other text.
+    """A line of text with the figures of the completed work; usable like any other string.
 
     ``done`` and ``total`` count ``unit``; ``total`` is None if unknown in advance. Steps with
-    ``live`` are too many to print as lines, so they are for a display that replaces itself.
+    ``live`` come too often to be printed as lines: only a display that updates in place uses them.
     """
 
     __slots__ = ("classes", "done", "live", "overflows", "total", "unit", "variant")

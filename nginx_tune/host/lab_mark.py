@@ -5,7 +5,7 @@ Every process of a lab has a mark in its environment. nginx overwrites that memo
 unreadable, but the command line is not: a lab's first process runs a module of nginx-tune with
 options that nobody types.
 
-Anyone can mark their own processes, which only excludes those from the host's.
+Anyone can set the mark on their own processes; they are then only left out of the host's.
 
 This file is part of the collector: standard library, Python 3.6.
 """

@@ -57,7 +57,7 @@ def run_screen(run: KeptRun) -> Screen:
 
 
 def run_comparison_screen(comparison: RunComparison) -> Screen:
-    """The sentence, the metrics side by side, then warnings."""
+    """The answer in a sentence, the metrics side by side, then warnings."""
     header = ("metric", comparison.a.id, comparison.b.id, "baseline", "ratio", "outcome")
     rows = [
         (
@@ -124,7 +124,7 @@ def _interval(metric: RunMetric) -> str:
 
 
 def comparison_screen(comparison: Comparison) -> Screen:
-    """The sentence, the table, the reasons below it, then what is not known."""
+    """The answer in a sentence, the table, the reasons below it, then the unknown figures."""
     header = ("metric", "before", "after", "ratio", "outcome")
     notes: dict[str, int] = {}
     rows = [

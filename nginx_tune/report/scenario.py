@@ -305,7 +305,7 @@ _SILENT = ("keep", "not_applicable", "not_enough_evidence")
 
 
 def scenario_screen(run: ScenarioRun) -> Screen:
-    """The sentence, the claims, the predictions, then the verdict and its basis."""
+    """The answer in a sentence, the claims, the predictions, then the verdict and its basis."""
     return [
         [Line(scenario_sentence(run), "answer")],
         _claims(run.claims, judged=is_judged(run)),

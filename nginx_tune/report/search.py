@@ -59,7 +59,7 @@ _LEFT: dict[Outcome, str] = {
 
 
 def search_screen(search: Search) -> Screen:
-    """The sentence, the candidates, the verdict against the current configuration, the cost."""
+    """The answer, the candidates, the verdict against the current configuration, the cost."""
     return [
         [Line(search_sentence(search), "answer")],
         _candidates(search),

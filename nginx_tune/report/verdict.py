@@ -141,7 +141,7 @@ _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "
 
 
 def verdict_screen(verdict: Verdict) -> Screen:
-    """The sentence, the deciding metrics, their basis, and the circumstances."""
+    """The answer in a sentence, the deciding metrics, their basis, and the circumstances."""
     return [
         [Line(verdict_sentence(verdict), "answer"), *_way_out(verdict)],
         _builds(verdict),

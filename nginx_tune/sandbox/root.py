@@ -339,7 +339,7 @@ class _NewRoot:
             found = _open_entry(around, name, is_file=False, makes=makes)
             if not stat.S_ISDIR(os.fstat(found).st_mode):
                 os.close(found)
-                raise OSError(errno.ELOOP, "not a directory, in the path of a file to show", path)
+                raise OSError(errno.ELOOP, "not a directory, on the path of a file to show", path)
             self._parents[path] = found
         return self._parents[path]
 

@@ -170,7 +170,7 @@ def pool_overflow(window: CauseWindow) -> Cause | None:
     return Cause(
         id="pool-queue-overflow",
         summary=f"{server.pool_overflow:,} tasks were refused by full pool queues ({pools}): each "
-        "is a body cut short after a status of 200, or an empty reply",
+        "means a body cut short after a status of 200, or an empty reply",
         confidence="high",
         evidence=figures(("server.pool_overflow", server.pool_overflow, "lines")),
         not_known=["whether the log was complete: some builds drop lines past 1,000 a second"],

@@ -22,7 +22,7 @@ pub enum Arrivals {
     },
     /// Open loop: arrivals at a rate, whatever the server does.
     Open {
-        /// The distribution of the arrivals.
+        /// The distribution of the gaps between arrivals.
         gaps: Gaps,
         /// The rate over all load hosts.
         rate: Profile,

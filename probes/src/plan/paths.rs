@@ -6,7 +6,7 @@ use super::LONGEST_TEXT_BYTES;
 use crate::error::Error;
 use crate::fields::{Fields, Read};
 
-/// The choice of a path.
+/// The way to choose the path of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PathKind {
     /// Always the same path.
@@ -24,7 +24,7 @@ pub enum PathKind {
 /// The requested objects.
 #[derive(Debug, Clone)]
 pub struct Paths {
-    /// The choice of a path.
+    /// The way to choose a path.
     pub kind: PathKind,
     /// The paths, by popularity for `Zipf`; empty for a manifest.
     pub paths: Vec<String>,
