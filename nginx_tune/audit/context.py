@@ -65,7 +65,7 @@ _VERSION = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6}){0,3}")
 
 
 class DirectiveKind(NamedTuple):
-    """A kind of directive, as the tables of known directives distinguish them."""
+    """Name, context and number of arguments of a directive, as in the tables of directives."""
 
     name: str
     context: str

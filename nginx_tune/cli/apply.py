@@ -43,13 +43,13 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     "overlays",
     multiple=True,
     metavar="PATH=NEW",
-    help="Put NEW in the place of PATH, or make PATH; may repeat.",
+    help="Replace PATH by NEW, or create PATH; may repeat.",
 )
 @click.option(
     "-c",
     "conf_path",
     metavar="CONF",
-    help="The main file that nginx reads; default: that of the running one.",
+    help="The main configuration file; default: that of the running nginx.",
 )
 @prefix_option
 @trusting_options
@@ -57,7 +57,7 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     "--pid",
     type=Whole(min=1),
     metavar="PID",
-    help="The nginx master to reload, where several run.",
+    help="Process id of the nginx master to reload, if several run.",
 )
 @click.option(
     "--watch",
@@ -66,15 +66,15 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     metavar="TIME",
     default="30s",
     show_default=True,
-    help="How long to watch error logs, workers and canaries before the change is kept.",
+    help="Time to watch error logs, workers and canaries before the change is kept.",
 )
 @click.option(
     "--canary",
     "canaries",
     multiple=True,
     metavar="URL",
-    help="A URL of this nginx, requested before the change and during the watch; failures, any "
-    "status but 2xx and 3xx, and much slower answers take the change back; may repeat.",
+    help="A URL of this nginx to request before the change and during the watch. Failures, any "
+    "status except 2xx and 3xx, and much slower answers take the change back. May repeat.",
 )
 @click.option(
     "--confirm",
@@ -95,29 +95,30 @@ _STATUS = {"kept": ExitStatus.OK, "awaiting": ExitStatus.OK, "rolled_back": Exit
     metavar="TIME",
     default="15s",
     show_default=True,
-    help="How long the new workers may take to begin serving.",
+    help="Time limit for the new workers to start serving.",
 )
 @click.option("--no-reload", is_flag=True, help="Only change and test the files; do not reload.")
 @click.option(
     "--managed-anyway",
     is_flag=True,
-    help="Change files that say that something else (Ansible, certbot, ...) writes them.",
+    help="Also change files with a comment that another program (Ansible, certbot, ...) writes "
+    "them.",
 )
 @click.option(
     "--accept-lost",
     is_flag=True,
-    help="Allow that nginx listens on fewer addresses afterwards.",
+    help="Accept that nginx listens on fewer addresses afterwards.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Make every check that writes nothing, and say what would be done.",
+    help="Only make the checks that write nothing, and print what would be done.",
 )
 @click.option(
     "--diff",
     "shows_diff",
     is_flag=True,
-    help="First print the changes to the files that are here now; also with --dry-run.",
+    help="First print the diff against the current files; also with --dry-run.",
 )
 @state_option
 @output_options("console", "json")
@@ -248,8 +249,8 @@ def _check_handed(paths: list[str], *, trusted: bool) -> None:
         why = "" if trusted or path in ("", "-") else why_not_handed(path)
         if why:
             raise UsageError(
-                f"{path}: not taken as root: {why}",
-                hint="read it, copy it to a file of yours, or give --trust",
+                f"{path}: refused as root: {why}",
+                hint="review it and copy it to a file that only root may write, or give --trust",
             )
 
 

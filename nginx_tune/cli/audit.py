@@ -86,7 +86,7 @@ _OPTIONS = (
         "--workload",
         "workload_path",
         metavar="FILE",
-        help="What is served and asked for: advice then agrees with recommend --workload.",
+        help="Workload of the site, so that advice agrees with recommend --workload.",
     ),
     kind_option,
     host_options,
@@ -97,83 +97,87 @@ _OPTIONS = (
         "--upgrade-to",
         metavar="V",
         callback=lambda _ctx, option, value: read_version(option, value),
-        help="What changes for this tree with that nginx version: only findings that are new with "
-        "it, and defaults that move.",
+        help="Only findings that are new with this nginx version, and defaults that it changes.",
     ),
     click.option(
         "--pid",
         type=Whole(min=1),
         metavar="PID",
-        help="The nginx master whose configuration and facts are meant, where several run.",
+        help="Process id of the nginx master whose configuration and facts to read, if several "
+        "run.",
     ),
     click.option(
         "--overlay",
         "overlays",
         multiple=True,
         metavar="PATH=NEW",
-        help="Audit the tree with NEW in the place of PATH; may repeat.",
+        help="Audit the tree with PATH replaced by NEW; may repeat.",
     ),
     click.option(
         "--plan",
         "plan_path",
         metavar="FILE",
-        help="Audit the tree as a plan ('plan -f json') would have it.",
+        help="Audit the tree with the changes of a plan ('plan -f json').",
     ),
     map_option,
     accept_missing_option,
     click.option(
-        "--select", multiple=True, metavar="RULES", help="Only these: ids, groups (io), patterns."
+        "--select",
+        multiple=True,
+        metavar="RULES",
+        help="Only these rules: ids, groups (io), patterns.",
     ),
-    click.option("--ignore", multiple=True, metavar="RULES", help="Without these."),
+    click.option("--ignore", multiple=True, metavar="RULES", help="All rules but these."),
     click.option(
         "--profile",
         type=click.Choice(["default", "strict", "cis"]),
         default="default",
         show_default=True,
-        help="strict: advice counts as warning; cis: where security guides conflict, theirs holds.",
+        help="strict: advice counts as a warning; cis: rules that contradict security guides are "
+        "left out.",
     ),
-    click.option("--baseline", metavar="FILE", help="Leave out what FILE says was there before."),
+    click.option("--baseline", metavar="FILE", help="Leave out the findings that FILE lists."),
     click.option(
         "--write-baseline",
         type=RESULT_FILE,
         metavar="FILE",
-        help="Write what is found to FILE, for --baseline.",
+        help="Write the findings to FILE, for --baseline.",
     ),
     click.option(
-        "--diff-base", metavar="REV", help="Only what is new since that git revision of the tree."
+        "--diff-base", metavar="REV", help="Only findings that are new since this git revision."
     ),
     click.option(
         "--fix-diff",
         is_flag=True,
-        help="Print the safe fixes as a diff (patch -p1), tried with nginx -t in the sandbox where "
-        "it can be; write nothing.",
+        help="Print the safe fixes as a diff (patch -p1), tested with nginx -t in the sandbox if "
+        "possible; change nothing.",
     ),
     click.option(
         "--test/--no-test",
         "runs_test",
         default=None,
-        help="Also run nginx -t, in the sandbox; by itself only for what --fix-diff would change.",
+        help="Also run nginx -t, in the sandbox; default: only to test --fix-diff.",
     ),
     click.option(
         "--fail-on",
         type=click.Choice(["error", "warning", "advice", "info", "never"]),
         default="error",
         show_default=True,
-        help="Exit 1 when a finding is at least as bad.",
+        help="Exit 1 if a finding is at least this severe.",
     ),
-    click.option("--require-facts", is_flag=True, help="Exit 4 when a rule lacks facts."),
+    click.option("--require-facts", is_flag=True, help="Exit 4 if a rule lacks facts."),
     click.option(
         "--today",
         metavar="YYYY-MM-DD",
         callback=lambda _ctx, _option, value: _day(value),
-        help="The day that ends suppressions; default: this day.",
+        help="The date by which suppressions expire; default: today.",
     ),
 )
 
 
 _HOST_FREE = (
-    "this is not the configuration of this host's nginx, so it is audited by its text alone "
-    "(--facts FILE gives the facts of its host, --facts live those of this one)"
+    "this is not the configuration of this host's nginx, so only its text is audited (--facts "
+    "FILE adds the facts of its host, --facts live those of this host)"
 )
 
 
@@ -192,7 +196,9 @@ def command(
     """
     gc.disable()  # a tree is millions of small objects, none of them garbage
     if options["fix_diff"] and any("=" not in form for form in formats):
-        raise click.UsageError("--fix-diff takes standard output and -o: use -f FORMAT=FILE")
+        raise click.UsageError(
+            "--fix-diff needs standard output or -o: write the findings with -f FORMAT=FILE"
+        )
     source = options["facts_source"]
     given = read_facts_and_workload(
         None if source == "none" else source,
@@ -276,7 +282,7 @@ def _tried(
 ) -> Findings:
     """The findings, with the chosen nginx and, if requested, the result of its ``nginx -t``."""
     if options["runs_test"] and findings.unread:
-        notes.append("nginx -t was not run: not all that nginx would read is here")
+        notes.append("nginx -t was not run: some included files are not here")
     elif options["runs_test"]:
         test, nginx = subject.test(options["nginx_binary"])
         findings = replace(findings, nginx_test=test, nginx_choice=nginx.choice)
@@ -387,19 +393,22 @@ def _subject(
         named, prefix = plan.conf_path, prefix or plan.prefix
         replaced = read_planned(plan, plan_path, ConfigurationFiles(host), prefix=prefix).files
     if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
-        raise click.UsageError("--pid is about a process of this host: not with - or --facts FILE")
+        raise click.UsageError(
+            "--pid names a process of this host: it does not go with - or --facts FILE"
+        )
     tests = runs_test or asked.diff_base is not None
     given = read_bytes("-") if conf == "-" else None
     dump, piped = (given, {}) if conf == "-" else _given(host, named, prefix, tests=tests)
     replaced = {**piped, **replaced}
     if dump is not None:
-        kind = "what crossplane" if is_payload(dump) else "what nginx -T"
-        what = "a dump on standard input" if conf == "-" else f"{named} is {kind} printed: it"
+        kind = "crossplane" if is_payload(dump) else "nginx -T"
+        what = "a dump on standard input" if conf == "-" else f"{named}, the output of {kind},"
         if maps:
-            raise click.UsageError(f"{what} names its files itself: no --map")
+            raise click.UsageError(f"{what} already names all files: it does not go with --map")
         if runs_test or asked.diff_base is not None or facts_source == "live":
             raise click.UsageError(
-                f"{what} has no files here: no --test, --diff-base, --facts live"
+                f"{what} has no files on this host: it does not go with --test, --diff-base, "
+                "--facts live"
             )
         name = "standard input" if conf == "-" else str(named)
         return read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced, name=name)
@@ -454,7 +463,7 @@ def _upgraded(
     since = None if subject.facts is None else subject.facts.nginx.nginx_version
     if since is None or asked.upgrade_to is None:
         raise UndecidedError(
-            "--upgrade-to: which nginx runs now is not known",
+            "--upgrade-to: the current nginx version is not known",
             hint="name it with --nginx-version, or its facts with --facts",
         )
     facts = with_nginx_version(subject.facts, asked.upgrade_to)
@@ -490,7 +499,8 @@ def _compared(
         findings, gone = without_known(findings, known, by="baseline", reason=reason)
         if gone:
             notes.append(
-                f"{gone} of the faults in {plain(asked.baseline)} are gone (--write-baseline)"
+                f"{gone} of the faults in {plain(asked.baseline)} are gone (update it with "
+                "--write-baseline)"
             )
     if asked.diff_base is not None:
         before = run(subject.tree_at(asked.diff_base))
@@ -521,4 +531,4 @@ def _day(value: str | None) -> str:
     try:
         return date.fromisoformat(value).isoformat()
     except ValueError:
-        raise click.BadParameter(f"{value}: no day of the form YYYY-MM-DD") from None
+        raise click.BadParameter(f"{value}: not a date of the form YYYY-MM-DD") from None

@@ -94,9 +94,9 @@ def write_fix_diff(
     write_result({"diff": lambda: diff}, (), output)
     left = len(findings.findings) - fixed.cured
     if not findings.findings:
-        return ["nothing is found, so there is nothing to fix"]
+        return ["there are no findings, so there is nothing to fix"]
     if not fixed.changes:
-        return [f"no finding has a safe fix; {left} are left to decide on"]
+        return [f"no finding has a safe fix; {left} need your decision"]
     root = " -d /" if any(change.file.startswith("/") for change in fixed.changes) else ""
     tried = (
         ", and nginx -t accepts it"
@@ -125,8 +125,8 @@ def _why_untried(
             return plain(error.message)
         meant = None if subject.facts is None else subject.facts.nginx.nginx_version
         if meant not in {None, nginx.nginx_version}:
-            return f"it is for nginx {plain(str(meant))}, here is {nginx.nginx_version}"
-    return "" if test.accepted else "nginx -t refuses it as it is"
+            return f"it is for nginx {plain(str(meant))}, but this host has {nginx.nginx_version}"
+    return "" if test.accepted else "nginx -t rejects it without the fixes too"
 
 
 def _console(ctx: click.Context, findings: Findings, output: str | None, tree: ConfTree) -> bytes:

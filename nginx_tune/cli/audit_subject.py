@@ -275,9 +275,9 @@ _LINK = "120000"
 _ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 """The environment of git, as a repository may configure a program that fetches objects."""
 _FOREIGN = (
-    "a repository's own settings can have git run programs, so root reads root's alone (sudo's "
-    "caller counts for nobody): run it as the owner, with --facts, or allow it for all users: "
-    "git config --system --add safe.directory {}"
+    "the settings of a repository can make git run programs, so root reads only root's "
+    "repositories, even under sudo: run this as the owner, with --facts, or allow the repository "
+    "for all users: git config --system --add safe.directory {}"
 )
 _MOST_LINKS = 40
 """Most links that the kernel follows (path_resolution(7))."""

@@ -60,7 +60,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 @click.option("-c", "conf_option", metavar="CONF", help="The configuration (the same as CONF).")
 @facts_option("facts_path", HOST_ALONE)
 @click.option(
-    "--workload", "workload_path", metavar="FILE", help="What is served and asked for ('learn')."
+    "--workload", "workload_path", metavar="FILE", help="Workload of the site ('learn -f json')."
 )
 @kind_option
 @host_options

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     "--control",
     nargs=2,
     metavar="BEFORE AFTER",
-    help="The same of a server that was not changed, at the same times; runs have their baseline.",
+    help="The same of an unchanged server, at the same times; runs have their baseline.",
 )
 @click.option(
-    "--primary", metavar="METRIC", help="The metric that decides (of runs: BEFORE's own)."
+    "--primary", metavar="METRIC", help="The metric that decides; default for runs: that of BEFORE."
 )
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 for an inconclusive comparison.")
 @output_options("console", "json")

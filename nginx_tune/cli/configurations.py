@@ -74,7 +74,8 @@ def read_configuration(
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
         raise UsageError(
-            f"{path}: no regular file", hint="save the configuration in a file: it is read again"
+            f"{path}: no regular file",
+            hint="save the configuration in a file, since it is read twice",
         )
     try:
         os.stat(full)  # noqa: PTH116
@@ -126,10 +127,10 @@ def _refuse_checkout(host: Host, tree: ConfTree, path: str) -> None:
     mount = f"mount --bind {shlex.quote(absolute_path(directory))} {shlex.quote(prefix)}"
     call = click.get_current_context().info_name
     raise UndecidedError(
-        f"{plain(as_utf8(path))} is of a checkout: what it includes below {shown_path(prefix)} is "
-        f"not there but below {shown_path(directory)}",
-        hint="mount it where its host has it, for this call alone: "
-        f"unshare {flags} sh -c '{mount} && nginx-tune {call} …'",
+        f"{plain(as_utf8(path))} is in a checkout: its includes below {shown_path(prefix)} are "
+        f"not there, but below {shown_path(directory)}",
+        hint=f"mount it at that path, only for this call: unshare {flags} sh -c '{mount} && "
+        f"nginx-tune {call} …'",
     )
 
 
@@ -140,8 +141,8 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         shown = plain(", ".join(names[:_SHOWN]))
         say(
-            f"{plain(as_utf8(path))}: includes read on this machine, and none where nothing "
-            f"matches: {shown}{more}",
+            f"{plain(as_utf8(path))}: includes read on this machine, empty if nothing matches: "
+            f"{shown}{more}",
             "it is not the configuration of this host's nginx",
         )
 
@@ -249,9 +250,9 @@ def check_plan(
     if not plan.conf_path:
         raise UsageError(f"{name}: it names no configuration", hint=_AGAIN)
     if any("\0" in name for name in names):
-        raise UsageError(f"{name}: it names a file by a zero byte")
+        raise UsageError(f"{name}: a file name in it has a zero byte")
     for path in (name for name in names if name and not posixpath.isabs(name)):
-        raise UsageError(f"{name}: {shown_path(path)}: no absolute path", hint=_AGAIN)
+        raise UsageError(f"{name}: {shown_path(path)}: not an absolute path", hint=_AGAIN)
     try:
         checked_host_parts(plan.host)
     except UsageError as error:
@@ -264,7 +265,8 @@ def check_plan(
         first = real.setdefault(os.path.realpath(file.path), file.path)
         if first is not file.path:
             raise UsageError(
-                f"{name}: {shown_path(first)} and {shown_path(file.path)} are one file", hint=_AGAIN
+                f"{name}: {shown_path(first)} and {shown_path(file.path)} are the same file",
+                hint=_AGAIN,
             )
         now = None
         with suppress(HostReadError):
@@ -286,7 +288,7 @@ def _check_file(file: PlannedFile, name: str, now: bytes | None) -> None:
         if not file.content:
             raise UsageError(
                 f"{place}: its content is left out, as in a page of 'report'",
-                hint="take the JSON of 'nginx-tune plan' itself",
+                hint="use the JSON that 'nginx-tune plan' wrote",
             )
         raise UsageError(f"{place}: its content is not what was planned")
     try:
@@ -357,5 +359,5 @@ def read_plan(path: str) -> Plan:
     plan = believed_plan(path)
     if not plan.files and not click.get_current_context().obj["quiet"]:
         conf = shown_path(plan.conf_path)
-        say(f"{path}: it changes no file: what follows is of {conf} as it stands")
+        say(f"{path}: the plan changes no file, so the result is for {conf} as it is now")
     return plan

@@ -88,7 +88,10 @@ _WHOSE_FACTS = "--facts FILE has its host, --facts live takes this one"
 _OPTIONS = (
     facts_option("facts_path", HOST_ALONE),
     click.option(
-        "--workload", "workload_path", metavar="FILE", help="What is served and asked for."
+        "--workload",
+        "workload_path",
+        metavar="FILE",
+        help="Workload of the site ('learn -f json').",
     ),
     kind_option,
     host_options,
@@ -107,7 +110,13 @@ _OPTIONS = (
         help="Scan this tree of served files (without --facts); default: the roots.",
     ),
     nginx_version_option,
-    click.option("--root", "roots", multiple=True, metavar="DIR", help="Served files; may repeat."),
+    click.option(
+        "--root",
+        "roots",
+        multiple=True,
+        metavar="DIR",
+        help="Directory of served files; may repeat.",
+    ),
     click.option(
         "--cache-dir",
         "cache_dirs",
@@ -194,7 +203,9 @@ def read_inputs(
     given_site = _site(ctx, site_path)
     site = _with_named(given_site, roots, cache_dirs, features)
     if datasets and not is_live:
-        raise UsageError("--dataset scans this host, and another one is given: give one of them")
+        raise UsageError(
+            "--dataset scans this host, but the facts are of another host: leave one out"
+        )
     found: KindFound | None = None
     is_for_host = True
     if fill_current is not None:

@@ -51,7 +51,7 @@ def read_described(
     for name in given:
         if name in tables:
             option = "disk" if name == "disks" else name.replace("_", "-")
-            raise UsageError(f"--{option}: {path} says {name} too", hint="give one of them")
+            raise UsageError(f"--{option}: {path} already has {name}", hint="give one of them")
     described = replace(found, **given)
     if path and described == DescribedHost():
         raise UsageError(f"{path}: describes nothing", hint='such as: cpus = 8, memory = "16G"')
@@ -141,13 +141,15 @@ def read_facts_and_workload(
             and facts is not None
             and any(dataset.bytes for dataset in facts.datasets)
         ):
-            raise UsageError(f"--data: {facts_path} has counted it", hint="give one of them")
+            raise UsageError(
+                f"--data: {facts_path} already has the size of the data", hint="give one of them"
+            )
     if described is None or not describes_host(described):
         link = described.link if described is not None else None
         return GivenInputs(facts, workload, None, link, nginx_version)
     if facts_path is not None:
         raise UsageError(
-            f"--facts {facts_path} is a host, and another one is described",
+            f"--facts {facts_path} and a described host exclude each other",
             hint="give one of them",
         )
     return GivenInputs(described_facts(described), workload, described, None, nginx_version)
@@ -180,7 +182,7 @@ def described_inputs(
     notes = [found.note] if found.note else []
     version = found.described.nginx_version
     if version and "flags" not in found.described.facts.get("nginx", {}):
-        notes.append(f"nginx {version} is taken for the package of nginx.org")
+        notes.append(f"nginx {version} is assumed to be the package of nginx.org")
     if missing:
         notes.append(f"not known of the described host: {', '.join(missing)}")
     return DescribedInputs(described_facts(found.described), site, notes)

@@ -60,10 +60,10 @@ _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 @click.command()
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option("--list", "lists", is_flag=True, help="Everything that has a page, as without NAME.")
-@facts_option("facts_path", "none. Of a decision: a table of where it flips there")
+@click.option("--list", "lists", is_flag=True, help="List all pages, as without NAME.")
+@facts_option("facts_path", "none. For a decision: a table of the values at which it flips")
 @click.option(
-    "--workload", "workload_path", metavar="FILE", help="With --facts: what is asked for there."
+    "--workload", "workload_path", metavar="FILE", help="With --facts: the workload of that host."
 )
 @output_options("console", "markdown")
 def command(

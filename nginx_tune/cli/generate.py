@@ -42,19 +42,19 @@ _STATUS_MODULE = "--with-http_stub_status_module"
     "features",
     multiple=True,
     metavar="FEATURE",
-    help=f"More that the site does; may repeat: {', '.join(map(feature_form, FEATURES))}.",
+    help=f"A further feature of the site; may repeat: {', '.join(map(feature_form, FEATURES))}.",
 )
 @click.option(
     "--check",
     "check_path",
     metavar="FILE",
-    help="Exit 1 with a diff when nginx would read something else in FILE; comments do not count.",
+    help="Compare FILE with the result, without comments; exit 1 with a diff if they differ.",
 )
 @click.option(
     "--save-facts",
     type=RESULT_FILE,
     metavar="FILE",
-    help="Keep the facts that were used there.",
+    help="Write the facts that were used to FILE.",
 )
 @output_options("nginx", "json", "md")
 @click.pass_context
@@ -128,7 +128,7 @@ def _write_host(output: Path, parts: Sequence[HostPart]) -> None:
             except OSError as error:
                 raise UsageError(f"{folder}: cannot write: {error.strerror}") from None
             if folder.is_symlink():
-                raise UsageError(f"{folder}: a link, where a directory of our own is to be")
+                raise UsageError(f"{folder}: a link, but it must be a directory")
         write_file(output / "host" / part.path.lstrip("/"), part.content.encode())
 
 

@@ -39,7 +39,7 @@ state_option = click.option(
     metavar="DIR",
     default=Path("/var/lib/nginx-tune"),
     show_default=True,
-    help="Where journals and the replaced files are kept.",
+    help="Directory of the journals and the replaced files.",
 )
 
 
@@ -63,7 +63,8 @@ def _refuse_changed(results: Sequence[str], state: State) -> None:
     for file in results:
         if is_inside(os.path.realpath(file), os.path.realpath(state.path)):
             raise UsageError(
-                f"{file}: lies where changes are kept", hint="name another file for the result"
+                f"{file}: is in the directory of the journals",
+                hint="name another file for the result",
             )
     for journal in state.all():
         changed: list[str] = []
@@ -144,7 +145,7 @@ def write_done(
         discard(sys.stdout)
     except (OSError, NginxTuneError) as error:
         why = error.message if isinstance(error, NginxTuneError) else error.strerror or str(error)
-        say(f"what was done stands; the result could not be written: {why}")
+        say(f"the changes are made, but the result could not be written: {why}")
         discard(sys.stdout)
 
 

@@ -96,7 +96,7 @@ def read_pipe(path: str) -> bytes:
         if not waiting.poll(WRITER_SECONDS * 1000):
             raise UsageError(
                 f"{path}: a pipe to which nothing was written in {WRITER_SECONDS:g} s",
-                hint="name a file, or write to it meanwhile",
+                hint="name a file, or write to the pipe in time",
             )
         os.set_blocking(descriptor, True)  # it was opened without blocking
         data = pipe.read(MOST_PIPED_BYTES + 1)
@@ -128,7 +128,7 @@ def read_document(kind: type[D], path: str) -> D:
     data = read_bytes(path)
     found = decode(kind, data, source=source, takes_newer=kind.__name__ != "Plan")
     if later := _of_later_version(kind, data, source):
-        _say_once(f"{source}: {later}; the rest is read")
+        _say_once(f"{source}: {later}; unknown keys are ignored")
     return found
 
 
@@ -144,7 +144,7 @@ def _of_later_version(kind: type[Document], data: bytes, source: str) -> str:
     expected = schema_of(kind)
     tables = msgspec.json.decode(data)
     if (schema := tables.get("schema", "")) != expected:
-        return f"of a newer nginx-tune ({schema})"
+        return f"from a newer nginx-tune ({schema})"
     if expected.split("/")[1] not in _HAND_WRITTEN:
         return ""
     added = []
@@ -152,7 +152,7 @@ def _of_later_version(kind: type[Document], data: bytes, source: str) -> str:
         if not key.is_added:
             raise key.error(source, kind)
         added.append(f"{key.path}.{key.key}".lstrip("."))
-    return f"of a newer nginx-tune: what {', '.join(added[:3])} says is not known" if added else ""
+    return f"from a newer nginx-tune ({', '.join(added[:3])})" if added else ""
 
 
 def _say_once(text: str) -> None:
@@ -224,7 +224,7 @@ def refuse_document(name: str) -> None:
         return
     kind = found[1].decode()
     hint = f"a plan goes with --plan {name}" if kind == "plan" else "name a configuration"
-    raise UsageError(f"{name}: nginx-tune's {kind} document, no configuration", hint=hint)
+    raise UsageError(f"{name}: a {kind} document of nginx-tune, not a configuration", hint=hint)
 
 
 class _NotFiniteError(Exception):
@@ -249,7 +249,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
     except _NotFiniteError as error:
-        raise UsageError(f"{path}: {error}: no finite number") from None
+        raise UsageError(f"{path}: {error}: not a finite number") from None
     except RecursionError:
         raise UsageError(f"{path}: not TOML: nested too deeply") from None
 

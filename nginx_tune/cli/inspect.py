@@ -104,7 +104,7 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     "--pid",
     type=Whole(min=1),
     metavar="PID",
-    help="The nginx master; paths are then taken as it sees them, in a container too.",
+    help="Process id of the nginx master; paths are then those that it sees, also in a container.",
 )
 @click.option(
     "--link-speed",
@@ -120,8 +120,8 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     multiple=True,
     metavar="DISK=TYPE[,READS[,BYTES]]",
     callback=_volumes,
-    help="Declare the cloud's volume that a disk is, with the reads and bytes a second that were "
-    "bought, such as nvme1n1=gp3,6000,250m; may repeat.",
+    help="Declare the cloud volume behind a disk, with its provisioned reads and bytes per "
+    "second, such as nvme1n1=gp3,6000,250m; may repeat.",
 )
 @click.option(
     "--dataset-seconds",
@@ -137,12 +137,12 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     type=FiniteNumber(min=0.0001, max=1.0),
     default=1.0,
     metavar="RATIO",
-    help="Count all files of a dataset, but ask only this share for their size.",
+    help="Count all files of a dataset, but read the sizes of only this share.",
 )
 @click.option(
     "--utilisation",
     is_flag=True,
-    help="Watch for a second how busy the disks are.",
+    help="Measure for a second how busy the disks are.",
 )
 @click.option(
     "--disks",
@@ -181,7 +181,7 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     "capture_path",
     type=RESULT_FILE,
     metavar="FILE",
-    help="Record the host there, secrets redacted.",
+    help="Record the host in FILE, secrets redacted.",
 )
 @click.option("--host", "host_path", metavar="FILE", help="Inspect a recorded host instead.")
 @output_options("console", "json", "toml")
@@ -273,6 +273,6 @@ def _refuse_together(
     if capture_path == "-":
         raise UsageError("--capture needs a file: standard output is for the facts")
     if with_config and not capture_path:
-        raise UsageError("--with-config says what goes into a capture", hint="add --capture FILE")
+        raise UsageError("--with-config needs a capture", hint="add --capture FILE")
     if disks and host_path:
         raise UsageError("--disks measures this host: it does not go with --host")

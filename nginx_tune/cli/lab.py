@@ -31,7 +31,9 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
 
 
 @command.command("clean")
-@click.option("--images", is_flag=True, help="The kept disk images too, but for those in use.")
+@click.option(
+    "--images", is_flag=True, help="Also remove the kept disk images that are not in use."
+)
 @output_options("console", "json")
 def clean_command(*, images: bool, formats: tuple[str, ...], output: str | None) -> ExitStatus:
     """Remove what dead runs left behind; exit 4 if something could not be removed."""

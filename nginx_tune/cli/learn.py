@@ -40,44 +40,44 @@ _PLACES = 1 << 16
     "--log-format",
     "log_format",
     metavar="NAME|STRING|json",
-    help="combined, json, a log_format of -c CONF, or its string; default: what CONF's access_log "
-    "says, else combined.",
+    help="combined, json, the name of a log_format in -c CONF, or a log_format string; default: "
+    "the format of CONF's access_log, else combined.",
 )
 @click.option(
-    "-c", "conf", metavar="CONF", help="nginx configuration: its formats and its locations."
+    "-c", "conf", metavar="CONF", help="nginx configuration, for its log formats and locations."
 )
 @prefix_option
 @map_option
 @accept_missing_option
-@click.option("--kind", type=click.Choice(KINDS), help="What nginx serves, where you know.")
+@click.option("--kind", type=click.Choice(KINDS), help="Kind of site, if known.")
 @click.option("--manifest", "manifest_path", type=RESULT_FILE, metavar="FILE",
-              help="Write requests to replay there (.gz packs them).")  # fmt: skip
+              help="Write requests for a replay to FILE (.gz: compressed).")  # fmt: skip
 @click.option(
     "--manifest-requests",
     type=Whole(1, 5_000_000),
     default=100_000,
     show_default=True,
     metavar="N",
-    help="At most so many, chosen evenly.",
+    help="Most requests in the manifest, chosen evenly.",
 )
-@click.option("--keep-paths", is_flag=True, help="Paths in the manifest, not their hashes.")
+@click.option("--keep-paths", is_flag=True, help="Write paths to the manifest, not their hashes.")
 @click.option(
     "--with-query",
     is_flag=True,
-    help="Requests that differ in their query ask for different objects.",
+    help="Count requests with different query strings as different objects.",
 )
 @click.option("--partial", "partial_path", type=RESULT_FILE, metavar="FILE",
-              help="Write what nginx-tune merge adds to the results of other logs.")  # fmt: skip
+              help="Write a partial result, which nginx-tune merge adds to others.")  # fmt: skip
 @click.option("--key-file", metavar="FILE",
-              help="Secret for the hashes, the same for all logs that are merged.")  # fmt: skip
+              help="File with the secret for hashes, the same for all logs to merge.")  # fmt: skip
 @click.option("--partials", "folder", metavar="DIR|URL",
-              help="Keep a partial result of each log there; read only logs without.")  # fmt: skip
+              help="Keep partial results there, and read only logs without one.")  # fmt: skip
 @click.option("--engine", metavar="dask[=ADDRESS]",
-              help="Read on a Dask cluster: tls://HOST:8786, or all CPUs here.")  # fmt: skip
+              help="Read on a Dask cluster (tls://HOST:8786), or on all CPUs here.")  # fmt: skip
 @click.option("--allow-unencrypted", is_flag=True,
-              help="Reach a Dask cluster by tcp://, in a network of your own.")  # fmt: skip
+              help="Allow a Dask cluster without TLS (tcp://), in a trusted network.")  # fmt: skip
 @click.option("--log-host", metavar="NAME",
-              help="Host of the logs, where those of several hosts have one name.")  # fmt: skip
+              help="Host of the logs, if several hosts have logs of the same name.")  # fmt: skip
 @output_options("console", "json")
 @click.pass_context
 def command(
@@ -114,7 +114,7 @@ def command(
     Client addresses and query strings are never written, and paths only with --keep-paths.
     """
     if keep_paths and manifest_path is None:
-        raise UsageError("--keep-paths says what goes into a manifest", hint="add --manifest FILE")
+        raise UsageError("--keep-paths needs a manifest", hint="add --manifest FILE")
     _check_keeping(partial_path, folder, key_file)
     if engine is not None:
         _check_engine(engine, folder, is_plain_allowed=allow_unencrypted)
@@ -188,7 +188,7 @@ def _check_keeping(partial_path: str | None, folder: str | None, key_file: str |
         option = "--partial" if folder is None else "--partials"
         raise UsageError(
             f"{option} needs --key-file: without a secret its hashes of paths could be guessed",
-            hint="openssl rand -hex 32 > learn.key makes one, for all logs that belong together",
+            hint="openssl rand -hex 32 > learn.key makes one; use the same for all logs to merge",
         )
 
 
@@ -196,7 +196,7 @@ def _check_engine(engine: str, folder: str | None, *, is_plain_allowed: bool) ->
     """Raise UsageError for an engine that cannot be used, before any connection is made."""
     name, equals, address = engine.partition("=")
     if name != "dask" or bool(equals) != bool(address):
-        raise UsageError(f"--engine {engine}: there is dask, and dask=ADDRESS of its scheduler")
+        raise UsageError(f"--engine {engine}: give dask, or dask=ADDRESS of a scheduler")
     if folder is None:
         raise UsageError("--engine needs --partials: workers keep their results there")
     if address and not is_plain_allowed:

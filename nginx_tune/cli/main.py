@@ -31,31 +31,31 @@ from nginx_tune.cli.signals import ended_at_once
 from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError, name_meant
 
 COMMANDS: dict[str, str] = {
-    "check": "One screen: the host, four switches, the worst findings, what to type next.",
-    "inspect": "What this host is: CPUs, memory, disks, links, limits, nginx.",
+    "check": "One screen: the host, four switches, the worst findings, the next command.",
+    "inspect": "Facts of this host: CPUs, memory, disks, links, limits, nginx.",
     "collector": "A one-file program that records a host where nothing may be installed.",
-    "observe": "What holds the running nginx up, seen under its own traffic.",
-    "compare": "Two stored runs, two observations or two measurements.",
-    "learn": "The workload that access logs show.",
-    "recommend": "Which switches help on this host, and why.",
-    "size": "What a host carries, and which memory and disks would carry a rate.",
-    "generate": "An nginx.conf in which every tuned line says why it is there.",
-    "plan": "What to change in a configuration, as a diff of its own files.",
-    "audit": "What is wrong with a configuration on this host, with the fix.",
+    "observe": "Causes of delay in the running nginx, under its own traffic.",
+    "compare": "Compare two stored runs, two observations or two measurements.",
+    "learn": "The workload in access logs.",
+    "recommend": "The settings that help on this host, and why.",
+    "size": "The request rate that a host can serve, or the memory and disks for a rate.",
+    "generate": "An nginx.conf with a reason for every tuned line.",
+    "plan": "Changes to a configuration, as a diff of its own files.",
+    "audit": "Faults of a configuration on this host, with the fix.",
     "explain": "The page of a rule, a decision, a scenario, a metric or a cause.",
-    "probe": "One load measurement, honest about its tail and about itself.",
-    "merge": "The measurements of several load hosts as one.",
-    "validate": "A/B of two configurations on a scratch nginx, with gates.",
-    "rehearse": "The change itself in the sandbox: a reload under load, and what it loses.",
-    "apply": "Change the running nginx's files, see it serve, or put every byte back.",
-    "confirm": "Keep a change that waits for it.",
-    "rollback": "Put back what a change replaced, and have nginx serve it.",
-    "history": "The changes that apply made on this host, and how they ended.",
-    "scenario": "The built-in experiments: the sources' claims, reproduced here.",
-    "runs": "What validate, rehearse and scenario run measured: kept, shown and judged again.",
-    "report": "One page of results to send: the answer, plots, the evidence inside.",
-    "lab": "What labs keep and have left on this machine; cleaning it.",
-    "doctor": "What this host lets nginx-tune measure, and what would allow the rest.",
+    "probe": "Measure a load, with exact latency quantiles and checks of itself.",
+    "merge": "Add the measurements of several load hosts.",
+    "validate": "Compare two configurations on a scratch nginx, with gates.",
+    "rehearse": "Make a change in the sandbox: a reload under load, and its losses.",
+    "apply": "Change the files of the running nginx, and put them back if it does not serve.",
+    "confirm": "Keep a change that waits for confirmation.",
+    "rollback": "Put back the files that a change replaced, and reload nginx.",
+    "history": "The changes that apply made on this host, and their outcomes.",
+    "scenario": "Built-in experiments that reproduce published claims on this host.",
+    "runs": "Stored runs of validate, rehearse and scenario run: list, show, judge again.",
+    "report": "A page of results to send to others: the answer, plots and evidence.",
+    "lab": "Files that labs keep or left behind on this machine: list, remove.",
+    "doctor": "The measurements that this host allows, and how to allow the rest.",
     "schema": "JSON Schema of a document.",
 }
 """Every command with its one-line help; its module has the same name."""
@@ -168,21 +168,21 @@ def _takes_next(command: click.Command | None, word: str) -> bool:
     "could neither be kept nor taken back, 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="nginx-tune")
-@click.option("-v", "--verbose", count=True, help="Show every note; say more on stderr.")
+@click.option("-v", "--verbose", count=True, help="Show all notes, and more messages on stderr.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no notes on stderr.")
 @click.option(
     "--color/--no-color",
     "color",
     default=None,
-    help="Colors on a terminal, whatever NO_COLOR says, or none (also: NO_COLOR).",
+    help="Colors on a terminal, even with NO_COLOR; or none, as with NO_COLOR.",
 )
 @click.option(
     "--config",
     "config_path",
     envvar="NGINX_TUNE_CONFIG",
     type=click.Path(path_type=Path),
-    help="Settings file, for every option; otherwise nginx-tune.toml, searched upward, for "
-    "preferences.",
+    help="Settings file for any option; default: nginx-tune.toml here or in a parent directory, "
+    "for preferences.",
 )
 @click.pass_context
 def cli(
@@ -296,7 +296,7 @@ def _say_stopped(stopped: BaseException) -> int:
     if not isinstance(error, EOFError):
         return _say("interrupted", "", ExitStatus.INTERRUPTED)
     hint = f"remove the directories __pycache__ below {Path(__file__).parent.parent}"
-    text = "Python found a compiled module of this installation that is cut short"
+    text = "a compiled Python module of this installation is truncated"
     if not re.match("marshal data|EOF read where", str(error)):  # Source: CPython's marshal.c
         text, hint = f"internal error: {error!r}", "run it again with -v and report what it prints"
     return _say(text, hint, ExitStatus.UNDECIDED)
@@ -313,7 +313,9 @@ def _say_lacking(error: OSError) -> int:
         _discard_result()
         return _say(f"cannot write: {error.strerror}", "", ExitStatus.USAGE)
     hint = "see free -m" if error.errno == errno.ENOMEM else "see ulimit -n and ulimit -u"
-    return _say(f"this process may not have more: {error}", hint, ExitStatus.UNDECIDED)
+    return _say(
+        f"too few files, processes or memory for this process: {error}", hint, ExitStatus.UNDECIDED
+    )
 
 
 def _discard_result() -> None:

@@ -118,8 +118,8 @@ _ENVIRONMENT = [
     ("NO_COLOR", "Plain output when set and not empty."),
 ]
 _SETTINGS_FILE = """\
-Settings: a table per command with its options by their long names. Searched upward from the
-working directory, and then held to preferences and to inputs below its own directory. Its JSON
+Settings: a table per command with its options by their long names. It is searched upward from the
+working directory, and may then only have preferences and inputs below its own directory. Its JSON
 Schema: nginx-tune schema settings."""
 _FILES = [("nginx-tune.toml", _SETTINGS_FILE)]
 

@@ -24,9 +24,9 @@ from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @histogram_option
 @click.option("--partial", "partial_path", type=RESULT_FILE, metavar="FILE",
-              help="Write the sum of learn's partial results, to be merged on.")  # fmt: skip
+              help="Write the sum of learn's partial results, for a further merge.")  # fmt: skip
 @click.option("--manifest", "manifest_path", type=RESULT_FILE, metavar="FILE",
-              help="Write requests to replay there, as learn does.")  # fmt: skip
+              help="Write requests for a replay to FILE, as learn does.")  # fmt: skip
 @output_options("console", "json")
 def command(
     *,
@@ -109,7 +109,7 @@ def _merge_partials(
     if manifest_path is not None and not partial.plan.most_requests:
         raise UsageError(
             "the partial results hold no requests to replay",
-            hint="learn with --manifest beside --partial",
+            hint="run learn with both --manifest and --partial",
         )
     if partial_path is not None:
         write_file(Path(partial_path), pack_partial(partial), mode=PRIVATE)

@@ -24,7 +24,7 @@ _LONGEST_SECONDS = 24 * 3600.0
     type=click.Choice(["auto", "bpftrace", "tracefs", "off"]),
     default="auto",
     show_default=True,
-    help="How loop turns are timed; auto takes the first that works.",
+    help="Method of timing loop turns; auto uses the first that works.",
 )
 @click.option(
     "--queue-wait",
@@ -35,10 +35,10 @@ _LONGEST_SECONDS = 24 * 3600.0
 @click.option(
     "--objective",
     metavar="EXPR",
-    help="What a request may take, such as 'p99 <= 50ms' (100 ms where it is not said): longer "
-    "turns, and mean waits of a tenth of it, are never passed over.",
+    help="Limit on request times, such as 'p99 <= 50ms' (default: 100 ms). Longer turns, and mean "
+    "waits of a tenth of it, are always reported.",
 )
-@click.option("--no-stub-status", is_flag=True, help="Do not ask the configured stub_status.")
+@click.option("--no-stub-status", is_flag=True, help="Do not request the configured stub_status.")
 @output_options("console", "json", "prometheus")
 @click.pass_context
 def command(

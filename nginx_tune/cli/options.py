@@ -77,7 +77,7 @@ class Whole(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Errors: BadParameter."""
         if not _WHOLE.fullmatch(str(value).strip()):
-            self.fail(f"'{value}' is no whole number, or too long a one", param, ctx)
+            self.fail(f"'{value}' is not a whole number, or has too many digits", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -89,7 +89,7 @@ class FiniteNumber(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Errors: BadParameter."""
         if not _NUMBER.fullmatch(str(value).strip()):
-            self.fail(f"'{value}' is no number, or too long a one", param, ctx)
+            self.fail(f"'{value}' is not a number, or is too long", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -119,7 +119,7 @@ prefix_option = click.option(
     "-p",
     "prefix",
     metavar="PREFIX",
-    help="Prefix path, as nginx's own -p: relative names stand on it, that of CONF too.",
+    help="Prefix path, as nginx's -p: the base of relative names, including CONF.",
 )
 
 
@@ -150,8 +150,8 @@ map_option = click.option(
     multiple=True,
     metavar="PREFIX=DIR",
     callback=_read_maps,
-    help="Files that the configuration names below PREFIX are below DIR here; may repeat. "
-    "For a tree that is not this host's own: its absolute names are looked up by this alone.",
+    help="Read files that the configuration names below PREFIX from below DIR; may repeat. For a "
+    "tree of another host: its absolute names are found only by --map.",
 )
 
 
@@ -159,14 +159,14 @@ accept_missing_option = click.option(
     "--accept-missing",
     multiple=True,
     metavar="GLOB",
-    help="Includes that need not be here, by the name that nginx would look for; may repeat. "
-    "Any other that is not here: exit 4.",
+    help="Includes that may be missing, by the name that nginx would open; may repeat. Any other "
+    "missing include gives exit status 4.",
 )
 
 
 LIVE = "live"
-"""The value of ``--facts`` with which a configuration is for this host, whoever reads it."""
-HOST_ALONE = "this host, with the directories of its own nginx's configuration alone"
+"""The value of ``--facts`` for this host, even if the configuration is not that of its nginx."""
+HOST_ALONE = "this host, with only the directories of its own nginx's configuration"
 
 
 def facts_option(name: str, default: str, *, or_none: bool = False) -> Option:
@@ -175,7 +175,7 @@ def facts_option(name: str, default: str, *, or_none: bool = False) -> Option:
         "--facts",
         name,
         metavar="FILE|live|none" if or_none else "FILE|live",
-        help="The host that it is for: a file of inspect -f json (-: standard input), or live: "
+        help="The facts of the host: a file from inspect -f json (-: standard input), or live for "
         f"this host, with the directories that the configuration names; default: {default}.",
     )
 
@@ -191,7 +191,7 @@ KINDS = ("static", "media", "cache", "proxy")
 kind_option = click.option(
     "--kind",
     type=click.Choice(KINDS),
-    help="What nginx serves (default: what other inputs show, else static).",
+    help="Kind of site (default: as other inputs show, else static).",
 )
 
 
@@ -200,7 +200,7 @@ nginx_version_option = click.option(
     "nginx_version",
     metavar="V",
     callback=lambda _ctx, option, value: read_version(option, value),
-    help="The nginx version it is for, such as 1.26.3; default: the facts'.",
+    help="nginx version of the target, such as 1.26.3; default: that of the facts.",
 )
 
 
@@ -220,8 +220,8 @@ def read_version(option: click.Parameter, value: str | None) -> str | None:
     if is_newer and not (context and context.obj and context.obj.get("quiet")):
         newest = ".".join(map(str, newest_version()))
         say(
-            f"nginx {value} is newer than {newest}, the newest one known here: "
-            "what came after is not judged"
+            f"nginx {value} is newer than {newest}, the newest known version: later changes are "
+            "not judged"
         )
     return value
 
@@ -231,8 +231,8 @@ _HOST_OPTIONS = (
         "--host",
         "host_path",
         metavar="FILE",
-        help="A host, its data and its traffic in short (TOML); 'inspect -f toml' writes this "
-        "one's.",
+        help="A description of a host, its data and its traffic (TOML); 'inspect -f toml' writes "
+        "that of this host.",
     ),
     click.option(
         "--cpus",
@@ -249,8 +249,8 @@ _HOST_OPTIONS = (
         help="Its disks, such as nvme, hdd:12:16TB, gp3,6000,250m or nfs; may repeat.",
     ),
     click.option("--link", metavar="SPEED", help="Its network link, such as 10G."),
-    click.option("--data", metavar="SIZE", help="All that is served, such as 2T."),
-    click.option("--mean-size", metavar="SIZE", help="Mean size of what is asked for."),
+    click.option("--data", metavar="SIZE", help="Size of all served data, such as 2T."),
+    click.option("--mean-size", metavar="SIZE", help="Mean size of a requested file."),
 )
 
 
@@ -285,13 +285,13 @@ _NAMED = ("nginx_binary", "against_nginx", "new_nginx")
 """The parameters that name a program; not every command has all of them."""
 
 
-_TRUST_HELP = "As root, take what is named though others than root could have written it."
+_TRUST_HELP = "As root, accept programs and files that other users could have written."
 _NGINX_OPTIONS = (
     click.option(
         "--nginx",
         "nginx_binary",
         metavar="BIN",
-        help="The nginx that is meant; default: the running one, else the installed one.",
+        help="The nginx program to use; default: the running nginx, else the installed one.",
     ),
     click.option(
         "--trust",
@@ -305,7 +305,7 @@ _NGINX_OPTIONS = (
 against_nginx_option = click.option(
     "--against-nginx",
     metavar="BIN",
-    help="The baseline's nginx, where it is another one.",
+    help="The baseline's nginx, if different.",
 )
 
 
@@ -348,7 +348,7 @@ def _vouch(*binaries: str) -> None:
     from nginx_tune.host import programs  # noqa: PLC0415  # only with the option
 
     if not binaries:
-        raise UsageError("--trust is about the program of --nginx", hint="name it with --nginx")
+        raise UsageError("--trust is for a program named with --nginx", hint="name it with --nginx")
     for binary in binaries:
         places = [binary] if "/" in binary else [f"{p}/{binary}" for p in programs.search_path()]
         for place in places:
@@ -369,7 +369,7 @@ _WEAKER_WALLS = click.option(
     "weaker_sandbox",
     multiple=True,
     type=click.Choice(["memory", "processes", "seccomp", "sockets"]),
-    help="Go on without this part of the sandbox where the host lacks it; the result says so.",
+    help="Continue without this part of the sandbox if the host lacks it; the result says so.",
 )
 
 
@@ -415,7 +415,7 @@ def data_directories(
 
 
 store_option = click.option(
-    "--no-store", is_flag=True, help="Do not keep the run for 'nginx-tune runs'."
+    "--no-store", is_flag=True, help="Do not store the run for 'nginx-tune runs'."
 )
 
 

@@ -66,31 +66,32 @@ PRIVATE = 0o600
     "--observation",
     "observation_path",
     metavar="FILE",
-    help="What observe saw of the running server; outranks what is assumed.",
+    help="An observation of the running server ('observe'), which replaces assumed values.",
 )
 @click.option(
     "--only",
     multiple=True,
     metavar="ID",
-    help="This decision, rule or group or pattern of rules alone; may repeat.",
+    help="Only this decision, or this rule, group or pattern of rules; may repeat.",
 )
 @click.option(
     "--except",
     "but",
     multiple=True,
     metavar="ID",
-    help="Not this decision, rule or group or pattern of rules ('*-*': no fixes); may repeat.",
+    help="Without this decision, or this rule, group or pattern of rules ('*-*': no fixes); may "
+    "repeat.",
 )
 @click.option(
     "--annotate",
     is_flag=True,
-    help="Write the reason behind each line that a decision adds, as a comment.",
+    help="Add the reason as a comment to each line that a decision adds.",
 )
 @click.option(
     "--test",
     "runs_test",
     is_flag=True,
-    help="Also run nginx -t on the changed files, in the sandbox; the plan says what it said.",
+    help="Also run nginx -t on the changed files, in the sandbox; the plan has its result.",
 )
 @weaker_sandbox_option
 @output_options(*FORMATS)
@@ -177,7 +178,7 @@ def _read_again(
 
     for file in plan.files:
         if not check_planned(file, old[file.path], decisions) and tells:
-            say(f"{shown_path(file.path)}: not compared: crossplane misreads what stands there")
+            say(f"{shown_path(file.path)}: not compared: crossplane misreads the current file")
 
 
 def make_plan(
@@ -274,8 +275,8 @@ def _each_once(changes: Changes) -> Changes:
         first = found.setdefault(os.path.realpath(file.path), file)
         if first.content != file.content:
             raise UsageError(
-                f"{first.path} and {file.path} are one file, to be changed in two ways",
-                hint="leave out with --except what differs",
+                f"{first.path} and {file.path} are the same file, but would get different contents",
+                hint="leave the cause of the difference out with --except",
             )
     return changes._replace(files=[*found.values()])
 
@@ -379,7 +380,7 @@ def _rules_named(name: str) -> list[Rule]:
     except UsageError as error:
         known = DecisionId.__args__  # type: ignore[attr-defined]  # of a Literal
         raise UsageError(
-            f"no decision and no rule '{name}'",
+            f"no decision or rule is named '{name}'",
             hint=name_meant(name, [*known, *(rule.id for rule in ALL)])
             or f"one of {', '.join(known)}, or of nginx-tune explain --list",
         ) from error

@@ -148,11 +148,11 @@ def _measure(
             {status for part in parts if part.errors.get("status") for status in part.statuses}
         )
         hint = (
-            f"--status {','.join(statuses)} where that is right"
+            f"give --status {','.join(statuses)} if that is right"
             if statuses and "://" in what
             else ""
         )
-        raise UndecidedError(f"not one good response: {', '.join(unanswered)}", hint=hint)
+        raise UndecidedError(f"no good response: {', '.join(unanswered)}", hint=hint)
     return _gated(gates) if status is ExitStatus.OK else status
 
 
@@ -238,12 +238,12 @@ def _read_plan(
         return plan_of(what, load, stripe=stripe, start_at=start_at)
     if given:
         raise UsageError(
-            f"{next(iter(given.values()))} goes with a URL; a load plan says it itself",
+            f"{next(iter(given.values()))} goes with a URL; a load plan has its own",
             hint="a URL begins with http://",
         )
     if what != "-" and not Path(what).exists() and _URL_WITHOUT_SCHEME.fullmatch(what):
         raise UsageError(
-            f"'{what[:80]}' is no file, and no URL without its scheme",
+            f"'{what[:80]}' is not a file, and a URL needs its scheme",
             hint=f"write http://{what[:80]}",
         )
     plan = read_document(LoadPlan, what)

@@ -78,7 +78,9 @@ def parse_rate(text: str) -> OfferedRate:
     ramp = re.fullmatch(rf"({_NUMBER})-({_NUMBER})", text.strip())
     parts = list(ramp.groups()) if ramp else text.split(",")
     if not all(re.fullmatch(_NUMBER, part.strip()) for part in parts):
-        raise UsageError(f"--rate '{text}' is no rate", hint="for example 100, 100,200 or 100-500")
+        raise UsageError(
+            f"--rate '{text}' is not a rate", hint="for example 100, 100,200 or 100-500"
+        )
     values = tuple(float(part) for part in parts)
     if not any(values) or (len(values) == 1 and not values[0]):
         raise UsageError(f"--rate '{text}': a rate is above 0")
@@ -97,7 +99,7 @@ def parse_keepalive(text: str) -> Keepalive:
     if number and int(word) > 0:
         return Keepalive(requests=int(word))
     raise UsageError(
-        f"--keepalive '{text}' is none", hint="on, off, 100 (requests), or 1/100 (by chance)"
+        f"--keepalive '{text}' is not valid", hint="on, off, 100 (requests), or 1/100 (by chance)"
     )
 
 
@@ -105,7 +107,7 @@ def parse_bytes(text: str, option: str) -> int:
     """Bytes from a size in nginx's units: ``65536``, ``64k``, ``1m``."""
     match = _BYTES.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise UsageError(f"{option} '{text}' is no number of bytes", hint="for example 64k")
+        raise UsageError(f"{option} '{text}' is not a number of bytes", hint="for example 64k")
     return int(match[1]) * _SCALE[match[2].lower()]
 
 
@@ -125,7 +127,7 @@ def parse_caps(texts: tuple[str, ...]) -> dict[str, float]:
         elif re.fullmatch(r"[1-9][0-9]{0,14}", value):
             caps[name] = int(value)
         else:
-            raise UsageError(f"--cap '{text}': no whole number above 0")
+            raise UsageError(f"--cap '{text}': not a whole number above 0")
     return caps
 
 
@@ -135,7 +137,9 @@ def parse_headers(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not name.strip():
-            raise UsageError(f"--header '{text}' is none", hint="for example 'Accept: text/html'")
+            raise UsageError(
+                f"--header '{text}' is not valid", hint="for example 'Accept: text/html'"
+            )
         headers[name.strip()] = value.strip()
     return headers
 
@@ -144,7 +148,9 @@ def parse_stripe(text: str) -> Stripe:
     """A load host's share of the load: ``0/3`` is the first of three."""
     match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text.strip())
     if match is None or int(match[1]) >= int(match[2]):
-        raise UsageError(f"--stripe '{text}' is none", hint="0/3, 1/3 and 2/3 are all of three")
+        raise UsageError(
+            f"--stripe '{text}' is not valid", hint="0/3, 1/3 and 2/3 are all of three"
+        )
     return Stripe(index=int(match[1]), count=int(match[2]))
 
 
@@ -152,7 +158,7 @@ def parse_statuses(text: str) -> list[int]:
     """HTTP statuses from ``200`` or ``200,304``."""
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"[1-5][0-9][0-9]", part) for part in parts):
-        raise UsageError(f"--status '{text}' is none", hint="for example 200 or 200,304")
+        raise UsageError(f"--status '{text}' is not valid", hint="for example 200 or 200,304")
     return [int(part) for part in parts]
 
 
@@ -169,6 +175,6 @@ def parse_moment(text: str) -> float:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise UsageError(
-            f"--start-at '{text}' is no moment", hint="for example 2026-11-20T19:00:00Z"
+            f"--start-at '{text}' is not a time", hint="for example 2026-11-20T19:00:00Z"
         )
     return moment.timestamp()

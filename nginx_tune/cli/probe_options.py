@@ -20,14 +20,15 @@ _LOAD = [
         "--connections",
         type=Whole(1, 100_000),
         metavar="N",
-        help="Closed loop: N users, each with a connection of its own and the next request after "
-        "the last (default 10). With --rate: N connections held open and used in turn.",
+        help="Closed loop: N users (default 10), each with a connection of its own, send a "
+        "request after each response. With --rate: N connections are kept open and used in "
+        "turn.",
     ),
     click.option(
         "--rate",
         metavar="R",
-        help="Open loop: R requests a second at random, whether the server keeps up or not. "
-        "100,200,400: equal steps; 100-500: growing evenly.",
+        help="Open loop: R requests per second at random times, even if the server cannot keep "
+        "up. 100,200,400: equal steps; 100-500: an even rise.",
     ),
     click.option(
         "--duration",
@@ -43,22 +44,21 @@ _LOAD = [
         show_default=True,
         type=Duration("0", "0s"),
         metavar="TIME",
-        help="Load before that, not measured; 0 for none.",
+        help="Time of load before the measurement; 0 for none.",
     ),
     click.option(
         "--threads",
         type=Whole(1, 256),
         metavar="N",
-        help="Threads side by side on one schedule (default by the rate, and half of the CPUs at "
-        "most).",
+        help="Threads that share one schedule (default: by the rate, at most half of the CPUs).",
     ),
 ]
 _REQUESTS = [
     click.option(
         "--paths-from",
         metavar="FILE",
-        help="Ask for the paths of a list (one a line, all alike) or of a manifest, not for the "
-        "URL's own.",
+        help="Request the paths of a list (one per line, equally often) or of a manifest, instead "
+        "of the URL's path.",
     ),
     click.option(
         "-H", "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="May repeat."
@@ -87,26 +87,26 @@ _PROTOCOL = [
     click.option(
         "--http2",
         is_flag=True,
-        help="Speak HTTP/2: over TLS by ALPN, else at once. Connections (closed loop 10, with "
-        "--rate 32) are held, and users stay with theirs.",
+        help="Use HTTP/2: over TLS by ALPN, else with prior knowledge. Connections (10 in a "
+        "closed loop, 32 with --rate) stay open, and each user keeps one connection.",
     ),
     click.option(
         "--http3",
         is_flag=True,
-        help="Speak HTTP/3: QUIC over UDP, to the same port. The rest is as with --http2.",
+        help="Use HTTP/3: QUIC over UDP, to the same port; otherwise as with --http2.",
     ),
     click.option(
         "--streams",
         type=Whole(1, 10_000),
         metavar="M",
-        help="HTTP/2, HTTP/3: at most M requests at once on a connection (100; fewer where the "
-        "server wants fewer). Closed loop: M users on each (10).",
+        help="HTTP/2, HTTP/3: at most M concurrent requests on a connection (default: 100, or the "
+        "server's limit). Closed loop: M users on each connection (default: 10).",
     ),
     click.option(
         "-k",
         "--insecure",
         is_flag=True,
-        help="Take any certificate of an https server, as curl does.",
+        help="Accept any certificate of an https server, as curl -k does.",
     ),
     click.option(
         "--cacert",
@@ -130,25 +130,31 @@ _RESULT = [
         "requires",
         multiple=True,
         metavar="EXPR",
-        help="Exit 1 unless it holds, 4 when it was not measured: 'p99 <= 50ms', 'errors == 0'; "
-        "may repeat.",
+        help="A gate: exit 1 unless it holds, 4 if it was not measured. 'p99 <= 50ms', 'errors == "
+        "0'; may repeat.",
     ),
     histogram_option,
 ]
 _HOSTS = [
-    click.option("--stripe", metavar="M/N", help="The share of load host M of N, from 0/N."),
     click.option(
-        "--start-at", metavar="TIME", help="Begin then, as all load hosts do: 2026-11-20T19:00:00Z."
+        "--stripe", metavar="M/N", help="Run the share of load host M of N; the first is 0/N."
+    ),
+    click.option(
+        "--start-at",
+        metavar="TIME",
+        help="Start at a time, the same on all load hosts: 2026-11-20T19:00:00Z.",
     ),
 ]
 _RAILS = [
-    click.option("--allow-live", is_flag=True, help="Load a server that nginx-tune did not start."),
+    click.option(
+        "--allow-live", is_flag=True, help="Allow load on a server that nginx-tune did not start."
+    ),
     click.option(
         "--allow-target",
         "allow_targets",
         multiple=True,
         metavar="HOST",
-        help="Load this other host too (name or address); may repeat.",
+        help="Allow load on this other host (name or address); may repeat.",
     ),
     click.option(
         "--cap",

@@ -31,7 +31,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
     "--observation",
     "observation_path",
     metavar="FILE",
-    help="What observe saw of the running server; outranks what is assumed.",
+    help="An observation of the running server ('observe'), which replaces assumed values.",
 )
 @click.option(
     "-c",

@@ -42,60 +42,62 @@ _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
 @click.command()
 @click.argument("old", required=False)
 @click.argument("new", required=False)
-@click.option("-c", "conf_option", metavar="CONF", help="The same as OLD: what is left is NEW.")
+@click.option(
+    "-c", "conf_option", metavar="CONF", help="The same as OLD; the only argument is then NEW."
+)
 @click.option(
     "--plan",
     "plan_path",
     metavar="FILE",
-    help="In the place of OLD and NEW: what 'nginx-tune plan -f json' wrote, its files whole.",
+    help="A plan ('nginx-tune plan -f json') instead of OLD and NEW.",
 )
 @prefix_option
 @nginx_options
 @click.option(
     "--new-nginx",
     metavar="BIN",
-    help="Exchange the program too, while it runs (USR2, WINCH, QUIT): a binary upgrade.",
+    help="Also replace the running program (USR2, WINCH, QUIT): a binary upgrade.",
 )
 @click.option(
     "--restart",
     "restarts",
     is_flag=True,
-    help="Also as a package does it: stopped (QUIT, after 5 s TERM) and started again.",
+    help="Also restart as a package does: stop (QUIT, after 5 s TERM) and start.",
 )
 @click.option(
     "--reload",
     "reloads",
     is_flag=True,
-    help="With --new-nginx: also a reload of the old program, beside the upgrade.",
+    help="With --new-nginx: also reload the old program, apart from the upgrade.",
 )
 @click.option(
     "--back/--no-back",
     "goes_back",
     default=True,
     show_default=True,
-    help="And back to OLD: a rollback is a reload too.",
+    help="Also reload back to OLD, as a rollback does.",
 )
 @click.option(
     "--rate",
     default=200.0,
     show_default=True,
     type=FiniteNumber(1, 50_000),
-    help="Requests a second, over all that is asked.",
+    help="Requests per second, over all targets.",
 )
 @click.option(
     "--idle",
     default=20,
     show_default=True,
     type=Whole(0, _MOST_HELD),
-    help="Connections kept open that ask nothing.",
+    help="Idle connections that are kept open.",
 )
 @click.option(
     "--active",
     default=4,
     show_default=True,
     type=Whole(0, _MOST_HELD),
-    help="Long connections of each kind that the site can hold: kept alive and asked on, "
-    "WebSocket, slow download, slow upload.",
+    help="Long connections of each kind that the site allows: keepalive with requests, WebSocket, "
+    "slow download, slow upload.",
 )
 @click.option(
     "--before",
@@ -119,14 +121,14 @@ _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
     show_default=True,
     type=DURATION,
     metavar="TIME",
-    help="Watch until the old workers are gone, or for so long.",
+    help="Longest watch; it ends when the old workers are gone.",
 )
 @click.option(
     "--sysctl",
     "sysctls",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Of the sandbox's network, e.g. net.ipv4.tcp_migrate_req=1; may repeat.",
+    help="A sysctl of the sandbox's network, e.g. net.ipv4.tcp_migrate_req=1; may repeat.",
 )
 @lab_option
 @click.option(
@@ -174,7 +176,7 @@ def command(
             raise UsageError("OLD is given twice", hint="name it once, with or without -c")
         old, new = conf_option, old
     if plan_path is not None and (old or new):
-        raise UsageError("--plan says what OLD and NEW are", hint="leave them out")
+        raise UsageError("--plan already has OLD and NEW", hint="leave them out")
     if plan_path is None and old is None:
         raise UsageError("no configuration", hint="nginx-tune rehearse OLD NEW")
     changes_program = new_nginx is not None or options["restarts"]

@@ -17,8 +17,8 @@ from nginx_tune.report.terminal.saying import say
 @click.option(
     "--recover",
     is_flag=True,
-    help="Take back only what was left unfinished by a process that has died: for the start of "
-    "the machine.",
+    help="Take back only changes that dead processes left unfinished: for the start of the "
+    "machine.",
 )
 @click.option(
     "--leave",
@@ -52,7 +52,7 @@ def command(
     state = state_of(state_dir)
     if recover:
         if change is not None or leaves:
-            raise UsageError("--recover is about every unfinished change", hint="give it alone")
+            raise UsageError("--recover is for all unfinished changes", hint="give it alone")
         done = [recovered.journal for recovered in recover_all(LiveHost(), state)]
         write_done(done, formats, output, none="no change was left unfinished")
         return
@@ -61,5 +61,5 @@ def command(
         return
     journal, server = roll_back(LiveHost(), state, change)
     if not server:
-        say(f"change {journal.id} had been taken back before; an earlier one: give its ID")
+        say(f"change {journal.id} was already taken back; for an earlier change, give its ID")
     write_change(journal, formats, output)

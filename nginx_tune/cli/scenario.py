@@ -30,7 +30,9 @@ def command() -> None:
 
 @command.command("list")
 @click.option(
-    "--rows", is_flag=True, help="What the sources state, row by row, and what shows it here."
+    "--rows",
+    is_flag=True,
+    help="The facts of the sources, row by row, and the scenarios that show them.",
 )
 @output_options("console", "json", "markdown")
 def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) -> None:
@@ -108,7 +110,7 @@ def show_command(name: str) -> None:
 
 @command.command("run")
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--pairs", type=Whole(1, 100), help="Pairs of runs (scenario's own).")
+@click.option("--pairs", type=Whole(1, 100), help="Pairs of runs; default: the scenario's.")
 @click.option(
     "--duration",
     "duration",
@@ -116,7 +118,11 @@ def show_command(name: str) -> None:
     metavar="TIME",
     help="Measured time of a run, e.g. 8s.",
 )
-@click.option("--seed", type=Whole(0), help="Order of runs and requests (scenario's own).")
+@click.option(
+    "--seed",
+    type=Whole(0),
+    help="Seed for the order of runs and requests; default: the scenario's.",
+)
 @nginx_options
 @against_nginx_option
 @weaker_sandbox_option
@@ -167,7 +173,7 @@ def run_command(  # one parameter an option
         )
     if against_nginx:
         raise UsageError(
-            "--against-nginx is for what 'validate --dry-run' wrote",
+            "--against-nginx is for experiments from 'validate --dry-run'",
             hint='a variant of a scenario names its nginx itself: series = "1.30"',
         )
     clock = Clock()

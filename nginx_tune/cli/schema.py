@@ -46,8 +46,8 @@ def settings_schema(commands: Mapping[str, click.Command]) -> bytes:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "nginx-tune/settings/1",
         "title": "nginx-tune.toml",
-        "description": "A flag and NGINX_TUNE_COMMAND_OPTION go before what stands here. A file "
-        "that is found, not named by --config, may hold preferences and inputs beside it.",
+        "description": "Flags and NGINX_TUNE_COMMAND_OPTION take precedence. A file that is found, "
+        "not named with --config, may only have preferences and inputs below its directory.",
         "type": "object",
         "properties": {
             **{name: _table(command) for name, command in commands.items()},

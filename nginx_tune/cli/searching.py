@@ -95,8 +95,8 @@ def read_search(
     plans = _distinct(recommended, _around(held, only, prefix))
     if not plans:
         raise UndecidedError(
-            f"{held.tree.path}: the recommendation changes nothing, and no switch of it has another"
-            " way to try"
+            f"{held.tree.path}: the recommendation changes nothing, and there is no alternative "
+            "to try"
         )
     reader = ConfigurationFiles(host)
     own = prefix or own_prefix(nginx, held.tree.path)

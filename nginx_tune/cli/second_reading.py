@@ -26,7 +26,9 @@ from nginx_tune.documents.plan import PlannedFile
 from nginx_tune.errors import UndecidedError
 from nginx_tune.report.text import shown_path
 
-_REPORT = "nothing was written: this is a fault of nginx-tune; --nginx BIN has nginx judge instead"
+_REPORT = (
+    "nothing was written: this is a fault of nginx-tune; with --nginx BIN, nginx tests the file"
+)
 
 
 def check_generated(text: str, emit: Callable[[], str]) -> None:
@@ -82,7 +84,7 @@ def _refuse(name: str, found: Disagreement | None) -> None:
     if found is not None:
         place = f"{name}:{found.line}" if found.line else name
         raise UndecidedError(
-            f"{place}: crossplane does not read what was meant: {found.what}", hint=_REPORT
+            f"{place}: crossplane reads it differently than intended: {found.what}", hint=_REPORT
         )
 
 

@@ -53,7 +53,7 @@ def read_settings(path: Path | None) -> Settings:
         from nginx_tune.host.paths import why_not_own  # noqa: PLC0415  # only with a file
 
         if why := why_not_own(found):
-            why = f"{found}: not read as root unasked: {why} (name it with --config {found})"
+            why = f"{found}: not read as root: {why} (to read it, give --config {found})"
             return Settings({}, found, is_found=True, passed_over=why)
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415  # only when there is a file
 
@@ -245,7 +245,7 @@ def check_variables(
                 hint=f"perhaps {PREFIX}{likely[0]}" if likely else "unset it",
             )
         if first not in words:
-            notes.append(f"{variable} in the environment: no command or option is called so")
+            notes.append(f"{variable} in the environment: no command has such an option")
     return notes
 
 

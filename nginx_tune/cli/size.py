@@ -59,7 +59,9 @@ class Demand(FiniteNumber):
         if _BANDWIDTH.fullmatch(text):
             return Bandwidth(text)
         if text[-1:].isalpha():
-            self.fail(f"'{value}': requests a second, or a bandwidth as in 8Gbit/s", param, ctx)
+            self.fail(
+                f"'{value}': give requests per second, or a bandwidth such as 8Gbit/s", param, ctx
+            )
         return super().convert(value, param, ctx)
 
 
@@ -68,14 +70,14 @@ class Demand(FiniteNumber):
 @click.option(
     "--objective",
     metavar="EXPR",
-    help="What answers must keep to, such as 'p99 <= 50ms' or 'hot.p99 <= 5ms'; default: the "
-    "workload's, else what the host keeps up with.",
+    help="Limit on response times, such as 'p99 <= 50ms' or 'hot.p99 <= 5ms'; default: the "
+    "workload's, else the capacity of the host.",
 )
 @click.option(
     "--rate",
     type=Demand(min=0.001, max=1e9),
     metavar="R",
-    help="What a host should carry: requests for files a second, or a bandwidth such as 8Gbit/s; "
+    help="Demand on the host: requests for files per second, or a bandwidth such as 8Gbit/s; "
     "default: the workload's.",
 )
 @click.option(
@@ -83,8 +85,8 @@ class Demand(FiniteNumber):
     "prices",
     multiple=True,
     metavar="memory=N/SIZE|CLASS=N",
-    help="Of memory (memory=3/16G) and of one disk of a class (nvme=80), in any currency; may "
-    "repeat. The classes named are the ones that are shown.",
+    help="Price of memory (memory=3/16G) or of one disk of a class (nvme=80), in any currency; "
+    "may repeat. The table has the named classes.",
 )
 @output_options(*_FORMATS)
 @click.pass_context
@@ -194,11 +196,11 @@ def parse_goal(text: str) -> AnswerGoal:
     limit = expression.limit
     if statistic not in _STATISTICS or "." in of_class or not isinstance(limit, float | int):
         raise UsageError(
-            f"--objective '{text}': size knows the times of whole answers alone",
+            f"--objective '{text}': size only predicts times of whole answers",
             hint=f"such as 'p99 <= 50ms'; one of {', '.join(_STATISTICS)}",
         )
     if limit <= 0:
-        raise UsageError(f"--objective '{text}': no answer takes no time")
+        raise UsageError(f"--objective '{text}': a limit must be above 0")
     return AnswerGoal(statistic, float(limit), hits=of_class in FROM_MEMORY)  # type: ignore[arg-type]  # one of them
 
 

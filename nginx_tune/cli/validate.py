@@ -101,22 +101,22 @@ class _Asked(NamedTuple):
 @click.option(
     "--against",
     metavar="CONF",
-    help="The baseline; default: the configuration that the host's nginx has now, with "
-    "--against-nginx the candidate's. A copy shows what is noise; one file is not compared with "
-    "itself.",
+    help="The baseline; default: the configuration of the host's nginx; with --against-nginx, "
+    "that of the candidate. A copy of the candidate shows the noise; the same file is "
+    "refused.",
 )
 @click.option(
     "--plan",
     "plan_path",
     metavar="FILE",
-    help="A plan ('plan -f json'): the configuration that it changes, against itself with it.",
+    help="A plan ('plan -f json'): compare its configuration without and with the plan.",
 )
 @lab_option
 @click.option(
     "--scale",
     type=FiniteNumber(0, 1, min_open=True),
-    help="Share of data and memory that a lab made from facts keeps, or of the objects of a "
-    "manifest (default: about 1 GiB).",
+    help="Share of the data and memory of the facts, or of the objects of a manifest, that a lab "
+    "has (default: about 1 GiB).",
 )
 @click.option(
     "--require",
@@ -125,24 +125,25 @@ class _Asked(NamedTuple):
     metavar="EXPR",
     help="A gate, e.g. 'hot.p99 <= 50ms' or 'ratio(hot.mean) <= 0.5'; may repeat.",
 )
-@click.option("--primary", metavar="METRIC", help="The metric that decides, named before the run.")
+@click.option("--primary", metavar="METRIC", help="The metric that decides.")
 @click.option(
     "--accept-worse",
     multiple=True,
     metavar="METRIC",
     help="A metric that may become worse, e.g. server.cpu_seconds_per_request; may repeat. Any "
-    "other that is clearly worse makes the candidate worse.",
+    "other clearly worse metric makes the candidate worse.",
 )
 @click.option(
     "--accept-lost",
     is_flag=True,
-    help="The candidate may serve less: addresses, names, locations and files that it answers no "
-    "longer make it worse otherwise.",
+    help="The candidate may serve less. Otherwise, lost addresses, names, locations and files "
+    "make it worse.",
 )
 @click.option(
     "--pairs",
     type=Whole(1, 100),
-    help="Measure so many pairs of runs, one of each configuration; default: as many as settle it.",
+    help="Number of pairs of runs, one run of each configuration; default: until the verdict is "
+    "clear.",
 )
 @click.option(
     "--duration", default="8s", show_default=True, type=DURATION, metavar="TIME", help="Of a run."
@@ -153,77 +154,82 @@ class _Asked(NamedTuple):
     show_default=True,
     type=Duration("auto"),
     metavar="TIME|auto",
-    help="Before each run is measured; auto finds when it is steady.",
+    help="Load before each measured run; auto waits until it is steady.",
 )
 @click.option(
     "--starts",
     type=click.Choice(["full", "cold"]),
-    help="What of a lab's data is in memory as a run starts: as much as it holds, as after days "
-    "of service (the default), or nothing, as after a boot.",
+    help="A lab's data in memory at the start of a run: as much as fits, as after days of service "
+    "(the default), or none, as after a boot.",
 )
 @click.option(
     "--max-time",
     type=DURATION,
     metavar="TIME",
-    help="Measure until it is settled, at most so long (from --pairs, at least 7, on); without "
-    "--pairs 10min.",
+    help="Measure until the verdict is clear, at most for TIME (but at least --pairs pairs, or "
+    "7); default without --pairs: 10min.",
 )
 @click.option(
     "--objective",
     "objectives",
     multiple=True,
     metavar="EXPR",
-    help="Also search the capacity of each configuration under it: 'hot.p99 <= 50ms'; may repeat.",
+    help="Also search the highest rate at which each configuration meets it: 'hot.p99 <= 50ms'; "
+    "may repeat.",
 )
 @click.option(
     "--http2",
     is_flag=True,
-    help="Ask over HTTP/2, at a server whose files both configurations offer so, over TLS; other "
-    "servers in HTTP/2 where they speak it, else in HTTP/1.1.",
+    help="Use HTTP/2, at a server whose files both configurations offer over HTTP/2 and TLS; for "
+    "other servers HTTP/2 if they support it, else HTTP/1.1.",
 )
 @click.option(
     "--http3",
     is_flag=True,
-    help="The same over HTTP/3 (listen ... quic). With --http2 too, a class for each: hot-http2, "
-    "hot-http3, ...",
+    help="The same over HTTP/3 (listen ... quic). Together with --http2: a class for each, "
+    "hot-http2, hot-http3, ...",
 )
 @click.option(
     "--manifest",
     metavar="FILE",
-    help="Replay the requests that 'learn --manifest FILE' recorded; a lab makes files of their "
-    "sizes, without one the paths must be kept (--keep-paths) and there.",
+    help="Replay the requests that 'learn --manifest FILE' recorded. A lab makes files of their "
+    "sizes; without a lab, the manifest needs paths (--keep-paths) of existing files.",
 )
 @click.option(
     "--speed",
     default=1.0,
     show_default=True,
     type=FiniteNumber(0.01, 1000),
-    help="Of the replay (--manifest): recorded seconds that pass in a second.",
+    help="Speed of the replay (--manifest): recorded seconds per second.",
 )
 @click.option(
     "--workload",
     metavar="FILE",
-    help="Ask at the rate and popularity of a workload ('learn', JSON).",
+    help="Use the rate and popularity of a workload ('learn', JSON).",
 )
 @click.option(
-    "--seed", default=1, show_default=True, type=Whole(0), help="Order of runs and requests."
+    "--seed",
+    default=1,
+    show_default=True,
+    type=Whole(0),
+    help="Seed for the order of runs and requests.",
 )
 @click.option("--self-check", is_flag=True, help="Measure the noise floor first (A against A).")
 @click.option(
     "--search",
     is_flag=True,
     help="Search around the recommendation of --plan, or of a plan for CONF (default: the "
-    "configuration that the host's nginx has): at most eight candidates in short runs, then the "
-    "best against the recommendation and today's configuration on fresh seeds. -f json is the plan "
-    "of the best, for apply.",
+    "configuration of the host's nginx): at most eight candidates in short runs, then the "
+    "best against the recommendation and the current configuration, with new seeds. -f json "
+    "is the plan of the best, for apply.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Settle all and print it as an experiment (-f toml, json) that 'scenario run' takes: both "
-    "are started and asked once, nothing is measured.",
+    help="Print the complete experiment (-f toml, json) for 'scenario run'. Both configurations "
+    "are started and requested once, and nothing is measured.",
 )
-@click.option("--accept-inconclusive", is_flag=True, help="Exit 0 when nothing can be told.")
+@click.option("--accept-inconclusive", is_flag=True, help="Exit 0 for an inconclusive verdict.")
 @nginx_options
 @against_nginx_option
 @weaker_sandbox_option
@@ -262,17 +268,17 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     if asked.starts and not asked.lab:
         raise UsageError(
-            "--starts goes with --lab", hint="what this machine has in memory is left alone"
+            "--starts goes with --lab", hint="the memory of this machine is not changed"
         )
     given = ctx.get_parameter_source("speed")
     if asked.manifest is None and given is click.core.ParameterSource.COMMANDLINE:
         raise UsageError(
-            "--speed goes with --manifest", hint="it is the pace of requests that were recorded"
+            "--speed goes with --manifest", hint="it is the speed of recorded requests"
         )
     if parse_duration(asked.duration) < _SHORTEST_RUN_SECONDS:
         raise UsageError(
             f"--duration {asked.duration} is too short to measure anything",
-            hint="100ms is the shortest; seconds tell more",
+            hint="the shortest is 100ms; several seconds show more",
         )
 
 

@@ -58,7 +58,7 @@ ROWS: Final = (
     BodyReader("trim", "ngx_http_trim_filter_module", "skipped", "nothing is trimmed"),
     BodyReader("strip", "nginx-strip-filter", "spoilt", "bytes are taken out of gzip"),
     BodyReader("modsecurity", "ModSecurity-nginx", "skipped", "rules of the body find nothing"),
-    BodyReader("pagespeed", "ngx_pagespeed", "skipped", "what is compressed it may not rewrite"),
+    BodyReader("pagespeed", "ngx_pagespeed", "skipped", "compressed bodies are not rewritten"),
     BodyReader("echo_before_body", "echo-nginx-module", "spoilt", "plain before gzip"),
     BodyReader("echo_after_body", "echo-nginx-module", "spoilt", "plain behind gzip"),
     BodyReader("srcache_store", "srcache-nginx-module", "skipped", "encoded answers are not kept"),

@@ -267,14 +267,14 @@ def read_payload(data: bytes, name: str) -> Dump:
         payload = msgspec.json.decode(data, type=Payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(
-            f"{name}: no payload of crossplane: {error}", hint="crossplane parse nginx.conf"
+            f"{name}: not a payload of crossplane: {error}", hint="crossplane parse nginx.conf"
         ) from None
     if not payload.config:
         raise UsageError(f"{name}: a payload without files", hint="crossplane parse nginx.conf")
     main = payload.config[0]
     if any(statement.file is not None for statement in main.parsed):
         raise UsageError(
-            f"{name}: its files were combined to one, so no line has its place",
+            f"{name}: its files were combined into one, so their line numbers are lost",
             hint="crossplane parse nginx.conf, without --combine",
         )
     if main.status != "ok":

@@ -71,9 +71,9 @@ class DirectiveRow(NamedTuple):
     last: Version
     """The last version in which it was seen."""
     absent_to: Version | None
-    """The newest earlier version whose module was seen without it."""
+    """The newest known version before ``first`` whose module lacks the directive."""
     absent_from: Version | None
-    """The oldest later version whose module was seen without it."""
+    """The oldest known version after ``last`` whose module lacks the directive."""
 
     @property
     def is_own(self) -> bool:

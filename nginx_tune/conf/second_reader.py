@@ -69,7 +69,7 @@ def _first(
         if want is None:
             return Disagreement(have.line, f"{around} ends before {have.directive}")
         if have.directive != want.directive:
-            return Disagreement(have.line, f"{have.directive} stands where {want.directive} should")
+            return Disagreement(have.line, f"{have.directive} is in the place of {want.directive}")
         if have.args != want.args:
             return Disagreement(have.line, f"{have.directive} has other arguments")
         if (have.block is None) != (want.block is None):
@@ -111,7 +111,7 @@ def unwanted(
         if was is not None:
             stood.remove(was)
         elif args not in asked and not words.issuperset(_words_in(place[-1:] + args)):
-            return Disagreement(line, f"nothing asked for this {place[-1]}")
+            return Disagreement(line, f"this {place[-1]} is not part of the plan")
     missing = (place[-1] for place, lines in left.items() if lines and place[-1] not in words)
     return next((Disagreement(0, f"{name} is missing") for name in missing), None)
 

@@ -275,7 +275,7 @@ def _server(args: Arguments, names: Names) -> Arguments:
 
 
 def _returned(args: Arguments, names: Names) -> Arguments:
-    """``return CODE``, ``return CODE TEXT``, ``return CODE URL`` or ``return URL``."""
+    """The arguments of ``return``: ``CODE``, ``CODE TEXT``, ``CODE URL`` or ``URL``."""
     code, text = (args[:1], args[1:]) if re.fullmatch(r"\d{1,3}", args[0]) else ((), args)
     return (*code, *(_url_or_text(one, names) for one in text))
 

@@ -305,18 +305,18 @@ def why_no_place(
     """
     place = _pure(path)
     if not path.startswith("/"):
-        return "is no absolute path: nginx would have it below its prefix"
+        return "is not an absolute path: nginx would use it below its prefix"
     if str(place) in _OF_THE_SYSTEM:
-        return "is the system's: nginx deletes what lies there"
+        return "belongs to the system: nginx would delete the files there"
     for other in served:
         if _pure(other).is_relative_to(place):
-            return f"holds {other}, which is served: nginx would delete it"
+            return f"contains {other}, which is served: nginx would delete it"
     for other in kept:
         if _pure(other).is_relative_to(place):
-            return f"holds {other}, which nginx would delete"
+            return f"contains {other}, which nginx would delete"
     for other in caches:
         if other != path and _pure(other).is_relative_to(place):
-            return f"holds {other}, another cache: each would delete what is the other's"
+            return f"contains {other}, another cache: each would delete the other's files"
     return ""
 
 

@@ -321,7 +321,9 @@ class _Reading:
                 self.lost.append(place)
                 continue
             if len(self.chain) == DEEPEST_INCLUDE:
-                self._fault(place.file, place.line, f"include {path}: too many files deep")
+                self._fault(
+                    place.file, place.line, f"include {path}: includes are nested too deeply"
+                )
                 self.lost.append(place)
                 continue
             block = self.load(path, place)

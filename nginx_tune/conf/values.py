@@ -314,7 +314,7 @@ COMMERCIAL: Mapping[str, frozenset[str]] = {
         frozenset({"purger=", "purger_files=", "purger_sleep=", "purger_threshold="}),
     ),
 }
-"""Parameters that only nginx Plus and forks have, or had before nginx."""
+"""Parameters of nginx Plus and forks, some of which nginx adopted later."""
 _WITH_OR_WITHOUT_VALUE = frozenset({"gzip", "threads"})
 
 

@@ -240,26 +240,26 @@ def why_one_worker(tree: ConfTree) -> OneWorker | None:
     """
     if (line := streams_of_one_worker(tree)) is not None:
         return OneWorker(
-            f"{_place(line)} is without rtmp_auto_push on, so that a player on another worker than "
-            "the stream's sees none",
+            f"{_place(line)} is without rtmp_auto_push on, so that players on other workers than "
+            "the publisher's get no stream",
             is_broken=True,
         )
     if (line := sessions_of_one_worker(tree)) is not None:
         return OneWorker(
-            f"{_place(line)} is without reuseport, so that of one client's datagrams each worker "
-            "would read some, as sessions of its own",
+            f"{_place(line)} is without reuseport, so that each worker would get some of a "
+            "client's datagrams and begin sessions of its own",
             is_broken=True,
         )
     if (line := _first(tree, _AT_START)) is not None:
         return OneWorker(
-            f"{line.file}:{line.line} {line.name} runs in each worker: its timers would run as "
-            "often as there are workers",
+            f"{line.file}:{line.line} {line.name} runs in each worker: its timers would run once "
+            "per worker",
             is_broken=False,
         )
     if (line := _first(tree, _LUA)) is not None:
         return OneWorker(
-            f"{line.file}:{line.line} {line.name}: what Lua keeps in variables of a module, each "
-            "worker would have for itself; only a lua_shared_dict is of all",
+            f"{line.file}:{line.line} {line.name}: each worker would have its own variables of "
+            "Lua modules; only a lua_shared_dict is shared",
             is_broken=False,
         )
     return None

@@ -195,7 +195,7 @@ def decide_cache_updates(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 SMALLEST_SLICE_BYTES = 1 << 20
-"""Smaller slices would open a cache file for every few packets."""
+"""Smallest slice; smaller ones would open a cache file for every few packets."""
 LARGEST_SLICE_BYTES = 16 << 20
 SLICES_OF_AN_ANSWER = 8
 """Slices of a mean response, roughly."""

@@ -48,7 +48,7 @@ FILE_BYTES_FACT = "mean size of a cached file on the disk"
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64
 _MANY_GIBIBYTES = 16
-"""From this size on, whole gibibytes are precise enough."""
+"""Size from which ``max_size`` is rounded to whole gibibytes."""
 
 
 class CacheHost(NamedTuple):
@@ -272,9 +272,9 @@ LARGEST_ZONE_MEBIBYTES = 65_536
 _UNKNOWN_MEMORY_MEBIBYTES = 4096
 """Largest zone where the memory is not known."""
 KEYS_SHARE = 0.5
-"""Largest part for the keys of all caches of the memory that is otherwise page cache (assumed)."""
+"""Largest share of the page cache's memory to use for keys instead (chosen, not measured)."""
 _SHARE_WITHOUT_A_DISK = 0.1
-"""Used share of the memory for keys if neither the disks nor the number of objects are known."""
+"""Share of the memory for keys to use if the disks and the number of objects are not known."""
 
 
 def keys_bytes(memory_bytes: float | None, page_cache_bytes: float | None) -> float | None:

@@ -24,7 +24,7 @@ _USUAL_QUIC = 4
 """Factor on ``USUAL_CONNECTIONS`` for HTTP/3, whose clients take several slots each."""
 SMALLEST_CONNECTIONS = 64
 USUAL_MOST = 65536
-"""Limit up to which slots are added for idle keepalive connections."""
+"""Upper bound of the slots if more than the peak are added for idle keepalive connections."""
 _ROOM = 1.25
 """Ratio of slots to a high peak."""
 MOST_OPEN_FILES = 20_000

@@ -50,31 +50,32 @@ def _cpu(facts: Facts) -> Iterator[Hindrance]:
     if cpu.throttled is not None and share is not None and share >= THROTTLED_RATIO:
         yield Hindrance(
             "cpu.throttled",
-            f"the CPU quota of {cpu.throttled.directory} held its processes back in "
+            f"the CPU quota of {cpu.throttled.directory} throttled its processes in "
             f"{percent_text(share, 2)} of the periods, "
             f"{seconds_text(cpu.throttled.throttled_seconds)} in all",
-            "a worker that is held back answers none of its connections until the next period",
+            "a throttled worker serves none of its connections until the next period",
             "a higher limit, or no more workers than CPUs of the limit",
         )
     if cpu.steal_ratio is not None and cpu.steal_ratio >= STEAL_RATIO:
         yield Hindrance(
             "cpu.steal_ratio",
             f"the hypervisor gave {percent_text(cpu.steal_ratio, 2)} of the CPU time to others",
-            "workers stand still meanwhile, which no setting of nginx mends",
+            "workers stop meanwhile, and no setting of nginx helps",
             "a guest with CPUs of its own",
         )
     if "powersave" in cpu.governors and cpu.frequency_driver not in _SCALING_POWERSAVE:
         yield Hindrance(
             "cpu.governors",
             f"the governor powersave of {cpu.frequency_driver or 'an unknown driver'}",
-            "the CPUs stay at their lowest frequency, whatever the load",
+            "the CPUs stay at their lowest frequency under any load",
             "cpupower frequency-set -g schedutil (or performance)",
         )
     if cpu.isolated:
         yield Hindrance(
             "cpu.isolated",
             f"{cpu.isolated} of {cpu.cpuset} allowed CPUs are isolated",
-            "the scheduler moves nothing between them: workers and threads stay where they began",
+            "the scheduler moves nothing between them: workers and threads stay on the CPU where "
+            "they started",
             "worker_cpu_affinity, or leave those CPUs out of the service's CPUAffinity",
         )
 
@@ -85,8 +86,8 @@ def _memory(facts: Facts) -> Iterator[Hindrance]:
     if memory.transparent_huge_pages == memory.huge_page_defrag == "always":
         yield Hindrance(
             "memory.huge_page_defrag",
-            "huge pages always, and memory is moved for them at once",
-            "a worker that takes new memory can wait for that",
+            "transparent huge pages are always on, and memory is compacted for them at once",
+            "a worker that allocates memory can wait for that",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/defrag",
         )
     dirty, background = memory.dirty_bytes, memory.dirty_background_bytes
@@ -95,10 +96,10 @@ def _memory(facts: Facts) -> Iterator[Hindrance]:
         held = f", and at {limit // _MIB} MiB writers wait" if limit else ""
         yield Hindrance(
             "memory.dirty_bytes",
-            f"{dirty // _MIB} MiB wait to be written, more than the {background // _MIB} MiB that "
-            f"start it{held}",
-            "a worker that fills a cache or a temporary file then stands still",
-            "find who writes; lower vm.dirty_background_bytes to begin sooner",
+            f"{dirty // _MIB} MiB wait to be written, more than the {background // _MIB} MiB at "
+            f"which writing starts{held}",
+            "a worker that writes to a cache or a temporary file can then be blocked",
+            "find the process that writes; lower vm.dirty_background_bytes to start writing sooner",
         )
 
 
@@ -112,8 +113,8 @@ def _swapped(memory: Memory, swappiness: str | None) -> Iterator[Hindrance]:
         names = ", ".join(swap.path for swap in places if swap.used_bytes)
         yield Hindrance(
             "memory.swaps",
-            f"{used // _MIB} MiB of memory are in {names}, of {size // _MIB} MiB there",
-            "it takes memory from the page cache and CPU to get a page back"
+            f"{used // _MIB} MiB of memory are swapped to {names} (size {size // _MIB} MiB)",
+            "it takes memory from the page cache, and CPU time to get a page back"
             if is_compressed
             else "a worker that needs such a page waits for a disk, and all its connections do",
             f"more memory, or less in use; vm.swappiness is {swappiness or 'not known'}",
@@ -126,15 +127,15 @@ def _storage(facts: Facts) -> Iterator[Hindrance]:
             yield Hindrance(
                 f"storage.disks[{disk.name}].scheduler",
                 f"{disk.name} is a hard disk without a scheduler",
-                "its reads are not ordered, and writes hold up reads",
+                "its reads are not ordered, and writes delay reads",
                 f"echo mq-deadline > /sys/block/{disk.name}/queue/scheduler",
             )
         if disk.class_ in ("hdd", "ssd") and disk.device_queue_depth == 1:
             yield Hindrance(
                 f"storage.disks[{disk.name}].device_queue_depth",
                 f"{disk.name} takes one command at a time",
-                "threads beyond one wait before the disk: it orders nothing itself",
-                "look at the controller's mode (AHCI) and libata.force=noncq",
+                "all threads but one wait for the disk, which cannot reorder requests",
+                "check the controller's mode (AHCI) and libata.force=noncq",
             )
 
 
@@ -152,9 +153,9 @@ def _nodes(facts: Facts) -> Iterator[Hindrance]:
             if node != link.numa_node:
                 yield Hindrance(
                     f"network.links[{link.name}].numa_node",
-                    f"{link.name} hangs on node {link.numa_node}, {', '.join(names)} on {node}",
-                    "what these disks hold crosses from one node to the other to be sent",
-                    f"put what is asked for most on disks of node {link.numa_node}",
+                    f"{link.name} is on NUMA node {link.numa_node}, {', '.join(names)} on {node}",
+                    "data from these disks must cross between the nodes to be sent",
+                    f"put the most requested files on disks of node {link.numa_node}",
                 )
 
 
@@ -185,8 +186,8 @@ def network_hindrances(facts: Facts) -> Iterator[Hindrance]:
         yield Hindrance(
             "network.tcp.segments_retransmitted",
             f"{percent_text(again / sent, 2)} of the TCP segments were sent again",
-            "slow clients or a lossy path: latency that no setting of nginx explains",
-            "look at the paths (ss -ti) before nginx is changed",
+            "slow clients or a lossy path: this latency does not come from nginx",
+            "check the network paths (ss -ti) before you change nginx",
         )
     if _has_dropped(network) or _has_squeezed(network):
         soft = network.softnet
@@ -211,9 +212,9 @@ def network_hindrances(facts: Facts) -> Iterator[Hindrance]:
     if entries is not None and limit and entries >= NEARLY_FULL * limit:
         yield Hindrance(
             "network.conntrack_entries",
-            f"the packet filter follows {entries} of at most {limit} connections",
-            "at the limit new connections are dropped, and nothing in nginx's logs says so",
-            "raise net.netfilter.nf_conntrack_max, or do not follow nginx's ports (notrack)",
+            f"the packet filter tracks {entries} of at most {limit} connections",
+            "at the limit new connections are dropped, without a line in nginx's logs",
+            "raise net.netfilter.nf_conntrack_max, or do not track nginx's ports (notrack)",
         )
 
 
@@ -225,8 +226,8 @@ def link_hindrances(facts: Facts) -> Iterator[Hindrance]:
             yield Hindrance(
                 f"network.links[{link.name}].qdisc",
                 f"{link.qdisc} is at the root of {link.name}",
-                "what leaves can be bounded or delayed below the speed of the link",
-                f"tc -s qdisc show dev {link.name}; tell the real speed with --link-speed",
+                "outgoing traffic can be limited or delayed below the speed of the link",
+                f"tc -s qdisc show dev {link.name}; declare the real speed with --link-speed",
             )
         if link.kind == "physical" and link.state == "up":
             yield from _device(link, cpus, facts.network)
@@ -240,7 +241,7 @@ def _device(link: Link, cpus: int, network: Network) -> Iterator[Hindrance]:
         larger = rings is not None and rings.rx < rings.rx_max
         yield Hindrance(
             f"{where}.missed_packets",
-            f"{missed} packets came to {link.name} when its receive ring had no room",
+            f"{missed} packets arrived at {link.name} while its receive ring was full",
             "clients send again, after 200 ms or more",
             f"ethtool -G {link.name} rx {rings.rx_max} (now {rings.rx})"
             if rings is not None and larger
@@ -254,8 +255,8 @@ def _device(link: Link, cpus: int, network: Network) -> Iterator[Hindrance]:
         ):
             yield Hindrance(
                 f"{where}.queues",
-                f"{link.name} has one receive queue, and packets were lost or left",
-                "one CPU takes all packets in, and the worker there is the slowest",
+                f"{link.name} has one receive queue, and packets were lost or left for later",
+                "one CPU receives all packets, and the worker there is the slowest",
                 f"ethtool -L {link.name} combined {cpus}, or rps_cpus of its queue",
             )
         if queues.rx > 1 and (link.interrupts or 0) >= MANY_INTERRUPTS and link.interrupt_cpus == 1:
@@ -275,14 +276,16 @@ def _offloads(link: Link, where: str) -> Iterator[Hindrance]:
         texts.append(("scatter-gather", "sendfile copies every page before it is sent", "sg on"))
     if {"tso", "gso"} <= off:
         texts.append(
-            ("segmentation offload", "each packet that is sent passes the stack alone", "tso on")
+            ("segmentation offload", "each sent packet passes the network stack alone", "tso on")
         )
     if "gro" in off:
-        texts.append(("receive offload", "each received packet passes the stack alone", "gro on"))
+        texts.append(
+            ("receive offload", "each received packet passes the network stack alone", "gro on")
+        )
     for name, meaning, option in texts:
         yield Hindrance(
             f"{where}.offloads",
-            f"{link.name} is without {name}",
+            f"{link.name} does not use {name}",
             meaning,
             f"ethtool -K {link.name} {option}",
         )
@@ -302,25 +305,25 @@ def _lost_at_the_door(
                 f"listeners[{own.address}:{own.port}].drops",
                 f"{own.drops} connections were dropped at nginx's port {own.port} since it listens",
                 means,
-                "nginx-tune recommend says a backlog; ss -ltn shows the queues",
+                "nginx-tune recommend gives a backlog; ss -ltn shows the queues",
             )
     # The counters of nginx's own queues are more exact than those of the whole namespace.
     if full is not None and full >= FEW_LOST and not (ours and len(known) == len(ours)):
         yield Hindrance(
             "network.listen_overflows",
-            f"{full} connections came to a full accept queue of some listener of the whole network "
-            "namespace, nginx's or another's",
+            f"{full} connections met a full accept queue in this network namespace, of nginx or "
+            "of another program",
             means,
-            "as root nginx-tune tells nginx's from others'; ss -ltn shows the queues",
+            "as root, nginx-tune shows which; ss -ltn shows the queues",
         )
     for listener in listeners:
         longest = listener.longest_accept_queue or 0
         if listener.of_nginx and listener.backlog and longest >= HALF_FULL * listener.backlog:
             yield Hindrance(
                 f"listeners[{listener.address}:{listener.port}].longest_accept_queue",
-                f"{longest} connections of at most {listener.backlog} wait now to be accepted on "
-                f"port {listener.port}",
-                "workers do not come to accept: they stand in disk reads, or the CPUs are busy",
+                f"{longest} connections, of at most {listener.backlog}, are waiting to be "
+                f"accepted on port {listener.port}",
+                "workers do not accept in time: they wait for disk reads, or the CPUs are busy",
                 "nginx-tune observe names the cause; a longer backlog only hides it",
             )
     other = (network.listen_drops or 0) - (full or 0)
@@ -328,7 +331,7 @@ def _lost_at_the_door(
         yield Hindrance(
             "network.listen_drops",
             f"{other} connections were dropped at a listening socket for another reason",
-            "memory, a filter or a full SYN queue turned clients away",
+            "lack of memory, a filter or a full SYN queue rejected clients",
             "nstat -az | grep -i -e drop -e syn",
         )
     if (network.syn_queue_drops or 0) >= FEW_LOST:
@@ -336,7 +339,7 @@ def _lost_at_the_door(
         cookies = sysctls.get("net.ipv4.tcp_syncookies", "not known")
         yield Hindrance(
             "network.syn_queue_drops",
-            f"{network.syn_queue_drops} connections met a full queue of half-open ones",
+            f"{network.syn_queue_drops} connections met a full queue of half-open connections",
             "clients try again after a second",
             f"net.ipv4.tcp_syncookies=1 (now {cookies}), net.ipv4.tcp_max_syn_backlog (now "
             f"{backlog})",

@@ -172,7 +172,7 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
 
 
 def most_workers(disks: int) -> int:
-    """Most workers whose pools for so many disks stay within the limit on all threads."""
+    """Most workers with a pool for each of ``disks`` disks, by the limit on all threads."""
     return MAX_THREADS_ALL_WORKERS // (disks * SMALLEST_DISK_POOL)
 
 

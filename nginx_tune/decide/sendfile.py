@@ -401,7 +401,7 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
 
 
 def _pace_flip(s: Situation, plan: PoolPlan, chunk: int) -> list[str]:
-    """A text for ``flips_when``: fast clients would need the smallest chunk. Empty if not so."""
+    """For ``flips_when``: the effect of clients that keep pace; empty if the chunk stays."""
     waits = _wait_from_memory(s, plan, chunk, as_if_fast=True)
     if waits <= BUSY_HOST_SECONDS:
         return []

@@ -446,7 +446,7 @@ def _flip_text(b: BreakEven) -> str:
 
 
 def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
-    """A text for ``flips_when``: clients that receive as fast as nginx sends. Empty if no flip."""
+    """For ``flips_when``: the effect of clients that keep pace; empty if the verdict stays."""
     if i.clients_keep_pace or measured(s):
         return []
     fast = predict(replace(i, clients_keep_pace=True))

@@ -108,7 +108,7 @@ def test_told_to_end_the_guardian_takes_the_change_back(
     os.kill(guardian, signal.SIGTERM)
     until(lambda: not is_alive(guardian))
     story = Journal(site.state.journals / str(change["id"])).read()
-    assert (story.phase, "was told to end" in story.reason) == ("undone", True)
+    assert (story.phase, "had to end" in story.reason) == ("undone", True)
     assert snapshot(site.tree) == before
     if runs:
         assert site.ask() == "old\n"

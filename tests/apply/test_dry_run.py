@@ -50,7 +50,7 @@ def test_nothing_is_written_and_nginx_is_told_nothing(
     edits = {"conf.d/site.conf": site.server(EDIT), "conf.d/new.conf": "# nothing\n"}
     ahead = look(site, edits, watch_seconds=7, confirm_seconds=9)
     assert [one.kind for one in ahead.entries] == ["edit", "create"]
-    assert f"nginx process {site.pid} would be told to reload (SIGHUP)" in ahead.steps
+    assert f"nginx process {site.pid} would be reloaded (SIGHUP)" in ahead.steps
     assert "it would be watched for 7 s" in ahead.steps
     assert "it would be taken back 9 s later unless confirmed" in ahead.steps
     assert (told, snapshot(site.tree), workers(site)) == ([], before, old)
@@ -128,7 +128,7 @@ def test_what_a_dead_process_left_comes_first(
     monkeypatch.setattr("change_files.this_process", lambda: Process(pid=1 << 22, start_ticks=1))
     _unfinished(site)
     kept = snapshot(site.root)
-    with pytest.raises(UndecidedError, match="was not finished") as caught:
+    with pytest.raises(UndecidedError, match="is unfinished") as caught:
         look(site, {"conf.d/site.conf": site.server(EDIT)})
     assert (int(caught.value.status), "rollback --recover" in caught.value.hint) == (4, True)
     assert snapshot(site.root) == kept

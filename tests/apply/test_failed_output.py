@@ -64,7 +64,7 @@ def test_a_change_ends_as_it_would_though_nothing_can_be_written(
     back = _shell([*PROGRAM, "rollback", *state], ending)
     assert (back.returncode, site.ask()) == (0, "old\n")
     if ending == ">/dev/full":
-        said = "what was done stands; the result could not be written"
+        said = "the changes are made, but the result could not be written"
         assert said in waiting.stderr
         assert said in back.stderr
 

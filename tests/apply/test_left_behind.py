@@ -87,7 +87,7 @@ def test_a_read_only_disk_keeps_a_change_that_the_next_start_takes_back(
 
     with monkeypatch.context() as patch:
         patch.setattr(calls, "exchange", read_only)
-        said = f"Read-only file system; still the new ones: {tree / 'nginx.conf'}$"
+        said = f"Read-only file system; still the new files: {tree / 'nginx.conf'}$"
         with pytest.raises(StuckError, match=said):
             undo(LiveHost(), change.journal, "it failed")
     assert change.journal.read().phase == "stuck"

@@ -39,7 +39,9 @@ def test_a_pid_on_a_file_of_something_else_is_refused(make_site: Make) -> None:
     theirs = site.root / "theirs"
     for content in (b"site data\n", b"1\n", b"12x"):
         theirs.write_bytes(content)
-        with pytest.raises(RefusedError, match=r"nginx\.conf:2: pid .*theirs: nginx would write"):
+        with pytest.raises(
+            RefusedError, match=r"nginx\.conf:2: pid .*theirs: nginx would overwrite"
+        ):
             site.apply(with_pid(site, theirs))
         assert theirs.read_bytes() == content
         assert site.ask() == "old\n"
@@ -57,7 +59,7 @@ def test_a_pid_on_what_is_no_plain_file_of_ours_is_refused(make_site: Make) -> N
     (site.root / "other").hardlink_to(places["hard link"])
     os.chown(places["another's"], NOBODY, -1)
     for there in places.values():
-        with pytest.raises(RefusedError, match="nginx would write its number over that file"):
+        with pytest.raises(RefusedError, match="nginx would overwrite that file"):
             site.apply(with_pid(site, f'"{there}"'))
     assert not (site.tree / "absent").exists(), "nginx -t alone would make what a link leads to"
 
@@ -99,7 +101,7 @@ def test_the_old_pid_file_by_another_name_is_refused(make_site: Make) -> None:
     site = make_site()
     (site.root / "run").symlink_to(site.root)
     edits = with_pid(site, site.root / "run" / "nginx.pid")
-    with pytest.raises(RefusedError, match=r"same file as .*nginx\.pid: at a reload"):
+    with pytest.raises(RefusedError, match=r"same file as .*nginx\.pid: a reload"):
         site.apply(edits)
     # What nginx itself makes of it.
     (site.tree / "nginx.conf").write_text(edits["nginx.conf"])
@@ -133,7 +135,7 @@ def test_what_is_there_is_not_given_away(make_site: Make, user: str) -> None:
             os.chown(there, 1, 1)
         before = owner(there)
         server = site.server(f'return 200 "new\\n"; {name}_temp_path {there};')
-        said = rf"site\.conf:1: {name}_temp_path .*{there.name}.*owner of what"
+        said = rf"site\.conf:1: {name}_temp_path .*{there.name}.*owner of the existing"
         with pytest.raises(RefusedError, match=said):
             site.apply({"conf.d/site.conf": server})
         assert owner(there) == before, there.name
@@ -147,7 +149,7 @@ def test_an_empty_directory_for_a_cache_is_not_given_away(make_site: Make) -> No
         there = site.root / f"there-{module}"
         there.mkdir(mode=0o755)
         text = f"{module}_cache_path {there} keys_zone=z:1m;\n"
-        said = rf"caches\.conf:1: {module}_cache_path .*owner of what"
+        said = rf"caches\.conf:1: {module}_cache_path .*owner of the existing"
         with pytest.raises(RefusedError, match=said):
             site.apply({"conf.d/caches.conf": text})
         assert owner(there) == (0, 0o755), module
@@ -164,7 +166,7 @@ def test_a_place_that_its_owner_may_not_use_is_not_opened(make_site: Make) -> No
     there = site.root / "there"
     there.mkdir(mode=0o500)
     server = site.server(f"return 204; proxy_temp_path {there};")
-    with pytest.raises(RefusedError, match="owner of what is there"):
+    with pytest.raises(RefusedError, match="owner of the existing directory"):
         site.apply({"conf.d/site.conf": server})
     assert owner(there) == (0, 0o500)
 
@@ -184,7 +186,9 @@ def test_another_user_does_not_take_directories_from_workers_that_run(make_site:
     site = make_site()
     there = site.root / "tmp" / "proxy"
     before = owner(there)
-    with pytest.raises(RefusedError, match=r"user nobody: nginx -t alone would give it .*/tmp/"):
+    with pytest.raises(
+        RefusedError, match=r"user nobody: even nginx -t would make it the owner of .*/tmp/"
+    ):
         site.apply(with_user(site, "nobody nogroup"))
     assert owner(there) == before
     assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"

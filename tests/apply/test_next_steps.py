@@ -116,7 +116,7 @@ def test_one_that_waits_for_nobody_is_told_as_that(make_site: Make, run_cli: Run
 
     until(lambda: "UNFINISHED" in history_so_far())  # once the time to confirm it is over
     history = history_so_far()
-    assert f"not confirmed until {change['confirm_until']}" in history
+    assert f"not confirmed before {change['confirm_until']}" in history
     assert Path(site.state.path).is_dir()
     assert run_cli(*_told(history, "rollback")).returncode == 0
     assert site.ask() == "old\n"
@@ -146,4 +146,6 @@ def test_to_another_user_the_history_is_roots() -> None:
     finally:
         Path(state).rmdir()
     assert said.returncode == 0, said.stderr
-    assert said.stderr.count(f"{state}: the history of changes here is root's (use sudo)") == 3
+    assert (
+        said.stderr.count(f"{state}: the history of changes here belongs to root (use sudo)") == 3
+    )

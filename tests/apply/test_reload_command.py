@@ -29,7 +29,7 @@ def test_one_that_reloads_nothing_is_taken_back(make_site: Make) -> None:
     edits = {"conf.d/site.conf": site.server('return 200 "new\\n";')}
     applied = site.apply(edits, reload_command=["true"], reload_seconds=1.0)
     assert applied.outcome == "rolled_back"
-    assert applied.reason.startswith("true: ended well, but did not reload: the old workers")
+    assert applied.reason.startswith("true: succeeded, but did not reload nginx: the old workers")
     assert snapshot(site.tree) == before
     assert site.ask() == "old\n"
     assert site.apply(edits).outcome == "kept"

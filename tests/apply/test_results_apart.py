@@ -58,7 +58,7 @@ def test_no_result_takes_the_place_of_a_file_that_was_changed(
     changed = site.tree / "conf.d" / "site.conf"
     state = site.root / "state"
     for command in ("rollback", "confirm", "history"):
-        for file, said in ((changed, "would be overwritten"), (state / "x", "changes are kept")):
+        for file, said in ((changed, "would be overwritten"), (state / "x", "of the journals")):
             run = run_cli(command, "--state-dir", state, "-f", f"json={file}")
             assert (run.returncode, said in run.stderr) == (2, True), run.stderr
     assert (changed.read_text(), site.ask()) == (text, "new\n")

@@ -62,7 +62,7 @@ def test_where_the_old_file_is_gone_too_the_new_one_is_named(
             path.unlink()
 
     amid_watch(monkeypatch, lose)
-    with pytest.raises(StuckError, match=rf"still the new ones: {site.tree}/conf\.d/site\.conf$"):
+    with pytest.raises(StuckError, match=rf"still the new files: {site.tree}/conf\.d/site\.conf$"):
         site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
 
 

@@ -229,7 +229,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten(tree: Path, state: State)
     change = begin(state, _edits(tree))
     change.stage()
     (tree / "conf.d" / "tuned.conf").write_bytes(b"theirs\n")
-    with pytest.raises(RefusedError, match="there is a file now"):
+    with pytest.raises(RefusedError, match="a file exists there now"):
         swap_in(change.entries)
     assert (tree / "conf.d" / "tuned.conf").read_bytes() == b"theirs\n"
 
@@ -433,5 +433,5 @@ def test_the_state_directory_of_others_is_not_believed_and_keeps_its_mode(tmp_pa
     assert place.stat().st_mode & 0o777 == 0o755
     assert (place / "changes").stat().st_mode & 0o777 == 0o700
     place.chmod(0o777)
-    with pytest.raises(RefusedError, match="not believed"):
+    with pytest.raises(RefusedError, match="not trusted"):
         State(place).prepare()

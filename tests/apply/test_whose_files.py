@@ -27,7 +27,7 @@ def test_a_named_master_that_does_not_read_the_files_is_refused(
     second.start()
     edits = {"conf.d/site.conf": second.server('return 200 "new\\n";')}
     before = snapshot(second.tree)
-    said = f"process {first.pid} reads {first.conf}, the change is of {second.tree}/conf.d"
+    said = f"process {first.pid} reads {first.conf}, but the change is of {second.tree}/conf.d"
     for reloads in (True, False):
         with pytest.raises(RefusedError, match=said):
             second.apply(edits, pid=first.pid, reloads=reloads)

@@ -152,7 +152,7 @@ def test_a_declared_volume(run_cli: Run, tmp_path: Path) -> None:
         (["--host", "FACTS"], "expected a document of schema"),
         (["--host", "x", "--capture", "y"], "exclude"),
         (["--capture", "-"], "needs a file"),
-        (["--with-config"], "--with-config says what goes into a capture"),
+        (["--with-config"], "--with-config needs a capture"),
         (["--dataset-sample", "0"], "--dataset-sample"),
         (["--dataset-sample", "1.5"], "--dataset-sample"),
         (["-f", "yaml"], "unknown format"),

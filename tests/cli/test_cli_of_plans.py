@@ -81,7 +81,7 @@ def test_a_plan_that_changes_nothing_is_told_as_that(
     """It exits by what is found all the same: a pipeline without a change to make goes on."""
     document = json.loads(planned.read_text())
     planned.write_text(json.dumps({**document, "files": [], "reads": {}}))
-    said = f"{planned}: it changes no file: what follows is of {conf} as it stands"
+    said = f"{planned}: the plan changes no file, so the result is for {conf} as it is now"
     words = ["audit", "--plan", planned, "--facts", "none", "--fail-on", "info"]
     words += ["--select", "io-nopush-no-sendfile"]
     for old, new, status in ("", "", 0), ("access_log off;", "tcp_nopush on;", 1):

@@ -135,7 +135,7 @@ def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf
     assert "multi_accept off" not in but.stdout
     wrong = run_cli("plan", conf, "--facts", FACTS, "--only", "acept")
     assert (wrong.returncode, len(wrong.stderr.splitlines())) == (2, 1)
-    assert "no decision and no rule 'acept' (is accept meant?)" in wrong.stderr
+    assert "no decision or rule is named 'acept' (is accept meant?)" in wrong.stderr
 
 
 def test_safe_fixes_of_the_audit_are_in_it_and_chosen_by_rule(run_cli: RunCli, conf: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_plan_says_what_apply_would_refuse_as_root(run_cli: RunCli, tmp_path: 
     assert "apply would refuse this plan" in told.stderr
     assert "can be written by everyone" in told.stderr
     # The fault may be that of /tmp, which must stay everybody's: not its rights are to change.
-    assert "keep it, root's own, in directories that only root may write" in told.stderr
+    assert "keep it, owned by root, in directories that only root may write" in told.stderr
     assert run_cli("-q", "plan", conf, "-f", "json", "--kind", "static").stderr == ""
 
 

@@ -89,7 +89,7 @@ def test_a_settings_file_of_another_user_is_not_believed(run_cli: Run, tmp_path:
         change()
         run = run_cli(*ask, cwd=tmp_path)
         assert kind_of(run) != "media"
-        assert run.stderr.startswith(f"nginx-tune: {path}: not read as root unasked")
+        assert run.stderr.startswith(f"nginx-tune: {path}: not read as root")
         assert f"--config {path}" in run.stderr
         assert len(run.stderr.splitlines()) == 1
         assert kind_of(run_cli("--config", path, *ask, cwd=tmp_path)) == "media"
@@ -114,7 +114,7 @@ def test_a_settings_file_of_another_user_stops_nothing(
     run = run_cli(*words, *state, cwd=tmp_path / "own")
     assert (run.returncode, run.stdout) == (quiet.returncode, quiet.stdout)
     first, _, rest = run.stderr.partition("\n")
-    assert "not read as root unasked" in first
+    assert "not read as root" in first
     assert rest == quiet.stderr
     assert "not read" not in quiet.stderr
 

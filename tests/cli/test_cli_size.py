@@ -107,7 +107,7 @@ def test_the_screen_is_as_wide_as_the_terminal(
         (["--objective", "hot.errors == 0"], 2, "whole answers"),
         (["--objective", "p99 <= 50"], 2, "50"),
         (["--rate", "0"], 2, "--rate"),
-        (["--rate", "8G"], 2, "a bandwidth as in 8Gbit/s"),
+        (["--rate", "8G"], 2, "a bandwidth such as 8Gbit/s"),
         (["--kind", "proxy"], 4, "proxy"),
     ],
 )

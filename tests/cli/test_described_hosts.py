@@ -143,7 +143,7 @@ def test_what_is_no_size_is_refused_by_its_place(text: str) -> None:
         ("--disk gp3,fast", "not READS"),
         ("--memory much", "memory much: not a size"),
         ("--link fast", "link 'fast'"),
-        (f"--cpus 8 --facts {FACTS}", "another one is described"),
+        (f"--cpus 8 --facts {FACTS}", "a described host exclude each other"),
         ("--cpus 8 --dataset /usr", "--dataset scans this host"),
         ("--disk hdd:4:8TB --data 40TB", "the 4 disks hold 29.1 TiB"),
         ("--cpus 8 --data 1G --mean-size 2G", "more than all of the data"),

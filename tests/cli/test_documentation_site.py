@@ -51,7 +51,7 @@ def test_each_page_command_and_rule_is_there(site: Path) -> None:
 def test_the_reference_names_options_decisions_and_metrics(site: Path) -> None:
     validate = words(site / "reference/commands/validate.html")
     assert "--against CONF" in validate
-    assert "Add pairs (from --pairs, at least 7, on)" in validate
+    assert "at most for TIME (but at least --pairs pairs, or 7)" in validate
     assert "sudo nginx-tune scenario run pool-overflow" in words(
         site / "reference/commands/scenario.html"
     )

@@ -150,10 +150,10 @@ KINDS: dict[str, tuple[Callable[[Document], object], str]] = {
     "a turned direction in a hunk": (
         lambda plan: connections(plan).update(before="worker_connections \u202e215;"),
         "3: the new file differs from its hunk"),
-    "a file twice": (lambda plan: plan["files"].append(plan["files"][0]), "are one file"),
-    "a file by a link": (add_a_link, "are one file"),
+    "a file twice": (lambda plan: plan["files"].append(plan["files"][0]), "are the same file"),
+    "a file by a link": (add_a_link, "are the same file"),
     "a file without hunks": (add_a_file, "more.conf:1: the new file changes more"),
-    "a relative path": (lambda plan: plan.update(conf_path="n.conf"), "no absolute path"),
+    "a relative path": (lambda plan: plan.update(conf_path="n.conf"), "not an absolute path"),
     "a setting of the host": (
         lambda plan: plan["host"].append(host_part("kernel.core_pattern", "|/tmp/x")),
         "host setting 1 is not one that nginx-tune makes"),

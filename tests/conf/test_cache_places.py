@@ -11,11 +11,11 @@ from nginx_tune.conf.served import places_of, why_no_place
 @each_row(
     ("path", "says"),
     [
-        ("/", "the system's"),
-        ("//var//log/", "the system's"),
-        ("/srv/../etc", "the system's"),
-        ("cache", "no absolute path"),
-        ("", "no absolute path"),
+        ("/", "belongs to the system"),
+        ("//var//log/", "belongs to the system"),
+        ("/srv/../etc", "belongs to the system"),
+        ("cache", "not an absolute path"),
+        ("", "not an absolute path"),
         ("/srv/www", "which is served"),
         ("/srv", "which is served"),
         ("/srv/logs", "nginx would delete"),

@@ -95,10 +95,10 @@ DEEP = b'{"config": [{"file": "a", "parsed": ' + STATEMENT.join([b"[", *[b', "bl
     [
         (b'{"config": 5}', "Expected `array`"),
         (b'{"config": []}', "without files"),
-        (b'{"a', "no payload of crossplane"),
-        (COMBINED, "combined to one"),
+        (b'{"a', "not a payload of crossplane"),
+        (COMBINED, "combined into one"),
         (FAILED, "could not parse a: bad }"),
-        (DEEP, "no payload"),
+        (DEEP, "not a payload"),
     ],
 )
 def test_what_is_no_payload_is_said_in_one_line(data: bytes, reason: str) -> None:

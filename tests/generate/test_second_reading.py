@@ -104,7 +104,7 @@ def test_what_nothing_asked_for_is_found(tmp_path: Path) -> None:
     facts = facts_of("raid10-4hdd")
     silent = [replace(one, settings=[]) for one in decided(tree, facts, "static").decisions]
     [file] = planned(tree, facts).files
-    with pytest.raises(UndecidedError, match=r"nginx\.conf:\d+: .*nothing asked for this "):
+    with pytest.raises(UndecidedError, match=r"nginx\.conf:\d+: .*this .* is not part of the plan"):
         check_planned(file, CURRENT_SETTINGS.encode(), silent)
 
 

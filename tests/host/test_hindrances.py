@@ -154,7 +154,7 @@ def test_full_queues_are_nginx_s_by_its_own_sockets(
     )
     assert named(facts) == expected
     for one in find_hindrances(facts):
-        assert ("whole network namespace" in one.seen) is one.fact.startswith("network")
+        assert ("this network namespace" in one.seen) is one.fact.startswith("network")
 
 
 @each_row(

@@ -66,8 +66,8 @@ CONTENT = "content_by_lua_block { ngx.say(count()) }"
     [
         ("", TIMER, CONTENT, "/n.conf:1 init_worker_by_lua_block runs in each worker"),
         ("", "init_worker_by_lua_file /w.lua;", "", "init_worker_by_lua_file runs in each worker"),
-        ("worker_processes 1;", "", CONTENT, "/n.conf:1 content_by_lua_block: what Lua keeps"),
-        ("", "", "access_by_lua 'x()';", "/n.conf:1 access_by_lua: what Lua keeps"),
+        ("worker_processes 1;", "", CONTENT, "/n.conf:1 content_by_lua_block: each worker"),
+        ("", "", "access_by_lua 'x()';", "/n.conf:1 access_by_lua: each worker"),
         ("", "lua_shared_dict d 1m;", "", ""),
         ("", "", "js_content main.hello;", ""),
         ("worker_processes 4;", TIMER, CONTENT, ""),

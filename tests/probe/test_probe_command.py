@@ -68,9 +68,7 @@ def test_no_good_response_is_not_a_pass(nginx: Nginx, run_cli: RunCli) -> None:
     run = run_cli("probe", nginx.url("/none"), "--allow-live", "--rate", "50", *SHORT)
     assert run.returncode == 4
     assert "of another status" in run.stdout
-    assert (
-        run.stderr == "nginx-tune: not one good response: url (--status 404 where that is right)\n"
-    )
+    assert run.stderr == "nginx-tune: no good response: url (give --status 404 if that is right)\n"
     right = run_cli("probe", nginx.url("/none"), "--allow-live", "--status", "404", *SHORT)
     assert right.returncode == 0, right.stderr
 

@@ -239,14 +239,14 @@ def test_a_new_connection_for_each_request_leaks_none(nginx: Nginx, run_cli: Run
 
 def test_options_that_mean_nothing_are_one_line(run_cli: RunCli) -> None:
     for arguments, words in (
-        (["--rate", "fast"], "is no rate"),
+        (["--rate", "fast"], "is not a rate"),
         (["--rate", "0"], "a rate is above 0"),
         (["--keepalive", "sometimes"], "--keepalive 'sometimes'"),
         (["-H", "no colon"], "--header 'no colon'"),
         (["--stripe", "3/3"], "--stripe '3/3'"),
         (["--status", "ok"], "--status 'ok'"),
-        (["--start-at", "noon"], "is no moment"),
-        (["--start-at", "2026-11-20T19:00:00"], "is no moment"),
+        (["--start-at", "noon"], "is not a time"),
+        (["--start-at", "2026-11-20T19:00:00"], "is not a time"),
         (["--paths-from", "/no/such/list"], "cannot read /no/such/list"),
         (["--paths-from", "/dev/null"], "it has no paths"),
         (["--objective", "p98 < 1"], "unknown metric"),

@@ -157,7 +157,7 @@ def test_error_lines(error: str, drawn_secrets: list[str]) -> None:
 
 STAY = [
     '/etc/nginx/sites-enabled/a-1.conf:12: unexpected end of file, expecting "}"',
-    "--rate '10x' is no rate (for example 100, 100,200 or 100-500)",
+    "--rate '10x' is not a rate (for example 100, 100,200 or 100-500)",
     "127.0.0.1 port 8080 is not a server that nginx-tune started",
     "nginx did not start: bind() to 0.0.0.0:80 failed (98: Address already in use)",
     "http://127.0.0.1:8080/a/b.html: 404",

@@ -9,7 +9,7 @@ from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.documents.decisions import Evidence
 
 ENOUGH_CPUS = 8
-"""CPUs below which one accept queue is not a bottleneck."""
+"""Number of CPUs below which one accept queue is not a bottleneck."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

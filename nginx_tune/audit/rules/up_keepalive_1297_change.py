@@ -12,7 +12,7 @@ POOL = 32
 """Idle connections that 1.29.7 keeps by default, per location and worker."""
 
 MANY = 1024
-"""Idle connections above which servers may be affected: the usual default descriptor limit."""
+"""Number of idle connections that may be too many for servers: their usual descriptor limit."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -41,10 +41,10 @@ _KUBERNETES = "..data"
 
 
 KEEP_IT_APART = (
-    "keep it, root's own, in directories that only root may write, such as /etc/nginx, "
-    "or give --trust"
+    "keep it, owned by root, in directories that only root may write, such as /etc/nginx, or give "
+    "--trust"
 )
-"""A hint to move a file. No hint suggests other rights for a directory: /tmp must stay writable."""
+"""The hint for a file in a directory that others may write, such as /tmp, which must stay so."""
 
 
 class Proposed(NamedTuple):
@@ -153,7 +153,7 @@ def why_not_tried(paths: Iterable[str]) -> str:
         return ""
     for path in dict.fromkeys(paths):
         if why := distrust_directory(path):
-            return f"{path}: not tried as root: {why}"
+            return f"{path}: not run as root: {why}"
     return ""
 
 
@@ -171,7 +171,7 @@ def _found(path: str) -> RegularFile | None:
 
 def _examine_one(one: Proposed, tree: str, mounts: set[str], permissions: Permissions) -> Examined:
     if not posixpath.isabs(one.path) or "\0" in one.path:
-        raise RefusedError(f"{one.path}: no absolute path")
+        raise RefusedError(f"{one.path}: not an absolute path")
     written = absolute_path(one.path)
     real = os.path.realpath(written)
     _check_link(written, real, tree)
@@ -185,7 +185,7 @@ def _examine_one(one: Proposed, tree: str, mounts: set[str], permissions: Permis
         entry = _entry(one, real, beside, None)
         return Examined(entry, one.content, b"", attributes)
     if found is None:
-        raise RefusedError(f"{real}: is not there any more", hint="make the plan again")
+        raise RefusedError(f"{real}: does not exist any more", hint="make the plan again")
     if found.sha256 != one.sha256_before:
         raise _changed_since(real)
     if found.sha256 == one.sha256_after:
@@ -218,8 +218,8 @@ def _check_link(written: str, real: str, tree: str) -> None:
     was_inside = is_inside(lexical, tree) or is_inside(written, tree)
     if real != lexical and was_inside and not is_inside(real, tree):
         raise RefusedError(
-            f"{written}: a link to {real}, out of {tree}",
-            hint="change that file with the program it belongs to",
+            f"{written}: a link to {real}, outside {tree}",
+            hint="change that file with its own program",
         )
 
 
@@ -230,11 +230,11 @@ def _check_place(real: str, mounts: set[str]) -> None:
     except OSError as error:
         raise RefusedError(f"{directory}: {error.strerror}") from None
     if flags & os.ST_RDONLY:
-        raise RefusedError(f"{real}: on a read-only mount", hint="change what it is made from")
+        raise RefusedError(f"{real}: on a read-only mount", hint="change its source")
     if real in mounts:
         raise RefusedError(
-            f"{real}: a file that is mounted there, a container's perhaps",
-            hint="change the file that it is mounted from",
+            f"{real}: a mounted file, perhaps of a container",
+            hint="change the mounted file at its source",
         )
     if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         raise RefusedError(f"{directory}: this user may not write there", hint="run it as root")
@@ -246,8 +246,8 @@ def _check_place(real: str, mounts: set[str]) -> None:
 def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None:
     if found.links > 1:
         raise RefusedError(
-            f"{real}: has {found.links} names (hard links); a new file would have one",
-            hint="make it a file of its own",
+            f"{real}: has {found.links} names (hard links); a new file would have only one",
+            hint="replace it by a separate file",
         )
     with opened_directory(real) as directory:
         descriptor = os.open(posixpath.basename(real), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC,
@@ -261,7 +261,7 @@ def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None
     manager = manager_of(found.content)
     if manager and not permissions.managed:
         raise RefusedError(
-            f"{real}: says that {manager} writes it, which would undo the change",
+            f"{real}: a comment in it says that {manager} writes it, which would undo the change",
             hint="change it there, or give --managed-anyway",
         )
 

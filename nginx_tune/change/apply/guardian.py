@@ -93,14 +93,17 @@ def confirm(state: State, name: str | None) -> tuple[Journal, ExitStatus]:
             why = f": {story.reason}" if story.reason else ""
             if story.phase == "stuck":
                 raise RefusedError(
-                    f"change {journal.id} is stuck, it does not wait{why}", hint=journal.ways_out
+                    f"change {journal.id} is stuck and does not wait for confirmation{why}",
+                    hint=journal.ways_out,
                 )
             if not story.is_finished:
                 raise RefusedError(
                     f"change {journal.id} is unfinished: its process has died",
                     hint=journal.recovery,
                 )
-            raise RefusedError(f"change {journal.id} is {story.phase}, it does not wait{why}")
+            raise RefusedError(
+                f"change {journal.id} is {story.phase} and does not wait for confirmation{why}"
+            )
         is_late = boot_seconds() > waits.until_boot_seconds
         if is_late or story.begin.boot_id != boot_id():
             undo_served(LiveHost(), journal, "it was not confirmed in time")
@@ -148,7 +151,7 @@ def _await_end(journal: Journal, until_boot_seconds: float, must_end: Callable[[
             return "it was not confirmed in time"
         # Before the phase "awaiting", apply itself works on the change and handles its own signals.
         if story.phase == "awaiting" and must_end():
-            return "it was not confirmed before the process that waits was told to end"
+            return "it was not confirmed before the waiting process had to end"
         time.sleep(_POLL_SECONDS)
 
 

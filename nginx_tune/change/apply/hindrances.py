@@ -102,8 +102,8 @@ def check_ended(state: State) -> None:
         story = journal.read()
         if story.phase not in {"stuck", "damaged"} and is_abandoned(story):
             raise UndecidedError(
-                f"change {journal.id} was not finished: it is taken back before another is made",
-                hint=f"{journal.recovery}, then look again",
+                f"change {journal.id} is unfinished and must be taken back before another change",
+                hint=f"{journal.recovery}, then try again",
             )
     check_unfinished(state)
 
@@ -146,7 +146,7 @@ _UNFINISHED = "loaded.part"
 _MOST_BYTES = 1 << 20
 _MOST_LINKS = 40
 _MOST_NAMED = 3
-_CHANGED = "changed (by chmod or chattr, at least)"
+_CHANGED = "changed (perhaps only by chmod or chattr)"
 _SLACK_SECONDS = 0.1
 """Tolerance for comparing process start times (hundredths of a second) and file times (ticks)."""
 
@@ -176,7 +176,7 @@ def check_loaded(
     for path in reading.files:
         _check_place(path, loaded, _CHANGED)
     for path in reading.directories:
-        _check_place(_there(path), loaded, "a name in it came or went")
+        _check_place(_there(path), loaded, "a name in it was added or removed")
     return frozenset(serving)
 
 
@@ -211,8 +211,9 @@ def check_sockets(host: Host, master: Process, after: FollowedFiles) -> None:
     if lost:
         more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
         raise RefusedError(
-            f"nginx listens at {', '.join(lost[:_MOST_NAMED])}{more}, and would no longer",
-            hint="--accept-lost if that is meant",
+            f"nginx listens at {', '.join(lost[:_MOST_NAMED])}{more} now, and would not after the "
+            "change",
+            hint="give --accept-lost if that is intended",
         )
 
 
@@ -260,8 +261,8 @@ def _check_place(path: str, loaded: float, what: str) -> None:
             continue
         if status.st_ctime > loaded:
             raise RefusedError(
-                f"{step}: {what if step == steps[-1] else _CHANGED} after nginx read it last; "
-                "a reload would bring that in too",
+                f"{step}: {what if step == steps[-1] else _CHANGED} after nginx last read it; a "
+                "reload would load that too",
                 hint="reload nginx first, then make the plan again",
             )
 
@@ -346,9 +347,9 @@ def _refuse_included(path: str, line: str, after: ConfTree) -> None:
     for name in after.asked:
         if is_asked(path, name):
             raise RefusedError(
-                f"{line}: the configuration includes {name}, so the next reload would read what "
-                "nginx makes there, and fail",
-                hint="name a place that nothing includes",
+                f"{line}: the configuration includes {name}, so the next reload would read the "
+                "file that nginx creates there, and fail",
+                hint="name a path that nothing includes",
             )
 
 
@@ -360,15 +361,16 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
     line = f"{lines[-1].file}:{lines[-1].line}: pid {lines[-1].value}" if lines else f"pid {new}"
     if os.path.realpath(new) == os.path.realpath(old):
         raise RefusedError(
-            f"{line}: is the same file as {old}: at a reload nginx writes the new one and removes "
-            "the old one, so none is left",
-            hint="leave pid as it is until nginx is started anew",
+            f"{line}: is the same file as {old}: a reload writes the new pid file and then "
+            "removes the old one, so none is left",
+            hint="leave pid as it is until nginx is restarted",
         )
     _refuse_included(new, line, after)
     if not _is_free(new, subject):
         raise RefusedError(
-            f"{line}: nginx would write its number over that file, and remove it as it ends",
-            hint="name a file that is not there yet",
+            f"{line}: nginx would overwrite that file with its process id, and remove it when it "
+            "ends",
+            hint="name a file that does not exist yet",
         )
 
 
@@ -419,14 +421,14 @@ def _check_owners(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> N
             continue
         if place.path in known:
             raise RefusedError(
-                f"user {name}: nginx -t alone would give it {place.path}, which the workers that "
-                "run cannot use from then on, even if the change is taken back",
+                f"user {name}: even nginx -t would make it the owner of {place.path}, which the "
+                "current workers could then no longer use, even after a rollback",
                 hint="change user by hand, with a restart",
             )
         raise RefusedError(
-            f"{place.line}: nginx would make {name} the owner of what is there, with every right, "
-            "and no rollback gives it back",
-            hint=f"name a directory that is not there yet, or one that is {name}'s already (u+rwx)",
+            f"{place.line}: nginx would make {name} the owner of the existing directory, with all "
+            "rights, and no rollback undoes that",
+            hint=f"name a directory that does not exist yet, or that {name} already owns (u+rwx)",
         )
 
 
@@ -478,9 +480,10 @@ def refuse_foreign_files(before: ConfTree, after: ConfTree) -> None:
     for path, line in _caches(after).items():
         if path not in known and (foreign := foreign_file(path)):
             raise RefusedError(
-                f"{line.file}:{line.line}: {line.name} {line.value}: nginx would delete what lies "
-                f"there and is not of a cache, such as {foreign}",
-                hint="name a directory that is not there yet, or an empty one of the workers' user",
+                f"{line.file}:{line.line}: {line.name} {line.value}: nginx would delete the files "
+                f"there that are not cache entries, such as {foreign}",
+                hint="name a directory that does not exist yet, or an empty one of the workers' "
+                "user",
             )
 
 

@@ -108,7 +108,7 @@ def _damaged(journal: Journal, begin: Begin | None) -> ChangeRecord:
         begun_at=begun.isoformat(timespec="seconds") if begin is None else begin.at,
         conf_path="" if begin is None else begin.target.conf_path,
         files=[] if begin is None else _files(begin.entries),
-        reason="its journal is damaged: how it ended is not known",
+        reason="its journal is damaged: its outcome is not known",
         next_step=f"next: {journal.way_out_of_damage}",
     )
 
@@ -120,7 +120,7 @@ def _why_late(story: Story) -> str:
         return ""
     if begin.boot_id == boot_id() and boot_seconds() <= waits.until_boot_seconds:
         return ""
-    return f"not confirmed until {waits.until}, and the process that takes it back has died"
+    return f"not confirmed before {waits.until}, and the process that takes it back has died"
 
 
 def _next_step(journal: Journal, story: Story, state: ChangeState) -> str:

@@ -140,13 +140,13 @@ class Journal:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise RefusedError(f"{path}: not believed: {error.strerror}") from None
+            raise RefusedError(f"{path}: not trusted: {error.strerror}") from None
         status = os.fstat(descriptor)
         why = "" if stat.S_ISREG(status.st_mode) else "no regular file"
         why = why or fault(self.directory.lstat()) or fault(status)
         if why:
             os.close(descriptor)
-            raise RefusedError(f"{path}: not believed: {why}", hint="look who put it there")
+            raise RefusedError(f"{path}: not trusted: {why}", hint="look who put it there")
         return descriptor
 
     def append(self, record: AnyRecord) -> None:
@@ -202,8 +202,8 @@ class Journal:
         """
         if self.read().phase == "damaged":
             raise StuckError(
-                f"{self.directory / _JOURNAL}: damaged: what became of change {self.id}, and what "
-                f"is to be put back, is not known",
+                f"{self.directory / _JOURNAL}: damaged: the outcome of change {self.id} and the "
+                "files to put back are not known",
                 hint=self.way_out_of_damage,
             )
 
@@ -263,7 +263,7 @@ class State:
                 self.path, os.R_OK | os.W_OK | os.X_OK, effective_ids=True
             ):
                 raise RefusedError(
-                    f"{self.path}: the history of changes here is root's", hint="use sudo"
+                    f"{self.path}: the history of changes here belongs to root", hint="use sudo"
                 )
         why = why_not_own(self.path)
         for place in (self.path, self.journals):
@@ -275,7 +275,7 @@ class State:
                 why = why or fault(status)
         if why:
             raise RefusedError(
-                f"{self.path}: not believed: {why}", hint="name another with --state-dir"
+                f"{self.path}: not trusted: {why}", hint="name another with --state-dir"
             )
 
     @contextlib.contextmanager
@@ -362,7 +362,10 @@ class State:
         if name is not None:
             found = [journal for journal in found if journal.id.startswith(name)]
             if len(found) > 1:
-                raise UsageError(f"{name}: {len(found)} changes begin so", hint="give more of it")
+                raise UsageError(
+                    f"{name}: the ids of {len(found)} changes begin like this",
+                    hint="give more of it",
+                )
         if not found:
             raise UsageError(
                 "no change is known" if name is None else f"{name}: no such change",

@@ -161,7 +161,7 @@ def apply_change(
     state.prepare()
     with state.locked():
         for done in recover(host, state):
-            onlooker.say(f"change {done.journal.id} had not been finished: taken back")
+            onlooker.say(f"change {done.journal.id} was unfinished and is taken back")
         check_unfinished(state)
         check_package_managers()
         return _Change(host, state, wish, onlooker).run(proposed, reads)
@@ -172,7 +172,7 @@ def _check_canaries(wish: ApplyOptions) -> None:
         check_url(url)
     if wish.canaries and not wish.reloads:
         raise UsageError(
-            "--canary: nothing is asked with --no-reload, since nginx goes on as it was",
+            "--canary: has no effect with --no-reload, since nginx keeps its configuration",
             hint="leave one of them out",
         )
 
@@ -233,12 +233,12 @@ class _Change:
     def steps(self, subject: ManagedNginx) -> list[str]:
         """The steps that a dry run leaves out, as text for the operator."""
         wish = self._wish
-        steps = ["nginx -t was not asked about the new files, which are not in place"]
+        steps = ["nginx -t was not run on the new files, which are not in place"]
         if subject.master is None:
-            steps.append("nginx would not be told (--no-reload)")
+            steps.append("nginx would not be reloaded (--no-reload)")
         else:
             how = shlex.join(wish.reload_command) or "SIGHUP"
-            steps.append(f"nginx process {subject.master.pid} would be told to reload ({how})")
+            steps.append(f"nginx process {subject.master.pid} would be reloaded ({how})")
             asked = f", with {plural(len(wish.canaries), 'canary')}" if wish.canaries else ""
             steps.append(f"it would be watched for {wish.watch_seconds:g} s{asked}")
         if wish.confirm_seconds:
@@ -296,8 +296,9 @@ class _Change:
                 continue
             if self._wish.pid is not None:
                 raise RefusedError(
-                    f"process {self._wish.pid} reads {subject.conf_path}, the change is of {path}",
-                    hint="name the master that reads it, or leave --pid out",
+                    f"process {self._wish.pid} reads {subject.conf_path}, but the change is of "
+                    f"{path}",
+                    hint="give the --pid of the master that reads it, or leave --pid out",
                 )
             raise RefusedError(
                 f"{path}: {subject.conf_path} does not include it",
@@ -377,7 +378,8 @@ class _Change:
             hidden = posixpath.join(posixpath.dirname(entry.path), entry.beside)
             if hidden in loaded:
                 raise RefusedError(
-                    f"{hidden}: an include takes hidden files too, so the old one is read as well"
+                    f"{hidden}: an include also matches hidden files, so nginx would read the old "
+                    "file too"
                 )
         if not self._wish.permissions.loses:
             check_listens(before, after)
@@ -461,7 +463,9 @@ class _Change:
             try:
                 until = hand_over(self._state, journal, self._wish.confirm_seconds)
             except (OSError, NginxTuneError) as error:
-                return self._taken_back(journal, f"no process could wait for you: {error}")
+                return self._taken_back(
+                    journal, f"no process could be started to wait for the confirmation: {error}"
+                )
             return Applied(journal, "awaiting", "", self._notes, until)
         try:
             journal.append(Kept())

@@ -124,7 +124,7 @@ def _swap_one(directory: int, entry: Entry) -> None:
         try:
             calls.rename_new(directory, entry.beside, name)
         except FileExistsError:
-            raise RefusedError(f"{entry.path}: there is a file now") from None
+            raise RefusedError(f"{entry.path}: a file exists there now") from None
         return
     calls.exchange(directory, entry.beside, name)
     why = _unlike(directory, entry.beside, entry.sha256_before, entry.attributes)
@@ -216,9 +216,9 @@ def put_back(entries: Sequence[Entry], original: Original | None = None) -> None
 def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
     reasons = "; ".join(f"{path}: {why}" for path, why in wrong.items())
     return ForeignError(
-        f"not put back, nothing of others is overwritten: {reasons}",
+        f"not put back, since nothing written by others is overwritten: {reasons}",
         paths=list(wrong),
-        hint="put these files right by hand and roll back again",
+        hint="restore these files by hand and roll back again",
     )
 
 
@@ -293,7 +293,7 @@ def clear(entries: Sequence[Entry]) -> dict[str, str]:
             with opened_directory(entry.path) as directory:
                 calls.unlink(directory, entry.beside + _UNFINISHED)
                 if _holds_foreign(directory, entry):
-                    left[beside] = "somebody wrote into it; it is left"
+                    left[beside] = "somebody else wrote to it, so it stays"
                     continue
                 if _is_there(directory, entry.beside):
                     calls.unlink(directory, entry.beside)
@@ -355,7 +355,7 @@ def put_attributes(descriptor: int, wanted: Attributes, *, with_times: bool) -> 
         calls.set_times(descriptor, wanted.accessed_ns, wanted.modified_ns)
     different = differing(read_attributes(descriptor), wanted, with_times=with_times)
     if different:
-        raise OSError(errno.ENOTSUP, f"its {different} cannot be given to another file")
+        raise OSError(errno.ENOTSUP, f"its {different} cannot be copied to another file")
 
 
 def differing(one: Attributes, other: Attributes, *, with_times: bool) -> str:

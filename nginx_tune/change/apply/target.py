@@ -142,7 +142,7 @@ def _chosen(
             refused = f": {first.binary or f'process {first.pid}'}: {first.reason}"
         raise RefusedError(
             f"no running nginx reads this configuration{refused}",
-            hint="name its master with --pid, or give --no-reload to change files alone",
+            hint="name its master with --pid, or give --no-reload to only change files",
         )
     return choice.master
 
@@ -202,9 +202,9 @@ def _check_files(host: Host, master: Master) -> None:
         )
     if not same:
         raise RefusedError(
-            f"nginx (process {master.pid}) lives in another mount namespace (a container perhaps) "
+            f"nginx (process {master.pid}) runs in another mount namespace (perhaps a container) "
             "or in a chroot",
-            hint="change the image or the volume that it is started from",
+            hint="change its image or its volume",
         )
 
 
@@ -212,7 +212,7 @@ def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None
     _check_files(host, master)
     if not master.workers or master.workers == [master.pid]:
         raise RefusedError(
-            f"nginx (process {master.pid}) has no worker of its own: its reload cannot be seen",
+            f"nginx (process {master.pid}) has no workers of its own: a reload cannot be checked",
             hint="start it with master_process on",
         )
     relatives = [other.pid for other in masters if _parent(host, other.pid) == master.pid]
@@ -220,8 +220,9 @@ def _check_master(host: Host, master: Master, masters: Sequence[Master]) -> None
     relatives += [other.pid for other in masters if other.pid == parent]
     if relatives:
         raise RefusedError(
-            f"nginx is amid a binary upgrade: masters {master.pid} and {relatives[0]} both run",
-            hint="finish it (QUIT the old one) or take it back first",
+            f"a binary upgrade of nginx is under way: masters {master.pid} and {relatives[0]} "
+            "both run",
+            hint="finish it (QUIT the old master) or take it back first",
         )
 
 
@@ -288,7 +289,7 @@ def check_listens(before: EffectiveConf, after: EffectiveConf) -> None:
         more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
         raise RefusedError(
             f"nginx would no longer listen at {', '.join(lost[:_MOST_NAMED])}{more}",
-            hint="--accept-lost if that is meant",
+            hint="give --accept-lost if that is intended",
         )
 
 
@@ -480,7 +481,9 @@ def unheard(command: Sequence[str], error: OldServeError) -> ReloadError:
     """The error to raise if the old workers still serve after a reload."""
     if not command:
         return error
-    return ReloadError(f"{shlex.join(command)}: ended well, but did not reload: {error.message}")
+    return ReloadError(
+        f"{shlex.join(command)}: succeeded, but did not reload nginx: {error.message}"
+    )
 
 
 @contextlib.contextmanager

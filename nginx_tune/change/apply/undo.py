@@ -114,7 +114,9 @@ def _why_not(error: OSError | NginxTuneError, begin: Begin) -> str:
     if isinstance(error, NginxTuneError):
         return error.message
     new = [entry.path for entry in begin.entries if look(entry) == "new"]
-    return f"{error.strerror or error}" + (f"; still the new ones: {', '.join(new)}" if new else "")
+    return f"{error.strerror or error}" + (
+        f"; still the new files: {', '.join(new)}" if new else ""
+    )
 
 
 def _serve_again(host: Host, story: Story, begin: Begin) -> str:
@@ -154,7 +156,7 @@ def _serve_again(host: Host, story: Story, begin: Begin) -> str:
                 return NOT_TOLD
             raise StuckError(
                 f"the old files are back, but nginx does not serve them: {error.message}",
-                hint="see its error log; nginx -t; the running generation may be the new one",
+                hint="see its error log and nginx -t; the running workers may be the new ones",
             ) from None
     except ReloadError as error:
         raise StuckError(f"the old files are back, but {error.message}") from None
@@ -178,7 +180,7 @@ def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> N
         numbers = " ".join(map(str, left))
         raise StuckError(
             f"the old files are back, but the nginx master process {master.pid} has ended without "
-            f"its workers ({numbers}): they go on, perhaps with the new configuration",
+            f"its workers ({numbers}): they still serve, perhaps with the new configuration",
             hint=f"end them (kill -QUIT {numbers}) and start nginx",
         )
 

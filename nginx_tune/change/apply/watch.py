@@ -228,11 +228,11 @@ def check_url(url: str) -> None:
     except ValueError:
         is_good = False
     if not is_good:
-        raise UsageError(f"--canary {url}: no http or https URL")
+        raise UsageError(f"--canary {url}: not an http or https URL")
     if not url.isascii():
         raise UsageError(
-            f"--canary {url}: a URL is of ASCII characters (RFC 3986)",
-            hint="write others as %XX, and those of a host as xn--",
+            f"--canary {url}: a URL has only ASCII characters (RFC 3986)",
+            hint="write others as %XX, in a host name as xn--",
         )
 
 

@@ -222,7 +222,7 @@ def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
     if left or not meant.settings or decision.verdict != "not_enough_evidence":
         return replace(decision, proposed=left if meant.settings else proposed)
     lines = dict.fromkeys(" ".join([one.directive, *one.args]) for one in meant.settings)
-    summary = f"Unchanged: {', '.join(lines)} stands; whether it pays is not known."
+    summary = f"Unchanged: {', '.join(lines)} stays; its gain is not known."
     return replace(decision, verdict="keep", proposed=[], summary=summary, flips_when=[])
 
 

@@ -425,8 +425,8 @@ class _Lines:
             if line is not None:
                 found[line] = None
         left += [
-            f"{listener.address} stays unchanged: {line_of(listener.lines[0])} is for other "
-            "sockets too, which must not have the option, or have it from another line"
+            f"{listener.address} stays unchanged: {line_of(listener.lines[0])} also applies to "
+            "other sockets, which must not get the option or have it from another line"
             for listener in self.lacking
             if not any(line in found for line in listener.lines)
         ]

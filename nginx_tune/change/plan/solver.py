@@ -292,7 +292,7 @@ class Solver:
         return FittedDecisions(decided, replace(decided, decisions=held), stays)
 
     def _pinned(self, settled: FittedDecisions, written: Collection[str]) -> Pinned:
-        """The values that stay if only ``written`` is applied, including those already pinned."""
+        """Current values that stay if only ``written`` is applied, and values pinned before."""
         known, tree = settled.stays, self._tree
         by_id = {decision.id: decision for decision in settled.decided.decisions}
         held = {decision.id: decision for decision in settled.held.decisions}

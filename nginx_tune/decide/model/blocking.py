@@ -83,8 +83,9 @@ class Prediction:
     cold_ratio: float
     """Ratio of the cold bytes per second with pools to those without."""
     cold_lost_ratio: float
-    """Factor on ``cold_ratio`` for evicted read-ahead, which is read again: the useful share of the
-    bytes read with pools, divided by the share without."""
+    """Factor on ``cold_ratio`` for evicted read-ahead, which must be read again.
+
+    It is the useful share of the bytes that are read with pools, divided by the share without."""
     cold_transfers: float
     """Concurrent transfers of all workers that miss the page cache, with pools."""
     cold_peak: float

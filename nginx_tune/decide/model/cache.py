@@ -197,7 +197,7 @@ def believed_ratio(classes: tuple[PopularityClass, ...], requests: float) -> flo
 
 
 def objects_asked(classes: tuple[PopularityClass, ...], requests: float) -> float:
-    """The expected number of different objects in so many requests."""
+    """The expected number of different objects in ``requests`` requests."""
     return sum(c.objects * _asked_within(c, requests) for c in classes)
 
 

@@ -295,7 +295,7 @@ def _objects_per_second(i: BlockingInputs) -> float:
 
 
 def _requests_for(i: BlockingInputs, objects: float) -> float:
-    """The expected number of requests until so many different objects were requested."""
+    """The expected number of requests until ``objects`` different objects were requested."""
     low = high = objects
     while objects_asked(i.classes, high) < objects:
         low, high = high, 2 * high

@@ -108,7 +108,7 @@ _SOLD_AS: tuple[tuple[str, str], ...] = (
     ("MSFT NVMe Accelerator", "premium"),
     ("Msft Virtual Disk", "premium"),
 )
-"""Parts of disk model names that show the cloud but not the volume type; the default type."""
+"""(part of a disk's model name that shows its cloud, default volume type of that cloud)."""
 
 
 def volume_name(disk: Disk) -> str | None:

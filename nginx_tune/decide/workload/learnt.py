@@ -313,10 +313,10 @@ def _locations(
         return [], []
     requests = [request for _, request in places.requests] if places else []
     if not requests or not configuration.servers:
-        return [], ["no location can be told: the configuration has no server"]
+        return [], ["locations are not known: the configuration has no server"]
     if configuration.servers > 1 and not any(request.server for request in requests):
         count = configuration.servers
-        return [], [f"locations are not told: log $server_name, for there are {count} servers"]
+        return [], [f"locations are not known: log $server_name, since there are {count} servers"]
     counts: Counter[str] = Counter()
     sent: Counter[str] = Counter()
     for request in requests:
