@@ -203,9 +203,7 @@ def read_inputs(
     given_site = _site(ctx, site_path)
     site = _with_named(given_site, roots, cache_dirs, features)
     if datasets and not is_live:
-        raise UsageError(
-            "--dataset scans this host, but the facts are of another host: leave one out"
-        )
+        raise UsageError("--dataset scans this host, but the facts are of another one: omit one")
     found: KindFound | None = None
     is_for_host = True
     if fill_current is not None:
