@@ -213,7 +213,7 @@ PREFIX = "NGINX_TUNE_"
 _OF_ALL_COMMANDS = ("CONFIG", "VERBOSE", "QUIET", "COLOR", "NO_COLOR", "VERSION", "HELP")
 _OWN = ("LAB", "OUTER_PROC", "REQUIRE", "REQUIRE_RUST", "PACKAGE", "WRITE_GOLDEN")
 """Endings of other ``NGINX_TUNE_*`` variables, for child processes, build, tests and examples."""
-_OF_TESTS = ("SANDBOX", "TEST", "TESTS", "FAULTS")
+_OF_TESTS = ("SANDBOX", "TEST", "TESTS", "FAULTS", "FUZZ")
 
 
 def check_variables(

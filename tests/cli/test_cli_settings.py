@@ -68,6 +68,12 @@ def test_a_misspelt_variable_is_refused(run_cli: Run, name: str, meant: str) -> 
     assert run.stderr.count("\n") == 1
 
 
+def test_the_tests_own_variables_are_no_options(run_cli: Run) -> None:
+    names = ("NGINX_TUNE_TESTS", "NGINX_TUNE_REQUIRE", "NGINX_TUNE_FUZZ_SECONDS")
+    run = run_cli("recommend", "--facts", FACTS, env=dict.fromkeys(names, "5"))
+    assert (run.returncode, "in the environment" in run.stderr) == (0, False), run.stderr
+
+
 def test_the_audit_s_threshold_is_not_lost(run_cli: Run, tmp_path: Path) -> None:
     (tmp_path / "nginx.conf").write_text("events {}\n")
     env = {"NGINX_TUNE_AUDIT_FAILON": "advice"}
