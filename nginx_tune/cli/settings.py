@@ -224,7 +224,7 @@ def check_variables(
 ) -> list[str]:
     """A sentence for each variable that belongs to no command.
 
-    Errors: UsageError for a variable of the called command without such an option, or one that is
+    Errors: UsageError for a variable that names no option of the called command, or that is
             probably misspelt.
     """
     notes = []

@@ -92,7 +92,7 @@ class AskedChange(NamedTuple):
 def unwanted(
     before: Sequence[Statement], after: Sequence[Statement], wanted: AskedChange
 ) -> Disagreement | None:
-    """The first statement that is added or removed without a setting or fix for it, or None."""
+    """The first statement that is added or removed without a setting or fix; None without one."""
     old, new = list(_placed(before)), list(_placed(after))
     gone = Counter((place, args) for place, args, _ in old)
     gone -= Counter((place, args) for place, args, _ in new)

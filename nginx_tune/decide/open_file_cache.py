@@ -61,17 +61,17 @@ def decide_open_file_cache(s: Situation, _plan: PoolPlan) -> Decision:
     Opening a file looks up every directory of its path, on disk where they are cold, and no
     released nginx does that in a thread pool. The cache keeps descriptors, sizes and times of
     recently used files in each worker and saves most opens. It costs descriptors, and until an
-    entry is checked again clients get the old file: a replaced playlist or upload is the old one, a
-    removed file still returns 200, and a file shortened in place is truncated.
+    entry is checked again clients get the old file: the old version of a replaced playlist or
+    upload, status 200 for a removed file, and a truncated response for a file shortened in place.
 
     So it stays off where files change in use. Elsewhere it is written only where opens repeatedly
     read the disk, with entries that are valid for a few seconds. Where opens are warm it is only
     proposed, since no fact shows that files do not change.
 
     Its size follows from the number of files and from the descriptors that connections leave over.
-    It stays off where so few requests would hit that entries only come and go, and where there is
+    It stays off where most entries would be evicted before they are used again, and where there is
     little to save: a warm open() takes microseconds, which is nothing compared with sending a large
-    file, or at a few requests a second. It has costs too. All readers of a file share one
+    file, or at a few requests a second. The cache has costs too. All readers of a file share one
     descriptor and its read-ahead state, which is slower when several read a large cold file at the
     same time. And each time a worker with threads outgrows its descriptor table, its loop waits
     some milliseconds for the other CPUs.

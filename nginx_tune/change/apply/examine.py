@@ -44,7 +44,7 @@ KEEP_IT_APART = (
     "keep it, owned by root, in directories that only root may write, such as /etc/nginx, or give "
     "--trust"
 )
-"""The hint for a file in a directory that others may write, such as /tmp, which must stay so."""
+"""The hint to keep a file elsewhere. No hint closes its directory: /tmp must stay open to all."""
 
 
 class Proposed(NamedTuple):
