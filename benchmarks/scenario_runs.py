@@ -134,7 +134,7 @@ def judged_anew(claim: Claim, one: KeptClaim) -> KeptClaim | None:
 
 
 def row(scenario: Scenario, claim: Claim, told: list[KeptClaim]) -> list[str]:
-    """A line of the table: the share that held, and the lowest and highest measurement."""
+    """A line of the table: the lowest and highest measurement, and the share that held."""
     measured = [one.measured for one in told if one.measured is not None]
     ends = (min(measured), max(measured)) if measured else ()
     texts = dict.fromkeys(measured_text(claim.expression, one) for one in ends)
@@ -142,12 +142,16 @@ def row(scenario: Scenario, claim: Claim, told: list[KeptClaim]) -> list[str]:
     share = f"{held} of {len(told)}"
     return [
         scenario.name, claim.source_row, claim.name, f"`{expected_text(claim)}`",
-        " to ".join(texts) or "–", share if held == len(told) else f"**{share}**",
+        claim.source_figure, " to ".join(texts) or "–",
+        share if held == len(told) else f"**{share}**",
     ]  # fmt: skip
 
 
 def summary(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
-    """The text for benchmarks/README.md."""
+    """The text for benchmarks/README.md.
+
+    It has the claims with a figure of their source, and each that once did not hold.
+    """
     if not runs:
         return "No run is kept.\n"
     every = [
@@ -165,8 +169,9 @@ def summary(scenarios: list[Scenario], runs: list[KeptRun]) -> str:
         f"{dates[0]} to {dates[-1]} ({ASKED_RUNS} are wanted; kernel {kernels}): {always} held "
         "in all of theirs.\n"
     )
-    head = ["scenario", "row", "claim", "expected", "measured", "held"]
-    text = f"{said}\n{table([head, *(row(*one) for one in every)])}"
+    shown = [one for one in every if one[1].source_figure or not all(kept.held for kept in one[2])]
+    head = ["scenario", "row", "claim", "expected", "source's figure", "measured", "held"]
+    text = f"{said}\n{table([head, *(row(*one) for one in shown)])}"
     return text + predictions(scenarios, runs)
 
 

@@ -1,4 +1,4 @@
-"""All scenarios, one after the other, and the tables of benchmarks/README.md from them.
+"""All scenarios, one after the other, and tables of their results.
 
     sudo python benchmarks/scenarios.py -o DIR [--only NAME]... [--write]
     python benchmarks/scenarios.py -o DIR --no-runs --write
@@ -6,9 +6,9 @@
 These are the built-in ones and the files of benchmarks/scenarios. Each runs as written (some 45
 minutes in all on two CPUs), limited to three times the expected time. Its document goes to
 DIR/NAME.json, and a scenario with a document is not run again. The table also shows scenarios whose
-claims do not hold, and those whose run fails or takes too long. ``--write`` puts the tables between
-their marks in benchmarks/README.md, with the date of the oldest run. Run it without other work on
-the machine.
+claims do not hold, and those whose run fails or takes too long. ``--write`` renews the report of
+the demo in benchmarks/README.md; ``scenario_runs.py`` writes the tables there. Run it without other
+work on the machine.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def table(rows: list[list[str]]) -> str:
 
 
 def tables(runs: list[ScenarioRun], failed: dict[str, str], where: str) -> str:
-    """The tables for benchmarks/README.md."""
+    """A line for each claim and each prediction, in Markdown."""
     head = ["scenario", "row", "claim", "expected", "source", "predicted", "measured", ""]
     rows = [head, *(claim_row(claim, one) for one in runs for claim in one.claims)]
     claims = [claim for one in runs for claim in one.claims if not claim.left_out]
@@ -241,7 +241,6 @@ def main() -> None:
     text = tables(runs, failed, where_of(runs, files))
     print(text)
     if asked.write:
-        put(PAGE, "scenarios", text)
         for one, file in zip(runs, files, strict=True):
             if one.name == SHOWN:
                 shown = example(one, where_of([one], [file]).removeprefix("on "))

@@ -1,8 +1,10 @@
 """The kept results of randomly drawn cells, and their table.
 
     sudo python benchmarks/regret/draw.py --seed S --count N --results DIR   run cells
-    python benchmarks/regret/kept.py --add DIR    keep them, renew the table
-    python benchmarks/regret/kept.py              renew the table alone
+    python benchmarks/regret/kept.py --add DIR    keep them, renew their part of the page
+    python benchmarks/regret/kept.py              renew the page alone
+
+Both print a line for each cell too; benchmarks/README.md has the counts alone.
 
 Kept cells are the lines of benchmarks/regret/drawn.jsonl: each candidate's value in every round,
 the decisions and predictions before the first run, and the measurements. The cell itself is not
@@ -179,21 +181,31 @@ def score(cell: KeptCell, variant: str = "recommended") -> scoring.CellScore | N
 
 
 def summary(cells: Sequence[KeptCell]) -> str:
-    """The text for benchmarks/README.md: a sentence for each seed, and a line for each cell."""
+    """The text for benchmarks/README.md: a sentence a seed, a line a candidate."""
     if not cells:
         return "No cell is kept.\n"
-    seeds = dict.fromkeys(one.name.split("-")[1] for one in cells)
-    of_seed = {seed: [one for one in cells if one.name.split("-")[1] == seed] for seed in seeds}
-    judged: dict[str, scoring.Judged] = {}
-    said = []
-    for seed, found in of_seed.items():
-        scores = [one for one in map(score, found) if one is not None]
-        of_this = scoring.judge_cells(scores)
-        judged.update({one.score.cell: one for one in of_this})
-        said.append(_sentence(seed, found, of_this))
+    said = [_sentence(seed, found, judge(found)) for seed, found in by_seed(cells).items()]
+    return "\n".join([*said, "", candidates_table(cells)])
+
+
+def by_seed(cells: Sequence[KeptCell]) -> dict[str, list[KeptCell]]:
+    """The cells of each seed."""
+    found: dict[str, list[KeptCell]] = {}
+    for cell in cells:
+        found.setdefault(cell.name.split("-")[1], []).append(cell)
+    return found
+
+
+def judge(cells: Sequence[KeptCell]) -> list[scoring.Judged]:
+    """The judgements of one seed's cells that have enough rounds."""
+    return scoring.judge_cells([one for one in map(score, cells) if one is not None])
+
+
+def cells_table(cells: Sequence[KeptCell]) -> str:
+    """A line for each cell."""
+    judged = {one.score.cell: one for found in by_seed(cells).values() for one in judge(found)}
     head = ["cell", "what", "over stock", "regret", "predictions inside", "outside"]
-    rows = [_row(cell, judged.get(cell.name)) for cell in cells]
-    return "\n".join([*said, "", candidates_table(cells), markdown([head, *rows])])
+    return markdown([head, *(_row(cell, judged.get(cell.name)) for cell in cells)])
 
 
 def candidates_table(cells: Sequence[KeptCell]) -> str:
@@ -275,15 +287,16 @@ def _row(cell: KeptCell, judged: scoring.Judged | None) -> list[str]:
 
 
 def main() -> None:
-    """Keep the requested cells, and renew the table."""
+    """Keep the requested cells, renew the page, and print a line for each cell."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--add", metavar="DIR", type=Path)
     asked = parser.parse_args()
     if asked.add is not None:
         print(f"{add(KEPT, found_in(asked.add))} cells are new", file=sys.stderr)
-    text = summary(read(KEPT))
+    cells = read(KEPT)
+    text = summary(cells)
     put(PAGE, "drawn cells", text)
-    print(text)
+    print(f"{text}\n{cells_table(cells)}")
 
 
 if __name__ == "__main__":

@@ -98,3 +98,4 @@ def test_the_table_in_benchmarks_is_of_the_kept_runs() -> None:
     begin, end = "<!-- scenario runs -->\n", "<!-- end of scenario runs -->\n"
     shown = text.partition(begin)[2].partition(end)[0]
     assert shown == summary(SCENARIOS, read(scenario_runs.KEPT))
+    assert "| no truncated body |" not in shown, "no source has a figure of it"

@@ -23,7 +23,7 @@ def test_scenarios_are_short_and_the_marks_are_there() -> None:
     assert {name: time for name, time in seconds.items() if time >= 240} == {}
     assert sum(seconds.values()) < 60 * 60
     page = (ROOT / "benchmarks" / "README.md").read_text()
-    assert all(f"<!-- {mark} -->" in page for mark in ("thread-pools", "scenarios"))
+    assert all(f"<!-- {mark} -->" in page for mark in ("thread-pools", "scenario runs"))
 
 
 FILES = {given: one for given, one in scenarios.all_scenarios().items() if given != one.name}
