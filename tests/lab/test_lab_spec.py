@@ -259,7 +259,7 @@ def test_the_command_line_names_a_class_a_file_or_facts(tmp_path: Path, run_cli:
     toml.write_text("disks = 3")
     for value in ("nan", "-inf"):
         toml.write_text(f"quota_cpus = {value}")
-        with pytest.raises(UsageError, match="no finite number"):
+        with pytest.raises(UsageError, match="not a finite number"):
             read_lab_plan(str(toml), None)
     for place in ("/proc/x", "/sys", "/dev/shm", "/a\\u0000b"):
         toml.write_text(f'[[disks]]\nname = "disk1"\nmount = "{place}"\n')
