@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -42,10 +43,15 @@ _NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})
 
 
 class NotHereError(HostReadError):
-    """A link to a file of the other host; ``target`` is the file's name there."""
+    """A name that leads out of the tree; ``target`` is the file's name there."""
 
-    def __init__(self, path: str, target: str) -> None:
-        super().__init__(f"read {path}", "No such file: a link to a file that is not here")
+    def __init__(
+        self,
+        path: str,
+        target: str,
+        reason: str = "No such file: a link to a file that is not here",
+    ) -> None:
+        super().__init__(f"read {path}", reason)
         self.target = target
 
 
@@ -84,8 +90,20 @@ class FilesElsewhere(NamedTuple):
                     break
                 found = step
             else:
+                self._check_inside(path)
                 return path
         raise HostReadError(f"read {path}", "Too many levels of symbolic links")
+
+    def _check_inside(self, path: str) -> None:
+        """Raise NotHereError for a file outside the tree, its repository and the working directory.
+
+        A checkout of a stranger may climb out of it with ``..`` or a relative link.
+        """
+        real = os.path.realpath(path)
+        own = [os.path.realpath(here or ".") for _, here in self.maps]
+        around = {*map(_repository, own), str(Path.cwd())} - {"", "/"}
+        if not any(_is_below(real, place) for place in (*own, *around)):
+            raise NotHereError(path, real, f"No such file in this tree: it leads to {real}")
 
     def _target(self, link: str, target: str, rest: list[str]) -> str:
         if not posixpath.isabs(target):
@@ -95,6 +113,14 @@ class FilesElsewhere(NamedTuple):
         if here is None:
             raise NotHereError(link, there)
         return here
+
+
+def _repository(directory: str) -> str:
+    """The nearest directory above, or the directory itself, with a Git repository; else empty."""
+    above = [directory]
+    while above[-1] != posixpath.dirname(above[-1]):
+        above.append(posixpath.dirname(above[-1]))
+    return next((place for place in above if Path(place, ".git").exists()), "")
 
 
 def files_of(host: Host, maps: Maps | None) -> Reader:

@@ -227,18 +227,25 @@ def test_a_checkout_is_never_completed_by_files_of_this_machine(
         folder.mkdir()
     (machine / "a.conf").write_text("server { listen 80; sendfile yes; }")
     (checkout / "link.conf").symlink_to(machine / "a.conf")
+    (checkout / "relative").symlink_to("../machine")
     conf = checkout / "nginx.conf"
-    lines = f"include {machine}/a.conf; include {machine}/*.conf; include {checkout}/*k.conf;"
+    lines = (
+        f"include {machine}/a.conf; include {machine}/*.conf; include {checkout}/*k.conf;"
+        "include ../machine/a.conf; include relative/a.conf;"
+    )
     conf.write_text(f"events {{}} http {{ {lines} }}")
     run = run_cli("audit", conf, "--facts", "none", "-f", "json")
     assert run.returncode == 4
     document = json.loads(run.stdout)
     assert document["files_parsed"] == [str(conf)]
     assert [one["path"] for one in document["files_missing"]] == [
-        f"{machine}/a.conf", f"{machine}/*.conf", f"{machine}/a.conf"
+        f"{machine}/a.conf", f"{machine}/*.conf", *[f"{machine}/a.conf"] * 3
     ]  # fmt: skip
     meant = run_cli("audit", conf, "--facts", "none", "--map", "/=/")
     assert meant.returncode == 1, "--map says that they are meant"
+    (machine.parent / ".git").mkdir()
+    within = run_cli("audit", conf, "--facts", "none", "-f", "json")
+    assert f"{checkout}/../machine/a.conf" in json.loads(within.stdout)["files_parsed"]
 
 
 def test_on_its_own_host_a_pattern_without_a_match_is_what_nginx_reads(
