@@ -110,6 +110,11 @@ LOG_MESSAGES = (
         "refused-by-limit", ("refused_by_limit",), "limits",
         "connections were refused by limit_conn", "limit_conn",
         "src/http/modules/ngx_http_limit_conn_module.c"),
+    LogMessage(
+        "body-too-large", r"client intended to send too large (?:chunked )?body", "error",
+        "refused-by-limit", ("refused_by_limit",), "limits",
+        "requests had a body larger than client_max_body_size", "client_max_body_size",
+        "src/http/ngx_http_core_module.c"),
     # Shared memory zones.
     _zone("cache-keys-zone", "cache keys zone",
           "a larger size in keys_zone=NAME:SIZE of proxy_cache_path (fastcgi_, uwsgi_ and "

@@ -253,7 +253,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     upstream_failures: int | None = None
     """New lines on an upstream that refused, reset, timed out or closed too early."""
     refused_by_limit: int | None = None
-    """New lines on requests and connections that ``limit_req`` or ``limit_conn`` refused."""
+    """New lines on requests and connections that ``limit_req``, ``limit_conn`` or
+    ``client_max_body_size`` refused."""
     zones_exhausted: int | None = None
     """New lines on a shared memory zone without room, such as for cache keys, limits, TLS sessions
     or an upstream."""

@@ -110,6 +110,7 @@ END = (
          "body-spilled", ""),
         (b"app.example could not be resolved (3: Host not found), client: ::1", "not-resolved",
          "app.example"),
+        (b"client intended to send too large body: 5000 bytes, client: ::1", "body-too-large", ""),
         (b"epoll_ctl(1, 77) failed (28: No space left on device)", "epoll-watches", ""),
         (b'fork() failed while spawning "worker process" (12: Cannot allocate memory)',
          "no-memory", ""),

@@ -79,8 +79,9 @@ _LOST = (
 _BY_DESIGN = (
     _Logged(
         "refused-by-limit", "refused_by_limit",
-        "requests or connections were refused by limit_req or limit_conn: each is a 503 "
-        "(limit_req_status, limit_conn_status) that no loop, upstream or disk is the reason for",
+        "requests or connections were refused by a limit of the configuration: each is a 503 "
+        "(limit_req_status, limit_conn_status) or, for a large body, a 413, and no loop, upstream "
+        "or disk is the reason",
         "whether the limit is meant to: the lines of the error log name the client and the request",
         is_seldom=False),
     _Logged(
