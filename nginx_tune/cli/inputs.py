@@ -250,6 +250,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: not TOML: {error}") from None
     except _NotFiniteError as error:
         raise UsageError(f"{path}: {error}: not a finite number") from None
+    except ValueError:  # of int(): more than 4,300 digits
+        raise UsageError(f"{path}: not TOML: a number has too many digits") from None
     except RecursionError:
         raise UsageError(f"{path}: not TOML: nested too deeply") from None
 

@@ -281,7 +281,7 @@ def _limit_req(args: Sequence[str]) -> str:
 
 
 def _limit_conn(args: Sequence[str]) -> str:
-    right = _is_number(args[1], 1) and int(args[1]) <= _MOST_CONNECTIONS
+    right = _NUMBER.fullmatch(args[1]) and 1 <= int(args[1]) <= _MOST_CONNECTIONS
     return "" if right else "a zone and a number from 1 to 65535"
 
 
@@ -412,7 +412,7 @@ def _keepalive(args: Sequence[str]) -> str:
 
 def _listen(args: Sequence[str]) -> str:
     match = _PORT.fullmatch(args[0])
-    if match is not None and not 1 <= int(match[1]) <= _MOST_PORT:
+    if match is not None and not (_NUMBER.fullmatch(match[1]) and 1 <= int(match[1]) <= _MOST_PORT):
         return "a port from 1 to 65535"
     waiting = [arg.removeprefix("backlog=") for arg in args[1:] if arg.startswith("backlog=")]
     wrong = [one for one in waiting if not (_NUMBER.fullmatch(one) and int(one))]

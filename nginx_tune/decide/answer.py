@@ -49,7 +49,7 @@ def known(*quantities: Quantity) -> list[Evidence]:
 
 _CURRENT = "(version unknown)"
 """Shown in place of a version that the facts do not have."""
-_NUMBERS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True)

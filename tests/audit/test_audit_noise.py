@@ -136,6 +136,12 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     "Lua of http in the wrong block of http": (
         "cf-directive-misplaced", "events { lua_code_cache on; } http {}", None, 1,
     ),
+    "a port and a limit of more digits than a number may have": (
+        "cf-value-invalid",
+        ("events {} http { limit_conn_zone $host zone=a:1m; limit_conn a N; server { listen N; } }"
+         .replace("N", "9" * 4400)),
+        None, 2,
+    ),
     "a text that http returns without a code": (
         "cf-value-invalid", "events {} http { server { listen 1; return BACKEND; } }", None, 1,
     ),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
+from recorded_hosts import facts_bytes
 from rows import each_row
 from tiers import REPEAT, dice, draws
 
@@ -153,3 +156,21 @@ def test_a_gate_has_a_limit_that_is_finite(limit: str) -> None:
     """No number is above infinity: such a gate would always pass."""
     with pytest.raises(UsageError):
         parse_expression(f"hot.p99 <= {limit}")
+
+
+def test_documents_and_settings_with_endless_numbers(run_cli, tmp_path: Path) -> None:
+    """Python reads no number of more than 4,300 digits."""
+    endless = "9" * 5_000
+    settings = tmp_path / "nginx-tune.toml"
+    settings.write_text(f"[audit]\nlimit = {endless}\n")
+    run = run_cli("--config", settings, "explain", "--list")
+    assert (run.returncode, "a number has too many digits" in run.stderr) == (2, True)
+    facts = tmp_path / "facts.json"
+    document = json.loads(facts_bytes("container-v2"))
+    document["nginx"]["nginx_version"] = f"{endless}.1.1"
+    document["kernel"]["release"] = endless
+    document["kernel"]["sysctls"] = dict.fromkeys(document["kernel"]["sysctls"], endless)
+    facts.write_text(json.dumps(document))
+    for words in (["recommend"], ["generate", "--kind", "proxy"]):
+        run = run_cli(*words, "--facts", facts)
+        assert run.returncode == 0, run.stderr

@@ -6,6 +6,8 @@ so the number in TIME_WAIT is the new connections a second times 60.
 
 from __future__ import annotations
 
+import re
+
 from nginx_tune.documents.facts import Facts
 
 DEFAULT_CONNECTIONS = 512
@@ -52,7 +54,7 @@ def held_at_start(logs: int, sockets: int, workers: int) -> int:
 def local_ports(facts: Facts) -> int | None:
     """Number of local ports for connections to one address and port; None if not known."""
     words = facts.kernel.sysctls.get(PORTS_SYSCTL, "").split()
-    match [int(word) for word in words if word.isdecimal()]:
+    match [int(word) for word in words if re.fullmatch(r"[0-9]{1,9}", word)]:
         case [low, high] if low <= high:
             return high - low + 1
     return None
