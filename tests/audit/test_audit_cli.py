@@ -199,6 +199,9 @@ def test_a_pipe_is_read_and_one_without_a_writer_is_named(
     run = run_cli("audit", conf)
     assert run.returncode == 3
     assert f"include {pipe}: cannot read: a FIFO, not a file" in run.stdout
+    tested = run_cli("audit", conf, "--test", "-f", "json")
+    assert (tested.returncode, json.loads(tested.stdout)["nginx_test"]) == (3, None)
+    assert "nginx -t was not run" in tested.stderr
 
 
 @pytest.mark.needs("root", "nginx")
