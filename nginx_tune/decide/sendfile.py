@@ -41,7 +41,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
     ``tcp_nopush`` is neither added nor removed; a generated file keeps it where the installed one
     has it. It saves a packet and a wake-up of the client per response: with small files at 20,000 a
     second over loopback, requests without a file took 1.2 ms with it and 2.1 without. But over
-    loopback and veth (kernel 6.18) responses of 128 KiB to a client that had paused came 10 to
+    loopback and veth (kernel 6.18, BBR) responses of 128 KiB to a client that had paused came 10 to
     80 ms later with it (benchmarks/README.md, tcp_nopush).
     """
     if s.kind == "proxy":
@@ -118,8 +118,9 @@ SHORT_SECONDS = 5e-3
 DEFAULT_CHUNK_BYTES = SENDFILE_CHUNK_BYTES
 """nginx's default since 1.21.4 (CHANGES); earlier versions have no limit."""
 CHUNK_FROM_MEMORY_BYTES = 128 << 10
-"""Chunk where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1: twice the bytes
-per second of 2m, and small responses eighteen times sooner; with 64k some of them waited 30 ms."""
+"""Chunk where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1, BBR: twice the
+bytes per second of 2m, and small responses eighteen times sooner (four times under Reno); with 64k
+some of them waited 30 ms."""
 ENCRYPTED_TURN_BYTES = 64 << 10
 """Bytes that the loop encrypts in one turn. Source: drawn-8842-004, nginx 1.22.1, buffers of 256k:
 small responses took 2.2 ms with 1m, 1.4 with 128k and 0.64 with 64k, at the same bytes per second;
