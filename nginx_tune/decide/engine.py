@@ -129,10 +129,12 @@ def decide(
         binding=first.binding,
         bindings=first.bindings,
         decisions=[
-            replace(kept, next_command=with_places(situation, kept.next_command))
-            for decide, answer in answers
-            for kept in (
-                unsure_of_kind(keep_law(decide, answer, plan, others), assumed=is_assumed),
+            replace(
+                unsure_of_kind(kept, assumed=is_assumed),
+                next_command=with_places(situation, kept.next_command),
+            )
+            for kept in _without_unused_pools(
+                [keep_law(decide, answer, plan, others) for decide, answer in answers]
             )
         ],
         unknown=situation.facts.unknown,
@@ -262,6 +264,22 @@ def keep_law(
             reason = f"it depends on {other.name}, which is only assumed"
             return _only_proposed(decision, reason, other.command)
     return decision
+
+
+def _without_unused_pools(decisions: list[Decision]) -> list[Decision]:
+    """The decisions; pools and ``aio_write`` are only proposed if ``aio threads`` is only proposed.
+
+    nginx would start a pool that no location uses.
+    """
+    threads = next(decision for decision in decisions if decision.id == "thread-pools")
+    if threads.verdict != "not_enough_evidence":
+        return decisions
+    return [
+        _only_proposed(decision, "thread-pools is not settled", threads.next_command)
+        if decision.id in _OF_POOLS and decision.settings
+        else decision
+        for decision in decisions
+    ]
 
 
 def unsure_of_kind(decision: Decision, *, assumed: bool) -> Decision:
