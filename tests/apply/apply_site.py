@@ -111,6 +111,16 @@ class Site:
             )
         return found
 
+    def overlay(self, *more: str, main: str = "") -> list[str]:
+        """The words of ``apply`` for a new server, or for another main file."""
+        new = self.root / "new.conf"
+        new.write_text(main or self.server('return 200 "new\\n";'))
+        name = "nginx.conf" if main else "conf.d/site.conf"
+        return [
+            "apply", "--overlay", f"{self.tree}/{name}={new}", "-c", str(self.conf),
+            "--state-dir", str(self.state.path), "--watch", "200ms", *more,
+        ]  # fmt: skip
+
     def apply(self, edits: dict[str, str], **wish: object) -> Applied:
         say = wish.pop("say", lambda _: None)
         asked = {"conf_path": str(self.conf), "watch_seconds": 0.2, **wish}

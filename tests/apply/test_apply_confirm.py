@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 
@@ -26,12 +25,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def _apply(site: Site, run_cli: Run, *more: str) -> dict[str, object]:
-    new = site.root / "new.conf"
-    new.write_text(site.server('return 200 "new\\n";'))
-    said = run_cli(
-        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
-        "--state-dir", site.state.path, "--watch", "200ms", "-f", "json", *more,
-    )  # fmt: skip
+    said = run_cli(*site.overlay("-f", "json", *more))
     assert said.returncode == 0, said.stderr
     return json.loads(said.stdout)["changes"][0]  # type: ignore[no-any-return]
 
@@ -131,33 +125,7 @@ def test_what_ends_a_session_does_not_end_the_guardian(make_site: Make, run_cli:
 
 def test_what_was_taken_back_is_no_success(make_site: Make, run_cli: Run) -> None:
     site = make_site()
-    new = site.root / "new.conf"
-    new.write_text(site.text("working_directory /nowhere;"))
-    said = run_cli(
-        "apply", "--overlay", f"{site.conf}={new}", "-c", site.conf, "--state-dir",
-        site.state.path, "-f", "json",
-    )  # fmt: skip
+    said = run_cli(*site.overlay("-f", "json", main=site.text("working_directory /nowhere;")))
     assert said.returncode == 1
     (change,) = json.loads(said.stdout)["changes"]
     assert (change["state"], change["server"]) == ("rolled_back", "reloaded")
-
-
-def test_interrupted_it_is_taken_back_first(make_site: Make) -> None:
-    site = make_site()
-    before = snapshot(site.tree)
-    new = site.root / "new.conf"
-    new.write_text(site.server('return 200 "new\\n";'))
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "nginx_tune", "apply", "--watch", "60s",
-            "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
-            "--state-dir", site.state.path,
-        ],
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
-    until(lambda: site.ask() == "new\n")
-    process.terminate()
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 130, said
-    assert site.ask() == "old\n"
-    assert snapshot(site.tree) == before

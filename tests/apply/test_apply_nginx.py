@@ -27,6 +27,7 @@ from nginx_tune.change.apply.model_journal import (
 from nginx_tune.change.apply.undo import leave, roll_back
 from nginx_tune.errors import UsageError
 from nginx_tune.host.live import LiveHost
+from nginx_tune.nginx.lab.network import make_certificate
 from nginx_tune.nginx.reload.host_refusals import Looked
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -276,12 +277,8 @@ def test_an_old_configuration_that_does_not_serve_either_is_said(
 
 
 def _certificate(root: Path) -> str:
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", "/CN=h", "-keyout", root / "key", "-out", root / "cert"],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return f"ssl_certificate {root}/cert; ssl_certificate_key {root}/key; return 200;"
+    made = make_certificate(root, names=["h"])
+    return f"ssl_certificate {made.certificate}; ssl_certificate_key {made.key}; return 200;"
 
 
 @pytest.mark.needs("openssl")
@@ -307,7 +304,7 @@ def test_a_certificate_that_workers_cannot_load_is_taken_back(make_site: Make, r
     """By a variable it is the worker that loads it, at each handshake: nginx -t is content."""
     site = make_site()
     before = snapshot(site.tree)
-    body = _certificate(root).replace(f"{root}/cert;", f"{root}/$server_port;")
+    body = _certificate(root).replace(f"{root}/certificate.pem;", f"{root}/$server_port;")
     listen = f"127.0.0.1:{free_port()} ssl"
     applied = site.apply({"conf.d/tls.conf": site.server(body, listen)})
     assert applied.outcome == "rolled_back"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from apply_site import Site, amid_watch
 
 from nginx_tune.change.apply import run, watch
 from nginx_tune.errors import UsageError
+from nginx_tune.nginx.lab.network import make_certificate
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
@@ -95,14 +95,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    file = tmp_path / "both.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", "/CN=a.test", "-keyout", tmp_path / "key", "-out", tmp_path / "cert"],
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
-    file.write_bytes((tmp_path / "key").read_bytes() + (tmp_path / "cert").read_bytes())
+    file, made = tmp_path / "both.pem", make_certificate(tmp_path, names=["a.test"])
+    file.write_bytes(made.key.read_bytes() + made.certificate.read_bytes())
     return file
 
 

@@ -49,13 +49,6 @@ def test_an_nginx_in_a_chroot_is_no_reader_of_our_files(root: Path) -> None:
         assert site.ask() == "old\n"
 
 
-@pytest.mark.needs("root", "nginx")
-def test_an_nginx_that_sees_our_root_is_none(root: Path) -> None:
-    site = Site(root, NGINX)
-    site.start()
-    assert same_mounts(LiveHost(), site.pid) is True
-
-
 @pytest.mark.needs("root")
 def test_a_mount_namespace_of_its_own_with_the_same_mounts_has_our_files() -> None:
     """As under ``unshare -n -m``: the number of the namespace alone says nothing of files."""

@@ -19,7 +19,7 @@ from nginx_tune.change.apply.journal import State
 from nginx_tune.change.apply.model_journal import RefusedError
 from nginx_tune.change.apply.swap import put_back, swap_in
 from nginx_tune.change.apply.target import global_directives
-from nginx_tune.nginx.reload.parse_reload import accepted_inode, bad_lines
+from nginx_tune.nginx.reload.parse_reload import bad_lines
 
 TRUSTED = Permissions(trusted=True)
 NEW = b"events { }\n"
@@ -39,14 +39,6 @@ def _examine(
     there = sha256(path.read_bytes()) if path.is_file() else None
     one = Proposed(str(path), NEW, there if before == "now" else before, sha256(NEW))
     return examine([one], {}, conf_path=str(conf), permissions=permissions)[0]
-
-
-def test_an_ordinary_file_passes_with_what_it_is(conf: Path) -> None:
-    conf.chmod(0o640)
-    found = _examine(conf, conf)
-    assert (found.entry.kind, found.original) == ("edit", b"events {}\n")
-    assert found.attributes.mode == 0o640
-    assert found.entry.beside.startswith(".nginx.conf.nginx-tune.")
 
 
 def test_a_link_inside_the_tree_is_followed_and_one_out_of_it_is_not(
@@ -230,22 +222,6 @@ def test_only_lines_of_the_master_and_its_new_workers_count() -> None:
         '[emerg] limit_req "z" uses the "K2" key',
         "[alert] worker process 60 exited with fatal code 2 and cannot",
     ]
-
-
-TABLE = """\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1
-   1: 0100007F:1F90 0100007F:A0B0 01 00000000:00000000 00:00000000 00000000     0        0 77 1
-   2: 0100007F:A0B0 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 78 1
-   3: 0100007F:1F90 0100007F:A0B1 01 00000000:00000000 00:00000000 00000000     0        0 0 1
-"""
-
-
-def test_whose_socket_a_connection_is() -> None:
-    assert accepted_inode([TABLE], server_port=8080, client_port=0xA0B0) == 77
-    assert accepted_inode([TABLE], server_port=8080, client_port=0xA0B1) == 0
-    assert accepted_inode([TABLE], server_port=8081, client_port=0xA0B0) is None
-    assert accepted_inode(["", "x"], server_port=1, client_port=2) is None
 
 
 def test_global_directives_are_read_back_from_a_title() -> None:

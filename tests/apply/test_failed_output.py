@@ -1,4 +1,4 @@
-"""What cannot be told, since nobody reads it or the disk is full, decides nothing of a change."""
+"""What ``apply`` says: it decides nothing of a change, and takes no place that nginx reads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ PROGRAM = [sys.executable, "-m", "nginx_tune"]
 
 
 def _apply(site: Site, *more: str, text: str = "") -> list[str]:
-    new = site.root / "new.conf"
-    new.write_text(text or site.server('return 200 "new\\n";'))
-    name = "nginx.conf" if text else "conf.d/site.conf"
-    return [
-        *PROGRAM, "apply", "--overlay", f"{site.tree}/{name}={new}", "-c", str(site.conf),
-        "--state-dir", str(site.state.path), "--watch", "200ms", *more,
-    ]  # fmt: skip
+    return [*PROGRAM, *site.overlay(*more, main=text)]
 
 
 def _shell(command: list[str], ending: str) -> subprocess.CompletedProcess[str]:
@@ -111,3 +105,51 @@ def test_ctrl_c_twice_says_that_it_was_taken_back(make_site: Make, tmp_path: Pat
         one.send_signal(signal.SIGINT)
         assert one.wait(60) == 130
     assert "every file is as it was; nginx was reloaded" in said.read_text()
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_a_result_that_nginx_would_read_is_refused_before(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    for result in (
+        f"-o {site.tree}/conf.d/site.conf",
+        f"-o {site.root}/new.conf",
+        f"-f json={site.tree}/conf.d/zz.conf",
+        f"-o {site.tree}/nginx.conf",
+    ):
+        run = run_cli(*site.overlay(*result.split()))
+        assert run.returncode == 2, (result, run.stderr)
+        assert "would be overwritten" in run.stderr or "nginx would read the result" in run.stderr
+        assert (snapshot(site.tree), site.ask()) == (before, "old\n")
+        assert (site.root / "new.conf").read_text().startswith("server")
+
+
+def test_a_result_beside_the_tree_is_written(make_site: Make, run_cli: Run) -> None:
+    site = make_site()
+    run = run_cli(*site.overlay("-f", f"json={site.tree}/result.json"))
+    assert (run.returncode, site.ask()) == (0, "new\n"), run.stderr
+    assert '"kept"' in (site.tree / "result.json").read_text()
+
+
+def test_no_result_takes_the_place_of_a_file_that_was_changed(
+    make_site: Make, run_cli: Run
+) -> None:
+    """``rollback -o nginx.conf`` would put the file back, and then write over it."""
+    site = make_site()
+    text = site.server('return 200 "new\\n";')
+    assert site.apply({"conf.d/site.conf": text}).outcome == "kept"
+    changed = site.tree / "conf.d" / "site.conf"
+    state = site.root / "state"
+    for command in ("rollback", "confirm", "history"):
+        for file, said in ((changed, "would be overwritten"), (state / "x", "of the journals")):
+            run = run_cli(command, "--state-dir", state, "-f", f"json={file}")
+            assert (run.returncode, said in run.stderr) == (2, True), run.stderr
+    assert (changed.read_text(), site.ask()) == (text, "new\n")
+    assert not (state / "x").exists()
+    assert run_cli("history", "--state-dir", state, "-o", site.root / "h").returncode == 0
+    for file in (site.conf, changed):
+        run = run_cli("observe", "--pid", str(site.pid), "--duration", "1s", "-o", file)
+        assert (run.returncode, "overwritten" in run.stderr) == (2, True), run.stderr
+    assert changed.read_text() == text

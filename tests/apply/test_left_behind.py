@@ -1,4 +1,4 @@
-"""What a kill or a disk leaves behind is put right by the next recovery, and only that."""
+"""What a kill or a disk leaves behind is put right by the next recovery; the order of changes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from change_files import begin, snapshot
+from tiers import REPEAT, dice, draws
 
-from nginx_tune.change.apply import calls
+from nginx_tune.change.apply import calls, journal
 from nginx_tune.change.apply.journal import State
 from nginx_tune.change.apply.model_journal import Kept, RefusedError, StuckError
 from nginx_tune.change.apply.swap import swap_in
@@ -94,3 +95,19 @@ def test_a_read_only_disk_keeps_a_change_that_the_next_start_takes_back(
     monkeypatch.setattr("nginx_tune.change.apply.undo.lives", lambda _: False)
     assert [one.journal.id for one in recover_all(LiveHost(), state)] == [change.journal.id]
     assert snapshot(tree) == before
+
+
+def test_changes_stand_in_the_order_in_which_they_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many in one second, and with a clock that is set back now and then."""
+    draw = dice("a clock that is set back")
+    state = State(tmp_path / "state")
+    state.prepare()
+    hour = 12
+    begun = []
+    for _ in range(draws(60, 600)):
+        hour = min(23, max(0, hour + draw.choice([0, 0, 0, 1, -1])))
+        monkeypatch.setattr(journal, "_now", lambda hour=hour: f"20261123T{hour:02}0000Z")
+        begun.append(state.new().id)
+    assert [one.id for one in state.all()] == begun, REPEAT

@@ -34,23 +34,14 @@ def _told(text: str, verb: str) -> list[str]:
     return shlex.split(found[1])
 
 
-def _command(site: Site, *more: str) -> list[str]:
-    new = site.root / "new.conf"
-    new.write_text(site.server('return 200 "new\\n";'))
-    return [
-        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", str(site.conf),
-        "--state-dir", str(site.state.path), "--watch", "200ms", *more,
-    ]  # fmt: skip
-
-
 def test_a_reload_command_that_fails_is_taken_back(make_site: Make, run_cli: Run) -> None:
     site = make_site()
     before = snapshot(site.tree)
-    said = run_cli(*_command(site, "--reload-command", "false"))
+    said = run_cli(*site.overlay("--reload-command", "false"))
     assert said.returncode == 1, said.stderr
     assert "because: false: status 1" in said.stdout
     assert snapshot(site.tree) == before
-    assert run_cli(*_command(site)).returncode == 0
+    assert run_cli(*site.overlay()).returncode == 0
     assert site.ask() == "new\n"
 
 
@@ -73,23 +64,23 @@ def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: Run) -> None:
     leave = history[history.index("as they are: ") :]
     assert run_cli(*_told(leave, "rollback")).returncode == 0
     # The old files are back, and nginx has not read them yet: a reload would bring them in.
-    assert "reload nginx first" in run_cli(*_command(site)).stderr
+    assert "reload nginx first" in run_cli(*site.overlay()).stderr
     os.kill(site.pid, signal.SIGHUP)
     until(lambda: site.ask() == "old\n")
     time.sleep(0.3)
-    assert run_cli(*_command(site)).returncode == 0
+    assert run_cli(*site.overlay()).returncode == 0
 
 
 def test_the_printed_confirm_confirms(make_site: Make, run_cli: Run) -> None:
     site = make_site()
-    said = run_cli(*_command(site, "--confirm", "60s"))
+    said = run_cli(*site.overlay("--confirm", "60s"))
     assert run_cli(*_told(said.stdout, "confirm")).returncode == 0
     assert site.state.all()[-1].read().phase == "kept"
 
 
 def test_killed_it_is_unfinished_and_the_next_step_ends_it(make_site: Make, run_cli: Run) -> None:
     site = make_site()
-    command = [sys.executable, "-m", "nginx_tune", *_command(site, "--watch", "60s")]
+    command = [sys.executable, "-m", "nginx_tune", *site.overlay("--watch", "60s")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as one:
         until(lambda: site.ask() == "new\n")
         one.kill()
@@ -104,7 +95,7 @@ def test_killed_it_is_unfinished_and_the_next_step_ends_it(make_site: Make, run_
 
 def test_one_that_waits_for_nobody_is_told_as_that(make_site: Make, run_cli: Run) -> None:
     site = make_site()
-    said = run_cli(*_command(site, "--confirm", "2s", "-f", "json"))
+    said = run_cli(*site.overlay("--confirm", "2s", "-f", "json"))
     change = json.loads(said.stdout)["changes"][0]
     journal = site.state.all()[-1]
     guardian = int((journal.directory / "guardian").read_text())

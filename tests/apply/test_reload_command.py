@@ -55,12 +55,7 @@ def test_an_empty_one_is_refused(
     make_site: Make, run_cli: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
     site = make_site()
-    new = site.root / "new.conf"
-    new.write_text(site.server('return 200 "new\\n";'))
     for command in ("", "   "):
-        said = run_cli(
-            "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
-            "--state-dir", site.state.path, "--reload-command", command,
-        )  # fmt: skip
+        said = run_cli(*site.overlay("--reload-command", command))
         assert (said.returncode, "empty" in said.stderr) == (2, True), said
         assert not site.state.path.exists()

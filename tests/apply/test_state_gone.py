@@ -1,8 +1,11 @@
-"""The state directory goes amid a change: the old files come back, or the new are named."""
+"""The state directory or the master goes amid a change: the old files come back, or are named."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +16,8 @@ from change_files import snapshot
 from started import is_alive, until
 
 from nginx_tune.change.apply.model_journal import StuckError
+from nginx_tune.change.apply.undo import recover_all, roll_back
+from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
@@ -81,13 +86,7 @@ def test_one_that_waits_is_taken_back_unless_it_was_confirmed_before(
 ) -> None:
     site = make_site()
     before = snapshot(site.tree)
-    new = site.root / "new.conf"
-    new.write_text(site.server('return 200 "new\\n";'))
-    said = run_cli(
-        "apply", "--overlay", f"{site.tree}/conf.d/site.conf={new}", "-c", site.conf,
-        "--state-dir", site.state.path, "--watch", "200ms",
-        "--confirm", "60s" if is_confirmed else "2s",
-    )  # fmt: skip
+    said = run_cli(*site.overlay("--confirm", "60s" if is_confirmed else "2s"))
     assert said.returncode == 0, said.stderr
     guardian = int(next(site.state.journals.glob("*/guardian")).read_text())
     if is_confirmed:
@@ -97,3 +96,67 @@ def test_one_that_waits_is_taken_back_unless_it_was_confirmed_before(
     assert site.ask() == ("new\n" if is_confirmed else "old\n")
     if not is_confirmed:
         assert snapshot(site.tree) == before
+
+
+def _session(leader: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getsid(int(path.name)) == leader and is_alive(int(path.name)):
+                found.append(int(path.name))
+    return found
+
+
+def test_workers_without_a_master_are_no_old_configuration(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site()
+    master, before = site.pid, snapshot(site.tree)
+
+    def kill() -> None:
+        os.kill(master, signal.SIGKILL)
+        until(lambda: not is_alive(master))
+
+    amid_watch(monkeypatch, kill)
+    with pytest.raises(StuckError, match=rf"process {master} has ended without its workers \("):
+        site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
+    assert snapshot(site.tree) == before
+    assert site.ask() == "new\n"
+    (journal,) = site.state.all()
+    assert journal.read().phase == "stuck"
+    for pid in _session(master):
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not _session(master))
+    monkeypatch.setattr("nginx_tune.change.apply.undo.is_abandoned", lambda _: True)
+    assert [one.server for one in recover_all(LiveHost(), site.state)] == ["not running"]
+
+
+def test_a_master_that_was_stopped_serves_nobody(
+    make_site: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = make_site()
+    before = snapshot(site.tree)
+    amid_watch(monkeypatch, lambda: site.stop(site.pid))
+    with pytest.raises(StuckError, match=r"every file is as it was, but nginx is not running$"):
+        site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
+    assert snapshot(site.tree) == before
+    (journal,) = site.state.all()
+    assert journal.read().phase == "undone"
+
+
+def test_a_rollback_needs_no_running_nginx_and_minds_no_other_ones_workers(
+    make_site: Make, root: Path
+) -> None:
+    site = make_site()
+    second = Site(root / "second", site.binary)
+    second.start()
+    other = second.pid
+    before = snapshot(site.tree)
+    assert site.apply({"conf.d/site.conf": site.server("return 204;")}).outcome == "kept"
+    os.kill(other, signal.SIGKILL)
+    until(lambda: not is_alive(other))
+    subprocess.run([site.binary, "-c", site.conf, "-s", "stop"], check=True, capture_output=True)
+    until(lambda: not (site.root / "nginx.pid").exists())
+    assert second.ask() == "old\n"
+    assert roll_back(LiveHost(), site.state, None)[1] == "not running"
+    assert snapshot(site.tree) == before

@@ -10,20 +10,7 @@ import pytest
 
 from nginx_tune import __version__
 from nginx_tune.documents.loadplan import ProxyProtocol, Target
-from nginx_tune.experiment.survey import TargetConnection, client_line, request_headers
-
-
-@pytest.mark.parametrize(
-    ("own", "server", "line"),
-    [
-        (("127.0.0.1", 5), ("127.0.0.1", 80), b"PROXY TCP4 127.0.0.1 127.0.0.1 5 80\r\n"),
-        (("::1", 65535, 0, 0), ("::1", 81, 0, 0), b"PROXY TCP6 ::1 ::1 65535 81\r\n"),
-    ],
-)
-def test_the_client_is_said_with_both_ends(
-    own: tuple[str, int], server: tuple[str, int], line: bytes
-) -> None:
-    assert client_line(own, server) == line
+from nginx_tune.experiment.survey import TargetConnection, request_headers
 
 
 @pytest.mark.parametrize("proxied", [True, False])

@@ -1,4 +1,4 @@
-"""The page cache that a block starts with."""
+"""The page cache that a block starts with, and nginx's own caches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from tiers import dice
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.scenario import Scenario
-from nginx_tune.errors import UsageError
-from nginx_tune.experiment.one_run import make_cold, make_full, make_warm, resident_bytes
+from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.experiment.one_run import (
+    make_cold,
+    make_full,
+    make_warm,
+    resident_bytes,
+    wait_for_cached,
+)
 from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios
 
 FILE_BYTES = 64 << 10
@@ -85,3 +91,15 @@ def resident_of(path: Path) -> int:
     finally:
         link.unlink()
         apart.rmdir()
+
+
+def test_only_whole_responses_count(tmp_path: Path) -> None:
+    for number, name in enumerate(("0" * 31 + "a", "0" * 31 + "b")):
+        directory = tmp_path / f"c{number}" / "a"
+        directory.mkdir(parents=True)
+        (directory / name).touch()
+        (directory / f"{name}.0000000001").touch()  # still being written
+    places = [str(tmp_path / "c0"), str(tmp_path / "c1")]
+    wait_for_cached(places, 2, patience_seconds=0)
+    with pytest.raises(UndecidedError, match="the caches hold 2 of the 3 responses"):
+        wait_for_cached(places, 3, patience_seconds=0)

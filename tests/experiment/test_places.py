@@ -1,10 +1,12 @@
-"""Which places a configuration and the build write to, and what of them is shown inside."""
+"""What a sandbox shows: the places that nginx writes to, and the facts of an emulated host."""
 
 from __future__ import annotations
 
 from nginx_tune.conf.tree import parse_text
+from nginx_tune.documents.facts import Cpu, Facts, Memory
+from nginx_tune.documents.lab import Lab, LabDisk, LabLink
 from nginx_tune.experiment.target import written_files
-from nginx_tune.experiment.view import plan_places, plan_view, required_directories
+from nginx_tune.experiment.view import emulate, plan_places, plan_view, required_directories
 
 
 def test_places_are_what_the_build_and_the_configuration_write_to() -> None:
@@ -60,3 +62,28 @@ def test_the_threads_of_all_pools_are_counted() -> None:
     ):
         tree = parse_text(f"{pools} events {{ }}", file="/etc/nginx/nginx.conf")
         assert plan_view([tree], [], None, directory="/").threads == threads, pools
+
+
+LAB = Lab(
+    name="hdd",
+    memory_bytes=192 << 20,
+    disks=[LabDisk(name="d", mount="/srv/d", bytes_per_second=80 << 20, reads_per_second=400)],
+)
+
+
+def test_the_emulated_host_is_its_limits() -> None:
+    real = Facts(cpu=Cpu(online=2), memory=Memory(total_bytes=24 << 30, available_bytes=20 << 30))
+    facts = emulate(real, LAB, cpus=1)
+    assert facts.memory.page_cache_limit_bytes == 192 << 20
+    assert facts.cpu.effective == 1.0
+    assert facts.storage.independent_disk_count == 1
+    curve = facts.storage.disks[0].curve
+    assert curve is not None
+    assert curve.sequential_bytes_per_second == 80 << 20
+    assert curve.provenance == "declared"
+
+
+def test_a_link_of_the_lab_is_one_of_its_host() -> None:
+    lab = Lab(name="l", topology="link", link=LabLink(bits_per_second=200_000_000))
+    assert [x.speed_bits_per_second for x in emulate(Facts(), lab, cpus=1).network.links] == [2e8]
+    assert emulate(Facts(), LAB, cpus=1).network.links == []

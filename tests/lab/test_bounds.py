@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from twins import twin
 
-from nginx_tune.cli.options import _WEAKER_WALLS
 from nginx_tune.errors import MissingPermissionError
 from nginx_tune.nginx.lab.cgroups import MemoryKills, count_memory_kills
 from nginx_tune.nginx.lab.sandbox import explain_refusal, refuse_without_rights
-from nginx_tune.sandbox.confinement import SandboxPart, can_limit_numbers, has_own_numbers
+from nginx_tune.sandbox.confinement import can_limit_numbers, has_own_numbers
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--pairs", "1", "--duration", "600ms", "--warmup", "100ms", "--accept-inconclusive")
@@ -76,12 +75,6 @@ def test_root_is_told_what_it_lacks_for_the_sandbox() -> None:
         refuse_without_rights("Name:\tx\nCapEff:\t000001ffffdfffdf\n")
     assert "--cap-add SYS_ADMIN --cap-add KILL " in found.value.hint
     assert "CapabilityBoundingSet=" in found.value.hint
-
-
-def test_every_part_that_can_be_given_up_can_be_named() -> None:
-    command = _WEAKER_WALLS(lambda: None)
-    (option,) = command.__click_params__  # type: ignore[attr-defined]
-    assert list(option.type.choices) == list(SandboxPart.__args__)  # type: ignore[attr-defined]
 
 
 def test_kills_are_counted_by_both_versions(tmp_path: Path) -> None:

@@ -62,13 +62,6 @@ def test_the_knee_is_where_the_lines_meet() -> None:
     assert formulas.predict_plateau(BUS_BOUND, 4096) == pytest.approx(50e6 / 4096)
 
 
-def test_large_reads_take_their_transfer() -> None:
-    alone = formulas.predict_service_seconds(HDD, 1 << 20)
-    assert alone == pytest.approx(0.008 + (1 << 20) / 160e6)
-    rate, _ = closed(HDD, 4, read_bytes=1 << 20, reads=4000)
-    assert rate == pytest.approx(1 / alone, rel=0.05)
-
-
 def test_quantiles_at_depth_1() -> None:
     for model in (HDD, TAILED):
         _, latencies = closed(model, 1, reads=30_000)
@@ -100,15 +93,3 @@ def test_errors_and_the_same_disk_from_the_same_seed() -> None:
     assert 320 <= sum(failed[:4000]) <= 480
     other = ServiceProcess(model, random.Random(3).random, salt=1)
     assert [other.serve(float(n), n << 17, 4096).failed for n in range(4000)] != failed[:4000]
-
-
-def test_the_curve_is_what_facts_say_of_such_a_disk() -> None:
-    curve = formulas.predict_curve(SSD, 128 << 10)
-    assert curve.provenance == "declared"
-    assert [point.depth for point in curve.points] == [1, 2, 4, 8, 16, 32, 64]
-    assert curve.knee_depth == 3, "the bus binds at 128 KiB"
-    assert curve.small_reads is not None
-    assert curve.small_reads.knee_depth == 8
-    assert curve.small_reads.plateau_reads_per_second == pytest.approx(8 / 0.00051024)
-    alone = curve.points[0]
-    assert alone.p50_seconds == alone.p99_seconds == pytest.approx(0.0005 + (128 << 10) / 400e6)

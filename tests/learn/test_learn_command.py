@@ -353,16 +353,6 @@ def test_what_is_no_log_is_one_clear_line(run_cli, tmp_path: Path) -> None:
     assert run_cli("learn", tmp_path / "text", "--log-format", "$remote_addr").returncode == 2
 
 
-def test_a_log_that_is_cut_off_gives_what_there_is(run_cli, tmp_path: Path) -> None:
-    path = tmp_path / "cut.log.gz"
-    path.write_bytes(gzip.compress("".join(logged()).encode())[:-200])
-    run = run_cli("learn", path, "-f", "json")
-    assert run.returncode == 2
-    assert "read up to there" in run.stderr
-    assert run.stderr.count("\n") == 1
-    assert json.loads(run.stdout)["log"]["requests"] > 1_000
-
-
 @each_row("name", ["access.log", "./access.log", "link.log", "hard.log"])
 def test_a_log_by_two_names_is_refused(run_cli, tmp_path: Path, name: str) -> None:
     """As ``access.log*`` has it with a link to the newest: all rates would be twice as high."""

@@ -88,6 +88,11 @@ END = (
         (b"upstream timed out (110: Connection timed out) while reading upstream, client: ::1",
          "upstream-read-timeout", ""),
         (b"no live upstreams" + END, "no-live-upstreams", ""),
+        (b"upstream prematurely closed connection while reading upstream, client: ::1",
+         "upstream-closed", ""),
+        (b"thread operation took too long, client: 127.0.0.1", "operation-too-slow", ""),
+        ((b"upstream timed out (110: Connection timed out) while proxying upgraded connection, "
+          b"client: ::1"), "upgraded-timeout", ""),
         (b"upstream sent too big header while reading response header from upstream, client: ::1",
          "upstream-header-too-big", ""),
         ((b"upstream sent no valid HTTP/1.0 header while reading response header from upstream, "
@@ -152,11 +157,6 @@ def test_refused_connections_are_counted_by_the_limit_they_met() -> None:
     assert counts.count("operations_too_slow") == 0
 
 
-def test_slow_operations_are_counted() -> None:
-    line = AT + b"[alert] 7#7: *9 thread operation took too long, client: 127.0.0.1"
-    assert parse_error_log([line, line, b"no line at all"]).count("operations_too_slow") == 2
-
-
 def test_calls_without_a_descriptor_are_counted() -> None:
     counts = parse_error_log(
         [
@@ -172,36 +172,6 @@ def test_calls_without_a_descriptor_are_counted() -> None:
         ]
     )
     assert (counts.count("descriptors_exhausted"), counts.count("upstream_failures")) == (3, 0)
-
-
-def test_failing_upstreams_are_counted_whatever_the_words() -> None:
-    end = b', client: 127.0.0.1, server: , request: "GET / HTTP/1.1", upstream: "http://[::1]:1/"'
-    failures = [
-        b"connect() failed (111: Connection refused) while connecting to upstream",
-        (
-            b"connect() to unix:/run/a failed (2: No such file or directory) while connecting to "
-            b"upstream"
-        ),
-        (
-            b"upstream timed out (110: Connection timed out) while reading response header from "
-            b"upstream"
-        ),
-        (
-            b"recv() failed (104: Connection reset by peer) while reading response header from "
-            b"upstream"
-        ),
-        b"no live upstreams while connecting to upstream",
-        b"upstream prematurely closed connection while reading response header from upstream",
-        b"upstream prematurely closed connection while reading upstream",
-    ]
-    others = [
-        b"upstream timed out (110: Connection timed out) while proxying upgraded connection",
-        b"client intended to send too large body: 9 bytes",
-        b'open() "/while connecting to upstream" failed (2: No such file or directory)',
-    ]
-    counts = parse_error_log([AT + b"[error] 7#7: *4 " + one + end for one in failures + others])
-    assert counts.count("upstream_failures") == len(failures)
-    assert counts.count("descriptors_exhausted") == 0
 
 
 def test_what_limits_refuse_is_counted_and_no_other_text() -> None:

@@ -10,27 +10,23 @@ import re
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from hdrh.histogram import HdrHistogram
 from probe_loads import StartNginx, load_class, load_plan
-from truth import assert_stop_is_seen, ground_truth, run_past_a_stop, truth_plan
+from truth import ground_truth, truth_plan
 
 from nginx_tune.documents.base import decode, encode
-from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Stripe
+from nginx_tune.documents.loadplan import Arrivals, LoadPlan
 from nginx_tune.documents.measured_class import Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.load.probe import find_probe, run_probe
 from nginx_tune.measure.proof.expression import parse_expression
 from nginx_tune.measure.proof.gates import answer_expression
 from nginx_tune.measure.proof.histogram import decode_histogram
-from nginx_tune.measure.proof.merge import HostMeasurement, merge_measurements
 from nginx_tune.measure.proof.runs import Pair, PairedRuns
-from nginx_tune.measure.proof.workers import with_imbalance
 from nginx_tune.report.measurement import measured_screen
 from nginx_tune.report.screen import plain_text
 
@@ -44,17 +40,6 @@ CALIPER = 1.05
 
 def count_above(latency: Latency, seconds: float) -> int:
     return decode_histogram(latency.histogram).count_above(int(seconds * 1e9))
-
-
-def test_a_server_that_is_stopped_once_hides_no_arrival() -> None:
-    with ground_truth() as server:
-        plan = truth_plan(server.port, duration_seconds=3.0, connections=20)
-        measurement, seconds = run_past_a_stop(plan, [server.process.pid])
-    seen = measurement.classes["c"]
-    assert seen.requests == seen.intended == 600
-    assert_stop_is_seen(seen.response_seconds, seconds, 200)
-    # The service time of one connection at a time hides it.
-    assert count_above(seen.service_seconds, 0.7) <= 20
 
 
 def run_stopped(plan: LoadPlan) -> Measurement:
@@ -155,22 +140,6 @@ def test_a_run_that_ends_in_a_stall_loses_nothing() -> None:
     assert {"p90", "p99", "p999", "max"} <= set(seen.response_seconds.at_least)
 
 
-def test_requests_are_counted_by_the_worker_that_says_to_have_answered() -> None:
-    weights = {"70": 7, "71": 1, "72": 1, "73": 1}
-    given = ",".join(f"{pid}={weight}" for pid, weight in weights.items())
-    with ground_truth("--workers", given) as server:
-        measurement = with_imbalance(run_probe(truth_plan(server.port, connections=4)))
-        told = server.end()
-    seen = measurement.classes["c"]
-    assert Counter(seen.workers) == Counter(told["by_worker"])
-    assert sum(seen.workers.values()) == seen.requests == 400
-    for pid, share in seen.worker_shares.items():
-        assert share.requests == share.response_seconds.count == seen.workers[pid]
-    assert seen.worker_requests is not None
-    assert seen.worker_requests.max_to_mean == pytest.approx(2.8)
-    assert seen.worker_requests.p_value < 1e-12
-
-
 @pytest.mark.needs("nginx")
 def test_the_workers_of_nginx_are_told_apart(start_nginx: StartNginx) -> None:
     header = "add_header X-Probe-Worker $pid always;"
@@ -203,38 +172,3 @@ def test_workers_that_got_nothing_count(start_nginx: StartNginx, run_cli: RunCli
     assert re.search(
         r"^ +3 idle +0 +0 % +0 *$", plain_text(measured_screen(measurement)), re.MULTILINE
     )
-
-
-def test_the_stripes_of_three_hosts_are_one_load() -> None:
-    with ground_truth() as server:
-        plan = truth_plan(server.port, duration_seconds=1.0)
-        hosts = [
-            run_probe(msgspec.structs.replace(plan, stripe=Stripe(index=k, count=3)))
-            for k in range(3)
-        ]
-    # They ran one after another here: as if together.
-    parts = [
-        HostMeasurement(f"host {k}", msgspec.structs.replace(host, started_unix_seconds=1.0))
-        for k, host in enumerate(hosts)
-    ]
-    merged = merge_measurements(parts).classes["c"]
-    assert [host.classes["c"].intended for host in hosts] == [67, 67, 66]
-    assert merged.intended == merged.requests == merged.response_seconds.count == 200
-    counts: Counter[int] = Counter()
-    for host in hosts:
-        counts.update(decode_histogram(host.classes["c"].response_seconds.histogram).counts)
-    assert decode_histogram(merged.response_seconds.histogram).counts == dict(
-        sorted(counts.items())
-    )
-
-
-def test_the_python_library_reads_the_histogram_of_each_second() -> None:
-    with ground_truth() as server:
-        plan = truth_plan(server.port, duration_seconds=2.5, warmup_seconds=0.3)
-        measurement = run_probe(msgspec.structs.replace(plan, second_histograms=True))
-    assert len(measurement.series) == 3
-    for point in measurement.series:
-        second = point.classes["c"]
-        histogram = HdrHistogram.decode(second.histogram)
-        assert histogram.get_total_count() == second.requests > 0
-        assert histogram.get_max_value() / 1e9 == pytest.approx(second.max, rel=0.001)

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from probe_loads import Nginx, load_class, load_plan
-from started import children, is_alive, until
+from started import children
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
@@ -173,18 +173,3 @@ def test_progress_is_off_the_terminal_before_the_report(nginx: Nginx) -> None:
     assert begun, "the report's own first line stands where it was"
     assert b"\n" not in begun
     assert b"\x1b[?25h" in before, "the cursor is back"
-
-
-def test_the_probe_dies_with_a_killed_command(nginx: Nginx) -> None:
-    command = [sys.executable, "-m", "nginx_tune", "-v", "probe", nginx.url("/1k")]
-    process = subprocess.Popen(
-        [*command, "--allow-live", "--duration", "60s"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    process.stderr.readline()
-    [probe] = children(process.pid)
-    process.kill()
-    process.communicate(timeout=20)
-    until(lambda: not is_alive(probe))

@@ -9,12 +9,9 @@ from collections.abc import Callable
 
 import pytest
 from probe_loads import Nginx
-from truth import ground_truth
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
-from nginx_tune.errors import UsageError
-from nginx_tune.measure.proof.objective import check_run_gates
 from nginx_tune.report.measurement import render_measurement_csv
 from nginx_tune.report.prometheus import render_measurement_prometheus
 
@@ -39,25 +36,6 @@ def test_gates_decide_the_exit_status(nginx: Nginx, run_cli: RunCli) -> None:
         assert words in run.stderr, gates
         if status in (0, 1):
             assert f"{'pass' if status == 0 else 'FAIL'}  url.mean" in run.stdout, gates
-
-
-@pytest.mark.needs("probe")
-def test_a_gate_fails_by_requests_that_time_out(run_cli: RunCli) -> None:
-    """One in twenty is never answered: p99 is at least the timeout, however fast the others."""
-    with ground_truth("--never", 20) as server:
-        url = f"http://127.0.0.1:{server.port}/"
-        gate = ("--require", "p99 <= 50ms", "--timeout", "300ms")
-        run = run_cli("probe", url, *SHORT, "--duration", "2500ms", *gate)
-    assert run.returncode == 1, run.stderr
-    assert "gate failed: url.p99 <= 50ms" in run.stderr
-    assert "failed or were not finished" in run.stdout
-
-
-def test_gates_are_read_before_the_run() -> None:
-    check_run_gates([], ["hot"])
-    check_run_gates(["hot.p99 <= 50ms", "errors == 0"], ["hot"])
-    with pytest.raises(UsageError):
-        check_run_gates(["cold.p99 <= 50ms"], ["hot"])
 
 
 @pytest.mark.needs("nginx", "probe")

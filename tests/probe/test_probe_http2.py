@@ -11,10 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from http2_peer import (
-    END_HEADERS,
     GOAWAY,
-    HEADERS,
-    OK,
     SETTINGS,
     Reply,
     answer,
@@ -31,6 +28,7 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.measure.proof.histogram import decode_histogram
+from nginx_tune.nginx.lab.network import make_certificate
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -79,21 +77,6 @@ def test_whole_files_are_good_and_counted_to_the_byte(nginx: Nginx, tmp_path: Pa
     assert (found.http2.peer_limit, found.http2.goaways, found.http2.resets) == (128, 0, 0)
 
 
-def test_users_stay_with_their_connection(start_nginx: StartNginx, free_port: int) -> None:
-    nginx = listening(
-        start_nginx,
-        free_port,
-        workers=2,
-        server="add_header X-Probe-Worker $remote_port; keepalive_requests 1000000;",
-    )
-    found = run(nginx, over_http2("/1k", arrivals=closed(40), connections=4))["c"]
-    assert found.errors == {}
-    assert found.http2 is not None
-    assert found.http2.most_streams <= 10
-    # "Worker" is the connection here: each has its ten users, all along.
-    assert sorted(share.connections for share in found.worker_shares.values()) == [1] * 4
-
-
 def test_a_connection_that_nginx_ends_costs_no_request(
     start_nginx: StartNginx, free_port: int
 ) -> None:
@@ -122,15 +105,8 @@ def test_what_a_stopped_server_delays_stands_in_the_latencies(nginx: Nginx) -> N
 @pytest.fixture
 def certificate(tmp_path: Path) -> str:
     """Directives that show it."""
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-            "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost",
-        ],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return f"ssl_certificate {certificate}; ssl_certificate_key {key};"
+    made = make_certificate(tmp_path, names=["localhost"])
+    return f"ssl_certificate {made.certificate}; ssl_certificate_key {made.key};"
 
 
 @pytest.mark.needs("openssl")
@@ -209,13 +185,6 @@ def peer_run(
     return measured.classes["c"], measured.flags, peer.requests
 
 
-def test_a_peer_that_closes_in_the_middle_cuts_what_is_under_way() -> None:
-    cut = Reply(frame(HEADERS, END_HEADERS, 1, OK), close=True)
-    found, _, _ = peer_run(lambda _, stream: cut if stream == 1 else Reply(b""))
-    assert found.errors.get("truncated", 0) >= 1
-    assert set(found.errors) <= {"truncated", "empty", "reset", "timeout"}
-
-
 def test_a_request_that_was_not_looked_at_is_answered_elsewhere_with_its_own_start() -> None:
     """The first connection answers one request and leaves the others unseen, late."""
 
@@ -251,27 +220,6 @@ def test_a_connection_that_still_ends_what_it_has_holds_up_nobody() -> None:
     histogram = decode_histogram(found.response_seconds.histogram)
     assert histogram.count_above(1_500_000_000) == 1
     assert {connection for connection, _ in requests} == {0, 1}
-
-
-def test_a_hundred_streams_of_one_connection_wait_for_nobody() -> None:
-    """A tenth of the answers takes 20 times as long: the others are not held up."""
-    slow = {stream: stream % 20 == 1 for stream in range(1, 4000, 2)}
-
-    def reply(_: int, stream: int) -> Reply:
-        return Reply(answer(stream), after_seconds=0.2 if slow[stream] else 0.01)
-
-    found, _, requests = peer_run(
-        reply, http2=Http2(streams=100), timeout_seconds=5.0,
-        arrivals=Arrivals(kind="poisson", rate_per_second=600),
-    )  # fmt: skip
-    assert found.errors == {}
-    share = sum(slow[stream] for _, stream in requests) / len(requests)
-    distribution = found.response_seconds
-    assert distribution.p50 is not None
-    assert distribution.p99 is not None
-    assert distribution.p50 < 0.1
-    assert distribution.p99 >= 0.2
-    assert 0.05 < share < 0.15
 
 
 def test_what_does_not_go_together_is_refused() -> None:

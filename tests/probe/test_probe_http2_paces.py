@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from probe_loads import SIZES, Nginx, StartNginx, load_class, load_plan
+from probe_loads import Nginx, StartNginx, load_class, load_plan
 
 from nginx_tune.documents.loadplan import Arrivals, Http2, LoadClass, Priority
-from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.classes import family_faults
@@ -51,11 +49,6 @@ def measure(nginx: Nginx, *classes: LoadClass, seconds: float = 3.0) -> Measurem
     return run_probe(plan)
 
 
-def whole(nginx: Nginx, *classes: LoadClass, seconds: float) -> dict[str, ClassMeasurement]:
-    plan = load_plan(nginx, *classes, duration_seconds=seconds, drain_seconds=20.0)
-    return dict(run_probe(plan).classes)
-
-
 @pytest.mark.alone  # compares times
 def test_a_slow_stream_keeps_its_pace_and_others_of_its_connection_do_not(nginx: Nginx) -> None:
     pace, users, seconds = 200_000, 4, 4.0
@@ -75,21 +68,6 @@ def test_a_slow_stream_keeps_its_pace_and_others_of_its_connection_do_not(nginx:
     assert (slow.http2.window_stalls, slow.connections_opened) == (0, 1)
     assert small.connections_opened == 0
     assert not [flag for flag in found.flags if flag.startswith(("window", "ack_stalls"))]
-
-
-def test_the_last_byte_of_a_slow_stream_comes_when_its_pace_says(nginx: Nginx) -> None:
-    pace = 50_000
-    one = heavy(read_bytes_per_second=pace, arrivals=Arrivals(kind="closed", users=1))
-    paths = load_class("/100k").paths
-    found = whole(nginx, msgspec.structs.replace(one, paths=paths), seconds=4.5)["heavy"]
-    length = SIZES["/100k"]
-    assert (found.errors, found.truncated) == ({}, 0)
-    assert found.requests >= 2
-    exact = (length - pace / 8) / pace
-    assert found.response_seconds.max is not None
-    assert found.response_seconds.p50 is not None
-    assert 0.98 * exact < found.response_seconds.p50
-    assert found.response_seconds.max < 3 * exact
 
 
 def test_a_slow_connection_has_one_pace_for_all_of_its_streams(nginx: Nginx) -> None:

@@ -226,17 +226,6 @@ def test_load_hosts_share_a_load_from_one_moment(nginx: Nginx, run_cli: RunCli) 
     assert "s ago" in late.stderr
 
 
-@pytest.mark.needs("nginx", "probe")
-def test_a_new_connection_for_each_request_leaks_none(nginx: Nginx, run_cli: RunCli) -> None:
-    arguments = ("--connections", "20", "--keepalive", "off", "--duration", "3s", "--warmup", "0")
-    measurement = measure(run_cli, nginx.url("/1k"), *arguments, "--allow-live", "-f", "json")
-    result = measurement.classes["url"]
-    assert result.errors == {}
-    assert result.connections_opened >= result.requests > 100
-    # Neither descriptors nor memory grow with the connections that were.
-    assert measurement.generator.max_rss_bytes < 40 << 20
-
-
 def test_options_that_mean_nothing_are_one_line(run_cli: RunCli) -> None:
     for arguments, words in (
         (["--rate", "fast"], "is not a rate"),

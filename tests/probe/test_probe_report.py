@@ -1,14 +1,13 @@
-"""What stands around the figures of a run: the load in words, shapes, hidden stalls, caps."""
+"""The parts around the probe that need no probe: listeners, URLs, caps, the report."""
 
 from __future__ import annotations
 
-import io
+import contextlib
+import ipaddress
 from collections import Counter
-from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from nginx_tune.cli.probe_load import parse_caps
 from nginx_tune.documents.loadplan import (
@@ -17,21 +16,27 @@ from nginx_tune.documents.loadplan import (
     LoadClass,
     LoadPlan,
     Paths,
-    RateStep,
+    Permit,
     Target,
 )
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
-from nginx_tune.documents.measurement import Capacity, CapacityStep, Measurement
+from nginx_tune.documents.measurement import Generator, Measurement
 from nginx_tune.documents.units import number_text, seconds_text
 from nginx_tune.errors import UsageError
-from nginx_tune.measure.load.one_class import OfferedRate, default_threads, plan_within
+from nginx_tune.host.parse_network import parse_listeners, parse_socket_link
+from nginx_tune.measure.load.one_class import (
+    Load,
+    OfferedRate,
+    default_threads,
+    plan_load,
+    plan_within,
+)
+from nginx_tune.measure.load.target import permit_target, resolve_url
 from nginx_tune.measure.proof.histogram import Histogram, Layout, encode_histogram
 from nginx_tune.measure.proof.latency import hidden_stall
 from nginx_tune.report.measurement import measured_screen
 from nginx_tune.report.measurement_parts import shape_of
-from nginx_tune.report.probing import capacity_screen, describe_load
 from nginx_tune.report.screen import plain_text
-from nginx_tune.report.terminal.writer import lay_out
 
 
 def test_no_unit_has_a_thousand_of_it() -> None:
@@ -44,48 +49,6 @@ def test_a_time_that_no_clock_tells_has_no_digits() -> None:
     texts = {1.5e-273: "< 1 ns", 1.78e-13: "< 1 ns", 0.0: "0 µs", 1.2e-9: "0.0012 µs"}
     assert {seconds: seconds_text(seconds) for seconds in texts} == texts
     assert number_text(1.5e-273) == "0"
-
-
-def test_the_head_of_a_report_says_what_was_asked() -> None:
-    table: list[tuple[Arrivals, dict[str, Any], str]] = [
-        (
-            Arrivals(kind="closed", users=9, think_seconds=0.5),
-            {"connections": 9},
-            "closed loop, 9 users who pause 500 ms, each with a connection of its own",
-        ),
-        (
-            Arrivals(kind="poisson", rate_per_second=500),
-            {"connections": 50, "connection_use": "turns"},
-            "open loop, poisson arrivals, 500/s, 50 connections held and used in turn",
-        ),
-        (
-            Arrivals(kind="constant", rate_per_second=5),
-            {"connections": 50},
-            "open loop, constant arrivals, 5/s, up to 50 connections, the last used first",
-        ),
-        (
-            Arrivals(
-                kind="steps",
-                steps=[
-                    RateStep(seconds=1, rate_per_second=5),
-                    RateStep(seconds=1, rate_per_second=5, to_rate_per_second=9),
-                ],
-            ),
-            {"connections": 50, "keepalive": False},
-            "open loop, 5 → 5…9 requests a second, a new connection for each request, up to 50 at once",  # noqa: E501
-        ),
-    ]
-    for arrivals, changes, words in table:
-        paths = Paths(kind="fixed", paths=["/"])
-        item = LoadClass(name="url", arrivals=arrivals, paths=paths, **changes)
-        target = Target(address="127.0.0.1", port=80)
-        plan = LoadPlan(target=target, classes=[item], duration_seconds=9)
-        lines = describe_load(plan, "http://localhost/\x1b").splitlines()
-        assert lines[0] == "http://localhost/\\x1b at 127.0.0.1 port 80, 9 s, seed 1"
-        assert lines[1] == f"  {words}"
-        assert "4,096 connections" in lines[2]
-        text = plain_text(measured_screen(Measurement(classes={}), "\n".join(lines)))
-        assert text.splitlines()[-3].startswith("http://localhost/")
 
 
 def test_the_shape_of_a_distribution_has_its_two_humps() -> None:
@@ -163,31 +126,158 @@ def test_caps_are_the_callers_and_a_plan_only_lowers_them() -> None:
             parse_caps((text,))
 
 
-def test_the_answer_of_a_search_comes_first() -> None:
-    step = CapacityStep(rate_per_second=400, met=True, measured={"url.p99": 0.003})
-    found = Capacity(
-        objectives=["p99 <= 50ms"], steps=[step], at_least_per_second=400, limited_by="bound",
-        reason="it holds at 400/s",
-    )  # fmt: skip
-    lines = plain_text(capacity_screen(found)).splitlines()
-    assert lines[0] == "capacity: at least 400/s with p99 <= 50ms"
-    assert lines[1] == "limited by: the highest rate allowed (it holds at 400/s)"
-    unsure = msgspec.structs.replace(found, limited_by="probe")
-    head = plain_text(capacity_screen(unsure)).splitlines()[0]
-    assert head.endswith("; where it ends was not found")
+TCP = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 111 1 x
+   1: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 222 1 x
+   2: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 333 1 x
+   3: junk
+"""
+TCP6 = """\
+  sl  local_address                         remote_address                        st tx rx
+   0: 00000000000000000000000001000000:1F91 00000000000000000000000000000000:0000 0A \
+00000000:00000000 00:00000000 00000000     0        0 444 1 x
+   1: 0000000000000000FFFF00000100007F:1F92 00000000000000000000000000000000:0000 0A \
+00000000:00000000 00:00000000 00000000     0        0 555 1 x
+"""
 
 
-@pytest.mark.parametrize("width", [60, 72, 80])
-def test_no_quantile_stands_below_another_column(width: int) -> None:
-    """A table that was folded as text had the last columns under the first ones."""
-    latency = latency_of(Counter({1_000_000: 89_990, 100_000_000: 400, 1_000_000_000: 40}))
-    part = ClassMeasurement(requests=90_430, intended=90_430, response_seconds=latency)
-    screen = measured_screen(Measurement(duration_seconds=10, classes={"url": part}), "http://a/")
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    lines = lay_out(screen, console, verbose=False).splitlines()
-    assert max(map(len, lines)) <= width
-    assert lines[0].startswith("url: ")
-    head = next(line for line in lines if line.startswith("class") and "time to" in line)
-    row = next(line for line in lines if line.startswith("url ") and "100 ms" in line)
-    assert head.split()[-2:] == ["p99.9", "max"]
-    assert len(row) == len(head)
+def test_listening_sockets_are_read() -> None:
+    found = parse_listeners(TCP, byteorder="little") + parse_listeners(TCP6, byteorder="little")
+    expected = [
+        ("127.0.0.1", 8080, 111),
+        ("0.0.0.0", 80, 222),
+        ("::1", 8081, 444),
+        ("::ffff:127.0.0.1", 8082, 555),
+    ]
+    assert found == [(ipaddress.ip_address(text), port, inode, 0) for text, port, inode in expected]
+    big = TCP.replace("0100007F:1F90 00000000", "7F000001:1F90 00000000")
+    assert parse_listeners(big, byteorder="big")[0] == found[0]
+    assert parse_listeners("", byteorder="little") == []
+
+
+def test_a_listener_covers_its_address_or_all() -> None:
+    found = parse_listeners(TCP, byteorder="little") + parse_listeners(TCP6, byteorder="little")
+    local, wild, local6, mapped = found
+    here, there = ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("192.0.2.1")
+    assert local.covers(here, 8080)
+    assert not local.covers(there, 8080)
+    assert not local.covers(here, 80)
+    assert wild.covers(there, 80)
+    assert not wild.covers(ipaddress.ip_address("::1"), 80)
+    assert local6.covers(ipaddress.ip_address("::1"), 8081)
+    assert mapped.covers(here, 8082)
+
+
+def test_links_to_sockets_are_read() -> None:
+    assert parse_socket_link("socket:[42]") == 42
+    assert parse_socket_link("pipe:[42]") is None
+
+
+def test_a_url_becomes_an_address_and_a_path() -> None:
+    for url, *parts in (
+        ("http://127.0.0.1:8080/a/b?c=d&e", "127.0.0.1", 8080, "127.0.0.1:8080", "/a/b?c=d&e"),
+        ("http://127.0.0.1", "127.0.0.1", 80, "127.0.0.1", "/"),
+        ("http://[::1]:81/x", "::1", 81, "[::1]:81", "/x"),
+        ("http://localhost/ä b%20c#part", "127.0.0.1", 80, "localhost", "/%C3%A4%20b%20c"),
+        ('http://127.0.0.1/"<\\>\x1b', "127.0.0.1", 80, "127.0.0.1", "/%22%3C%5C%3E%1B"),
+    ):
+        place = resolve_url(url)
+        target = place.target
+        assert [target.address, target.port, target.host, place.path] == parts, url
+
+
+def test_a_url_that_would_lose_a_character_is_refused() -> None:
+    taken = []
+    for url in ("{}a\nb", "{}a\r", "{}\ta", "\n{}a", " {}a", "{}a?b\rc"):
+        with contextlib.suppress(UsageError):
+            resolve_url(url.format("http://127.0.0.1/"))
+            taken.append(url)
+    assert taken == []
+    with pytest.raises(UsageError, match="is not a URL: it has a line break, a tab"):
+        resolve_url("http://127.0.0.1/a\nb")
+
+
+def _plan() -> LoadPlan:
+    place = resolve_url("http://127.0.0.1:8080/")
+    return plan_load(place.target, place.path, Load(rate=OfferedRate((50.0,)), duration_seconds=1))
+
+
+def test_what_is_permitted_comes_from_the_caller_alone() -> None:
+    plan = permit_target(_plan(), allow_targets=["192.0.2.1"], allow_live=False)
+    assert (plan.permit.ports, plan.permit.live) == ([], False)
+    assert plan.permit.hosts == ["192.0.2.1"]
+    assert plan.abort_error_ratio == 0.2
+    own = msgspec.structs.replace(_plan(), permit=Permit(live=True, ports=[8080], hosts=["::1"]))
+    assert permit_target(own, allow_targets=[], allow_live=False).permit == Permit()
+    with pytest.raises(UsageError, match="nowhere"):
+        permit_target(_plan(), allow_targets=["nowhere.invalid"], allow_live=False)
+
+
+def _latency(count: int, *values: float) -> Latency:
+    p50, p90, p99, p999, top = values
+    return Latency(count=count, mean=p50, stdev=0, p50=p50, p90=p90, p99=p99, p999=p999, max=top)
+
+
+MEASUREMENT = Measurement(
+    seed=3,
+    duration_seconds=10,
+    classes={
+        "hot": ClassMeasurement(
+            requests=20_000,
+            requests_per_second=2000,
+            bytes_per_second=3 << 20,
+            intended=20_000,
+            statuses={"200": 20_000},
+            response_seconds=_latency(20_000, 1e-3, 2e-3, 3e-3, 4e-3, 5e-3),
+            ttfb_seconds=_latency(20_000, 1e-4, 2e-4, 3e-4, 4e-4, 5e-4),
+            service_seconds=_latency(20_000, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5),
+        ),
+        "cold\x1b[2J": ClassMeasurement(
+            requests=150,
+            requests_per_second=15,
+            bytes_per_second=1 << 30,
+            intended=192,
+            truncated=12,
+            censored=20,
+            censored_from_seconds=2.5,
+            errors={"empty": 2, "truncated": 10, "status": 10},
+            statuses={"200": 160, "404": 10},
+            response_seconds=_latency(170, 1, 2.6, 7, 8, 9),
+            at_cap=40,
+            max_pending=30,
+            retried=2,
+            stray=1,
+        ),
+    },
+    generator=Generator(
+        cpu_seconds=1,
+        cpu_ratio=0.1,
+        lateness_seconds=_latency(20_000, 2e-5, 3e-5, 4e-4, 5e-4, 6e-4),
+        max_rss_bytes=3 << 20,
+    ),
+    flags=["censored: cold: 20 of 192 arrivals were unanswered at the end"],
+)
+
+
+def test_all_of_them_is_a_hundred_percent() -> None:
+    item = ClassMeasurement(intended=60, errors={"parse": 60})
+    text = plain_text(measured_screen(Measurement(classes={"c": item})))
+    assert "c: 60 of 60 requests (100 %) failed" in text
+
+
+def test_the_report_shows_what_was_measured_and_no_more() -> None:
+    text = plain_text(measured_screen(MEASUREMENT))
+    lines = text.splitlines()
+    assert "\x1b" not in text
+    assert lines[0] == "hot: 2,000 good responses/s, median 1 ms, p99 3 ms, none failed"
+    assert "42 of 192 requests (22 %) failed or were not finished" in lines[2]
+    assert "counted as slowest they would make up p90, p99, p99.9" in lines[2]
+    words = [line.split() for line in lines]
+    assert ["cold\\x1b[2J", "150", "15/s", "1.0", "GiB/s", "22", "20"] in words
+    # From the age of the youngest unfinished request on, a value is a lower bound.
+    cold = "cold\\x1b[2J,last byte,≥ 1.00 s,1.00 s,≥ 2.60 s,≥ 7.00 s,≥ 8.00 s,≥ 9.00 s"
+    assert cold.replace(",", " ").split() in words
+    for said in ("10 cut short", "2 closed without a reply", "statuses 160 × 200, 10 × 404",
+                 "40 of 192 waited for one of the connections, 30 at once"):  # fmt: skip
+        assert f"cold\\x1b[2J: {said}" in lines

@@ -17,6 +17,7 @@ from nginx_tune.documents.loadplan import Arrivals, LoadPlan, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.measure.load.probe import run_probe
+from nginx_tune.nginx.lab.network import make_certificate
 from nginx_tune.report.measurement import measured_screen
 from nginx_tune.report.screen import plain_text
 
@@ -44,15 +45,7 @@ class Secure(NamedTuple):
 
 @pytest.fixture
 def secure(start_nginx: StartNginx, tmp_path: Path) -> Secure:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-            "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost",
-            "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-        ],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = make_certificate(tmp_path, names=["localhost", "127.0.0.1"])
     port = free_port()
     nginx = start_nginx(
         server=f"listen 127.0.0.1:{port} ssl; ssl_certificate {certificate};"
@@ -128,14 +121,8 @@ def test_what_was_agreed_on_is_told(secure: Secure) -> None:
 
 
 def test_a_certificate_that_is_not_good_fails_each_request(secure: Secure, tmp_path: Path) -> None:
-    other = tmp_path / "other.pem"
-    subprocess.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-            "-nodes", "-keyout", "/dev/null", "-out", other, "-days", "2", "-subj", "/CN=other",
-        ],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    (tmp_path / "other").mkdir()
+    other = make_certificate(tmp_path / "other", names=["other"]).certificate
     for name, authorities, words in (
         (None, other, "invalid peer certificate"),
         ("other.example", secure.certificate, "not valid for name"),
@@ -154,21 +141,6 @@ def test_the_server_is_told_the_name(secure: Secure) -> None:
     item = only_class(secure.run(Tls(verify=False, server_name="a.example"), path="/name"))
     assert item.errors == {}
     assert item.bytes % len("a.example") == 0 < item.bytes
-
-
-def test_a_server_that_closes_after_each_response_costs_no_request(secure: Secure) -> None:
-    item = only_class(secure.run(Tls(ca_file=str(secure.certificate)), path="/gone"))
-    assert item.errors == {}
-    assert item.requests == item.intended
-    assert item.connections_opened >= item.requests
-
-
-def test_a_server_without_tls_is_no_session(secure: Secure, start_nginx: StartNginx) -> None:
-    plain = start_nginx()
-    plan = load_plan(plain, load_class("/1k"))
-    target = msgspec.structs.replace(plan.target, tls=Tls(verify=False))
-    item = only_class(run_probe(msgspec.structs.replace(plan, target=target)))
-    assert item.errors == {"tls": item.intended}
 
 
 def test_curls_options_do_on_the_command_line(secure: Secure, run_cli: RunCli) -> None:

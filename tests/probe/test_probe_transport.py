@@ -20,7 +20,7 @@ import pytest
 from free_ports import free_port
 from probe_loads import Nginx, StartNginx, load_class, load_plan
 
-from nginx_tune.documents.base import decode, encode
+from nginx_tune.documents.base import decode
 from nginx_tune.documents.loadplan import LoadPlan, Permit, ProxyProtocol, Target, Tls
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
@@ -86,18 +86,6 @@ def test_a_unix_socket_needs_leave_like_any_server(by_socket: Path, run_cli: Run
     other = msgspec.structs.replace(plan, permit=Permit(sockets=[f"{by_socket}2"]))
     with pytest.raises(UsageError, match="is not the socket of"):
         run_probe(other)
-
-
-def test_a_socket_that_nobody_listens_on_refuses(by_socket: Path) -> None:
-    path = f"{by_socket}.gone"
-    plan = LoadPlan(
-        target=Target(unix=path),
-        classes=[load_class("/1k")],
-        duration_seconds=0.2,
-        permit=Permit(live=True),
-    )
-    item = only_class(run_probe(plan))
-    assert item.errors == {"refused": item.intended}
 
 
 def test_a_full_queue_of_a_socket_is_a_failure_of_its_own(tmp_path: Path) -> None:
@@ -253,50 +241,18 @@ def test_what_cannot_be_is_refused(run_cli: RunCli) -> None:
             ask(Target(address="127.0.0.1", port=1, tls=Tls(**wish)))
 
 
-def test_old_documents_and_new_ones_are_read_alike() -> None:
-    plan = LoadPlan(
-        target=Target(
-            unix="/run/x", tls=Tls(min_version="1.3", ciphers=["TLS_AES_128_GCM_SHA256"])
-        ),
-        classes=[load_class("/1k")],
-        duration_seconds=1.0,
-    )
-    assert decode(LoadPlan, encode(plan)) == plan
-
-
-NO_HTTP = {
-    b"SSH-2.0-OpenSSH_9.2\r\n": "byte 0x53 (S) at offset 0 of the head",
-    b"\x15\x03\x01\0\x02\x02\x28": "byte 0x15 at offset 0 of the head: the server speaks TLS",
-    b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200 + b"\r\n": "more than 128 header fields",
-    b"HTTP/1.1 200 OK\r\nA: " + b"b" * 80_000: "a head of more than 65536 bytes",
-}
-
-
 def test_what_is_no_http_says_why() -> None:
-    for answer, why in NO_HTTP.items():
-        errors, flag = answer_clause(answer)
-        assert errors <= {"parse", "reset"}, why
-        assert why in flag
-
-
-def answer_clause(answer: bytes) -> tuple[set[str], str]:
     class Answering(socketserver.BaseRequestHandler):
         def handle(self) -> None:
             with contextlib.suppress(OSError):
                 self.request.recv(1000)
-                self.request.sendall(answer)
+                self.request.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
                 self.request.recv(1000)
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        port = server.server_address[1]
-        plan = LoadPlan(
-            target=Target(address="127.0.0.1", port=port),
-            classes=[load_class("/1k")],
-            duration_seconds=0.3,
-            permit=Permit(ports=[port]),
-        )
-        measurement = run_probe(plan)
+        measurement = ask(Target(address="127.0.0.1", port=server.server_address[1]))
         server.shutdown()
     [flag] = [flag for flag in measurement.flags if flag.startswith("not_http: c: first ")]
-    return set(only_class(measurement).errors), flag
+    assert "byte 0x53 (S) at offset 0 of the head" in flag
+    assert set(only_class(measurement).errors) <= {"parse", "reset"}

@@ -16,6 +16,7 @@ from started import number_in, reload, until, workers_of
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.host.live import LiveHost
 from nginx_tune.host.live_network import BoundSocket, Holder
+from nginx_tune.nginx.lab.network import make_certificate
 from nginx_tune.nginx.reload.address import Binding, bindings_of, in_the_way, may_share
 from nginx_tune.nginx.reload.host_refusals import masters_of, refused_here, taken_here
 from nginx_tune.nginx.subject import ConfigurationFiles
@@ -131,10 +132,8 @@ HELD: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.needs("root", "nginx", "nginx-1.30")
 def test_the_ports_that_others_hold_are_those_that_nginx_cannot_bind(tmp_path: Path) -> None:
-    key = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-    made = ("-nodes", "-keyout", tmp_path / "key", "-out", tmp_path / "crt", "-subj", "/CN=a")
-    subprocess.run([*key, *made], check=True, capture_output=True)
-    tls = f"ssl_certificate {tmp_path}/crt; ssl_certificate_key {tmp_path}/key;"
+    made = make_certificate(tmp_path, names=["a"])
+    tls = f"ssl_certificate {made.certificate}; ssl_certificate_key {made.key};"
     with ExitStack() as stack:
         started: dict[str, tuple[subprocess.Popen[str], list[str]]] = {}
         for number, (name, (held, listen)) in enumerate(HELD.items()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,6 @@ pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")
 
 Asked = Callable[..., dict[str, Any]]
 
-OWN = "location / { root TOP/www; }"
-CHALLENGE = "location /.well-known/acme-challenge/ { root TOP/acme; }"
-PASSED = "location / { proxy_pass http://127.0.0.1:9193; %s }"
 DEFAULT = "server { listen 18195 default_server; server_name _; root TOP/other; }"
 
 
@@ -57,29 +53,6 @@ def asked(run_cli: RunCli, top: Path) -> Asked:
 
 def notes(found: dict[str, Any], beginning: str) -> list[str]:
     return [one for one in found["found"] if one.startswith(beginning)]
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "primary"),
-    [
-        (CHALLENGE + OWN, "", "hot.requests_per_second"),
-        ("location /x/ { root TOP/none; }" + OWN, "", "hot.requests_per_second"),
-        (OWN, CHALLENGE + OWN, "hot.requests_per_second"),
-        (CHALLENGE + OWN, OWN, "hot.requests_per_second"),
-        (CHALLENGE + PASSED % "", CHALLENGE + PASSED % "proxy_buffering off;", "a-test.mean"),
-        (PASSED % "", CHALLENGE + PASSED % "", "a-test.mean"),
-    ],
-)
-def test_a_directory_without_files_stands_in_nobody_s_way(
-    asked: Asked, before: str, after: str, primary: str
-) -> None:
-    found = asked(before, after)
-    assert found.get("refused") is None
-    assert found["primary_metric"] == primary
-    assert found.get("lost", []) == []
-    if CHALLENGE in before and CHALLENGE in (after or before):
-        (said,) = notes(found, "not loaded: a.test /.well-known")
-        assert said.endswith("/acme/.well-known/acme-challenge has no files to request")
 
 
 def test_a_site_of_files_that_has_none_is_refused_by_what_is_missing(asked: Asked) -> None:
@@ -159,28 +132,6 @@ def test_files_that_are_refused_to_who_asks_keep_nothing_else_from_being_compare
     assert beside["primary_metric"].startswith("a-test-open")
     (said,) = notes(beside, "also loaded: ")
     assert "a-test-open (a.test /open/: files, 200)" in said
-
-
-def test_of_files_some_of_which_are_refused_the_others_are_asked_for(
-    run_cli: RunCli, top: Path
-) -> None:
-    """The one that would be asked for most is among those that are refused."""
-    for name in ("c", "d"):
-        (top / f"www/{name}.html").write_bytes(b"x" * 3000)
-    for name, sendfile in (("old", "off"), ("new", "on")):
-        (top / f"{name}.conf").write_text(
-            "user root; events {} http { access_log off; server { listen 18195; "
-            f"root {top}/www; sendfile {sendfile}; location ~ /[bc][.]html {{ deny all; }} }} }}"
-        )
-    run = run_cli(
-        *("-q", "validate", "new.conf", "--against", "old.conf", "--no-store", "--pairs", "1"),
-        *("--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive"),
-        *("--require", "total.errors == 0", "-f", "console"),
-        cwd=top,
-    )
-    assert run.returncode == 0 or "discarded" in run.stdout, run.stderr  # on a busy machine
-    said = " ".join(run.stdout.split())
-    assert re.search("/c.html and 1 more[^;]*: answers 403", said)
 
 
 def test_a_site_that_refuses_all_of_its_files_is_refused_by_the_cause(asked: Asked) -> None:

@@ -135,14 +135,6 @@ def test_the_server_itself_is_asked_again(run_cli: RunCli, server: Server, tmp_p
     assert (found["errors"], found["requests"]) == ({}, 30)
 
 
-@pytest.mark.needs("nginx", "probe")
-def test_hashed_paths_need_a_lab(run_cli: RunCli, server: Server) -> None:
-    _, manifest = learn(run_cli, server)
-    run = run_cli("validate", server.conf, "--against", twin(server.conf), "--manifest", manifest)
-    assert (run.returncode, len(run.stderr.splitlines())) == (2, 1), run.stderr
-    assert "--lab" in run.stderr
-
-
 def requests(*paths: str, size: int | None = 1000) -> list[ManifestRequest]:
     return [
         ManifestRequest(offset_seconds=float(at), path=path, bytes=size)

@@ -15,7 +15,6 @@ from nginx_tune.documents.scenario import MultiplexedVersion
 from nginx_tune.errors import UsageError
 from nginx_tune.experiment.target import (
     EntryPoint,
-    Spoken,
     file_places,
     plan_entry,
     spoken_at,
@@ -23,18 +22,12 @@ from nginx_tune.experiment.target import (
     why_unreachable,
 )
 from nginx_tune.experiment.validate.site_load import (
-    at_listeners,
-    class_names,
     default_load,
-    offered,
     over_protocols,
-    plan_classes,
-    protocol_note,
     replay_load,
 )
 from nginx_tune.experiment.validate.site_requests import (
     CommonRequests,
-    SiteRequest,
     SiteRequests,
     common_requests,
     plan_requests,
@@ -42,7 +35,6 @@ from nginx_tune.experiment.validate.site_requests import (
 from nginx_tune.experiment.validate.successors import find_successors
 from nginx_tune.experiment.validate.workbench_notes import plan_outgoing, unspoken
 from nginx_tune.experiment.view import with_worker_header
-from nginx_tune.measure.load.classes import ServedFile, plan_load
 from nginx_tune.nginx.lab.stub_server import RESOLVED, resolve
 
 
@@ -323,37 +315,6 @@ def test_recorded_requests_go_over_one_protocol() -> None:
     assert over_protocols(recorded, ["2"]).classes[0].http2 == Http2()
     with pytest.raises(UsageError, match="over one protocol"):
         over_protocols(recorded, ["2", "3"])
-
-
-def test_a_place_is_asked_over_what_both_variants_offer() -> None:
-    both = Spoken(http2=at("127.0.0.1", 1, "a", tls=True), http3=at("127.0.0.1", 2, "a", tls=True))
-    request = SiteRequest("n", "s", "/", at("127.0.0.1", 1, "a"), "/", spoken=both)
-    poorer = request._replace(spoken=both._replace(http3=None))
-    assert class_names((request, request), ["2", "3"]) == ["n-http2", "n-http3"]
-    assert class_names((request, poorer), ["2", "3"]) == ["n"]
-    assert offered((request, poorer), ["2", "3"]) == ["2"]
-    assert offered((request, poorer), ["3"]) == [None]
-    _, over = plan_classes(request, ["2", "3"], status=200, files=[], rate_per_second=8.0)
-    assert (over.name, over.target, over.http3) == ("n-http3", both.http3, Http3())
-    assert over.arrivals.rate_per_second == 4.0
-    (plain,) = plan_classes(request, [None], status=200, files=[], rate_per_second=8.0)
-    assert (plain.name, plain.target, plain.http3) == ("n", request.target, None)
-    assert plain.arrivals.rate_per_second == 8.0
-
-
-def test_classes_go_to_the_listener_that_speaks_their_protocol() -> None:
-    tree = tree_of("server { listen 80; listen 443 ssl; listen 8443 quic; http2 on; root /srv; }")
-    entry = entry_of(tree, ("2", "3"))
-    classes = over_protocols(default_load(), ["2", "3"]).classes[2:4]
-    files = [ServedFile("/a", 1), ServedFile("/b", 1)]
-    plan = plan_load(classes, files, target=entry.target, memory_url=None)
-    aimed = at_listeners(plan, entry)
-    assert [item.target and item.target.port for item in aimed.classes] == [443, 8443]
-    assert aimed.permit.ports == [80, 443, 8443]
-    assert protocol_note(aimed, ["2", "3"]) == [
-        "protocols: hot-http2 over HTTP/2; hot-http3 over HTTP/3"
-    ]
-    assert protocol_note(plan, []) == []
 
 
 def test_who_is_asked_is_known_with_protocol_and_port() -> None:

@@ -113,17 +113,6 @@ def test_a_candidate_that_costs_more_cpu_is_worse_though_clients_hardly_see_it(
     assert (verdict.outcome, result.returncode) == ("worse", 1)
 
 
-@pytest.mark.needs("root", "nginx", "probe")
-def test_a_configuration_that_nginx_rejects_is_exit_3_with_its_words(
-    run_cli: RunCli, site: Path
-) -> None:
-    plain, bad = write(site, "plain.conf"), write(site, "bad.conf", location="aio threads=nope;")
-    result = run_cli("-q", "validate", bad, "--against", plain, *SHORT)
-    assert result.returncode == 3
-    assert 'unknown thread pool "nope"' in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
 @pytest.mark.needs("nginx")
 def test_what_nginx_refuses_for_its_structure_is_no_site_without_a_server(
     run_cli: RunCli, site: Path
@@ -163,6 +152,8 @@ def test_bad_input_is_one_line(run_cli: RunCli, site: Path) -> None:
         (("plain.conf", "--against", "twin.conf", "--require", "hot.p99 <"), 2, "hot.p99 <"),
         (("plain.conf", "--against", "twin.conf", "--duration", "soon"), 2, "no duration"),
         (("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.p98"), 2, "hot.p98"),
+        (("plain.conf", "--against", "twin.conf", "--objective", "gone.p99 <= 1s"), 2, "gone"),
+        (("plain.conf", "--against", "twin.conf", "--max-time", "soon"), 2, "soon"),
         (
             ("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.requests_per_second"),
             2,

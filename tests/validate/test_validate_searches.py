@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from twins import twin
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
@@ -202,15 +201,3 @@ def test_the_capacity_of_two_real_variants(run_cli: RunCli, conf: Path) -> None:
     above = [s for s in verdict.capacities["baseline"].steps if s.rate_per_second > 100]
     assert not any(step.met for step in above)
     assert verdict.stopped in {"time", "settled"}
-
-
-@pytest.mark.needs("nginx")
-def test_bad_words_are_one_line(run_cli: RunCli, conf: Path) -> None:
-    for arguments in (
-        ("--objective", "gone.p99 <= 1s"),
-        ("--objective", "hot.p99 <="),
-        ("--max-time", "soon"),
-    ):
-        run = run_cli("validate", conf, "--against", twin(conf), *arguments)
-        assert run.returncode == 2, arguments
-        assert len(run.stderr.splitlines()) == 1, arguments

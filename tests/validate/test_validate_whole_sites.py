@@ -172,12 +172,7 @@ def test_several_servers_are_asked_where_they_listen(run_cli: RunCli, root: Path
 
 @pytest.mark.needs("openssl")
 def test_a_site_that_is_a_proxy_and_speaks_tls(run_cli: RunCli, root: Path) -> None:
-    key, certificate = root.parent / "key.pem", root.parent / "certificate.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt",
-         "ec_paramgen_curve:P-256", "-subj", "/CN=a", "-keyout", key, "-out", certificate],
-        check=True, capture_output=True,
-    )  # fmt: skip
+    certificate, key = make_certificate(root.parent, names=["a"])
     conf = write(
         root,
         f"ssl_certificate {certificate}; ssl_certificate_key {key};"
@@ -304,13 +299,6 @@ def test_a_site_listens_on_a_socket_that_the_host_has_in_use(
               for variant, sessions in verdict["environment"]["tls"].items()}  # fmt: skip
     agreed = [("1.2", "ECDHE-ECDSA-AES128-GCM-SHA256")]
     assert spoken == ({"baseline": agreed, "candidate": agreed} if words else {})
-
-
-def test_nothing_to_ask_is_one_line(run_cli: RunCli, root: Path) -> None:
-    conf = write(root, "server { listen 18081; return 403; }")
-    run = run_cli("-q", "validate", conf, "--against", twin(conf), *SHORT)
-    assert (run.returncode, len(run.stderr.splitlines())) == (4, 1)
-    assert "answers 403" in run.stderr
 
 
 @pytest.mark.thorough
