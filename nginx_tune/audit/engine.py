@@ -117,10 +117,10 @@ def audit(
     )
 
 
-def reaches(findings: Findings, threshold: Severity) -> bool:
-    """True if a finding is at least as severe as the threshold."""
-    worst = SEVERITIES.index(threshold)
-    return any(SEVERITIES.index(finding.severity) <= worst for finding in findings.findings)
+def reaching(findings: Findings, threshold: Severity) -> list[Finding]:
+    """The findings that are at least as severe as the threshold."""
+    severe = SEVERITIES[: SEVERITIES.index(threshold) + 1]
+    return [finding for finding in findings.findings if finding.severity in severe]
 
 
 def _run(rules: Iterable[Rule], context: Context) -> _Outcome:

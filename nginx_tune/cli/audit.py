@@ -14,7 +14,7 @@ import click
 from msgspec.structs import replace
 
 from nginx_tune.audit.context import AuditProfile
-from nginx_tune.audit.engine import audit, reaches
+from nginx_tune.audit.engine import audit, reaching
 from nginx_tune.audit.hit import WHOLE_TREE
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import Rule, select_rules
@@ -64,11 +64,12 @@ from nginx_tune.host.door import Host
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.elsewhere import missing_includes
 from nginx_tune.nginx.subject import ConfigurationFiles
-from nginx_tune.report.findings import summary_text
+from nginx_tune.report.findings import finding_lines, summary_text, unparsed_lines
 from nginx_tune.report.terminal.output import (
     RESULT_FILE,
     output_options,
     refuse_results,
+    result_files,
     write_file,
     write_result,
 )
@@ -238,21 +239,34 @@ def command(
         write_result(audit_renderers(ctx, findings, shown, subject.tree), formats, shown)
     if subject.facts is None and options["facts_source"] is None:
         notes.insert(0, f"{plain(as_utf8(subject.subject.path))}: {_HOST_FREE}")
-    _tell(ctx, findings, [] if options["fix_diff"] else formats, notes)
+    reports = [] if options["fix_diff"] else result_files(formats, output)
+    _tell(ctx, findings, reports, notes, fail_on=asked.fail_on)
     return _status(findings, asked)
 
 
 def _tell(
-    ctx: click.Context, findings: Findings, formats: Sequence[str], notes: Sequence[str]
+    ctx: click.Context,
+    findings: Findings,
+    reports: Sequence[str],
+    notes: Sequence[str],
+    *,
+    fail_on: str,
 ) -> None:
-    """Print the notes; if every report goes to a file, also the summary and what was not read."""
-    is_in_files = bool(formats) and all("=" in form for form in formats)
-    if is_in_files:
+    """Print the notes; if every report goes to a file, also the faults and the summary."""
+    if reports:
         tell_unread(findings)
-    for note in () if ctx.obj["quiet"] else notes:
+        for line in unparsed_lines(findings):
+            say(line)
+    if ctx.obj["quiet"]:
+        return
+    for note in notes:
         say(note)
-    if is_in_files and not ctx.obj["quiet"]:
-        say(summary_text(findings))
+    if not reports:
+        return
+    least = cast("Severity", "error" if fail_on == "never" else fail_on)
+    for line in finding_lines(reaching(findings, least), reports[0]):
+        say(line)
+    say(summary_text(findings), f"see {', '.join(reports)}")
 
 
 def _judged(
@@ -523,7 +537,7 @@ def _compared(
 def _status(findings: Findings, asked: _Asked) -> ExitStatus:
     test = findings.nginx_test
     is_refused = bool(findings.files_unparsed) or (test is not None and not test.accepted)
-    fails = asked.fail_on != "never" and reaches(findings, cast("Severity", asked.fail_on))
+    fails = asked.fail_on != "never" and reaching(findings, cast("Severity", asked.fail_on))
     return worst(
         ExitStatus.CONFIGURATION if is_refused else ExitStatus.OK,
         ExitStatus.UNDECIDED if asked.require_facts and findings.needs_facts else ExitStatus.OK,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 from msgspec.structs import replace
 
-from nginx_tune.audit.engine import audit, reaches
+from nginx_tune.audit.engine import audit, reaching
 from nginx_tune.change.plan.solver import Solver, deciding
 from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject
 from nginx_tune.cli.configurations import tell_unread
@@ -262,5 +262,5 @@ def _status(found: Findings) -> ExitStatus:
     return worst(
         ExitStatus.CONFIGURATION if found.files_unparsed else ExitStatus.OK,
         ExitStatus.UNDECIDED if found.unread else ExitStatus.OK,
-        ExitStatus.FOUND if reaches(found, "error") else ExitStatus.OK,
+        ExitStatus.FOUND if reaching(found, "error") else ExitStatus.OK,
     )

@@ -51,7 +51,7 @@ def render_findings(
     ``verbose`` names the rules that lack facts and gives the command for each; ``sources`` are the
     lines in which findings are shown.
     """
-    parts = [_unparsed(findings), _missing(findings, width)]
+    parts = ["".join(f"{line}\n" for line in unparsed_lines(findings)), _missing(findings, width)]
     for _, group in groupby(
         findings.findings, key=lambda finding: (finding.severity, finding.rule, finding.fix)
     ):
@@ -92,11 +92,28 @@ def _field(name: str, text: str, width: int | None) -> str:
     return "\n".join(fold(label + text, max(width, _LEAST_WIDTH), hang=4))
 
 
-def _unparsed(findings: Findings) -> str:
-    return "".join(
-        f"{one_line(file.file)}:{file.line or 1}: not parsed: {one_line(file.reason)}\n"
+def unparsed_lines(findings: Findings) -> list[str]:
+    """A line for each file that was not parsed."""
+    return [
+        f"{one_line(file.file)}:{file.line or 1}: not parsed: {one_line(file.reason)}"
         for file in findings.files_unparsed
-    )
+    ]
+
+
+LINES_SHOWN = 10
+"""The most findings that are shown where the report itself is in a file."""
+
+
+def finding_lines(findings: Sequence[Finding], file: str) -> list[str]:
+    """A line for each finding; those above ``LINES_SHOWN`` are counted, and ``file`` has them."""
+    lines = [
+        f"{one_line(finding.file)}:{finding.line}: {finding.severity}[{finding.rule}] "
+        f"{one_line(finding.message)}"
+        for finding in findings[:LINES_SHOWN]
+    ]
+    if len(findings) > LINES_SHOWN:
+        lines.append(f"{len(findings) - LINES_SHOWN} more in {one_line(file)}")
+    return lines
 
 
 def _missing(findings: Findings, width: int | None) -> str:

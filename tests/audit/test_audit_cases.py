@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 from rows import each_row
 
-from nginx_tune.audit.engine import audit, reaches
+from nginx_tune.audit.engine import audit, reaching
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import GIB, linux
 from nginx_tune.conf.tree import parse_text, read_tree
@@ -209,9 +209,9 @@ def test_worst_first_and_thresholds() -> None:
     )
     found = _audit(conf, None)
     assert [one.severity for one in found.findings] == ["error", "warning"]
-    assert reaches(found, "info")
-    assert reaches(found, "error")
-    assert not reaches(_audit(PLAIN % "aio threads;", WARM), "warning")
+    assert reaching(found, "info")
+    assert reaching(found, "error")
+    assert not reaching(_audit(PLAIN % "aio threads;", WARM), "warning")
 
 
 def test_paths_in_commands_are_quoted_for_a_shell() -> None:
@@ -232,5 +232,5 @@ def test_many_directories_are_asked_for_by_the_ones_around_them() -> None:
 @each_row("facts", [None, WARM, COLD, linux(version="1.22.1", cpus=64)])
 def test_debians_own_configuration_has_no_faults(facts: Facts | None) -> None:
     found = audit(read_tree("/etc/nginx/nginx.conf", LiveHost()), facts)
-    assert not reaches(found, "error")
+    assert not reaching(found, "error")
     assert not {rule.id for rule in THESE} & set(_rules(found))

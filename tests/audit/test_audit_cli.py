@@ -99,6 +99,25 @@ def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: Run, conf: Path
     assert f"{conf.with_name('broken.conf')}:2: not parsed: unexpected end of file" in run.stdout
     assert "io-chunk-unlimited" in run.stdout
     assert "1 warning in 1 file, 1 not parsed" in run.stdout
+    quiet = run_cli("-q", "audit", conf, f"-fsarif={conf}.sarif")
+    assert "broken.conf:2: not parsed: unexpected end of file" in quiet.stderr
+
+
+@each_row(
+    ("options", "shown"),
+    [((), 10), (("--fail-on", "warning"), 10), (("--fail-on", "never"), 10), (("-f", "github"), 0)],
+)
+def test_where_the_report_is_a_file_the_faults_that_fail_are_shown(
+    run_cli: Run, conf: Path, options: tuple[str, ...], shown: int
+) -> None:
+    faults = "".join(f"location /{number} {{ sendfile yes; }}\n" for number in range(11))
+    conf.write_text(PLAIN % f"sendfile_max_chunk 0; {faults}")
+    run = run_cli("audit", conf, "-f", f"sarif={conf}.sarif", *options)
+    assert run.stderr.count(": error[") == shown, run.stderr
+    left = 2 if "warning" in options else 1
+    assert (f"nginx-tune: {left} more in {conf}.sarif\n" in run.stderr) is bool(shown)
+    assert (f"11 errors, 1 warning in 1 file (see {conf}.sarif)\n" in run.stderr) is bool(shown)
+    assert (f"{conf}:4: error[cf-value-invalid] " in run.stderr) is bool(shown)
 
 
 @each_row(

@@ -147,6 +147,12 @@ def named_results() -> list[str]:
     return [] if call is None else list(call.meta.get(_RESULTS, ()))
 
 
+def result_files(formats: Sequence[str], output: str | None) -> list[str]:
+    """The files of a command's formats; empty if one of them goes to standard output."""
+    files = [item.partition("=")[2] or output or "-" for item in formats or ("",)]
+    return [] if {"-", "/dev/stdout"} & {*files} else files
+
+
 def _read_files(options: Mapping[str, Any]) -> Iterator[str]:
     """Values of options and arguments that may be names of files to read."""
     for name, value in options.items():
