@@ -181,11 +181,22 @@ def score(cell: KeptCell, variant: str = "recommended") -> scoring.CellScore | N
 
 
 def summary(cells: Sequence[KeptCell]) -> str:
-    """The text for benchmarks/README.md: a sentence a seed, a line a candidate."""
+    """The text for benchmarks/README.md: a line a seed, and a line a candidate."""
     if not cells:
         return "No cell is kept.\n"
-    said = [_sentence(seed, found, judge(found)) for seed, found in by_seed(cells).items()]
-    return "\n".join([*said, "", candidates_table(cells)])
+    head = [
+        "seed",
+        "cells",
+        "run",
+        "scored",
+        "worse than stock beyond noise",
+        f"within {scoring.TOLERATED_TEXT} of the best",
+        f"beyond {scoring.TOLERATED:.0%} by noise alone",
+        "clearly further",
+        "predictions inside",
+    ]
+    rows = [_seed_row(seed, found, judge(found)) for seed, found in by_seed(cells).items()]
+    return "\n".join([markdown([head, *rows]), candidates_table(cells)])
 
 
 def by_seed(cells: Sequence[KeptCell]) -> dict[str, list[KeptCell]]:
@@ -247,7 +258,7 @@ def _candidate(variant: str, cells: Sequence[KeptCell]) -> list[str]:
     ]
 
 
-def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Judged]) -> str:
+def _seed_row(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Judged]) -> list[str]:
     scores = [one.score for one in judged]
     worse = sum(one.stock_high < 1 for one in scores)
     near = sum(map(scoring.is_within, scores))
@@ -257,14 +268,11 @@ def _sentence(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Jud
     numbers = [number for cell in cells for number in cell.numbers]
     inside = sum(number.inside for number in numbers)
     dates = sorted({cell.ended[:10] for cell in cells})
-    return (
-        f"- Seed {seed}: {len(cells)} cells, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, "
-        f"{len(scores)} with rounds enough to score: {worse} worse than stock beyond noise, {near} "
-        f"within {scoring.TOLERATED_TEXT} of the best candidate (noise alone would put "
-        f"{math.fsum(chances):.0f} further than {scoring.TOLERATED:.0%}), {beyond} clearly "
-        "further from it; "
-        f"{inside} of {len(numbers)} predictions inside their range."
-    )
+    return [
+        seed, str(len(cells)), " to ".join(dict.fromkeys((dates[0], dates[-1]))), str(len(scores)),
+        str(worse), str(near), f"{math.fsum(chances):.0f}", str(beyond),
+        f"{inside} of {len(numbers)}",
+    ]  # fmt: skip
 
 
 def _row(cell: KeptCell, judged: scoring.Judged | None) -> list[str]:
