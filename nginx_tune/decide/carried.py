@@ -98,6 +98,8 @@ class Carried(NamedTuple):
 
     server: Server
     """The host, with thread pools or without, whichever carries more."""
+    worst: tuple[Server, float]
+    """The host at the worse end of its range, and its rate."""
     per_second: float
     range: SizeRange
 
@@ -108,7 +110,7 @@ def carried(host: Servers, goal: AnswerGoal | None) -> Carried:
     server, expected = found[RangeEnd.EXPECTED]
     low = min(expected, found[RangeEnd.WORSE][1])
     high = max(expected, found[RangeEnd.BETTER][1])
-    return Carried(server, expected, _rounded(low, expected, high))
+    return Carried(server, found[RangeEnd.WORSE], expected, _rounded(low, expected, high))
 
 
 def seconds_at(host: Servers, goal: AnswerGoal, rate: float) -> SizeRange | None:

@@ -18,6 +18,7 @@ from nginx_tune.documents.units import (
     percent_text,
     plural,
     seconds_text,
+    speed_text,
 )
 
 
@@ -182,7 +183,7 @@ def _beyond_disks(s: Situation) -> str:
     link = i.link_bytes_per_second
     cannot = []
     if link is not None and link > most:
-        cannot.append(f"fill its link of {bytes_text(link)}/s")
+        cannot.append(f"fill its link of {speed_text(8 * link)}")
     if s.rate.value is not None:
         demand = s.rate.value * sent_bytes(s)
         if demand <= most:

@@ -73,6 +73,8 @@ _FASTER: Mapping[str, Sequence[DiskClass]] = {
 }
 """Disk classes to compare with the host's own class if no prices are given."""
 _CURVE_POINTS = 24
+_NO_LOAD = 1e-6
+"""The share of a host's rate at which an answer meets no other."""
 _BISECTIONS = 12
 
 
@@ -199,16 +201,20 @@ class HostSizes:
         column, asked = self.columns[number], self.asked.value
         here = {end: self.server(column, memory_bytes, end) for end in RangeEnd}
         goal = self.request.goal
-        best, expected, found = carried(here, goal)
+        best, (worst, least), expected, found = carried(here, goal)
         seconds = None if asked is None else seconds_at(here, goal or P99, asked)
+        verdict = None if asked is None else _verdict(found.low, found.high, asked)
+        binds = best.binding_at(expected, goal)
+        if verdict == "in_doubt":
+            binds = worst.binding_at(least, goal_at(goal, RangeEnd.WORSE))
         return SizedHost(
             memory_bytes=round(memory_bytes),
             disks=number,
             is_this=number == 0 and memory_bytes == self.memory_bytes,
             carried_per_second=found,
             is_prediction=is_prediction(found),
-            verdict=None if asked is None else _verdict(found.low, found.high, asked),
-            binds=best.binding_at(expected, goal),
+            verdict=verdict,
+            binds=binds,
             pools=best.pools,
             workers=best.inputs.workers,
             hit_ratio=1 - here[RangeEnd.EXPECTED].inputs.miss_ratio,
@@ -309,21 +315,15 @@ class HostSizes:
         goal = request.goal
         this = self.server(self.columns[0], self.memory_bytes)
         pooled = replace(this, pools=True).carries(goal)
-        alone = replace(this, pools=False).carries(goal)
+        unpooled = replace(this, pools=False).carries(goal)
         here = servers(self.situation, self.inputs)
         without_objective = None if goal is None else carried(here, None).range
-        needs = this.bounds
+        alone = None
+        if goal is not None and pooled == unpooled == 0:
+            ends = {end: self.server(self.columns[0], self.memory_bytes, end) for end in RangeEnd}
+            alone = seconds_at(ends, goal, _NO_LOAD * this.most_per_second)
         rate = asked.value
-        link = None
-        if rate is not None:
-            link = (
-                rate
-                * self.inputs.object_bytes
-                * sent_ratio(self.situation, self.inputs.object_bytes)
-                * 8
-                / _KEPT_BUSY
-            )
-        cpus = None if rate is None else rate / (needs["cpu"] / self.inputs.workers) / _KEPT_BUSY
+        cpus, link = self._needs(this, rate)
         return Sizing(
             kind=self.situation.kind,
             objective=request.objective,
@@ -333,19 +333,29 @@ class HostSizes:
             columns=[column.choice for column in self.columns],
             hosts=hosts,
             with_pools_per_second=pooled,
-            without_pools_per_second=alone,
+            without_pools_per_second=unpooled,
             without_objective_per_second=without_objective,
+            alone_seconds=alone,
             cheapest=_cheapest(hosts, [column.choice for column in self.columns]),
             boundaries=[]
             if rate is None
             else [self.boundary(number) for number in range(len(self.columns))],
-            least_cpus=None if cpus is None else max(1, math.ceil(cpus)),
-            least_link_bits_per_second=None if link is None else link_sold(link),
+            least_cpus=cpus,
+            least_link_bits_per_second=link,
             misses=list(self.misses()),
             latencies=list(_latencies(best_server(this, goal), goal)),
             evidence=declared_evidence(evidence) if self.situation.facts.declared else evidence,
-            next_command=self._next_command(),
+            next_command=self._next_command(hosts),
         )
+
+    def _needs(self, this: Server, rate: float | None) -> tuple[int | None, int | None]:
+        """CPUs, and the speed of the link in bits per second, that a rate needs at least."""
+        if rate is None:
+            return None, None
+        cpus = rate / (this.bounds["cpu"] / self.inputs.workers) / _KEPT_BUSY
+        size = self.inputs.object_bytes
+        link = rate * size * sent_ratio(self.situation, size) * 8 / _KEPT_BUSY
+        return max(1, math.ceil(cpus)), link_sold(link)
 
     def misses(self) -> Iterator[MissPoint]:
         """Miss ratios by memory: from an eighth of it until all data fits, at most 64 times it."""
@@ -382,8 +392,10 @@ class HostSizes:
             ),
         )
 
-    def _next_command(self) -> str:
+    def _next_command(self, hosts: Sequence[SizedHost]) -> str:
         s = self.situation
+        if all(host.verdict == "cannot" for host in hosts):
+            return ""  # not even with the better end of all that is assumed
         if s.disk.provenance == "assumed" and s.disks:
             return measure_disks(s)
         if "assumed" in (s.exponent.provenance, s.dataset_bytes.provenance):

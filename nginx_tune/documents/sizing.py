@@ -52,6 +52,7 @@ class SizedHost(Part, frozen=True, kw_only=True):
     verdict: SizeVerdict | None = None
     """The verdict on the wanted rate; null without one."""
     binds: AnswerResource
+    """The resource that limits the rate; for a verdict in doubt, at the low end of the range."""
     pools: bool
     """True if it carries more with thread pools."""
     workers: Count
@@ -112,6 +113,8 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     """The load that this host carries without thread pools: workers then read files themselves."""
     without_objective_per_second: SizeRange | None = None
     """The load that this host's resources keep up with; null where that is the question."""
+    alone_seconds: SizeRange | None = None
+    """The objective's time on this host without load, where no rate is expected to meet it."""
     cheapest: Count | None = None
     """Index in ``hosts`` of the cheapest host that carries the wanted rate. Without prices it is
     this host if it does, else the one with the fewest of its own disks and the least memory, else

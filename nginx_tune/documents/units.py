@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 _STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_SPEED_STEPS = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"))
 _LEAST_PERCENT = 0.01
 _WHOLE = 100
 _LEAST_ERROR = 1e-6
@@ -21,6 +22,16 @@ def bytes_text(count: float | None) -> str:
         if abs(count) >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count:.0f} B"
+
+
+def speed_text(bits_per_second: float | None) -> str:
+    """The speed of a link as text, such as ``10 Gbit/s``; ``?`` for an unknown one."""
+    if bits_per_second is None:
+        return "?"
+    for size, unit in _SPEED_STEPS:
+        if bits_per_second >= size:
+            return f"{bits_per_second / size:g} {unit}"
+    return f"{bits_per_second:g} bit/s"
 
 
 LEAST_SECONDS = 1e-9

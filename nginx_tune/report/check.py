@@ -20,10 +20,9 @@ from nginx_tune.documents.check import (
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Unparsed
-from nginx_tune.documents.units import listed, plural
+from nginx_tune.documents.units import listed, plural, speed_text
 from nginx_tune.documents.workload import ServedData
 from nginx_tune.report.decisions import SWITCHES, clause, with_inputs
-from nginx_tune.report.facts import speed_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import bytes_text, one_line
 

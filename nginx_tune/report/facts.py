@@ -21,7 +21,7 @@ from nginx_tune.documents.facts import (
     Storage,
 )
 from nginx_tune.documents.facts_storage import Curve, CurvePoint, Sweep
-from nginx_tune.documents.units import plural
+from nginx_tune.documents.units import plural, speed_text
 from nginx_tune.report.facts_nginx import listener_rows, nginx_lines
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table
 from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
@@ -38,7 +38,6 @@ _USUAL_MTUS = (1500, 65536)
 """The MTUs of Ethernet and of the loopback."""
 _NO_LIMIT = 10**9
 """No limit in practice: systemd and large machines set fs.file-max far above this."""
-_SPEED_STEPS = ((10**12, "Tbit/s"), (10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"))
 
 
 _HOST_HEAD = """\
@@ -163,16 +162,6 @@ def _hindrances(facts: Facts) -> ScreenBlock:
         )
     ]
     return [Line("what holds nginx back here", "heading"), *lines]
-
-
-def speed_text(bits_per_second: int | None) -> str:
-    """``10 Gbit/s``; ``?`` when not known."""
-    if bits_per_second is None:
-        return "?"
-    for size, unit in _SPEED_STEPS:
-        if bits_per_second >= size:
-            return f"{bits_per_second / size:g} {unit}"
-    return f"{bits_per_second} bit/s"
 
 
 def _features(features: dict[str, bool | None]) -> str:

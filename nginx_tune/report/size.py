@@ -13,8 +13,7 @@ from nginx_tune.documents.sizing import (
     SizeRange,
     Sizing,
 )
-from nginx_tune.documents.units import listed, plural
-from nginx_tune.report.facts import speed_text
+from nginx_tune.documents.units import listed, plural, speed_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import (
     bytes_text,
@@ -34,6 +33,10 @@ _BINDS: dict[AnswerResource, str] = {
 _SHORT: dict[AnswerResource, str] = {
     "disks": "disks", "link": "link", "cpu": "CPU", "loops": "loops", "clients": "clients",
 }  # fmt: skip
+_ELSEWHERE: Mapping[AnswerResource, str] = {
+    "link": "a faster link does", "cpu": "more CPUs do", "clients": "faster clients do",
+}  # fmt: skip
+"""What carries more where a resource is the limit that all hosts of the table have alike."""
 _MARKS = {"carries": "yes", "in_doubt": "maybe", "cannot": "no", None: ""}
 _SAID: Mapping[str, str] = {
     "workload.dataset.bytes": "the size of the data",
@@ -63,22 +66,55 @@ def _answers(sizing: Sizing) -> list[Line]:
     this = next((host for host in sizing.hosts if host.is_this), None)
     lines = [] if this is None else [Line(_this_host(sizing, this), "answer")]
     asked = sizing.asked_per_second
-    if asked is None or (this is not None and this.verdict == "carries"):
+    if this is not None and this.verdict == "carries":
         return lines
-    if sizing.cheapest is None:
-        said = f"No memory or disks are sure to carry {number_text(asked)}/s."
+    if asked is None:
+        said = ""
+        if this is not None and _is_limited_outside(sizing):
+            said = f"Other memory or disks carry no more; {_ELSEWHERE[this.binds]}."
+    elif sizing.cheapest is None:
+        said = _no_host(sizing, f"{number_text(asked)}/s")
     else:
         host = sizing.hosts[sizing.cheapest]
         said = f"{_cost_words(host)} that carries {number_text(asked)}/s: {_name(sizing, host)}"
         said += f", {_range_text(host.carried_per_second)}; {_BINDS[host.binds]}."
-    return [*lines, Line(said, "answer")]
+    return [*lines, Line(said, "answer")] if said else lines
+
+
+def _is_limited_outside(sizing: Sizing) -> bool:
+    """True if neither memory nor disks limit any host: all carry the same."""
+    rates = {_digits(host.carried_per_second.expected) for host in sizing.hosts}
+    return len(rates) == 1 and all(host.binds in _ELSEWHERE for host in sizing.hosts)
+
+
+def _no_host(sizing: Sizing, asked: str) -> str:
+    """The reason why no host of the table surely carries the rate, and what would."""
+    if any(host.verdict != "cannot" for host in sizing.hosts):
+        return f"No memory or disks of the table are sure to carry {asked}."
+    has = {item.fact: item.value for item in sizing.evidence}
+    link, cpus = has.get("network.links speed"), has.get("worker processes")
+    lacks = []
+    needed = sizing.least_link_bits_per_second
+    if needed is not None and isinstance(link, (int, float)) and needed > 8 * link:
+        lacks.append(f"a link of {speed_text(needed)}")
+    if (
+        sizing.least_cpus is not None
+        and isinstance(cpus, (int, float))
+        and sizing.least_cpus > cpus
+    ):
+        lacks.append(plural(sizing.least_cpus, "CPU"))
+    if not lacks:
+        return f"No memory or disks of the table carry {asked}."
+    return f"{asked} need at least {listed(lacks)}; other memory or disks are not enough."
 
 
 def _this_host(sizing: Sizing, host: SizedHost) -> str:
     within = f" within {one_line(sizing.objective)}" if sizing.objective else ""
     found = host.carried_per_second
-    if found.high <= 0:
-        said = f"This host carries no rate{within}: one answer alone takes longer"
+    if found.expected <= 0:
+        said = f"This host carries no rate{within}: {_alone(sizing)}"
+        if found.high > 0:
+            said += f"; at best it carries {_rate(found.high)}"
         if sizing.without_objective_per_second is not None:
             said += "; without the objective it keeps up with "
             said += _range_text(sizing.without_objective_per_second)
@@ -104,9 +140,23 @@ def _time(sizing: Sizing, host: SizedHost) -> str:
     found = host.seconds
     if found is None:
         return ""
-    name = one_line(sizing.objective).partition("<")[0].strip() or "p99"
+    return f", with a {_statistic(sizing)} of about {_seconds_range(found)}"
+
+
+def _alone(sizing: Sizing) -> str:
+    """The objective's time without load."""
+    if sizing.alone_seconds is None:
+        return "one answer alone takes longer"
+    return f"without load its {_statistic(sizing)} is {_seconds_range(sizing.alone_seconds)}"
+
+
+def _statistic(sizing: Sizing) -> str:
+    return one_line(sizing.objective).partition("<")[0].strip() or "p99"
+
+
+def _seconds_range(found: SizeRange) -> str:
     ends = f"[{seconds_text(found.low)} – {seconds_text(found.high)}]"
-    return f", with a {name} of about {seconds_text(found.expected)} {ends}"
+    return f"{seconds_text(found.expected)} {ends}"
 
 
 def _bandwidth(sizing: Sizing, carried: SizeRange) -> str:
@@ -133,7 +183,7 @@ def _cost_words(host: SizedHost) -> str:
 
 
 def _name(sizing: Sizing, host: SizedHost) -> str:
-    cost = "" if host.cost is None else f" for {number_text(host.cost)}"
+    cost = "" if host.cost is None else f", price {number_text(host.cost)}"
     return f"{bytes_text(host.memory_bytes)} and {_disks(sizing.columns[host.disks])}{cost}"
 
 
@@ -143,9 +193,13 @@ def _table(sizing: Sizing) -> ScreenBlock:
         return []
     width = len(sizing.columns)
     table = [["memory", *map(_disks, sizing.columns)]]
+    is_alike = _is_limited_outside(sizing)
     for start in range(0, len(sizing.hosts), width):
         row = sizing.hosts[start : start + width]
-        mark = " (this host)" if any(host.is_this for host in row) else ""
+        is_this = any(host.is_this for host in row)
+        if is_alike and not is_this:
+            continue
+        mark = " (this host)" if is_this else ""
         table.append([f"{bytes_text(row[0].memory_bytes)}{mark}", *map(_cell, row)])
     return [Table(table), Line(_legend(sizing), "note")]
 
@@ -158,7 +212,7 @@ def _cell(host: SizedHost) -> str:
     if host.origin_per_second is not None:
         parts.append(f"origin {_rate(host.origin_per_second)}")
     if host.cost is not None:
-        parts.append(f"for {number_text(host.cost)}")
+        parts.append(f"price {number_text(host.cost)}")
     return ", ".join(parts)
 
 
@@ -199,12 +253,10 @@ def _beside(sizing: Sizing) -> list[Line]:
         lines.append(
             Line(f"This host with thread pools: {_rate(with_pools)}; without: {_rate(without)}.")
         )
-    if sizing.asked_per_second is not None and sizing.least_cpus is not None:
-        link = sizing.least_link_bits_per_second
-        needs = plural(sizing.least_cpus, "CPU")
-        if link is not None:
-            needs += f" and a link of {speed_text(link)}"
-        lines.append(Line(f"{number_text(sizing.asked_per_second)}/s need at least {needs}."))
+    link, asked = sizing.least_link_bits_per_second, sizing.asked_per_second
+    is_known = any(item.fact == "network.links speed" for item in sizing.evidence)
+    if link is not None and not is_known:
+        lines.append(Line(f"{number_text(asked)}/s need a link of at least {speed_text(link)}."))
     return lines
 
 

@@ -9,7 +9,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from nginx_tune.documents.units import bytes_text, number_text, percent_text, seconds_text
+from nginx_tune.documents.units import (
+    bytes_text,
+    number_text,
+    percent_text,
+    seconds_text,
+    speed_text,
+)
 
 if TYPE_CHECKING:
     from nginx_tune.documents.decisions import Evidence
@@ -126,6 +132,8 @@ def evidence_value(evidence: Evidence) -> str:
         return "yes" if value else "no"
     if value is None or isinstance(value, str):
         return value or "not known"
+    if evidence.fact == "network.links speed":
+        return speed_text(8 * value)
     return amount_text(float(value), evidence.unit)
 
 

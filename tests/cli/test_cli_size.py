@@ -150,7 +150,10 @@ def test_what_no_lab_can_show_names_no_command(run_cli: RunCli) -> None:
         ("p99 <= 200ms", True, r"carries perhaps \d+/s within p99 <= 200ms, but anything from "),
         ("hot.p99 <= 5ms", True, r"carries perhaps \d+/s within hot.p99 <= 5ms, but anything "),
         ("p99 <= 30s", True, r"carries (perhaps )?\d+/s .*within p99 <= 30s"),
-        ("p99 <= 10us", False, r"no rate .*; without the objective it keeps up with \d+/s \["),
+        ("p99 <= 10us", False, (r"no rate .*: without load its p99 is \d.* ms \[.*\]; without the "
+         r"objective it keeps up with \d+/s \[")),
+        ("p99 <= 30ms", True, (r"no rate .*: without load its p99 is \d.* ms \[.*\]; at best it "
+         r"carries \d+/s; ")),
     ],
 )  # fmt: skip
 def test_a_host_in_one_line_has_a_figure_for_every_objective(
@@ -178,3 +181,33 @@ def test_a_host_in_one_line_is_declared(run_cli: RunCli) -> None:
     found = json.loads(run.stdout)
     assert {one["provenance"] for one in found["evidence"]} == {"declared", "assumed"}
     assert found["least_link_bits_per_second"] == 5_000_000_000
+
+
+@each_row(
+    ("words", "said"),
+    [
+        # Answers of 4 MiB, 95 % of 1 and of 10 Gbit/s: 28 and 283 a second.
+        (["--link", "1G", "--rate", "250"], "250/s need at least a link of 10 Gbit/s; other "),
+        (["--link", "10G", "--rate", "500"], "500/s need at least a link of 25 Gbit/s; other "),
+        (["--link", "100G", "--rate", "3000", "--cpus", "2"], "3,000/s need at least "),
+        (["--link", "1G"], "Other memory or disks carry no more; a faster link does."),
+        (["--link", "10G", "--rate", "250"], "The smallest host that carries 250/s: "),
+    ],
+)
+def test_the_answer_names_a_link_that_is_too_slow(
+    run_cli: RunCli, words: list[str], said: str
+) -> None:
+    run = run_cli(
+        "size", "--memory", "64G", "--disk", "hdd:4", "--data", "6TB", "--mean-size", "4M", *words
+    )
+    first, second, *rest = run.stdout.splitlines()
+    assert second.startswith(said)
+    rows = [line for line in rest if re.match(r"[0-9.]+ [GT]iB ", line)]
+    assert len(rows) == (1 if "1G" in words else 5)
+    assert ("no lab" in run.stdout, "Next: " in run.stdout) == (
+        False, "The smallest" in second or "Other" in second
+    )  # fmt: skip
+    if "The smallest" in second:  # the link is fast enough: it is not named as the limit
+        assert "may or may not" in first
+        assert first.endswith("the disks are the limit.")
+        assert "need" not in run.stdout.partition("Next: ")[0]

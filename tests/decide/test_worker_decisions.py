@@ -326,7 +326,7 @@ def test_disks_that_cannot_give_what_is_asked_are_the_headline() -> None:
     link = Network(links=[Link(name="eth0", speed_bits_per_second=100 * 10**9)])
     said = many_disks(12, 64, network=link).headline
     assert said.startswith(
-        "This host cannot fill its link of 11.6 GiB/s or serve the load of 9,000"
+        "This host cannot fill its link of 100 Gbit/s or serve the load of 9,000"
     )
     assert "12 disks" in said
     text = emit_decided(many_disks(12, 64, network=link), complete_site(site(), host(), "cache"))
