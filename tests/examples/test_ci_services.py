@@ -114,7 +114,7 @@ def test_no_example_names_a_package_of_an_index() -> None:
         check=True,
     ).stdout  # fmt: skip
     named = re.compile(
-        r"(?:pip3?|pipx|uv tool) install\b.*\snginx[-_]tune(?:\s|$)|default: nginx-tune$"
+        r"(?:pip3?|pipx|uv tool) install\b[^;|`]*\snginx[-_]tune(?:\s|$)|default: nginx-tune$"
     )
     found = [
         (name, line)
