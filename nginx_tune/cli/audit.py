@@ -26,6 +26,7 @@ from nginx_tune.cli.audit_subject import (
     read_audit_subject,
     read_dumped,
     saved_dump,
+    subject_notes,
 )
 from nginx_tune.cli.configurations import read_plan, read_planned, tell_unread
 from nginx_tune.cli.described import (
@@ -237,6 +238,7 @@ def command(
     if formats or not options["fix_diff"]:
         shown = None if options["fix_diff"] else output
         write_result(audit_renderers(ctx, findings, shown, subject.tree), formats, shown)
+    notes = [*subject_notes(subject), *notes]
     if subject.facts is None and options["facts_source"] is None:
         notes.insert(0, f"{plain(as_utf8(subject.subject.path))}: {_HOST_FREE}")
     reports = [] if options["fix_diff"] else result_files(formats, output)
@@ -284,7 +286,7 @@ def _judged(
         write_file(Path(asked.write_baseline), encode(baseline_of(findings, subject.subject.path)))
     findings = _compared(findings, asked, subject, run, notes)
     missing = missing_includes(subject.tree, subject.host, asked.accept_missing)
-    return replace(findings, files_missing=missing.includes, likely_maps=missing.likely_maps)
+    return replace(findings, files_missing=missing.files_missing, likely_maps=missing.likely_maps)
 
 
 def _tried(

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
 from msgspec.structs import replace
 
 from nginx_tune.cli.configurations import Overlaid
@@ -25,7 +26,12 @@ from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.host.programs import ProgramError, run_program, start_program
-from nginx_tune.nginx.elsewhere import FilesElsewhere, files_of, read_as_meant
+from nginx_tune.nginx.elsewhere import (
+    FilesElsewhere,
+    files_of,
+    main_file_above,
+    read_as_meant,
+)
 from nginx_tune.nginx.subject import (
     ConfigurationFiles,
     Subject,
@@ -39,6 +45,7 @@ from nginx_tune.nginx.subject import (
     refuse_special_files,
 )
 from nginx_tune.report.terminal.output import refuse_results
+from nginx_tune.report.text import plain
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -114,6 +121,16 @@ def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
         if edits:
             files[reader.followed(source.file)] = apply_edits(source, edits)
     return files
+
+
+def subject_notes(subject: AuditSubject) -> list[str]:
+    """Remarks on the choice of the configuration: another one may be meant."""
+    words = main_file_above(subject.tree, subject.host)
+    if not words:
+        return []
+    path, main = subject.tree.path, words[0]
+    again = shlex.join(["nginx-tune", str(click.get_current_context().info_name), *words])
+    return [plain(as_utf8(f"{path} is included by {main}: name the main file: {again}"))]
 
 
 _NOTHING = "/dev/null/*"

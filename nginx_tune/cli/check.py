@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nginx_tune.audit.engine import audit, reaching
 from nginx_tune.change.plan.solver import Solver, deciding
-from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject
+from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject, subject_notes
 from nginx_tune.cli.configurations import tell_unread
 from nginx_tune.cli.described import (
     GivenInputs,
@@ -178,7 +178,7 @@ def _look(
         raise AssertionError("live facts were asked for")
     missing = missing_includes(subject.tree, subject.host, accepted)
     looked = _configured(subject, inputs.completed(facts), given, missing, options, is_live=is_live)
-    return looked._replace(notes=notes)
+    return looked._replace(notes=[*subject_notes(subject), *notes])
 
 
 def _configured(
@@ -202,7 +202,7 @@ def _configured(
     held = None if tree.unparsed else Solver(make, tree, known).begin(decided).held
     found = replace(
         audit(tree, facts, decide=lambda: decided),
-        files_missing=missing.includes,
+        files_missing=missing.files_missing,
         likely_maps=missing.likely_maps,
     )
     check = make_check(

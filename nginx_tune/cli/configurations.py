@@ -41,7 +41,7 @@ from nginx_tune.nginx.elsewhere import (
     read_as_meant,
 )
 from nginx_tune.nginx.subject import ConfigurationFiles, is_of_host, place_of
-from nginx_tune.report.findings import unread_hint, unread_text
+from nginx_tune.report.findings import accepted_text, unread_hint, unread_text
 from nginx_tune.report.terminal.output import refuse_results
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain, shown_path
@@ -148,10 +148,16 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
 
 
 def tell_unread(missing: MissingIncludes | Findings) -> ExitStatus:
-    """Print the includes that were not read, also with ``-q``; returns the exit status."""
+    """Print the includes that were not read, also with ``-q``; returns the exit status.
+
+    Without ``-q``, the includes that ``--accept-missing`` accepts are printed too.
+    """
+    accepted = accepted_text(missing.files_missing)
+    if accepted and not click.get_current_context().obj["quiet"]:
+        say(accepted)
     if not missing.unread:
         return ExitStatus.OK
-    say(unread_text(missing.unread), unread_hint(missing.likely_maps))
+    say(unread_text(missing.unread), unread_hint(missing.unread, missing.likely_maps))
     return ExitStatus.UNDECIDED
 
 

@@ -414,7 +414,7 @@ def read_held(
     settled = Solver(inputs.decide, tree, inputs.facts).begin(inputs.decisions)
     inputs = dataclasses.replace(inputs, settled=settled.decided)
     missing = missing_includes(tree, LiveHost(), accept_missing)
-    decisions = replace(settled.held, files_missing=missing.includes)
+    decisions = replace(settled.held, files_missing=missing.files_missing)
     return Held(inputs, tree, decisions, settled.stays, missing)
 
 

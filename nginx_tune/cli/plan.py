@@ -297,7 +297,7 @@ def _plan(held: Held, changes: Changes, prefix: str | None) -> Plan:
             for parsed in held.tree.parsed
             if parsed.source.file not in changed
         },
-        files_missing=held.missing.includes,
+        files_missing=held.missing.files_missing,
         warnings=reload_warnings(held.tree, tree_with(held.tree, changed)) if changed else [],
         refusals=changes.refusals,
         brings=brings_of(held, changed) if changed else [],

@@ -276,7 +276,7 @@ class _Reading:
             if place is None:
                 self._fault(path, None, f"cannot read: {reason}")
             elif self.maps is not None and reason.startswith(_ABSENT):
-                self._miss(place, path, getattr(error, "target", place.value))
+                self._miss(place, path, getattr(error, "target", ""), reason)
             else:
                 self._fault(place.file, place.line, f"include {path}: cannot read: {reason}")
             self.failed.add(path)
@@ -352,7 +352,7 @@ class _Reading:
         if self.maps is not None and posixpath.isabs(name):
             pattern = mapped(name, self.maps)
         if pattern is None:
-            self._miss(place, name, name)
+            self._miss(place, name)
             if posixpath.basename(name) not in STOCK_FILES:
                 self.lost.append(place)
             return []
@@ -372,7 +372,7 @@ class _Reading:
             self._fault(place.file, place.line, f"include {pattern}: {reason}")
             self.lost.append(place)
         elif not paths and self.maps is not None:
-            self._miss(place, pattern, name)
+            self._miss(place, pattern)
             self.lost.append(place)
         return paths
 
@@ -389,13 +389,15 @@ class _Reading:
             closed.add(directory)
         return self.listings[directory]
 
-    def _miss(self, place: Directive, path: str, target: str) -> None:
+    def _miss(self, place: Directive, path: str, target: str = "", reason: str = "") -> None:
+        """Note an include whose file is not here; ``target`` is where its name leads, if known."""
+        why = reason.partition(": ")[2] if target else "not here"
         self.missing.append(
             MissingInclude(
                 file=as_utf8(place.file),
                 line=place.line,
-                reason=as_utf8(f"include {path}: not here"),
-                path=as_utf8(target),
+                reason=as_utf8(f"include {path}: {why}"),
+                path=as_utf8(target or place.value),
             )
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -26,6 +27,7 @@ from nginx_tune.conf.tree import (
     expand,
     is_pattern,
     mapped,
+    read_tree,
 )
 from nginx_tune.documents.base import WITH_NGINX, MissingInclude
 from nginx_tune.documents.facts import Nginx
@@ -43,15 +45,10 @@ _NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})
 
 
 class NotHereError(HostReadError):
-    """A name that leads out of the tree; ``target`` is the file's name there."""
+    """A name that leads to a file that is not in the tree; ``target`` is that file's name."""
 
-    def __init__(
-        self,
-        path: str,
-        target: str,
-        reason: str = "No such file: a link to a file that is not here",
-    ) -> None:
-        super().__init__(f"read {path}", reason)
+    def __init__(self, path: str, target: str, how: str = "a link to") -> None:
+        super().__init__(f"read {path}", f"No such file: {how} {target}")
         self.target = target
 
 
@@ -63,7 +60,13 @@ class FilesElsewhere(NamedTuple):
 
     def read_bytes(self, path: str) -> bytes:
         """The contents of a file."""
-        return ConfigurationFiles(self.host).read_bytes(self.followed(path))
+        real = self.followed(path)
+        try:
+            return ConfigurationFiles(self.host).read_bytes(real)
+        except HostReadError as error:
+            if real != path and error.reason.startswith("No such file"):
+                raise NotHereError(path, posixpath.normpath(real)) from None
+            raise
 
     def list_dir(self, path: str) -> list[str]:
         """The names in a directory."""
@@ -103,7 +106,7 @@ class FilesElsewhere(NamedTuple):
         own = [os.path.realpath(here or ".") for _, here in self.maps]
         around = {*map(_repository, own), str(Path.cwd())} - {"", "/"}
         if not any(_is_below(real, place) for place in (*own, *around)):
-            raise NotHereError(path, real, f"No such file in this tree: it leads to {real}")
+            raise NotHereError(path, real, "outside of this tree:")
 
     def _target(self, link: str, target: str, rest: list[str]) -> str:
         if not posixpath.isabs(target):
@@ -197,7 +200,7 @@ def _is_below(path: str, directory: str) -> bool:
 class MissingIncludes(NamedTuple):
     """The includes of a tree whose files are not here."""
 
-    includes: list[MissingInclude]
+    files_missing: list[MissingInclude]
     """Each with the pattern that accepts it, if one does."""
     likely_maps: list[str]
     """``--map`` values with which some of them would be found."""
@@ -205,9 +208,11 @@ class MissingIncludes(NamedTuple):
     @property
     def unread(self) -> list[MissingInclude]:
         """The includes that are not accepted: with one of these, no command passes."""
-        return [include for include in self.includes if not include.accepted]
+        return [include for include in self.files_missing if not include.accepted]
 
 
+_NAMED = re.compile(r": (?:not here|a link to .*|outside of this tree: .*)$")
+"""What follows the name of a missing include in its reason."""
 NONE_MISSING = MissingIncludes([], [])
 
 
@@ -218,11 +223,11 @@ def missing_includes(tree: ConfTree, host: Host, globs: Iterable[str] = ()) -> M
     find them.
     """
     patterns = list(globs)
-    likely = likely_maps(tree.path, tree.missing, host)
+    likely = likely_maps(tree.path, tree.missing, host, tree.maps or ())
     prefixes = [value.partition("=")[0].rstrip("/") for value in likely]
 
     def taken(include: MissingInclude) -> MissingInclude:
-        here = include.reason.removeprefix("include ").removesuffix(": not here")
+        here = _NAMED.sub("", include.reason.removeprefix("include "))
         names = (include.path, here, posixpath.normpath(here))
         for glob in patterns:
             if any(name == glob or fnmatchcase(name, glob) for name in names):
@@ -235,19 +240,27 @@ def missing_includes(tree: ConfTree, host: Host, globs: Iterable[str] = ()) -> M
     return MissingIncludes(list(map(taken, tree.missing)), likely)
 
 
-def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> list[str]:
+def likely_maps(
+    main: str, missing: Iterable[MissingInclude], host: Host, given: Maps = ()
+) -> list[str]:
     """The values of ``--map`` that would find most of the missing includes near the main file.
 
-    Only names are compared, not contents.
+    Only names are compared, not contents. The ``given`` maps did not find them.
     """
-    names = {include.path for include in missing if posixpath.isabs(include.path)}
+    own = {absolute_path(here or ".") for _, here in given} & {name for name, _ in given}
+    names = {
+        include.path
+        for include in missing
+        if posixpath.isabs(include.path) and not any(_is_below(include.path, at) for at in own)
+    }
+    tried = {name: absolute_path(mapped(name, given) or name) for name in names}
     near = dict.fromkeys(_near(main) if names else ())
     order = {directory: index for index, directory in enumerate(near)}
     listed = _Listed(host, {})
     found: dict[tuple[str, str], set[str]] = {}
     for name, directory in product(sorted(names), order):
         for prefix, tail in _splits(name):
-            if listed.has(directory, tail, other_than=name):
+            if listed.has(directory, tail, other_than={name, tried[name]}):
                 found.setdefault((prefix, directory), set()).add(name)
     proposed: list[str] = []
     while found and len(proposed) < _MOST_PROPOSED:
@@ -261,16 +274,37 @@ def likely_maps(main: str, missing: Iterable[MissingInclude], host: Host) -> lis
     return proposed
 
 
+def main_file_above(tree: ConfTree, host: Host) -> list[str]:
+    """An nginx.conf above that includes the tree's main file, then the options that find it.
+
+    Empty if nothing is missing in the tree, or no such file is near.
+    """
+    own = os.path.realpath(tree.path)
+    directory = posixpath.dirname(absolute_path(tree.path))
+    for _ in range(_MOST_UP if tree.missing else 0):
+        directory = posixpath.dirname(directory)
+        main = from_here(posixpath.join(directory, "nginx.conf"))
+        likely: list[str] = []
+        for _ in range(2):
+            pairs = [(name, here) for name, _, here in (one.partition("=") for one in likely)]
+            maps = with_own_directory(main, pairs)
+            found = read_tree(main, files_of(host, maps), maps=maps)
+            if any(os.path.realpath(file) == own for file in found.files):
+                return [main, *(word for one in likely for word in ("--map", one))]
+            likely = likely_maps(main, found.missing, host, maps)
+    return []
+
+
 class _Listed(NamedTuple):
     """Directories of this machine, each listed at most once."""
 
     host: Host
     names: dict[str, list[str]]
 
-    def has(self, directory: str, tail: str, *, other_than: str) -> bool:
-        """True if a directory has the name or a match for it, other than the host's own file."""
+    def has(self, directory: str, tail: str, *, other_than: set[str]) -> bool:
+        """True if a directory has the name or a match for it, other than what was tried."""
         path = posixpath.join(directory, tail)
-        if absolute_path(path) == other_than:
+        if absolute_path(path) in other_than:
             return False
         if not is_pattern(tail):
             return posixpath.basename(path) in self._list(posixpath.dirname(path) or ".")

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from nginx_tune.documents.base import MissingInclude
+from nginx_tune.documents.base import WITH_NGINX, MissingInclude
 from nginx_tune.documents.findings import (
     Finding,
     Findings,
@@ -120,9 +120,12 @@ def _missing(findings: Findings, width: int | None) -> str:
     taken = [include for include in findings.files_missing if include.accepted]
     lines = []
     if findings.unread:
-        lines = [unread_text(findings.unread), f"  {unread_hint(findings.likely_maps)}"]
-    if taken:
-        lines.append(_named("not found here, accepted by --accept-missing", taken))
+        hint = unread_hint(findings.unread, findings.likely_maps)
+        lines = [unread_text(findings.unread), f"  {hint}"]
+    if own := [include for include in taken if include.accepted == WITH_NGINX]:
+        lines.append(_named(f"nginx's own {'file' if len(own) == 1 else 'files'}, not needed", own))
+    if accepted := accepted_text(taken):
+        lines.append(accepted)
     return "".join(_wrapped(line, width) for line in lines)
 
 
@@ -132,16 +135,38 @@ def unread_text(includes: Sequence[MissingInclude]) -> str:
 
 
 def _named(head: str, includes: Sequence[MissingInclude]) -> str:
-    names = list(dict.fromkeys(include.reason.removesuffix(": not here") for include in includes))
+    names = [
+        f"{include.file}:{include.line}: {include.reason.removesuffix(': not here')}"
+        for include in includes
+    ]
     more = f" and {len(names) - PLACES_SHOWN} more" if len(names) > PLACES_SHOWN else ""
     return f"{head}: {', '.join(map(one_line, names[:PLACES_SHOWN]))}{more}"
 
 
-def unread_hint(likely_maps: Sequence[str]) -> str:
-    """One line on how to make nginx-tune read the includes that it could not."""
-    likely = " ".join(f"--map {shlex.quote(likely_map)}" for likely_map in likely_maps)
-    found = likely or "--map PREFIX=DIR"
-    return one_line(f"{found} reads them here; --accept-missing GLOB accepts that one is absent")
+def accepted_text(includes: Sequence[MissingInclude]) -> str:
+    """One line that names the includes that ``--accept-missing`` accepts; empty without one."""
+    named = [include for include in includes if include.accepted not in {"", WITH_NGINX}]
+    return _named("not found here, accepted by --accept-missing", named) if named else ""
+
+
+def unread_hint(includes: Sequence[MissingInclude], likely_maps: Sequence[str]) -> str:
+    """One line on what to do about includes that were not read, with the maps that find them."""
+    likely = " ".join(
+        f"--map {shlex.quote(likely_map)}"
+        for likely_map in likely_maps
+        if any(
+            include.path.startswith(f"{likely_map.partition('=')[0].rstrip('/')}/")
+            for include in includes
+        )
+    )
+    them, absent = ("it", "it is") if len(includes) == 1 else ("them", "one is")
+    found = f"{likely} reads {them} here; " if likely else ""
+    return one_line(f"{found}--accept-missing GLOB accepts that {absent} absent")
+
+
+def missing_text(include: MissingInclude, likely_maps: Sequence[str]) -> str:
+    """The reason why a missing include is accepted, else what to do about it."""
+    return include.accepted or unread_hint([include], likely_maps)
 
 
 def summary_text(findings: Findings) -> str:
@@ -245,7 +270,7 @@ def render_findings_markdown(findings: Findings) -> bytes:
             )
         )
     if findings.unread:
-        parts.append(markdown_text(unread_hint(findings.likely_maps)) + "\n")
+        parts.append(markdown_text(unread_hint(findings.unread, findings.likely_maps)) + "\n")
     for _, group in groupby(
         findings.findings, key=lambda finding: (finding.severity, finding.rule, finding.fix)
     ):

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import msgspec
 
 from nginx_tune.documents.findings import Finding, Findings, Severity
-from nginx_tune.report.findings import unread_hint
+from nginx_tune.report.findings import missing_text
 from nginx_tune.report.text import evidence_text, one_line, xml_text
 
 _GITHUB_COMMANDS: dict[Severity, str] = {
@@ -45,7 +45,7 @@ def render_github(findings: Findings) -> bytes:
     lines += [
         f"::{'notice' if include.accepted else 'error'} file={_property(include.file)},"
         f"line={include.line},title=not read::{_data(include.reason)} "
-        f"({_data(include.accepted or unread_hint(findings.likely_maps))})\n"
+        f"({_data(missing_text(include, findings.likely_maps))})\n"
         for include in findings.files_missing
     ]
     lines += map(_github_finding, findings.findings)
@@ -101,7 +101,7 @@ def render_gitlab(findings: Findings) -> bytes:
     issues += [
         {
             "description": f"not read: {one_line(include.reason)} "
-            f"({one_line(include.accepted or unread_hint(findings.likely_maps))})",
+            f"({one_line(missing_text(include, findings.likely_maps))})",
             "check_name": "not-read",
             "fingerprint": f"not-read-{number}",
             "severity": "info" if include.accepted else "blocker",
@@ -150,9 +150,7 @@ def render_checkstyle(findings: Findings) -> bytes:
             )
         )
     for missing in findings.files_missing:
-        text = (
-            f"not read: {missing.reason} ({missing.accepted or unread_hint(findings.likely_maps)})"
-        )
+        text = f"not read: {missing.reason} ({missing_text(missing, findings.likely_maps)})"
         severity = "info" if missing.accepted else "error"
         by_file.setdefault(missing.file, []).append(
             _checkstyle_error(missing.line, 1, severity, text, "not-read")
@@ -252,9 +250,7 @@ def _junit_unparsed(findings: Findings) -> Iterator[str]:
 def _junit_unread(findings: Findings) -> Iterator[str]:
     for include in findings.files_missing:
         text = f"line {include.line}: {one_line(include.reason)} "
-        text = xml_text(
-            text + f"({one_line(include.accepted or unread_hint(findings.likely_maps))})"
-        )
+        text = xml_text(text + f"({one_line(missing_text(include, findings.likely_maps))})")
         said = "skipped" if include.accepted else 'error type="not-read"'
         case = (
             f'    <testcase classname="{xml_text(include.file)}" name="read">\n'

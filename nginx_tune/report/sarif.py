@@ -13,7 +13,7 @@ import msgspec
 
 from nginx_tune import __version__
 from nginx_tune.documents.findings import FileEdit, Finding, Findings, Severity, Suppressed
-from nginx_tune.report.findings import unread_hint
+from nginx_tune.report.findings import missing_text
 from nginx_tune.report.rule_page import render_markdown_page, rules_by_id
 from nginx_tune.report.text import evidence_text, one_line, uri, weaker_sandbox_text
 
@@ -161,7 +161,7 @@ def _notifications(findings: Findings) -> Iterable[dict[str, Any]]:
             "locations": [_location(file.file, {"startLine": max(1, file.line or 1)})],
         }
     for missing in findings.files_missing:
-        text = missing.accepted or unread_hint(findings.likely_maps)
+        text = missing_text(missing, findings.likely_maps)
         yield {
             "level": "note" if missing.accepted else "error",
             "message": {"text": f"not read: {one_line(missing.reason)} ({one_line(text)})"},

@@ -98,15 +98,28 @@ def test_map_says_where_files_are_and_what_is_not_here_is_said(
 ) -> None:
     plain = run_cli("audit", "nginx/nginx.conf")
     assert plain.returncode == 4
-    assert "--map /etc/nt=nginx reads them here;" in plain.stdout
+    assert (
+        "  --map /etc/nt=nginx reads them here; --accept-missing GLOB accepts that one is"
+        in plain.stdout
+    )
     run = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx")
     assert run.returncode == 4
     assert "nginx/conf.d/site.conf:1: error[cf-value-invalid]" in run.stdout
-    assert "not found here, so not read: include nginx/gone.conf\n" in run.stdout
-    assert "not found here, accepted by --accept-missing: include nginx/mime.types" in run.stdout
+    assert (
+        "so not read: nginx/nginx.conf:4: include nginx/gone.conf\n  --accept-missing" in run.stdout
+    )
+    assert (
+        "nginx's own file, not needed: nginx/nginx.conf:3: include nginx/mime.types" in run.stdout
+    )
     accepted = ("--accept-missing", "/etc/nt/gone*")
     taken = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx", *accepted)
     assert taken.returncode == 1
+    said = (
+        "not found here, accepted by --accept-missing: nginx/nginx.conf:4: include nginx/gone.conf"
+    )
+    assert f"\n{said}\n" in taken.stdout
+    looked = run_cli("check", "nginx/nginx.conf", "--map", "/etc/nt=nginx", *accepted)
+    assert f"nginx-tune: {said}\n" in looked.stderr
     document = json.loads(run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt/=nginx/",
                                   "-f", "json").stdout)  # fmt: skip
     assert document["files_unparsed"] == []
@@ -213,10 +226,10 @@ def test_absent_is_never_empty(
         assert [one["path"] for one in missing if not one["accepted"]] == unread, command
     looked = run_cli("check", "nginx.conf", "--facts", FACTS, *options)
     assert looked.returncode == status, looked.stdout
-    said = "not found here, so not read: include "
+    said = "not found here, so not read: "
     for told in (run, looked) if unread else ():
         assert said in told.stderr
-        assert "; --accept-missing GLOB accepts that one is absent)" in told.stderr
+        assert "--accept-missing GLOB accepts that it is absent)" in told.stderr
 
 
 def test_a_checkout_is_never_completed_by_files_of_this_machine(
@@ -292,6 +305,49 @@ def test_a_map_is_proposed_from_the_tree(
         assert json.loads(run.stdout)["likely_maps"] == likely, names
 
 
+LOST = {
+    "nginx/snippets/typo.conf": "nginx/snippets/typo.conf",
+    "include relative-typo;": "nginx/relative-typo",
+    "../sites/gone": "nginx/enabled/a: a link to nginx/sites/gone",
+    "/etc/nt/sites/gone": "nginx/enabled/a: a link to nginx/sites/gone",
+    "/opt/gone": "nginx/enabled/a: a link to /opt/gone",
+}
+"""An include of an absolute or a relative name, or a link's target; and the words on it."""
+
+
+@each_row("lost", LOST)
+def test_no_map_is_proposed_that_would_not_find_the_file(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("nginx/sites", "nginx/enabled", "nginx/snippets"):
+        (tmp_path / name).mkdir(parents=True)
+    line = "include /etc/nt/enabled/*;"
+    if lost.startswith(("nginx/", "include ")):
+        line = lost if lost.startswith("i") else f"include {lost.replace('nginx', '/etc/nt')};"
+    else:
+        (tmp_path / "nginx/enabled/a").symlink_to(lost)
+    (tmp_path / "nginx/nginx.conf").write_text(f"events {{}}\nhttp {{ {line} }}")
+    run = run_cli("audit", "nginx/nginx.conf", "--map", "/etc/nt=nginx")
+    said = f"not found here, so not read: nginx/nginx.conf:2: include {LOST[lost]}\n"
+    assert f"{said}  --accept-missing GLOB accepts that it is absent\n" in run.stdout, run.stdout
+
+
+def test_a_file_that_is_included_names_its_main_file(tmp_path: Path, run_cli: Run) -> None:
+    for name, text in {
+        "nginx/nginx.conf": "events {} http { include /etc/nt/sites/*; }",
+        "nginx/sites/a.conf": "server { include fastcgi_params; }",
+        "nginx/other/b.conf": "server { include fastcgi_params; }",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for name, is_included in (("sites/a.conf", True), ("other/b.conf", False)):
+        run = run_cli("audit", f"nginx/{name}", cwd=tmp_path)
+        assert run.stdout.startswith(f"nginx's own file, not needed: nginx/{name}:1: include ")
+        again = "nginx-tune audit nginx/nginx.conf --map /etc/nt=nginx\n"
+        assert run.stderr.endswith(again) is is_included, run.stderr
+
+
 @pytest.mark.needs("nginx", "userns")
 def test_nginx_judges_the_files_that_the_map_names(
     tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch
@@ -356,7 +412,8 @@ def test_each_form_says_what_was_not_read(tmp_path: Path, run_cli: Run, form: st
     options = ("--facts", "none", "--accept-missing", "*/y/*", "-f", f"{form}={tmp_path}/report")
     run = run_cli("audit", conf, *options)
     assert (run.returncode, run.stdout) == (4, "")
-    assert "nginx-tune: not found here, so not read: include /etc/nt/x/* (--map " in run.stderr
+    assert f"so not read: {conf}:1: include /etc/nt/x/* (--accept-missing GLOB " in run.stderr
+    assert f"accepted by --accept-missing: {conf}:1: include /etc/nt/y/*\n" in run.stderr
     assert (
         f"nginx-tune: no findings in 1 file, 1 include not read (see {tmp_path}/report)\n"
         in run.stderr

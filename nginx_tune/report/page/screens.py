@@ -115,7 +115,9 @@ def _unread(findings: Findings) -> ScreenBlock:
         )
         for include in findings.files_missing
     ]
-    return [*lines, Line(unread_hint(findings.likely_maps), "note")] if findings.unread else lines
+    if not findings.unread:
+        return lines
+    return [*lines, Line(unread_hint(findings.unread, findings.likely_maps), "note")]
 
 
 def _found(findings: Findings) -> ScreenBlock:
