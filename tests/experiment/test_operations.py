@@ -6,14 +6,13 @@ import json
 import time
 import typing
 
+import msgspec
 import pytest
 
 from nginx_tune.documents.progress import Step
 from nginx_tune.experiment import rehearsing
 from nginx_tune.experiment.inside import Inside
-from nginx_tune.experiment.operations import (
-    OPERATIONS,
-)
+from nginx_tune.experiment.operations import OPERATIONS, SURVEY, Response
 from nginx_tune.experiment.rehearsing import Ticker
 from nginx_tune.experiment.session import split_cpus
 from nginx_tune.nginx.lab.operation import answer_line
@@ -24,6 +23,13 @@ def test_each_has_a_method_that_takes_and_gives_its_kinds() -> None:
         hints = typing.get_type_hints(getattr(Inside, name))
         assert hints["request"] is operation.request, name
         assert hints["return"] == operation.answer, name
+
+
+def test_an_answer_comes_as_it_went_with_names_that_are_no_utf_8() -> None:
+    name = b"/srv/caf\xe9".decode(errors="surrogateescape")
+    answers = [Response(status=200), Response(fault=""), Response(fault=name)]
+    found = json.loads(answer_line(answers))["answer"]
+    assert msgspec.convert(found, SURVEY.answer) == answers
 
 
 def test_a_number_that_is_none_becomes_null() -> None:
