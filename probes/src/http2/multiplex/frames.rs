@@ -244,7 +244,7 @@ impl Multiplex {
         Ok(())
     }
 
-    /// Checks a WINDOW_UPDATE, which has no effect because requests have no bodies.
+    /// Checks a `WINDOW_UPDATE`, which has no effect because requests have no bodies.
     fn window_update(&self, head: FrameHead, payload: &[u8]) -> Result<(), Fault> {
         let more = payload.try_into().map_err(|_| Fault::FrameSize)?;
         let more = u32::from_be_bytes(more) & LARGEST_WINDOW;
