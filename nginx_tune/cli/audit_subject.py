@@ -125,12 +125,13 @@ def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
 
 def subject_notes(subject: AuditSubject) -> list[str]:
     """Remarks on the choice of the configuration: another one may be meant."""
+    note = [subject.subject.note] if subject.subject.note else []
     words = main_file_above(subject.tree, subject.host)
     if not words:
-        return []
+        return note
     path, main = subject.tree.path, words[0]
     again = shlex.join(["nginx-tune", str(click.get_current_context().info_name), *words])
-    return [plain(as_utf8(f"{path} is included by {main}: name the main file: {again}"))]
+    return [*note, plain(as_utf8(f"{path} is included by {main}: name the main file: {again}"))]
 
 
 _NOTHING = "/dev/null/*"

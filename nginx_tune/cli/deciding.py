@@ -382,6 +382,7 @@ def read_held(
     Errors: ConfigurationError if it could not be parsed.
     """
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415  # not needed with --facts
+    from nginx_tune.nginx.subject import find_subject  # noqa: PLC0415  # the same
 
     check_maps(maps)
     tree: ConfTree | None = None
@@ -407,6 +408,12 @@ def read_held(
             site = replace(site, roots=roots_in(tree) or site.roots)
         return FilledSite(site, kind_in(tree), is_for_host)
 
+    if conf_path is None and named["facts_path"] in {None, LIVE} and not named.get("described"):
+        subject = find_subject(LiveHost(), None, nginx_binary=named["nginx_binary"])
+        if subject.note:
+            conf_path = subject.path
+            if not ctx.obj["quiet"]:
+                say(subject.note)
     meant = full_path(conf_path, prefix) if conf_path else None
     inputs = read_inputs(ctx, fill_current=fill_current, conf_path=meant, **named)
     if tree is None:

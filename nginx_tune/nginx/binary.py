@@ -80,7 +80,8 @@ def choose_nginx(
 
     The master is the one with ``pid``, whoever owns it. Without a pid it is the first allowed one
     in this order: those that run the named program, those whose command line names ``conf_path``,
-    and last those in a container. ``to_run`` allows only programs that may be run.
+    and last those in a container, if no nginx is installed for ``conf_path``. ``to_run`` allows
+    only programs that may be run.
     Errors: UsageError for a pid that is not an nginx master.
     """
     standings = [
@@ -88,8 +89,10 @@ def choose_nginx(
         for master in masters
     ]
     chosen = _chosen(standings, binary, pid)
-    if to_run and chosen is not None and not chosen.may_run:
-        chosen = None
+    if chosen is not None and not chosen.may_run:
+        has_other = binary is not None or any(found.chosen for found in _installed(host, None))
+        if to_run or (conf_path is not None and pid is None and has_other):
+            chosen = None
     if binary is not None:
         found = attempt(host.find_program, binary)
         named = NginxCandidate(

@@ -39,6 +39,8 @@ class Subject(NamedTuple):
     not on its host. None for a tree of this host."""
     given: str = ""
     """Directives from nginx's command line (``-g``), which come before the file."""
+    note: str = ""
+    """The reason why this is not the configuration of the nginx that runs; empty if it is."""
     is_here: bool = False
     """True if the file is in a tree that an nginx of this host reads."""
 
@@ -78,7 +80,7 @@ def find_subject(
     """The named configuration, otherwise the running master's, otherwise the installed nginx's.
 
     Errors: UsageError if none is named and the host has none; UndecidedError if the running nginx
-            is in a container, whose files this process does not see.
+            is in a container, whose files this process does not see, and no other is installed.
     """
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415  # not for a file by its text
 
@@ -89,10 +91,12 @@ def find_subject(
         conf = built_conf(nginx)
     if conf is None:
         if nginx.running is not None and nginx.running.other_mount_namespace:
-            raise UndecidedError(
-                f"the running nginx (process {nginx.running.pid}) sees other files: a container",
-                hint=f"run nginx-tune inside it, or {_NAME_ONE}",
-            )
+            away = f"the running nginx (process {nginx.running.pid}) sees other files: a container"
+            installed = None if pid else installed_conf(host, nginx_binary)
+            if installed is None:
+                raise UndecidedError(away, hint=f"run nginx-tune inside it, or {_NAME_ONE}")
+            path, base = installed
+            return Subject(path, base, True, is_here=True, note=f"{away}; {path} is read instead")
         if pid is not None and not nginx.may_run:
             # A process can set any title, so its title must not choose a file that root reads.
             reasons = (candidate.reason for candidate in nginx.candidates if candidate.pid == pid)
@@ -108,6 +112,15 @@ def find_subject(
     is_hosts = own is not None and _real(host, path) == _real(host, own)
     base = prefix or (own_prefix(nginx) if is_hosts else None)
     return Subject(path, base, is_hosts, is_here=is_hosts or is_of_host(host, path, nginx))
+
+
+def installed_conf(host: Host, nginx_binary: str | None = None) -> tuple[str, str | None] | None:
+    """The configuration and the prefix of an nginx outside of containers; None without one."""
+    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415  # rarely
+
+    nginx, _ = read_nginx(host, binary=nginx_binary, to_run=True)
+    own = _own_path(nginx)
+    return (own, own_prefix(nginx)) if own is not None and Path(own).is_file() else None
 
 
 def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = False) -> ConfTree:

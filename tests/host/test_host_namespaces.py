@@ -18,6 +18,7 @@ from started import until, workers_of
 from nginx_tune.documents.facts import Facts
 from nginx_tune.host.kernel import read_kernel
 from nginx_tune.host.live import LiveHost
+from nginx_tune.nginx import subject
 from nginx_tune.observe.inspect.facts import gather_facts
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "ip")
@@ -148,6 +149,20 @@ def test_its_accept_queue_and_drops(contained: int) -> None:
     assert facts.network.listen_overflows is not None
     assert before is not None
     assert facts.network.listen_overflows > before
+
+
+def test_beside_it_the_installed_configuration_is_read(
+    contained: int, run_cli: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = f"nginx-tune: the running nginx (process {contained}) sees other files: a container"
+    for command in ("check", "audit", "plan"):
+        run = run_cli(command)
+        assert run.returncode in {0, 1}, run.stderr
+        assert f"{away}; /etc/nginx/nginx.conf is read instead\n" in run.stderr
+        assert "not used" not in run.stderr
+    monkeypatch.setattr(subject, "installed_conf", lambda *_: None)
+    alone = run_cli("plan")
+    assert (alone.returncode, alone.stderr.startswith(f"{away} (run nginx-")) == (4, True)
 
 
 def test_a_capture_of_it_replays_without_it(contained: int, tmp_path: Path, run_cli: Run) -> None:

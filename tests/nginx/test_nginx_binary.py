@@ -110,8 +110,9 @@ def test_a_container_s_executable_is_not_run(running: int) -> None:
             return text + more if path == f"/proc/{running}/mountinfo" else text
 
     assert not choose_nginx(Elsewhere(), masters).may_run
-    installed = choose_nginx(Elsewhere(), masters, to_run=True)
-    assert (installed.source, installed.may_run) == ("installed", True)
+    for given in ({"to_run": True}, {"conf_path": "/etc/nginx/nginx.conf"}):
+        installed = choose_nginx(Elsewhere(), masters, **given)
+        assert (installed.source, installed.may_run, installed.master) == ("installed", True, None)
 
 
 @pytest.mark.needs("nginx")
