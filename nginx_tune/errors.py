@@ -5,7 +5,7 @@ Libraries raise, only ``cli`` prints: one line that says what, where and what to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import IntEnum
 
 
@@ -87,10 +87,30 @@ def name_meant(word: str, known: Iterable[str]) -> str:
 
     A name that begins with all of the word is nearer than one with similar letters.
     """
-    from difflib import get_close_matches  # noqa: PLC0415  # only on the way out
-
     names = sorted(known, key=len)
     low = word.lower()
     near = [name for name in names if len(low) > 1 and name.lower().startswith(low)]
-    near = near or get_close_matches(low, names, n=1)
+    near = near or near_names(low, names)
     return f"is {near[0]} meant?" if near else ""
+
+
+def near_names(word: str, known: Collection[str]) -> list[str]:
+    """Names with one letter changed, or a quarter of the letters; the nearest first."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only on the way out
+
+    most = max(1, len(word) // 4)
+    return [name for name in get_close_matches(word, known) if _edits(word, name.lower()) <= most]
+
+
+def _edits(word: str, name: str) -> int:
+    """Letters to insert, remove, replace or swap with the next (optimal string alignment)."""
+    rows = [list(range(len(name) + 1))]
+    for row, letter in enumerate(word, 1):
+        before, now = rows[-1], [row]
+        for column, other in enumerate(name, 1):
+            least = min(before[column] + 1, now[-1] + 1, before[column - 1] + (letter != other))
+            if row > 1 < column and (letter, word[row - 2]) == (name[column - 2], other):
+                least = min(least, rows[-2][column - 2] + 1)
+            now.append(least)
+        rows.append(now)
+    return rows[-1][-1]

@@ -28,6 +28,7 @@ from nginx_tune.cli.settings import (
     tell_found,
 )
 from nginx_tune.cli.signals import ended_at_once
+from nginx_tune.documents.units import listed
 from nginx_tune.errors import ExitStatus, NginxTuneError, UsageError, name_meant
 
 COMMANDS: dict[str, str] = {
@@ -68,6 +69,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Keep": ("history", "runs", "report", "lab", "schema"),
 }
 """The commands by purpose, for ``--help``."""
+
+_MOST_OWNERS = 3
+"""The commands that are named for an option of theirs."""
 
 
 _FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--(?:no-)?color")
@@ -334,16 +338,16 @@ def _say(message: str, hint: str, status: ExitStatus) -> int:
 def _told_by(error: click.ClickException) -> tuple[str, str]:
     """Click's message in this program's style, and a hint, which may be empty.
 
-    The hint suggests similar names. Click cannot: it knows a group's commands only after their
-    import.
+    The hint suggests similar names. Click's own are too far away, and it knows a group's commands
+    only after their import.
     """
     text = " ".join(error.format_message().split())
     hint = _meant(error, text)
-    if names := getattr(error, "possibilities", None):
+    if getattr(error, "possibilities", None):
         text = error.message
-        hint = f"is {' or '.join(sorted(names))} meant?"
     if isinstance(error, click.NoSuchOption):
         text = f"no such option '{error.option_name}'"
+        hint = "" if error.ctx is None else _option_meant(error.ctx, error.option_name)
     if isinstance(error, click.MissingParameter):
         hint = hint or (f"{error.ctx.command_path} --help" if error.ctx is not None else "")
         choices = re.search(r"\.\s*Choose from:?\s*", text)
@@ -352,6 +356,36 @@ def _told_by(error: click.ClickException) -> tuple[str, str]:
             text = text[: choices.start()]
     text = text.removesuffix(".")
     return text[:1].lower() + text[1:], hint
+
+
+def _option_meant(context: click.Context, name: str) -> str:
+    """The option, or the format, of this command with such a name, or the commands that have it."""
+    formats = next((one for one in context.command.params if one.name == "formats"), None)
+    word = name.lstrip("-")
+    if formats is not None and word in re.findall(r"\w+", formats.help or ""):
+        return f"-f {word}"
+    names = [one.lstrip("-") for option in context.command.params for one in option.opts]
+    if near := name_meant(word, names):
+        return near.replace("is ", "is --", 1)
+    owners = _owners(context, name)
+    if not owners:
+        return ""
+    if len(owners) > _MOST_OWNERS:
+        return f"{', '.join(owners[:_MOST_OWNERS])}, … have it"
+    return f"{listed(owners)} {'has' if len(owners) == 1 else 'have'} it"
+
+
+def _owners(context: click.Context, name: str) -> list[str]:
+    """The commands that have an option; if some serve the purpose of this command, these alone."""
+    owners = {
+        command
+        for command in COMMANDS
+        if (found := cli.get_command(context.find_root(), command)) is not None
+        and any(name in option.opts for option in found.params)
+    }
+    groups = [commands for commands in GROUPS.values() if context.info_name in commands]
+    near = [command for commands in groups for command in commands if command in owners]
+    return near or sorted(owners)
 
 
 def _meant(error: click.ClickException, text: str) -> str:

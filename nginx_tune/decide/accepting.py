@@ -141,7 +141,7 @@ def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:
             id="reuseport",
             verdict="not_enough_evidence",
             summary="Left off, nginx's default: the rate of new connections is not known, and with "
-            "a queue for each worker a stalled worker keeps its share of new clients waiting.",
+            "a queue for each worker, the new clients of a stalled worker would wait for it.",
             evidence=evidence,
             confidence="low",
             flips_when=[

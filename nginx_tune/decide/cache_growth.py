@@ -95,7 +95,7 @@ def cache_size(host: CacheHost, place: DataPath, bounds: CacheBounds | None) -> 
         if place.available_bytes is not None:
             free = place.available_bytes + _held_bytes(host, place)
             held = max(0.0, min(held, free - (bounds.min_free_bytes or 0)))
-        why = "the size set for it"
+        why = "the size that is set"
         spare = _min_free_bytes(host, place, bounds.max_bytes)
         return CacheSize(bounds.max_bytes, held, zone, each, share * held, why, True, spare)
     room, why = _most_bytes(host, place)

@@ -226,7 +226,7 @@ def _cache_path(s: Situation, place: DataPath, number: int) -> Setting:
     words += _turns(s, place, size)
     how = f"{_in_place_text(place)}; " if in_place else ""
     warning = files_there(s.facts, s.site, place.path)
-    reason = f"{size.why}; {how}{warning or 'nginx deletes any other file in here'}"
+    reason = f"{size.why}; {how}{warning or 'nginx deletes any other file in this directory'}"
     if size.max_bytes is None and bounds is None and not min_free_bytes:
         reason = f"nginx-tune: ignore[{NO_MAX_SIZE}] {reason}"
     return setting("cache-layout", "http", "proxy_cache_path", *words, reason=reason)
@@ -247,7 +247,7 @@ def _has_room(place: DataPath) -> bool:
 def _in_place_text(place: DataPath) -> str:
     if place.available_bytes is None and not place.leaf_disks:
         return UNSEEN_ROOM
-    return "written in place, not copied"
+    return "responses are written in place, not copied"
 
 
 def _turns(s: Situation, place: DataPath, size: CacheSize) -> list[str]:

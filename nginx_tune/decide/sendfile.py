@@ -206,7 +206,7 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
         return Decision(
             id="sendfile-max-chunk",
             verdict="keep",
-            summary=f"The default of 2m suits this disk{aimed}: it transfers a chunk in "
+            summary=f"The default of 2m suits this disk{aimed}: reading a chunk takes "
             f"{seconds_text(transfer)}, after a latency of {seconds_text(s.disk.latency_seconds)}.",
             evidence=evidence,
             confidence="medium",
@@ -218,7 +218,7 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
             ],
         )
     size = nginx_size(chunk)
-    who = "a thread" if plan.on else "the loop"
+    who = "a thread of the pool" if plan.on else "the loop"
     default = "2m" if bounded else "unlimited"
     apart = "without TLS " if s.tls else ""
     return Decision(

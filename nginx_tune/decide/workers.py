@@ -298,7 +298,7 @@ def _reason(d: DescriptorPlan, held_open: int) -> str:
     each = plural(d.descriptors_per_connection, "descriptor")
     text = f"{d.connections} connections with {each} each"
     if d.at_start > RESERVE:
-        text += f", {d.at_start} logs, listeners and channels"
+        text += f", {d.at_start} descriptors of logs, listeners and channels"
     return f"{text}, {held_open} open files" if held_open else text
 
 

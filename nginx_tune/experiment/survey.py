@@ -86,6 +86,8 @@ def _get(target: Target, url: str) -> Response:
             length = _count_body(response, len(begin))
         digest = hashlib.sha256(begin).hexdigest()
         return Response(status=response.status, length_bytes=length, digest=digest)
+    except http.client.RemoteDisconnected:
+        return Response(fault="the server closes the connection, as with return 444")
     except (OSError, http.client.HTTPException) as error:
         return Response(fault=str(error) or type(error).__name__)
     finally:

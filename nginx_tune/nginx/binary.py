@@ -210,7 +210,7 @@ def _running(
 
 def _why(candidate: Eligibility, *, is_chosen: bool) -> str:
     if not is_chosen:
-        reason = "another one came first" if candidate.may_run else f"it runs {IN_CONTAINER}"
+        reason = "another nginx was chosen" if candidate.may_run else f"it runs {IN_CONTAINER}"
         return candidate.refused or reason
     if candidate.refused:
         return f"--pid names it, but its program is only read: {candidate.refused}"
@@ -233,7 +233,7 @@ def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:
             continue
         known |= {path, _real(host, path)}
         is_first = chosen is None and not any(earlier.chosen for earlier in found)
-        reason = "it is installed" if is_first else "another one came first"
+        reason = "it is installed" if is_first else "another nginx was chosen"
         found.append(
             NginxCandidate(binary=path, source="installed", chosen=is_first, reason=reason)
         )

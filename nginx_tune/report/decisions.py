@@ -63,7 +63,7 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
     count = f"{len(changing) or 'None'} of {len(every)} decisions"
     changes = "changes" if len(changing) == 1 else "change"
     word = {d.id: switch_word(d, changes=d in changing) for d in shown}
-    rows = [(d.id, word[d.id], one_line(clause(d.summary))) for d in shown]
+    rows = [(d.id, word[d.id], _beside(word[d.id], clause(d.summary))) for d in shown]
     sure = [
         f"Not known yet: {', '.join(open_ones)}; -v has what settles each." if open_ones else "",
         f"Low confidence: {', '.join(unsure)}." if unsure else "",
@@ -109,6 +109,11 @@ def switch_word(decision: Decision, *, changes: bool) -> str:
     value = " ".join(decision.settings[0].args) if decision.settings else ""
     is_short = 0 < len(value) <= _LONGEST_VALUE and value not in {"on", "off"}
     return value if is_short else "set"
+
+
+def _beside(word: str, text: str) -> str:
+    """The text without the word before it, which stands in the column beside it."""
+    return one_line(text.removeprefix(f"{word} "))
 
 
 def clause(summary: str) -> str:

@@ -242,7 +242,9 @@ def _counts(server: ServerMeasurement) -> ScreenBlock:
     others = worse - sum(count or 0 for _, count in logged)
     if (known or unseen) and others > 0:
         known.append(f"{others:,} other lines of level error or worse")
-    known += [f"no line of {unseen} {'other ' if known else ''}kinds of harm"] if unseen else []
+    known += (
+        [f"no {'other ' if known else ''}line that shows harm ({unseen} kinds)"] if unseen else []
+    )
     lines += [f"error logs: {', '.join(known)}"] if known else []
     wait = server.pool_queue_wait_seconds
     if wait is not None:

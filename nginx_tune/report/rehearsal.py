@@ -155,7 +155,7 @@ def _rows(reloads: Sequence[RehearsedReload]) -> list[list[str]]:
     rows = [
         row("", lambda reload: reload_name(reload).replace("_", " ")),
         row("outcome", _outcome),
-        row("last first answer", lambda reload: _seconds(last_answer(reload))),
+        row("all listeners answer after", lambda reload: _seconds(last_answer(reload))),
         row("drained after", _drained),
         row("requests failed", lambda reload: number_text(sum(reload.failed.values()))),
         row("requests unanswered at the end", lambda reload: number_text(reload.unanswered)),
@@ -266,9 +266,9 @@ def _held(item: HeldConnections) -> str:
         "lost": item.lost,
         "closed with nothing under way": item.closed,
         "finished": item.finished,
-        "still there": item.kept,
-        "opened anew": item.reconnects,
-        "asked again": item.retried,
+        "open at the end": item.kept,
+        "opened again": item.reconnects,
+        "with a request sent again": item.retried,
         "not opened": item.not_opened,
         "lost before": item.lost_before,
     }

@@ -200,7 +200,7 @@ def _looks(verdict: Verdict) -> ScreenBlock:
         return [Line(said, indent=2)]
     why = _STOPPED[verdict.stopped]
     times = "once" if verdict.looks == 1 else f"{verdict.looks} times"
-    said = f"{why}; looked at {times}, and all looks together claim wrongly in at most 5 %"
+    said = f"{why}; the pairs were judged {times}, with a risk of at most 5 % of any wrong claim"
     return [Line(said, indent=2)]
 
 

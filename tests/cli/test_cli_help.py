@@ -92,8 +92,16 @@ def test_help_cuts_nothing_and_breaks_examples_as_a_shell_takes_them(
     [
         ("inspct", "no such command 'inspct' (is inspect meant?)"),
         ("scenario shw", "no such command 'shw' (is show meant?)"),
-        ("probe x --duratoin 3s", "no such option '--duratoin' (is --duration or --rate meant?)"),
-        ("recommend --kindd media", "no such option '--kindd' (is --kind or --link meant?)"),
+        ("probe x --duratoin 3s", "no such option '--duratoin' (is --duration meant?)"),
+        ("recommend --kindd media", "no such option '--kindd' (is --kind meant?)"),
+        ("recommend --cpu 4", "no such option '--cpu' (is --cpus meant?)"),
+        ("rehearse --max-time 5", "no such option '--max-time' (validate has it)"),
+        (
+            "recommend --objective x",
+            "no such option '--objective' (size has it)",
+        ),
+        ("audit --sarif", "no such option '--sarif' (-f sarif)"),
+        ("check --rooot /srv", "no such option '--rooot'"),
         ("probe", "missing argument 'URL|LOADPLAN' (nginx-tune probe --help)"),
         ("collector x", "got unexpected extra argument (x)"),
     ],

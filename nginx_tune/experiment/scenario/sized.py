@@ -161,8 +161,9 @@ def _scale(server: Server, disks: int, rate: float) -> float:
     scale = max(usual, min(1 / disks, _LEAST_MEMORY_BYTES / i.page_cache_bytes))
     if scale > _LARGER * usual:
         raise UndecidedError(
-            f"with a lab's least memory, {bytes_text(_LEAST_MEMORY_BYTES)}, the data of a scale "
-            "model would be too large",
+            f"a scale model with a lab's least memory, {bytes_text(_LEAST_MEMORY_BYTES)}, has "
+            f"{bytes_text(scale * data)} of data in {scale * i.objects:,.0f} files, too much for "
+            "a lab",
             hint="measure on the host itself: nginx-tune probe URL --objective EXPR",
         )
     return scale

@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.verdict import BetterWhen, Unit
-from nginx_tune.errors import UsageError
+from nginx_tune.errors import UsageError, near_names
 from nginx_tune.measure.proof.latency import (
     STATISTICS,
     LatencySample,
@@ -294,7 +293,6 @@ def _why_missing(run: Measurement, name: str) -> str:
 
 
 _MOST = 3
-_LEAST_LIKE = 0.6
 
 
 def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
@@ -307,10 +305,9 @@ def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
     ends = [name for name in names if name.endswith(f".{tail}")] if tail else []
     if ends:
         return sorted(ends, key=len)[:_MOST]
-    near = get_close_matches(low, names, n=_MOST, cutoff=_LEAST_LIKE)
-    if near:
-        return near
+    if near := near_names(low, names):
+        return near[:_MOST]
     tails: dict[str, str] = {}
     for one in names:
         tails.setdefault(one.partition(".")[2], one)
-    return [tails[one] for one in get_close_matches(low, tails, n=_MOST, cutoff=_LEAST_LIKE)]
+    return [tails[one] for one in near_names(low, tails)[:_MOST]]

@@ -329,7 +329,7 @@ class Others:
             OtherNginx(
                 pid=master.pid,
                 binary=None if isinstance(master.binary, Missing) else master.binary,
-                reason=self._reasons.get(master.pid, "another one came first"),
+                reason=self._reasons.get(master.pid, "another nginx was chosen"),
                 cpu_seconds=difference(self._before[master.pid], _cpu_seconds(master)),
             )
             for master in self._masters
