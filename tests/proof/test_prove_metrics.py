@@ -176,7 +176,7 @@ def test_what_is_unknown_says_why(runs: list[Measurement]) -> None:
         ("hot.errors.timout", "hot.errors.timeout"),
         ("cold.p99", "hot.p99"),
         ("p99", "near it: hot.p99, memory.p99, "),
-        ("p999.9", "hot.p999"),
+        ("p99.9", "hot.p999"),
         ("overflow", "server.pool_overflow"),
     ],
 )

@@ -310,4 +310,5 @@ def nearest_metrics(name: str, names: Sequence[str]) -> list[str]:
     tails: dict[str, str] = {}
     for one in names:
         tails.setdefault(one.partition(".")[2], one)
-    return [tails[one] for one in near_names(low, tails)[:_MOST]]
+    near = near_names(low, tails) or [one for one in tails if low in one]
+    return [tails[one] for one in near[:_MOST]]
