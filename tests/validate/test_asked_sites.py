@@ -16,6 +16,8 @@ pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")
 
 Asked = Callable[..., dict[str, Any]]
 
+OWN = "location / { root TOP/www; }"
+V1 = "location /v1/ { proxy_pass http://127.0.0.1:9193; %s }"
 DEFAULT = "server { listen 18195 default_server; server_name _; root TOP/other; }"
 
 
@@ -145,6 +147,20 @@ def test_files_that_the_candidate_alone_refuses_are_loaded(asked: Asked) -> None
     assert found["primary_metric"] == "hot.requests_per_second"
     assert notes(found, "not loaded") == []
     assert "answers 401" in asked(f"root TOP/www; {LOCKED}", "root TOP/www;")["refused"]
+
+
+def test_the_class_that_meets_the_change_decides(asked: Asked) -> None:
+    found = asked(OWN + V1 % "", OWN + V1 % "proxy_buffering off;")
+    assert found["primary_metric"] == "a-test-v1.mean"
+    assert notes(found, "no class of the load") == []
+    assert asked(OWN, OWN + "sendfile on;")["primary_metric"] == "hot.requests_per_second"
+
+
+def test_a_load_that_does_not_meet_the_change_is_named(asked: Asked) -> None:
+    hidden = OWN + "location /in/ { internal; root TOP/www; %s }"
+    found = asked(hidden % "", hidden % "sendfile on;")
+    assert notes(found, "no class of the load requests a place that the change touches")
+    assert "memory" not in {one["name"] for one in found["load"]["classes"]}
 
 
 def test_a_metric_of_what_is_not_loaded_decides_nothing(run_cli: RunCli, top: Path) -> None:

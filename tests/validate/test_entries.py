@@ -21,6 +21,7 @@ from nginx_tune.experiment.validate.sampled import (
 )
 from nginx_tune.experiment.validate.site import Entries, SiteFiles, plan_entries
 from nginx_tune.experiment.validate.successors import find_successors
+from nginx_tune.experiment.validate.touched import TouchedPlaces
 from nginx_tune.measure.load.classes import ServedFile
 
 CHALLENGE = "location /.well-known/acme-challenge/ { root /acme; }"
@@ -40,9 +41,9 @@ def entries_of(
 ) -> Entries:
     trees = (tree_of(before), tree_of(after))
     files = SiteFiles(lambda root: root in full, makes_files)
-    return plan_entries(
-        trees, find_successors(*trees), files, error_logs=(None, None), protocols=()
-    )
+    successors = find_successors(*trees)
+    touched = TouchedPlaces(trees, successors)
+    return plan_entries(trees, successors, touched, files, error_logs=(None, None), protocols=())
 
 
 def of_a(*lines: str) -> str:
@@ -82,6 +83,45 @@ def test_a_directory_that_is_full_in_both_is_taken_by_its_order() -> None:
     both = of_a(CHALLENGE, OWN)
     assert entries_of(both, both, ("/www", TOKENS)).pair[0].root == TOKENS
     assert entries_of(of_a(OWN), both, ("/www", TOKENS)).pair[0].root == "/www"
+
+
+BOTH = (
+    "{http} upstream a {{ server 127.0.0.1:1; {a} }} map $uri $m {{ default {m}; }}"
+    "limit_req_zone $m zone=z:1m rate={z}r/s; server {{ listen 80; server_name one; root /www/a;"
+    " location /api/ {{ proxy_pass http://a/; }} }}"
+    "server {{ listen 81; server_name two; root /srv; {two}"
+    " location /x/ {{ {x} limit_req zone=z; }} }}"
+)
+PLAIN = {"http": "", "a": "", "m": "1", "z": "9", "two": "", "x": ""}
+
+
+@each_row(
+    ("change", "port", "touched"),
+    [
+        ({"http": "sendfile on;"}, 80, {"/", "/api/", "two /", "two /x/"}),
+        ({"two": "sendfile on;"}, 81, {"two /", "two /x/"}),
+        ({"x": "expires max;"}, 80, {"two /x/"}),
+        # A definition counts where it is used, also by another definition.
+        ({"a": "keepalive 8;"}, 80, {"/api/"}),
+        ({"z": "20"}, 80, {"two /x/"}),
+        ({"m": "2"}, 80, {"two /x/"}),
+        # What no request meets; and a copy, which shows the noise of every place.
+        ({"http": "upstream b { server 127.0.0.1:2; }"}, 80, set()),
+        ({}, 80, {"/", "/api/", "two /", "two /x/"}),
+    ],
+)
+def test_a_place_that_the_change_touches_comes_first(
+    change: dict[str, str], port: int, touched: set[str]
+) -> None:
+    before, after = BOTH.format(**PLAIN), BOTH.format(**{**PLAIN, **change})
+    assert entries_of(before, after, ("/www/a", "/srv")).pair[0].target.port == port
+    trees = (tree_of(before), tree_of(after))
+    places = TouchedPlaces(trees, find_successors(*trees))
+    asked = zip(("", "", "two ", "two "), ("/", "/api/", "/", "/x/"), strict=True)
+    first, second = (server for _, server in servers(trees[0]))
+    assert {
+        name + url for name, url in asked if places.take(second if name else first, [url])
+    } == touched
 
 
 def test_two_sites_with_files_of_their_own_are_not_compared() -> None:

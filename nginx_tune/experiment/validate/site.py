@@ -22,14 +22,20 @@ from nginx_tune.experiment.validate.site_load import (
     share_of,
     with_rest,
 )
-from nginx_tune.experiment.validate.site_requests import SiteRequest, common_requests, plan_requests
+from nginx_tune.experiment.validate.site_requests import (
+    MADE_UP,
+    SiteRequest,
+    common_requests,
+    plan_requests,
+)
 from nginx_tune.experiment.validate.successors import Successors, find_successors, lost_listeners
+from nginx_tune.experiment.validate.touched import TouchedPlaces
 from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.objective import parse_objective
 
 MOST_LOOKED_AT = 200
 """Bound on places that are requested only once: a place that hangs takes seconds."""
-_NO_CLASSES = frozenset({"server", "generator", "total"})
+NO_CLASSES = frozenset({"server", "generator", "total"})
 """First words of metrics that do not name a class."""
 
 
@@ -59,6 +65,7 @@ class SitePair(NamedTuple):
     """The bytes of the candidate's files that replace the baseline's, by path."""
     without_files: list[str]
     """The baseline's directories, if none of them has any file."""
+    touched: TouchedPlaces
 
     @property
     def entry(self) -> EntryPoint:
@@ -104,9 +111,11 @@ def read_site(
     for tree in (baseline, candidate):
         _require_whole(tree)
     successors = find_successors(baseline, candidate)
+    touched = TouchedPlaces((baseline, candidate), successors)
     found = plan_entries(
         (baseline, candidate),
         successors,
+        touched,
         files,
         error_logs=(builds[0].error_log_path, builds[1].error_log_path),
         protocols=protocols,
@@ -146,6 +155,7 @@ def read_site(
         builds,
         planned or {},
         found.without_files,
+        touched,
     )
 
 
@@ -174,16 +184,21 @@ def _check_metrics(
         parse_objective(objectives, names)
 
 
-def primary_of(site: SitePair, loaded: Sequence[str], paced: Sequence[str] = ()) -> str:
+def primary_of(
+    site: SitePair, loaded: Sequence[str], paced: Sequence[str], reached: Sequence[str]
+) -> str:
     """The primary metric, chosen among the classes that are really loaded.
 
-    For classes with a fixed rate (``paced``), it is the mean and not the rate.
+    A class that reaches the change (``reached``) is preferred. For classes with a fixed rate
+    (``paced``), it is the mean and not the rate.
     Errors: UndecidedError if the user named one of another class.
     """
     head = site.primary_metric.partition(".")[0]
+    if reached and head not in reached and not site.is_primary_given:
+        return f"{next(name for name in loaded if name in reached)}.mean"
     if head in paced and not site.is_primary_given:
         return f"{head}.mean"
-    if head in loaded or head in _NO_CLASSES:
+    if head in loaded or head in NO_CLASSES:
         return site.primary_metric
     if site.is_primary_given:
         raise UndecidedError(
@@ -273,12 +288,15 @@ class Entries(NamedTuple):
 def plan_entries(
     trees: tuple[ConfTree, ConfTree],
     successors: Successors,
+    touched: TouchedPlaces,
     files: SiteFiles,
     *,
     error_logs: tuple[str | None, str | None],
     protocols: Sequence[MultiplexedVersion],
 ) -> Entries:
     """The entry points at the first place with files that both serve by the same URLs.
+
+    Places that the change touches come first.
 
     Empty directories (ACME challenges, future uploads) do not count, except, as a last choice, if
     the lab makes the files. If neither variant has files, the entry points have none.
@@ -289,7 +307,7 @@ def plan_entries(
     taken = full
     if files.makes_files:
         taken = [[*some, *places] for some, places in zip(full, own, strict=True)]
-    chosen = _in_common(taken, successors)
+    chosen = _in_common(taken, successors, touched)
     if chosen is None and all(taken):
         own_sites = [f"{shown(pair[0].root)} at {pair[0].url_prefix or '/'}" for pair in taken]
         raise UndecidedError(
@@ -314,9 +332,12 @@ def plan_entries(
 
 
 def _in_common(
-    places: Sequence[Sequence[FilePlace]], successors: Successors
+    places: Sequence[Sequence[FilePlace]], successors: Successors, touched: TouchedPlaces
 ) -> tuple[FilePlace, FilePlace] | None:
-    """The first place of the baseline that the candidate has too, preferably in its successor."""
+    """The first place of the baseline that the candidate has too.
+
+    Preferably one that the change touches, and in the successor of its server.
+    """
     there: dict[tuple[str, str], list[FilePlace]] = {}
     for other in places[1]:
         there.setdefault((other.url_prefix, other.root), []).append(other)
@@ -331,6 +352,7 @@ def _in_common(
         pairs,
         key=lambda pair: (
             pair[1].lacks or pair[2].lacks,
+            not touched.take(pair[1].server, [f"{pair[1].url_prefix.rstrip('/')}/{MADE_UP}"]),
             pair[0],
             successors.servers.get(pair[1].server) is not pair[2].server,
         ),

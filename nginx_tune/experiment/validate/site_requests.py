@@ -44,7 +44,7 @@ _RESERVED_NAMES = frozenset({"cold", "hot", "memory", "site", "total", "server",
 """Names with another meaning in a metric."""
 _STATUS_PAGES = ("stub_status", "status", "api")
 _LONGEST_NAME = 40
-_MADE_UP = "nginx-tune"
+MADE_UP = "nginx-tune"
 """A made-up file name for URLs below a location."""
 
 
@@ -216,7 +216,7 @@ def _is_split(
 
 
 def _below(request: SiteRequest) -> str:
-    return f"{request.url.rstrip('/')}/{_MADE_UP}"
+    return f"{request.url.rstrip('/')}/{MADE_UP}"
 
 
 def _server_named(requests: SiteRequests, name: str) -> Directive | None:

@@ -76,6 +76,8 @@ class Measured:
         else:
             self.lost = workbench.lost
         self.warnings = packet_warnings(workbench.session.lab, site.trees)
+        if workbench.unreached:
+            self.warnings = [workbench.unreached, *self.warnings]
         self.lab = workbench.session.lab.name
         self.tcp = workbench.session.tcp
         if workbench.session.lab.disks:
@@ -207,6 +209,8 @@ def run_validation(
                 looking = Looking(metric, deadline, first_pairs=spec.pairs, share=share)
                 measured.looking = looking
             measured.take_workbench(workbench, site, accepts_lost=spec.accept_lost)
+            if workbench.unreached:
+                progress(f"warning: {workbench.unreached}")
             _measure(workbench, spec, measured, deadline, progress)
     except KeyboardInterrupt:
         if not measured.runs:
@@ -236,13 +240,19 @@ def look_at(
     with Sandbox(MODULE_INSIDE, progress=progress) as sandbox:
         workbench = open_sides(sandbox, site, spec, sides)
         lab = workbench.session.lab
+    loaded = {item.name for item in workbench.experiment.plans["candidate"].classes}
+    load = msgspec.structs.replace(
+        site.load, classes=[item for item in site.load.classes if item.name in loaded]
+    )
+    unreached = [workbench.unreached] if workbench.unreached else []
     # The files of recorded requests follow from the manifest.
     data = [files for files in lab.data if not (site.load.manifest and files.sizes)]
     return msgspec.structs.replace(
         spec,
+        load=load,
         lab=msgspec.structs.replace(lab, data=data) if sides.lab else None,
         primary_metric=workbench.primary_metric,
-        found=[*build_differences(*sides.builds), *workbench.notes],
+        found=[*build_differences(*sides.builds), *unreached, *workbench.notes],
         lost=workbench.lost,
     )
 

@@ -31,9 +31,16 @@ from nginx_tune.experiment.validate.replay import (
     passes_of,
     without_foreign_lengths,
 )
-from nginx_tune.experiment.validate.site import NO_FILES_HINT, SitePair, primary_of, without_files
+from nginx_tune.experiment.validate.site import (
+    NO_CLASSES,
+    NO_FILES_HINT,
+    SitePair,
+    primary_of,
+    without_files,
+)
 from nginx_tune.experiment.validate.site_load import (
     at_listeners,
+    class_names,
     protocol_note,
     with_extra_classes,
 )
@@ -43,6 +50,7 @@ from nginx_tune.experiment.validate.workbench_notes import (
     asked_notes,
     compression_notes,
     file_notes,
+    listed,
     place_notes,
     plan_outgoing,
     prefix_notes,
@@ -93,6 +101,8 @@ class Workbench(NamedTuple):
     """True if nginx sends requests to a server that has no stub, so that a 502 proves nothing."""
     primary_metric: str
     """The primary metric, of a class that is loaded."""
+    unreached: str
+    """A sentence on a load that does not meet the change; empty if the primary metric does."""
 
 
 class _Side(NamedTuple):
@@ -211,7 +221,10 @@ def open_workbench(
     ]
     gone = [*site.lost, *(f"{label}: {why}" for label, why in extra.lost.items())]
     # A redirect comes last: it decides only if nothing else is served.
-    loaded = sorted(load.plans["candidate"].classes, key=lambda item: _OK not in item.status)
+    classes = sorted(load.plans["candidate"].classes, key=lambda item: _OK not in item.status)
+    loaded = [item.name for item in classes]
+    reached = _reached(site, load)
+    primary = primary_of(site, loaded, load.paced, reached)
     return Workbench(
         opened.session,
         Experiment(load.variants, load.plans),
@@ -219,8 +232,29 @@ def open_workbench(
         [*map(shown, gone)],
         {**entry_questions(site, extra.files), **extra.questions},
         opened.has_silent,
-        primary_of(site, [item.name for item in loaded], load.paced),
+        primary,
+        _unreached(primary, reached),
     )
+
+
+def _reached(site: SitePair, load: _Load) -> list[str]:
+    """The classes that reach a place that the change touches."""
+    servers = {
+        name: pair[0].block
+        for pair in site.requests
+        for name in class_names(pair, site.load.protocols)
+        if pair[0].block is not None
+    }
+    return site.touched.reached(load.plans["baseline"], servers, site.entries[0].server)
+
+
+def _unreached(primary: str, reached: Sequence[str]) -> str:
+    if not reached:
+        return "no class of the load requests a place that the change touches"
+    name = primary.partition(".")[0]
+    if name in reached or name in NO_CLASSES:
+        return ""
+    return f"{name} requests no place that the change touches; these do: {listed(reached)}"
 
 
 def _put_in_place(
