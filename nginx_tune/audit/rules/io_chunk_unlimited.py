@@ -72,7 +72,8 @@ RULE = Rule(
     why="A client that reads as fast as data arrives keeps the worker (with aio threads, the "
     "pool's thread) inside one sendfile() until the whole file is sent, and everyone else waits. "
     "The default is 2m since nginx 1.21.4; before, there was no limit.",
-    fix="Set sendfile_max_chunk 512k; in http (512k to 2m).",
+    fix="Set sendfile_max_chunk 2m; in http, or the smaller value that 'nginx-tune recommend' has "
+    "for slow disks.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_core_module.html#sendfile_max_chunk",
         "nginx change log, 1.21.4",

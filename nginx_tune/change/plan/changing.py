@@ -311,10 +311,13 @@ def _undone(decision: Decision, undone: Sequence[tuple[Directive, list[Setting]]
     lines = [line for line, _ in undone]
     settings = {(s.directive, s.block, *s.args): s for _, made in undone for s in made}
     found = "; ".join(dict.fromkeys(map(str, lines)))
+    is_number = decision.id == "sendfile-max-chunk"
     return replace(
         decision,
-        verdict="disable",
-        summary=f"Remove {found}. {decision.summary}",
+        verdict="set" if is_number else "disable",
+        summary=f"{_DEFAULT_CHUNK} instead of no limit. {decision.summary}"
+        if is_number
+        else f"Remove {found}. {decision.summary}",
         settings=list(settings.values()),
         evidence=[*decision.evidence, *map(_as_evidence, lines)],
     )
@@ -409,7 +412,7 @@ def _kernel_tls(decision: Decision, current: CurrentTree) -> list[tuple[Directiv
 def _unbounded(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "keep" or decision.settings:
         return []
-    why = "without a limit one cold read can block the loop for a whole file"
+    why = "without a limit one call may send a whole file while all others wait"
     wanted = setting("sendfile-max-chunk", "http", "sendfile_max_chunk", _DEFAULT_CHUNK, reason=why)
     return [(line, [wanted]) for line in current.lines(wanted) if line and line.value == "0"]
 
