@@ -226,14 +226,14 @@ def read_audit_subject(
     replaced: dict[str, bytes],
     maps: Maps = (),
     pid: int | None = None,
-    scans: bool = True,
+    scan_seconds: float | None = None,
     is_for_host: bool = True,
 ) -> AuditSubject:
     """The named tree, else the tree of this host's nginx, or of the master ``pid``.
 
     ``wants_live_facts`` is None to read facts only for this host's own configuration. Served files
-    are counted only with ``scans``. Without ``is_for_host``, live facts have no directories of a
-    tree that is not this host's own.
+    are counted for at most ``scan_seconds``. Without ``is_for_host``, live facts have no
+    directories of a tree that is not this host's own.
     Errors: UsageError for files and binaries that do not exist.
     """
     is_by_text = named is not None and (facts is not None or wants_live_facts is False)
@@ -263,13 +263,16 @@ def read_audit_subject(
     subject = subject._replace(maps=tree.maps)
     overlaid.check_all_read()
     if is_live:
-        from nginx_tune.observe.inspect.live_facts import gather_live_facts  # noqa: PLC0415  # slow to load
+        from nginx_tune.observe.inspect.live_facts import (  # noqa: PLC0415  # slow to load
+            SCAN_SECONDS,
+            gather_live_facts,
+        )
 
         facts = gather_live_facts(
             *(host, tree),
             nginx_binary=nginx_binary,
             pid=pid,
-            scans=scans,
+            scan_seconds=SCAN_SECONDS if scan_seconds is None else scan_seconds,
             is_for_host=is_for_host or tree.maps is None,
         )
         refuse_results((log.path for log in facts.error_logs), ())

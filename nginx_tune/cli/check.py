@@ -32,7 +32,6 @@ from nginx_tune.cli.options import (
     prefix_option,
     tell_choice,
 )
-from nginx_tune.conf.served import served_paths
 from nginx_tune.conf.tree import Maps
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import decide
@@ -44,15 +43,18 @@ from nginx_tune.documents.described_host import DescribedHost
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.site import Site
-from nginx_tune.documents.workload import Kind, ServedData, Workload
+from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ExitStatus, worst
 from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.elsewhere import NONE_MISSING, MissingIncludes, missing_includes
 from nginx_tune.nginx.subject import NoNginxError
-from nginx_tune.report.check import bounded_data, check_screen, make_check
+from nginx_tune.report.check import check_screen, make_check
 from nginx_tune.report.terminal.output import output_options, refuse_results, write_result
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.terminal.writer import screen_bytes
+
+_SCAN_SECONDS = 0.3
+"""Seconds for counting the served files; an unfinished count is a lower bound."""
 
 
 @click.command()
@@ -93,7 +95,7 @@ def command(
 
     Without CONF, it reads the configuration of the running nginx, else of the installed one. The
     switches are thread pools, a pool per disk, sendfile_max_chunk and reuseport. Nothing is
-    changed or measured, and no served file is counted.
+    changed or measured; served files are counted for a third of a second.
     """
     if conf and conf_option:
         raise click.UsageError("give CONF or -c, not both")
@@ -164,7 +166,7 @@ def _look(
             nginx_binary=nginx_binary,
             replaced={},
             maps=maps,
-            scans=False,
+            scan_seconds=_SCAN_SECONDS,
             is_for_host=is_for_host,
         )
     except NoNginxError:
@@ -192,14 +194,9 @@ def _configured(
 ) -> _Looked:
     """The first look at a configuration on its host."""
     tree = subject.tree
-    roots = [served.root for served in served_paths(tree) if served.via != "cache"]
-    # A missing directory shows nothing about the data to be served.
-    there = [dataset for dataset in facts.datasets if dataset.files or dataset.bytes]
-    known = replace(facts, datasets=there)
-    given = _with_bound(given, bounded_data(known, roots))
-    make = deciding(tree, known, given)
+    make = deciding(tree, facts, given)
     decided = make(ALL_AS_DECIDED)
-    held = None if tree.unparsed else Solver(make, tree, known).begin(decided).held
+    settled = None if tree.unparsed else Solver(make, tree, facts).begin(decided)
     found = replace(
         audit(tree, facts, decide=lambda: decided),
         files_missing=missing.files_missing,
@@ -208,9 +205,9 @@ def _configured(
     check = make_check(
         facts,
         conf_path=tree.path,
-        data=_data(known, given),
-        decided=decided,
-        held=held,
+        data=workload_for(None, facts, given).dataset,
+        decided=settled.decided if settled else decided,
+        held=settled.held if settled else None,
         findings=found,
         options=options,
         is_live=is_live,
@@ -244,17 +241,6 @@ def _host_alone(inputs: GivenInputs, options: list[str]) -> _Looked:
     )
     status = ExitStatus.UNDECIDED if described is None else ExitStatus.OK
     return _Looked(check, facts, described is None, status, notes)
-
-
-def _with_bound(given: Workload | None, bound: ServedData | None) -> Workload | None:
-    """The workload; if its data were not counted, their amount is the upper bound ``bound``."""
-    if bound is None or (given is not None and given.dataset.bytes is not None):
-        return given
-    return replace(given or Workload(), dataset=bound)
-
-
-def _data(facts: Facts, given: Workload | None) -> ServedData:
-    return workload_for(None, facts, given).dataset
 
 
 def _status(found: Findings) -> ExitStatus:

@@ -47,6 +47,7 @@ from nginx_tune.cli.options import (
     option_group,
     tell_choice,
 )
+from nginx_tune.conf.served import served_directories
 from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.decide.cache_layout import not_known
 from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, complete_site, log_of_build
@@ -78,6 +79,8 @@ class FilledSite(NamedTuple):
     """The kind found there; None if unknown."""
     is_for_host: bool
     """True if its directories are those of this host."""
+    served: Sequence[str] = ()
+    """The directories that the configuration serves from."""
 
 
 _NOT_LOOKED_AT = (
@@ -206,9 +209,11 @@ def read_inputs(
         raise UsageError("--dataset scans this host, but the facts are of another one: omit one")
     found: KindFound | None = None
     is_for_host = True
+    directories: Sequence[str] = ()
     if fill_current is not None:
         nginx = facts.nginx if facts else _live_nginx(nginx_binary, conf_path)
-        site, found, is_for_host = fill_current(site, nginx, facts.access_logs if facts else None)
+        recorded = facts.access_logs if facts else None
+        site, found, is_for_host, directories = fill_current(site, nginx, recorded)
     shown = None if kind or is_known else found
     assumed = kind or (shown.kind if shown else assumed)
     if host is not None:
@@ -223,7 +228,10 @@ def read_inputs(
         ]
     if facts is None:
         named = [*roots, *cache_dirs]
-        served = _served(assumed, site, named, is_for_host=is_for_host)
+        # Of another host's site only those of the command line.
+        served = named
+        if is_for_host:
+            served = [*named, *directories] if directories else _served(assumed, site)
         facts = _live(served, datasets, nginx_binary, conf_path)
         tell_choice(ctx, facts.nginx)
     if emulated is not None:
@@ -234,8 +242,7 @@ def read_inputs(
     workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
     if fill_current is None:
-        recorded = None if is_live else facts.access_logs
-        site = with_seen_logs(site, facts.nginx, recorded)
+        site = with_seen_logs(site, facts.nginx, None if is_live else facts.access_logs)
 
     def made(stays: Pinned) -> Decisions:
         found = decide(facts, workload, site=site, observation=observation, stays=stays)
@@ -287,13 +294,8 @@ def _live_nginx(nginx_binary: str | None, conf_path: str | None) -> Nginx:
     return read_nginx(LiveHost(), binary=nginx_binary, conf_path=conf_path)[0]
 
 
-def _served(kind: Kind, site: Site, named: list[str], *, is_for_host: bool) -> list[str]:
-    """The directories on this host that files of the site are served from.
-
-    Of another host's site only the ``named`` ones, those of the command line.
-    """
-    if not is_for_host:
-        return named
+def _served(kind: Kind, site: Site) -> list[str]:
+    """The directories that files of a site without a configuration are served from."""
     # Also for the default directory of a cache, which may have other files.
     cached = site.cache_dirs or [DEFAULT_CACHE_DIR]
     beside = site.roots if site.serves_files else []
@@ -406,7 +408,7 @@ def read_held(
         site = with_seen_logs(site, nginx, recorded, tree.opened_name)
         if site.roots == Site().roots:
             site = replace(site, roots=roots_in(tree) or site.roots)
-        return FilledSite(site, kind_in(tree), is_for_host)
+        return FilledSite(site, kind_in(tree), is_for_host, served_directories(tree))
 
     if conf_path is None and named["facts_path"] in {None, LIVE} and not named.get("described"):
         subject = find_subject(LiveHost(), None, nginx_binary=named["nginx_binary"])

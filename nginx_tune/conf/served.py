@@ -77,6 +77,11 @@ def served_paths(
     return found
 
 
+def served_directories(tree: ConfTree) -> list[str]:
+    """The directories that a tree serves files or cached responses from, sorted."""
+    return sorted({served.path for served in served_paths(tree)})
+
+
 def has_handler(scope: Scope) -> bool:
     """True if the scope proxies requests or generates its own responses."""
     handlers = _handlers(scope.tree.names)

@@ -264,7 +264,7 @@ def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgemen
         why = f"large responses are read and sent in one turn, and {waits} behind them"
         return _unless_assumed(s, PoolJudgement("enable", why))
     if i.miss_ratio <= 0:
-        return PoolJudgement("disable", f"dataset fits in the page cache ({data} of {cache})")
+        return PoolJudgement("disable", f"{_what_fits(s)} in the page cache ({data} of {cache})")
     if s.network_filesystem is not None:
         why = f"{data} of data, {cache} of page cache: misses are read from {s.network_filesystem}"
         return _of_known_build(
@@ -285,6 +285,13 @@ def _judge_reads(s: Situation, i: BlockingInputs, p: Prediction) -> PoolJudgemen
         f"waiting for misses costs less than offloading every read ({data} of data, {cache} of "
         f"page cache){unsure}",
     )
+
+
+def _what_fits(s: Situation) -> str:
+    if s.dataset_is_bounded:
+        return "the full cache fits"
+    with_files = s.dataset_bytes.fact.startswith("size the caches")
+    return "the full cache, with the files beside it, fits" if with_files else "dataset fits"
 
 
 def turns_text(p: Prediction) -> str:

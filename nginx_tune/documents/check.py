@@ -30,8 +30,8 @@ class CheckedHost(Part, frozen=True, kw_only=True):
     page_cache_bytes: Bytes | None = None
     """Largest size of the page cache."""
     data_bytes: Bytes | None = None
-    data_is_bound: bool = False
-    """True if ``data`` is only an upper bound: the used bytes of its file systems."""
+    data_is_lower_bound: bool = False
+    """True if the count of the served files did not finish in its time."""
     disks: list[DiskGroup] = []
     link_bits_per_second: Count | None = None
     """Speed of the fastest physical link that is up; null where none is known."""

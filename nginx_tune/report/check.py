@@ -22,12 +22,19 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Unparsed
 from nginx_tune.documents.units import listed, plural, speed_text
 from nginx_tune.documents.workload import ServedData
-from nginx_tune.report.decisions import SWITCHES, clause, with_inputs
+from nginx_tune.report.decisions import SWITCHES, clause, switch_word, with_inputs
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
 from nginx_tune.report.text import bytes_text, one_line
 
 MOST_FINDINGS = 3
 
+_STATES: dict[str, SwitchVerdict] = {
+    "measure": "measure",
+    "on": "on",
+    "off": "off",
+    "stays off": "off",
+    "as it is": "off",
+}
 _VERDICTS: dict[str, SwitchVerdict] = {
     "enable": "on",
     "disable": "off",
@@ -40,29 +47,6 @@ _VERDICTS: dict[str, SwitchVerdict] = {
 }
 _OF_READS = {"thread-pools", "per-disk-pools"}
 """Switches that depend on the amount of data compared with memory."""
-_OF_BOUND: Mapping[str, Sequence[SwitchVerdict]] = {
-    "thread-pools": ("on",),
-    "per-disk-pools": ("on",),
-    "sendfile-max-chunk": ("set",),
-}
-"""Verdicts that hold only if the data exceed memory, which an upper bound does not prove."""
-
-
-def bounded_data(facts: Facts, roots: Sequence[str]) -> ServedData | None:
-    """An upper bound on the served bytes: the used bytes of the file systems of ``roots``.
-
-    None if the facts have a count, or if the size of one of these file systems is not known.
-    """
-    if any(dataset.bytes for dataset in facts.datasets) or not roots:
-        return None
-    used: dict[str, int] = {}
-    paths = {place.path: place for place in facts.storage.paths}
-    for root in roots:
-        at = paths.get(root)
-        if at is None or at.size_bytes is None or at.available_bytes is None:
-            return None
-        used[at.device or at.mount_point or root] = at.size_bytes - at.available_bytes
-    return ServedData(bytes=sum(used.values()), provenance="assumed")
 
 
 def make_check(
@@ -78,17 +62,16 @@ def make_check(
 ) -> FirstLook:
     """The document of a first look.
 
-    ``data`` is the served data that the decisions assume; with provenance "assumed" it is an upper
-    bound. ``held`` is the same decisions as changes to the configuration; None without a
-    configuration. ``options`` name the inputs of this look, for the next commands; ``is_live`` if
-    the facts were read from this host now.
+    ``data`` is the served data, as counted, learnt or declared. ``held`` is the same decisions as
+    changes to the configuration; None without a configuration. ``options`` name the inputs of this
+    look, for the next commands; ``is_live`` if the facts were read from this host now.
     """
-    is_bound = data.provenance == "assumed" and data.bytes is not None
-    host = _host(facts, data, is_bound=is_bound)
+    host = _host(facts, data)
     changed = {decision.id for decision in held.decisions if decision.settings} if held else set()
     by_id = {decision.id: decision for decision in decided.decisions}
+    held_by_id = {decision.id: decision for decision in held.decisions} if held else {}
     switches = [
-        _switch(name, by_id[id_], differs=id_ in changed, is_bound=is_bound)
+        _switch(name, by_id[id_], held_by_id.get(id_))
         for id_, name in SWITCHES.items()
         if id_ in by_id
     ]
@@ -96,7 +79,7 @@ def make_check(
     unparsed = findings.files_unparsed if findings else []
     unread = len(findings.unread) + len(unparsed) if findings else 0
     own_conf = conf_path if is_live else None
-    settling = [] if unparsed else _settling(by_id, switches, own_conf, is_bound=is_bound)
+    settling = [] if unparsed else _settling(by_id, switches, own_conf)
     if not is_live:
         settling = [replace(step, reason=f"on that host, {step.reason}") for step in settling]
     first = _first(conf_path, changed, findings)
@@ -125,7 +108,7 @@ def make_check(
     )
 
 
-def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
+def _host(facts: Facts, data: ServedData) -> CheckedHost:
     groups = Counter(
         (disk.class_, disk.size_bytes, disk.curve is not None) for disk in facts.storage.disks
     )
@@ -135,8 +118,9 @@ def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
     return CheckedHost(
         cpus=facts.cpu.effective,
         page_cache_bytes=facts.memory.page_cache_limit_bytes,
-        data_bytes=data.bytes,
-        data_is_bound=is_bound,
+        data_bytes=data.bytes or None,
+        data_is_lower_bound=data.provenance == "measured"
+        and not all(dataset.complete for dataset in facts.datasets),
         disks=[
             DiskGroup(count=count, class_name=name, size_bytes=size, measured=measured)
             for (name, size, measured), count in groups.items()
@@ -148,27 +132,27 @@ def _host(facts: Facts, data: ServedData, *, is_bound: bool) -> CheckedHost:
     )
 
 
-def _switch(name: str, decision: Decision, *, differs: bool, is_bound: bool) -> Switch:
-    verdict = _VERDICTS[decision.verdict]
-    if verdict in {"off", "default"}:  # a number has a default, a switch is off
-        verdict = "default" if decision.id == "sendfile-max-chunk" else "off"
-    if is_bound and verdict in _OF_BOUND.get(decision.id, ()):
-        verdict = "measure"  # the served data may be far smaller than the bound
-    if decision.id in _OF_READS and decision.confidence == "low" and _asks_for_disks(decision):
-        verdict = "measure"
-    value = next((" ".join(setting.args) for setting in decision.settings), "")
+def _switch(name: str, decided: Decision, held: Decision | None) -> Switch:
+    """The state that a switch gets, with the words of ``recommend``."""
+    shown = held or decided
+    changes = bool(shown.settings or shown.host_settings)
+    word = switch_word(shown, changes=changes)
+    verdict, value = _STATES.get(word, "set"), ""
+    if shown.summary.startswith("Already so"):
+        verdict = _VERDICTS[decided.verdict]
+    elif word == "as it is":
+        verdict = "default" if decided.id == "sendfile-max-chunk" else "off"
+    if verdict == "set":
+        value = next((" ".join(setting.args) for setting in decided.settings), "")
+        value = word if changes else value
     return Switch(
         name=name,  # type: ignore[arg-type]  # of SWITCHES
-        decision=decision.id,
+        decision=decided.id,
         verdict=verdict,
-        value=value if verdict == "set" else "",
-        differs=differs and verdict != "measure",
-        why=clause(decision.summary),
+        value=value,
+        differs=held is not None and changes and verdict != "measure",
+        why=clause(shown.summary),
     )
-
-
-def _asks_for_disks(decision: Decision) -> bool:
-    return " --disks " in decision.next_command
 
 
 def _first(
@@ -209,8 +193,6 @@ def _settling(
     by_id: Mapping[DecisionId, Decision],
     switches: Sequence[Switch],
     own_conf: str | None,
-    *,
-    is_bound: bool,
 ) -> list[NextStep]:
     """The commands that settle the switches with the verdict ``measure``, each once.
 
@@ -223,8 +205,6 @@ def _settling(
         if switch.verdict != "measure":
             continue
         decision = by_id[switch.decision]
-        if is_bound and switch.decision in _OF_BOUND:  # the data, which both commands count
-            decision = by_id.get("thread-pools", decision)
         if decision.next_command:
             command = decision.next_command.replace(learn, with_format)
             names.setdefault(command, []).append(switch.name)
@@ -272,9 +252,8 @@ def _host_rows(host: CheckedHost) -> list[tuple[str, str]]:
         cpus = f"{host.cpus:g} CPU{'' if host.cpus == 1 else 's'}"
     data = "data not known"
     if host.data_bytes is not None:
-        bound = "at most " if host.data_is_bound else ""
+        bound = "at least " if host.data_is_lower_bound else ""
         data = f"{bound}{bytes_text(host.data_bytes)} of data"
-        data += " (used on its file systems)" if host.data_is_bound else ""
     threads = {True: ", with threads", False: ", without threads", None: ""}
     nginx = host.nginx or "no nginx found"
     kernel = host.kernel or "kernel not known"

@@ -58,7 +58,7 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
     changing = [d for d in every if d.settings or d.host_settings]
     switches = [d for id_ in SWITCHES for d in every if d.id == id_]
     shown = [*switches, *(d for d in changing if d not in switches)]
-    open_ones = [d.id for d in every if d.verdict == "not_enough_evidence"]
+    open_ones = [d.id for d in every if is_unsettled(d)]
     unsure = [d.id for d in changing if d.confidence == "low"]
     count = f"{len(changing) or 'None'} of {len(every)} decisions"
     changes = "changes" if len(changing) == 1 else "change"
@@ -96,14 +96,24 @@ def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
     )
 
 
+def is_unsettled(decision: Decision) -> bool:
+    """True if the facts do not settle a decision: the speed of the disks could flip it, say."""
+    return decision.verdict == "not_enough_evidence" or (
+        decision.id in ("thread-pools", "per-disk-pools")
+        and decision.confidence == "low"
+        and " --disks " in decision.next_command
+    )
+
+
 def switch_word(decision: Decision, *, changes: bool) -> str:
     """The state that a decision leads to, as a word or as its value."""
-    if decision.verdict == "not_enough_evidence":
+    if is_unsettled(decision):
         return "measure"
     if not changes:
         is_new = decision.verdict == "enable" and not decision.summary.startswith("Already so")
         stays = "on" if is_new else "as it is"  # on by the lines of another decision
-        return stays if decision.verdict in {"keep", "enable"} else "stays off"
+        is_number = decision.id == "sendfile-max-chunk"
+        return stays if is_number or decision.verdict in {"keep", "enable"} else "stays off"
     if decision.verdict in {"enable", "disable"}:
         return "on" if decision.verdict == "enable" else "off"
     value = " ".join(decision.settings[0].args) if decision.settings else ""

@@ -9,12 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rows import each_row
 from situations import GIBIBYTE, host, load
 
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.facts import Facts, PathStorage
-from nginx_tune.report.check import bounded_data
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CONF = """\
@@ -151,52 +148,22 @@ def test_what_was_not_read_is_no_pass(run_cli: RunCli, tree: Path, tmp_path: Pat
     assert found["files_not_read"] == 1
 
 
-def _stored(used: int, total: int = 100 * GIBIBYTE, device: str = "8:1") -> PathStorage:
-    return PathStorage(
-        path="/srv", device=device, size_bytes=total, available_bytes=total - used * GIBIBYTE
-    )
-
-
-@each_row(
-    "paths, bound", [([_stored(30)], 30 * GIBIBYTE), ([PathStorage(path="/srv")], None), ([], None)]
-)
-def test_used_bytes_are_a_bound_on_what_nobody_counted(
-    paths: list[PathStorage], bound: int | None
-) -> None:
-    facts = Facts()
-    storage = type(facts.storage)(paths=paths)
-    found = bounded_data(_replaced(facts, storage), ["/srv"])
-    assert (found and found.bytes) == bound
-
-
-def _replaced(facts: Facts, storage: object) -> Facts:
-    return type(facts)(**{name: getattr(facts, name) for name in facts.__struct_fields__}
-                       | {"storage": storage})  # fmt: skip
-
-
-def test_a_bound_beyond_memory_asks_for_a_measurement(
-    run_cli: RunCli, tree: Path, tmp_path: Path
-) -> None:
-    facts = host(page_cache_bytes=8 * GIBIBYTE)
-    used = PathStorage(
-        path=str(tmp_path / "root"), device="8:1", leaf_disks=["sda"],
-        size_bytes=4000 * GIBIBYTE, available_bytes=GIBIBYTE,
-    )  # fmt: skip
-    storage = type(facts.storage)(paths=[used], disks=facts.storage.disks)
-    file = tmp_path / "facts.json"
-    file.write_bytes(encode(_replaced(_replaced(facts, storage), storage)))
-    found = _checked(run_cli, tree, "--facts", file)
-    assert found["host"]["data_is_bound"] is True  # type: ignore[index]
-    assert _switches(found)["thread pools"] == ("measure", False)
-    assert _switches(found)["sendfile_max_chunk"] == ("measure", False)
-    screen = run_cli("check", tree, "--facts", file).stdout
-    assert "at most 3.9 TiB of data (used on its file systems)" in screen
+def test_files_here_are_counted_as_for_recommend(run_cli: RunCli, tree: Path) -> None:
+    """The verdict and its figure of each switch, and the first limit, are the same."""
+    (tree.parent / "root/file").write_bytes(bytes(4 << 20))
+    found = json.loads(run_cli("check", tree, "--facts", "live", "-f", "json").stdout)
+    run = run_cli("recommend", "-c", tree, "--facts", "live")
+    assert found["host"]["data_bytes"] == 4 << 20
+    assert "fits in the page cache (4.0 MiB of " in run.stdout
+    assert _switches(found)["thread pools"] == ("off", False)
+    assert str(found["binding"]).partition("(")[0] == run.stdout.partition("(")[0]
 
 
 def test_a_root_that_is_not_here_is_no_empty_one(
     run_cli: RunCli, tree: Path, tmp_path: Path
 ) -> None:
     """Neither is one that is here, for a configuration that is not meant for this host."""
+    (tmp_path / "root/file").write_bytes(bytes(4096))
     counted = run_cli("check", tree, "--facts", "live").stdout
     assert "data not known" not in counted
     elsewhere = run_cli("check", tree).stdout

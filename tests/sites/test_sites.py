@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,6 +45,32 @@ def test_a_site_has_the_findings_and_the_plan_of_its_table(
     assert run.returncode == 0, run.stderr
     apart += plan_differences(site, json.loads(run.stdout), host)
     assert not apart, "\n".join([HINT, *apart])
+
+
+SWITCHES = ("thread-pools", "per-disk-pools", "sendfile-max-chunk", "reuseport")
+
+
+@each_row("name", names)
+def test_check_and_recommend_give_a_switch_one_verdict_and_one_reason(
+    name: str, tmp_path: Path, run_cli: Any
+) -> None:
+    facts = write_facts(read_site(name), tmp_path / "facts.json")
+    planned = lay_out(name, tmp_path / "host")
+    checked = json.loads(run_cli("check", planned, "--facts", facts, "-f", "json").stdout)
+    shown: Run = run_cli("recommend", "-c", planned, "--facts", facts)
+    assert checked["binding"] in shown.stdout
+    lines = (re.split(r" {2,}", line) for line in shown.stdout.splitlines())
+    said = {words[0]: words[1:] for words in lines if words[0] in SWITCHES}
+    switches = {switch["decision"]: switch for switch in checked["switches"]}
+    assert said.keys() == switches.keys()
+    for id_, switch in switches.items():
+        word, why = said[id_]
+        assert why == switch["why"]
+        assert (word == "measure") == (switch["verdict"] == "measure")
+        if switch["differs"]:
+            assert word == (switch["value"] or switch["verdict"])
+        else:
+            assert word in {"measure", "stays off", "as it is", switch["verdict"]}
 
 
 @each_row("name", names)

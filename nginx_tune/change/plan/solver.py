@@ -59,7 +59,7 @@ def deciding(
         roots=roots_in(tree) or site.roots,
         access_log=site.access_log or log_of_build(facts.nginx),
     )
-    site = complete_site(site, facts, kind)
+    site = complete_site(site, facts, kind, given)
     workload = workload_for(kind, facts, given, site=site)
     return lambda stays: decide(facts, workload, site=site, stays=stays)
 

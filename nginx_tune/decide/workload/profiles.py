@@ -50,15 +50,23 @@ def scans_of_caches(datasets: Sequence[Dataset], site: Site) -> list[Dataset]:
 
 
 def bytes_beside_caches(datasets: Sequence[Dataset], site: Site) -> float | None:
-    """Bytes of the files that are served from the site's roots; None if they were not counted."""
+    """Bytes of the files that are served from the site's roots; None if not all were counted.
+
+    A missing directory shows nothing about the data to be served.
+    """
     kept = {scan.path for scan in scans_of_caches(datasets, site)}
     roots = [PurePosixPath(root) for root in site.roots]
     counted = [
-        scan.bytes
+        scan
         for scan in datasets
-        if scan.bytes is not None and scan.path not in kept and _overlaps(scan.path, roots)
+        if scan.bytes is not None
+        and (scan.bytes or scan.directories)
+        and scan.path not in kept
+        and _overlaps(scan.path, roots)
     ]
-    return math.fsum(counted) if counted else None
+    if not counted or not all(scan.complete for scan in counted):
+        return None
+    return math.fsum(scan.bytes or 0 for scan in counted)
 
 
 def _overlaps(path: str, roots: Sequence[PurePosixPath]) -> bool:

@@ -16,7 +16,7 @@ from nginx_tune.audit.paths import written_paths
 from nginx_tune.audit.storage import outermost
 from nginx_tune.conf.logs import error_logs, main_error_logs
 from nginx_tune.conf.scopes import http_directives
-from nginx_tune.conf.served import served_paths
+from nginx_tune.conf.served import served_directories
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.decide.defaults import log_of_build
 from nginx_tune.documents.facts import AccessLog, Dataset, ErrorLog, Facts, Nginx
@@ -42,25 +42,25 @@ def gather_live_facts(
     *,
     nginx_binary: str | None = None,
     pid: int | None = None,
-    scans: bool = True,
+    scan_seconds: float = SCAN_SECONDS,
     is_for_host: bool = True,
 ) -> Facts:
     """The host's facts with the directories and error logs of a configuration.
 
-    Without ``scans`` no served file is counted. Without ``is_for_host``, the configuration is
-    another host's, and nothing that it names is looked at here.
+    Without ``is_for_host``, the configuration is another host's, and nothing that it names is
+    looked at here.
     Errors: UsageError for a named binary that is not nginx.
     """
     meant = absolute_path(tree.path)
     nginx, _ = read_nginx(host, binary=nginx_binary, pid=pid, conf_path=meant)
     written = written_paths(Context(tree, Facts(nginx=nginx))) if is_for_host else []
-    served = sorted({served.path for served in served_paths(tree)}) if is_for_host else []
+    served = served_directories(tree) if is_for_host else []
     paths = [
         path
         for path in served
         if os.access(path, os.R_OK | os.X_OK, effective_ids=True) and Path(path).is_dir()
     ]
-    datasets = outermost(paths)[:MOST_DATASETS] if scans else []
+    datasets = outermost(paths)[:MOST_DATASETS]
     facts = gather_facts(
         host,
         paths=[*paths, *filter(None, map(_existing, written))][:MOST_PATHS],
@@ -68,7 +68,7 @@ def gather_live_facts(
         nginx_binary=nginx_binary,
         pid=pid,
         conf_path=meant,
-        dataset_budget_seconds=SCAN_SECONDS / max(1, len(datasets)),
+        dataset_budget_seconds=scan_seconds / max(1, len(datasets)),
     )
     if not is_for_host:
         return facts
