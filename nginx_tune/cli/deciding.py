@@ -207,14 +207,12 @@ def read_inputs(
     site = _with_named(given_site, roots, cache_dirs, features)
     if datasets and not is_live:
         raise UsageError("--dataset scans this host, but the facts are of another one: omit one")
-    found: KindFound | None = None
-    is_for_host = True
-    directories: Sequence[str] = ()
+    current = FilledSite(site, None, is_for_host=True)
     if fill_current is not None:
         nginx = facts.nginx if facts else _live_nginx(nginx_binary, conf_path)
-        recorded = facts.access_logs if facts else None
-        site, found, is_for_host, directories = fill_current(site, nginx, recorded)
-    shown = None if kind or is_known else found
+        current = fill_current(site, nginx, facts.access_logs if facts else None)
+    site = current.site
+    shown = None if kind or is_known else current.kind
     assumed = kind or (shown.kind if shown else assumed)
     if host is not None:
         facts, site, notes = described_inputs(
@@ -227,12 +225,9 @@ def read_inputs(
             directory for directory in site.cache_dirs if directory not in given_site.cache_dirs
         ]
     if facts is None:
-        named = [*roots, *cache_dirs]
-        # Of another host's site only those of the command line.
-        served = named
-        if is_for_host:
-            served = [*named, *directories] if directories else _served(assumed, site)
-        facts = _live(served, datasets, nginx_binary, conf_path)
+        facts = _live(
+            _served(assumed, current, [*roots, *cache_dirs]), datasets, nginx_binary, conf_path
+        )
         tell_choice(ctx, facts.nginx)
     if emulated is not None:
         facts = emulated(facts, site.roots)
@@ -294,8 +289,14 @@ def _live_nginx(nginx_binary: str | None, conf_path: str | None) -> Nginx:
     return read_nginx(LiveHost(), binary=nginx_binary, conf_path=conf_path)[0]
 
 
-def _served(kind: Kind, site: Site) -> list[str]:
-    """The directories that files of a site without a configuration are served from."""
+def _served(kind: Kind, current: FilledSite, named: Sequence[str]) -> list[str]:
+    """The directories on this host that files of the site are served from.
+
+    Of another host's site only the ``named`` ones, those of the command line.
+    """
+    if current.served or not current.is_for_host:
+        return [*named, *(current.served if current.is_for_host else ())]
+    site = current.site
     # Also for the default directory of a cache, which may have other files.
     cached = site.cache_dirs or [DEFAULT_CACHE_DIR]
     beside = site.roots if site.serves_files else []
