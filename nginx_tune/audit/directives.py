@@ -292,42 +292,17 @@ def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:
 def named_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]:
     """Lines that define one name twice: (the second, what it defines, the first)."""
     first_lines: dict[tuple[str, str, str], Directive] = {}
-    zones: dict[str, tuple[tuple[str, bool], Directive]] = {}
     for kind, _, directives in known_here(context):
+        if kind.name not in _NAMING or kind.context not in {"main", "http", "stream"}:
+            continue
         kind_of_name = "path" if kind.name.endswith("_path") else kind.name
-        use = kind.name, kind.context.startswith("stream")
         for directive in directives:
-            zone = _shared_zone(directive)
-            if zone and not is_open(zone):
-                first_use, earlier = zones.setdefault(zone, (use, directive))
-                if earlier is not directive and (use != first_use or use[0] not in _ZONES_OF_MANY):
-                    yield directive, f'shared memory zone "{zone}"', earlier
-            if kind.name not in _NAMING or kind.context not in {"main", "http", "stream"}:
-                continue
             if not is_open(directive.value):
                 earlier = first_lines.setdefault(
                     (kind.context, kind_of_name, directive.value), directive
                 )
                 if earlier is not directive:
                     yield directive, f'{directive.name} "{directive.value}"', earlier
-
-
-_ZONES_OF_MANY = frozenset({"zone", "ssl_session_cache"})
-"""Directives of which several may name the same zone (ngx_shared_memory_add)."""
-
-
-def _shared_zone(line: Directive) -> str:
-    """The name of the shared memory zone that a line declares; empty if it declares none."""
-    if line.name == "zone":
-        return line.value
-    if line.name == "ssl_session_cache":
-        shared = next((arg for arg in line.args if arg.startswith("shared:")), "")
-        return shared.removeprefix("shared:").partition(":")[0]
-    if line.name in {"limit_req_zone", "limit_conn_zone"}:
-        return (parameter(line.args, "zone") or "").partition(":")[0]
-    if line.name.endswith("_cache_path"):
-        return (parameter(line.args, "keys_zone") or "").partition(":")[0]
-    return ""
 
 
 def _several(block: Block) -> Iterator[list[Directive]]:

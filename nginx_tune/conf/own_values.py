@@ -127,19 +127,20 @@ def _aio(args: Sequence[str]) -> str:
 
 
 def _cidr(args: Sequence[str]) -> str:
-    text = args[0]
-    if text in {"all", "unix:"}:
-        return ""
+    right = args[0] in {"all", "unix:"} or is_network(args[0])
+    return "" if right else "all, unix:, an address or a network such as 10.0.0.0/8, and no name"
+
+
+def is_network(text: str) -> bool:
+    """True if nginx may accept it as an address or a network. Source: ngx_ptocidr."""
     address, slash, bits = text.partition("/")
-    expected = "all, unix:, an address or a network such as 10.0.0.0/8, and no name"
     kind = "6" if ":" in address else "4"
     if slash and not (_NUMBER.fullmatch(bits) and int(bits) <= _MOST_BITS[kind]):
-        return expected
+        return False
     if kind == "6":
-        return "" if _is_ipv6(address) else expected
-    parts = address.split(".")
-    right = all(not part or _is_octet(part) for part in parts)  # nginx reads an empty one as 0
-    return "" if right and len(parts) == _OCTETS else expected
+        return _is_ipv6(address)
+    parts = address.split(".")  # nginx reads an empty one as 0
+    return len(parts) == _OCTETS and all(not part or _is_octet(part) for part in parts)
 
 
 def _is_octet(text: str) -> bool:
@@ -414,6 +415,9 @@ def _listen(args: Sequence[str]) -> str:
     match = _PORT.fullmatch(args[0])
     if match is not None and not (_NUMBER.fullmatch(match[1]) and 1 <= int(match[1]) <= _MOST_PORT):
         return "a port from 1 to 65535"
+    families = [arg.removeprefix("ipv6only=") for arg in args[1:] if arg.startswith("ipv6only=")]
+    if any(one not in {"on", "off"} for one in families) and not _is_open(families):
+        return "ipv6only=on or ipv6only=off"
     waiting = [arg.removeprefix("backlog=") for arg in args[1:] if arg.startswith("backlog=")]
     wrong = [one for one in waiting if not (_NUMBER.fullmatch(one) and int(one))]
     return "backlog=NUMBER, from 1" if wrong and not _is_open(waiting) else ""

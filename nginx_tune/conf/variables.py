@@ -16,6 +16,7 @@ from itertools import chain, islice, product
 from typing import NamedTuple
 
 from nginx_tune.conf.directive import Block, Directive
+from nginx_tune.conf.patterns import patterns_of
 from nginx_tune.conf.scopes import Scope, http_blocks
 from nginx_tune.conf.tree import ConfTree
 
@@ -371,14 +372,14 @@ def captured(scope: Scope) -> dict[str, tuple[str, ...]]:
         (directive for directive in reversed(scope.chain) if directive.name == "location"), None
     )
     if location is not None and not _has_patterns(scope):
-        for pattern in _patterns("location", location.args):
+        for pattern in patterns_of("location", location.args):
             for number, group in enumerate(groups(pattern), 1):
                 known[f"{number}"] = possible_texts(group)
     return {name: texts for name, texts in known.items() if texts}
 
 
 def _named(line: Directive) -> Iterator[Group]:
-    for pattern in _patterns(line.name, line.args):
+    for pattern in patterns_of(line.name, line.args):
         yield from (group for group in groups(pattern) if group.name)
 
 
@@ -388,17 +389,3 @@ def _has_patterns(scope: Scope) -> bool:
     )
     lines = [*(location.block or ()), *(scope.own.block or ())]
     return scope.kind == "if" or any(line.name in {"rewrite", "if"} for line in lines)
-
-
-def _patterns(name: str, args: tuple[str, ...]) -> Iterator[str]:
-    if name == "location" and args:
-        if args[0] in {"~", "~*"}:
-            yield args[-1]
-        elif args[0].startswith("~"):
-            yield args[0].lstrip("~*")
-    elif name == "server_name":
-        yield from (arg[1:] for arg in args if arg.startswith("~"))
-    elif name == "rewrite" and args:
-        yield args[0]
-    elif name == "if":
-        yield from args[2:]

@@ -76,6 +76,7 @@ OF_THEIR_OWN = [
     LOCATION % "directio big;",
     SERVER % "listen 127.0.0.1:8080 backlog=none;",
     SERVER % "listen 127.0.0.1:8080 backlog=0;",
+    SERVER % "listen [::1]:8080 ipv6only=maybe;",
     HTTP % "proxy_temp_path DIR/t 1 0;",
     HTTP % "client_body_temp_path DIR/t one;",
     SERVER % "proxy_redirect on;",
@@ -142,6 +143,8 @@ TWICE = [
     HTTP % "limit_req_zone $host zone=a:1m rate=1r/s; limit_conn_zone $host zone=a:1m;",
     HTTP % "limit_conn_zone $host zone=a:1m; limit_conn_zone $uri zone=a:1m;",
     HTTP % "proxy_cache_path DIR/c keys_zone=a:1m; fastcgi_cache_path DIR/c keys_zone=b:1m;",
+    HTTP % "ssl_session_cache shared:a:1m; server { listen 81; ssl_session_cache shared:a:2m; }",
+    HTTP % "upstream a { zone z 64k; server 127.0.0.1; } upstream b { zone z 1m; server 127.1; }",
 ]
 LISTEN = [
     SERVER % "listen 127.0.0.1:81; listen 127.0.0.1:81;",
@@ -247,6 +250,17 @@ RIGHT = [
     LOCATION % "proxy_buffer_size 128k; proxy_buffers 4 128k; proxy_max_temp_file_size 0;",
     LOCATION % "proxy_buffers 8 16k; proxy_buffer_size 32k; proxy_busy_buffers_size 64k;",
     HTTP % "log_format a b; log_format b b; proxy_cache_path DIR/c keys_zone=c:1m;",
+    *(SERVER % f'location ~ "{pattern}" {{ }}' for pattern in (
+        "[]a(]", "(?<a>x)(?'b'y)", "a++b*?", "[[:alpha:](]", r"\\(", r"\\Q(\\E*", "(?x) a # (",
+        "(?i)a(?-i:b)",
+        "(?#()a", "a{2", "(?|(a)|(b))", "(?<=a)(?!b)", "(*UTF8)a", "(|a)", "^(?>a)+$",
+    )),
+    SERVER % 'if ($uri = "(") { return 404; } location "/(" { } location ^~ /*a { }',
+    HTTP % "map $uri $a { default 1; (b 2; ~c 3; ~c 4; }",
+    HTTP % "geo $b { 10.0.0./8 1; ::/0 1; default 2; }",
+    HTTP % "split_clients $uri $a { 60% 1; 39.99% 2; .01% 3; * 4; }",
+    HTTP % "geo $a { ranges; 10.0.0.1-10.0.0.9 1; } geo $uri $b { delete 10.0.0.0/8; }",
+    "events { worker_connections 2; } http { server { listen 81; listen 127.0.0.1:81; } }",
     PEER % "weight=3 max_conns=1 max_fails=0 fail_timeout=1s backup; server 127.0.0.2",
 ]  # fmt: skip
 
@@ -265,6 +279,25 @@ def _judged(nginx: Nginx, tmp_path: Path, conf: str) -> tuple[set[str], set[str]
     return known, unknown, accepted
 
 
+LINES = [
+    *(SERVER % f'location ~ "{pattern}" {{ }}' for pattern in (
+        "a(b", "a)b", "[a", "[^]a", "*a", "(?:+a)", "a|?b", "a**", "(?<1a>x)", "(?P<a-b>x)",
+        "(?<>x)",
+    )),
+    SERVER % "server_name ~^(a;",
+    SERVER % "rewrite (a /b;",
+    SERVER % "if ($uri ~ a[b) { return 404; }",
+    SERVER % 'if ( $uri !~* "(" ) { return 404; }',
+    HTTP % "map $uri $a { ~*(b 1; }",
+    HTTP % "map $uri $a { default 1; default 1; }",
+    HTTP % "split_clients $uri $a { 60% 1; 40.01% 2; * 3; }",
+    HTTP % "geo $a { 10.0.0.0/33 1; }",
+    HTTP % "geo $a { default 0; proxy localhost; }",
+    SERVER % "listen 81 ssl;",
+    HTTP % "server { listen 81; } server { listen 81 ssl; server_name b; ssl_certificate c; }",
+    "events { worker_connections 2; } http { server { listen 81; listen 82; } }",
+    "events { worker_connections 3; } http { server { listen 81-83; } }",
+]  # fmt: skip
 BUFFERS = [
     LOCATION % "proxy_buffer_size 128k;",
     HTTP % "fastcgi_buffer_size 16k; server { location / { fastcgi_buffers 4 8k; } }",
@@ -276,6 +309,7 @@ BUFFERS = [
 ]
 CASES = {
     "cf-buffers-refused": BUFFERS,
+    "cf-lines-refused": LINES,
     "cf-value-invalid": [*INVALID, *OF_THEIR_OWN],
     "cf-directive-twice": TWICE,
     "cf-reference-unknown": REFERENCE,
@@ -296,6 +330,16 @@ def _refused(rule: str, nginx: Nginx, tmp_path: Path) -> None:
 @every_version
 def test_cf_buffers_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
     _refused("cf-buffers-refused", nginx, tmp_path)
+
+
+@every_version
+def test_cf_lines_refused_is_refused(nginx: Nginx, tmp_path: Path) -> None:
+    _refused("cf-lines-refused", nginx, tmp_path)
+    for words, since in {"keepalive 0": (1, 29, 7), "keepalive 00": (1, 29, 7)}.items():
+        conf = HTTP % f"upstream u {{ server 127.0.0.1; {words}; }}"
+        known, unknown, accepted = _judged(nginx, tmp_path, conf)
+        assert (known, unknown) == (set() if accepted else {"cf-lines-refused"}, set()), conf
+        assert accepted is (nginx.number >= since[:2]), conf
 
 
 @every_version

@@ -1,18 +1,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from nginx_tune.audit.context import Context
-from nginx_tune.audit.directives import named_twice, repeated
+from nginx_tune.audit.directives import known_here, named_twice, repeated
 from nginx_tune.audit.hit import Hit, MissingFacts, written
 from nginx_tune.audit.rule import Example, Rule
+from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.values import is_open, parameter, parse_bytes
+
+_ZONES_OF_MANY = frozenset({"zone", "ssl_session_cache"})
+"""Directives of which several may name the same zone (ngx_shared_memory_add)."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Directives that may appear once in a block, or once per name, and appear twice."""
     if context.tree.is_template:
         return
-    for second, name, first in named_twice(context):
+    for second, name, first in chain(named_twice(context), _zones_twice(context)):
         yield Hit(
             second, f"{name} is already defined at {first.file}:{first.line}", [written(first)]
         )
@@ -24,13 +30,50 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         )
 
 
+def _zones_twice(context: Context) -> Iterator[tuple[Directive, str, Directive]]:
+    """Second uses of a shared memory zone: (the line, what it defines, an earlier line).
+
+    Source: ngx_shared_memory_add.
+    """
+    first_lines: dict[str, tuple[tuple[str, bool], Directive]] = {}
+    sizes: dict[str, tuple[int, Directive]] = {}
+    for kind, _, directives in known_here(context):
+        use = kind.name, kind.context.startswith("stream")
+        for line in directives:
+            zone, _, size = _shared_zone(line).partition(":")
+            if not zone or is_open(zone):
+                continue
+            first_use, earlier = first_lines.setdefault(zone, (use, line))
+            if earlier is not line and (use != first_use or use[0] not in _ZONES_OF_MANY):
+                yield line, f'shared memory zone "{zone}"', earlier
+            elif number := parse_bytes(size):  # "zone NAME;" takes the size of another line
+                first_size, earlier = sizes.setdefault(zone, (number, line))
+                if number != first_size:
+                    yield line, f'shared memory zone "{zone}" of another size', earlier
+
+
+def _shared_zone(line: Directive) -> str:
+    """The shared memory zone of a line, as ``NAME:SIZE``; empty if it has none."""
+    if line.name == "zone":
+        return ":".join(line.args[:2])
+    if line.name == "ssl_session_cache":
+        shared = next((arg for arg in line.args if arg.startswith("shared:")), "")
+        return shared.removeprefix("shared:")
+    if line.name in {"limit_req_zone", "limit_conn_zone"}:
+        return parameter(line.args, "zone") or ""
+    if line.name.endswith("_cache_path"):
+        return parameter(line.args, "keys_zone") or ""
+    return ""
+
+
 RULE = Rule(
     id="cf-directive-twice",
     severity="error",
     title="a directive appears twice in one block",
     why='nginx does not start: emerg "directive is duplicate" or "is already declared". Often one '
     "of the two comes from an included file.",
-    fix="Remove one of them; an inner block may set its own.",
+    fix="Remove one of them; an inner block may set its own. A zone that several lines share needs "
+    "the same size in each.",
     sources=(
         "nginx: src/core/ngx_conf_file.c, ngx_conf_set_flag_slot and its kin",
         "the command tables of nginx 1.18.0, 1.22.1, 1.26.3 and 1.30.6",
