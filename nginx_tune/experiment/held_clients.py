@@ -45,6 +45,9 @@ _REFUSED = 400
 _TOKEN = b"rehearsal-echo!\n"
 _LOCAL = ("127.0.0.1", 0)
 _OPEN_SECONDS = 10.0
+_RETRY_SECONDS = 0.15
+"""The least time until an opening that a limit refused is tried again."""
+_MOST_RETRIES = 30
 _HURRY_SECONDS = 3.0
 _ENDING: tuple[HeldKind, ...] = ("download", "silent")
 """Kinds whose fate shows only if they go on at full speed."""
@@ -54,12 +57,16 @@ _CANCEL_SECONDS = 0.3
 
 
 class EndedError(Exception):
-    """The server ended the connection; ``lost`` if a request was in progress."""
+    """The server ended the connection; ``lost`` if a request was in progress.
 
-    def __init__(self, why: str, *, lost: bool) -> None:
+    ``refused`` is the status that refused to open it.
+    """
+
+    def __init__(self, why: str, *, lost: bool, refused: int = 0) -> None:
         super().__init__(why)
         self.why = why
         self.lost = lost
+        self.refused = refused
 
 
 class StaleError(Exception):
@@ -323,7 +330,8 @@ async def _websocket(record: ClientState, is_open: Callable[[], None]) -> None:
         writer.write(_head(record.client, "GET", *upgrade))
         answer = await _read_head(reader)
         if answer.status != _SWITCHING:
-            raise EndedError(f"answers {answer.status} to the upgrade", lost=False)
+            why = f"answers {answer.status} to the upgrade"
+            raise EndedError(why, lost=False, refused=answer.status)
         is_open()
         while True:
             writer.write(_TOKEN)
@@ -386,7 +394,8 @@ async def _send(
         await asyncio.wait([answered], timeout=_PERIOD_SECONDS)
         if answered.done():
             answer = answered.result()  # raises the error that ended it
-            raise EndedError(f"answers {answer.status} before reading the body", lost=False)
+            why = f"answers {answer.status} before reading the body"
+            raise EndedError(why, lost=False, refused=answer.status)
         if time.monotonic() - began >= _EARLY_SECONDS:
             is_open()
 
@@ -497,7 +506,7 @@ class HeldClients:
                 pending.pop()()
 
         try:
-            await LIVES[record.client.kind](record, is_open)
+            await self._live_past_limits(record, is_open)
             record.state = "finished"
         except EndedError as ended:
             self._end(record, ended.why, lost=ended.lost)
@@ -506,6 +515,19 @@ class HeldClients:
         finally:
             while pending:
                 pending.pop()()
+
+    async def _live_past_limits(self, record: ClientState, is_open: Callable[[], None]) -> None:
+        """The client's life, opened again after refusals by a limit, each client at other times."""
+        share = self._records.index(record) / len(self._records)
+        for left in range(_MOST_RETRIES, -1, -1):
+            try:
+                return await LIVES[record.client.kind](record, is_open)
+            except EndedError as ended:
+                is_limited = ended.refused in record.client.limited and not record.opened_once
+                if not is_limited or not left:
+                    raise
+                await asyncio.sleep(_RETRY_SECONDS * (1 + share))
+        return None
 
     @staticmethod
     def _end(record: ClientState, why: str, *, lost: bool) -> None:

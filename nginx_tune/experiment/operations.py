@@ -216,6 +216,8 @@ class HeldClient(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     bytes: int = 0
     """The size of an upload."""
+    limited: list[int] = []
+    """Statuses of limits on clients, after which an opening is tried again."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

@@ -210,7 +210,11 @@ def _drained(one: RehearsedReload) -> str:
 
 def _lost(one: RehearsedReload, kind: str) -> str:
     item = next((item for item in one.held if item.kind == kind), None)
-    return _NOTHING if item is None else f"{item.lost} of {item.held}"
+    if item is None:
+        return _NOTHING
+    if not item.held:
+        return f"not tried: {plain(next(iter(item.reasons), 'none was open at the change'))}"
+    return f"{item.lost} of {item.held}"
 
 
 def _listen_losses(one: RehearsedReload) -> str:

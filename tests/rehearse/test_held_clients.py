@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 from free_ports import free_port
 from started import until, within
@@ -40,6 +41,8 @@ class Server:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.connections: list[socket.socket] = []
         self.reply = b""
+        self.first: list[bytes] = []
+        """Answers to the first connections."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -47,7 +50,7 @@ class Server:
             while True:
                 connection, _ = self.listener.accept()
                 connection.recv(4096)
-                connection.sendall(self.reply)
+                connection.sendall(self.first.pop() if self.first else self.reply)
                 self.connections.append(connection)
 
     def wait_for(self, answered: int) -> None:
@@ -123,6 +126,18 @@ def test_a_websocket_that_ends_is_lost(server: Server) -> None:
     for end in (close, reset):
         found = held_until(server, server.client("websocket"), end)
         assert (found.held, found.lost) == (1, 1), end
+
+
+def test_an_opening_that_a_limit_refuses_is_tried_again(server: Server) -> None:
+    server.first = [HEAD.replace(b"200 OK", b"503 Busy") % 0] * 3
+    server.reply = SWITCH + b"rehearsal-echo!\n"
+    client = server.client("websocket")
+    for limited, held, tried in (([], 0, 1), ([503], 1, 4)):
+        with HeldClients([msgspec.structs.replace(client, limited=limited)]) as clients:
+            clients.begin_change()
+            assert clients.tally()[0].held == held
+        server.wait_for(tried)
+        assert len(server.connections) == tried
 
 
 def test_an_upload_that_ends_is_lost_and_one_that_is_refused_was_never_held(

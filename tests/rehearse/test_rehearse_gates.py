@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -49,7 +50,7 @@ TAKEN = RehearsedReload(
         HeldConnections(kind="websocket", held=4, lost=1, kept=3, reasons={"cut off": 1}),
         HeldConnections(kind="idle", held=9, closed=9),
         HeldConnections(kind="keepalive", held=4, kept=4, reconnects=4, retried=2),
-        HeldConnections(kind="upload", not_opened=4),
+        HeldConnections(kind="upload", not_opened=4, reasons={"refused by limit_req": 4}),
     ],
     retried=1,
 )
@@ -244,6 +245,7 @@ def test_people_read_the_outcome_first_and_nothing_steers_a_terminal() -> None:
         notes=["no upload was held: \x07"],
     )
     text, page = plain_text(rehearsal_screen(found)), markdown(rehearsal_screen(found))
+    assert re.search("upload lost +not tried: refused by limit_req", text)
     assert "\x1b" not in text + page
     assert "reload: REFUSED, the old generation still serves: [emerg] a\\x1b[2Jb | c" in text
     assert "reload back: taken, 10 of 1,000 requests failed and 1 held connection was lost" in text

@@ -116,15 +116,19 @@ ALL = "limit_req_zone $server_name zone=r:1m rate=%s; server { listen 80; %s }"
     ("http", "before", "asked"),
     [
         # Only the location that is asked, at four fifths of the rate; the lower of both variants.
-        (ALL % ("20r/s", "location /v1/ { limit_req zone=r; }"), "", {"hot": None, "v1": 16.0}),
-        (ALL % ("20r/s", "location /v1/ { limit_req zone=r; }"),
-         ALL % ("10r/s", "location /v1/ { limit_req zone=r; }"), {"hot": None, "v1": 8.0}),
+        (ALL % ("20r/s", "location /v1/ { limit_req zone=r burst=1; }"), "",
+         {"hot": None, "v1": 16.0}),
+        (ALL % ("20r/s", "location /v1/ { limit_req zone=r burst=1; }"),
+         ALL % ("10r/s", "location /v1/ { limit_req zone=r burst=9; }"), {"hot": None, "v1": 8.0}),
+        # Without a burst at half of it, and one class alone: two may arrive at one moment.
+        (ALL % ("20r/s", "location /v1/ { limit_req zone=r; }"), "", {"hot": None, "v1": 10.0}),
+        (ALL % ("100r/s", "limit_req zone=r;"), "", {"hot": 50.0}),
         # All classes of a zone share it.
-        (ALL % ("100r/s", "limit_req zone=r;"), "", {"hot": 40.0, "v1": 40.0}),
+        (ALL % ("100r/s", "limit_req zone=r burst=1;"), "", {"hot": 40.0, "v1": 40.0}),
         # Or as many as can ask once a second then.
-        (ALL % ("2r/s", "limit_req zone=r;"), "", {"hot": 1.6}),
+        (ALL % ("2r/s", "limit_req zone=r burst=5;"), "", {"hot": 1.6}),
         # A rate that the load cannot come to, and one that leaves too few answers.
-        (ALL % ("900r/s", "limit_req zone=r;"), "", {"hot": None, "v1": None}),
+        (ALL % ("900r/s", "limit_req zone=r burst=5;"), "", {"hot": 200.0, "v1": 200.0}),
         (ALL % ("30r/m", "location /v1/ { limit_req zone=r; }"), "", {"hot": None}),
         # A key that nothing of the load has.
         (ALL.replace("$server_name", "$cookie_a") % ("1r/s", "limit_req zone=r;"), "",
@@ -141,6 +145,14 @@ def test_the_load_stays_below_a_limit(
     assert set(found.paced) == {name for name, rate in asked.items() if rate}
     assert bool(found.refused) is ("v1" not in asked)
     assert all("v1 (/v1/)" in label for label in found.refused)
+
+
+def test_random_arrivals_below_a_limit_are_spaced_evenly() -> None:
+    http = ALL % ("20r/s", "location /v1/ { limit_req zone=r; }")
+    api = load("v1", "/v1/", kind="poisson", rate_per_second=4.0)
+    found = limits(http, of_all=True).below({"baseline": plan(api)})
+    (made,) = found.plans["baseline"].classes
+    assert made.arrivals == Arrivals(kind="constant", rate_per_second=4.0)
 
 
 def test_no_more_are_asked_at_once_than_a_limit_lets_pass() -> None:

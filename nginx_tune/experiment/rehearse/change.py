@@ -293,12 +293,21 @@ def answered_by_either(plan: LoadPlan, limited: Mapping[str, Sequence[int]]) -> 
 
 
 def held_clients(
-    tree: ConfTree, plan: LoadPlan, requests: Sequence[SiteRequest], *, idle: int, active: int
+    tree: ConfTree,
+    plan: LoadPlan,
+    requests: Sequence[SiteRequest],
+    *,
+    idle: int,
+    active: int,
+    paced: Collection[str] = (),
 ) -> ClientsToHold:
-    """``idle`` idle connections over all loaded servers, and ``active`` of each other kind."""
+    """``idle`` idle connections over all loaded servers, and ``active`` of each other kind.
+
+    Classes below a limit (``paced``) lend their URLs only where a server has no others.
+    """
     found: list[HeldClient] = []
     left_out: dict[HeldKind, str] = {}
-    entries = _entries(plan)
+    entries = _entries(plan, paced)
     for number in range(idle):
         target, url = entries[number % len(entries)]
         found.append(HeldClient(kind="idle", target=target, url=url))
@@ -327,16 +336,17 @@ def held_clients(
     return ClientsToHold(found, left_out if active else {})
 
 
-def _entries(plan: LoadPlan) -> list[tuple[Target, str]]:
+def _entries(plan: LoadPlan, paced: Collection[str]) -> list[tuple[Target, str]]:
     """One small request for each server."""
-    found: dict[tuple[str, int, str | None, str], tuple[int, Target, str]] = {}
+    found: dict[tuple[str, int, str | None, str], tuple[tuple[bool, int], Target, str]] = {}
     for class_ in plan.classes:
         target = class_.target or plan.target
         place = (target.address, target.port, target.unix, target.host)
         sizes = class_.paths.bytes or [0] * len(class_.paths.paths)
         for size, url in zip(sizes, class_.paths.paths, strict=False):
-            if place not in found or size < found[place][0]:
-                found[place] = (size, target, url)
+            cost = (class_.name in paced, size)
+            if place not in found or cost < found[place][0]:
+                found[place] = (cost, target, url)
     return [(target, url) for _, target, url in found.values()]
 
 

@@ -39,6 +39,7 @@ from nginx_tune.experiment.validate.site import SiteFiles, SitePair, read_site
 from nginx_tune.experiment.validate.site_load import default_load
 from nginx_tune.experiment.validate.successors import lost_answer
 from nginx_tune.experiment.validate.workbench import Workbench, open_workbench
+from nginx_tune.experiment.validate.workbench_notes import asked_notes
 from nginx_tune.measure.proof.rehearsal import judge_rehearsal
 from nginx_tune.nginx.binary import build_title, runnable_program
 from nginx_tune.nginx.lab.sandbox import Sandbox
@@ -102,6 +103,8 @@ class _Trial(NamedTuple):
     held: ClientsToHold
     answers: ComparedAnswers
     variant: Variant
+    notes: list[str]
+    """The limits that the load stays below."""
 
 
 class _Share:
@@ -189,15 +192,28 @@ def _prepare(
     plan = at_rate(workbench.experiment.plans[_OLD], wish.rate_per_second)
     warmup = min(_LONGEST_WARMUP_SECONDS, wish.before_seconds)
     plan = msgspec.structs.replace(plan, warmup_seconds=warmup)
-    limits = ClientLimits((sides.old, sides.new))
+    limits = ClientLimits((sides.old, sides.new), of_all=True)
+    below = limits.below({_OLD: plan})
+    notes = []
+    if below.plans[_OLD].classes:  # else all places let hardly anything pass: some load is better
+        plan = below.plans[_OLD]
+        notes = [*asked_notes([], below.refused), *limits.notes(plan, below.paced)]
     limited = limits.statuses_of(plan)
     answers = compare_answers(workbench, limits)
     requests = [pair[0] for pair in site.requests]
-    held = held_clients(sides.old, plan, requests, idle=wish.idle, active=wish.active)
+    held = held_clients(
+        sides.old, plan, requests, idle=wish.idle, active=wish.active, paced=below.paced
+    )
+    held = held._replace(
+        clients=[
+            msgspec.structs.replace(client, limited=sorted(limits.statuses(client.target)))
+            for client in held.clients
+        ]
+    )
     first = workbench.experiment.variants[0]
     conduct = msgspec.structs.replace(first.conduct, sysctls=dict(wish.sysctls))
     variant = msgspec.structs.replace(first, prime=[], limited=limited, conduct=conduct)
-    return _Trial(workbench, plan, limits, limited, held, answers, variant)
+    return _Trial(workbench, plan, limits, limited, held, answers, variant, notes)
 
 
 def _request(
@@ -248,6 +264,7 @@ def _rehearsal(
         warnings=reload_warnings(sides.old, sides.new),
         notes=[
             *trial.workbench.notes,
+            *trial.notes,
             *_held_notes(trial.held),
             *bpf,
             *sides.unseen,
@@ -258,7 +275,7 @@ def _rehearsal(
         other_answers=answers.other,
         limited=trial.limits.met(load, _summed(reload.limited for reload in reloads)),
         dropped=dropped_places(sides.old, sides.new),
-        reloads=reloads,
+        reloads=[_with_refusals_named(reload, trial) for reload in reloads],
         gates=judge_rehearsal(wish.requires, reloads),
         lab=trial.workbench.session.lab.name,
     )
@@ -318,6 +335,22 @@ def _logs(sides: OldAndNew) -> list[str]:
     trees = zip((sides.old, sides.new), programs, strict=True)
     found = [path for tree, nginx in trees for path in error_logs(tree, nginx.error_log_path)]
     return [path for path in dict.fromkeys(found) if path != "/dev/stderr"]
+
+
+def _with_refusals_named(reload: RehearsedReload, trial: _Trial) -> RehearsedReload:
+    """The reload, with the limits that refused to open connections in the place of a status."""
+    modules = {
+        f"answers {limit.status}": f"refused by {limit.module}"
+        for client in trial.held.clients
+        for limit in trial.limits.at(client.target)
+    }
+    held = []
+    for item in reload.held:
+        reasons: Counter[str] = Counter()
+        for reason, count in item.reasons.items():
+            reasons[modules.get(" ".join(reason.split()[:2]), reason)] += count
+        held.append(msgspec.structs.replace(item, reasons=dict(reasons)))
+    return msgspec.structs.replace(reload, held=held)
 
 
 def _summed(found: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -5,6 +5,7 @@ Source: ngx_http_limit_req_handler, ngx_http_limit_conn_handler: an empty key is
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,8 @@ _RATE = re.compile(r"([0-9]+)r/([sm])")
 _DEEPEST = 8
 _SHARE = 0.8
 """The share of a limit's rate that a slowed-down load uses."""
+_SHARE_WITHOUT_BURST = 0.5
+"""The share without a burst: a request that is late by half an interval is not refused yet."""
 _LEAST_PER_SECOND = 1.0
 """The rate below which a class has too few answers in a run to be judged."""
 
@@ -49,8 +52,15 @@ class ClientLimit(NamedTuple):
     """The module and zone: limits of one zone count together."""
     per_second: float | None
     """The rate of ``limit_req``."""
+    burst: int
+    """How many requests of ``limit_req`` may come at once above the rate."""
     at_once: int | None
     """The number of ``limit_conn``."""
+
+    @property
+    def module(self) -> str:
+        """``limit_req`` or ``limit_conn``."""
+        return self.zone.partition(" ")[0]
 
 
 class Paced(NamedTuple):
@@ -121,8 +131,9 @@ class ClientLimits:
     def below(self, plans: Mapping[str, LoadPlan], *, first: str = "") -> Paced:
         """The load; classes that would exceed the limits are slowed down to stay below them.
 
-        All classes of a zone share its rate, and both variants get the same rate. Recorded requests
-        keep their times. A class whose rate would be too low is left out, ``first`` as the last.
+        All classes of a zone share its rate, and both variants get the same rate. Arrivals are
+        evenly spaced: random ones would exceed a rate above their mean. Recorded requests keep
+        their times. A class whose rate would be too low is left out, ``first`` as the last.
         """
         met: dict[str, set[ClientLimit]] = {}
         for plan in plans.values():
@@ -138,15 +149,18 @@ class ClientLimits:
             classes = []
             for class_ in plan.classes:
                 bound = bounds.get(class_.name, _NO_BOUND)
-                is_above = bound.per_second is not None and _asks_at_most(class_) > bound.per_second
-                if is_above and (bound.per_second or 0.0) < _LEAST_PER_SECOND:
-                    refused[f"{class_.name} ({class_.paths.paths[0]})"] = (
-                        f"{bound.text}: a load below that is too small to be judged"
+                most = _asks_at_most(class_)
+                if most > bound.per_second and bound.per_second < _LEAST_PER_SECOND:
+                    why = (
+                        "a load below that is too small to be judged"
+                        if bound.has_room
+                        else "without a larger burst, it has room for no further class"
                     )
+                    refused[f"{class_.name} ({class_.paths.paths[0]})"] = f"{bound.text}: {why}"
                     continue
-                if is_above:
+                if bound.text:
                     paced[class_.name] = None
-                classes.append(_within(class_, bound, is_above=is_above))
+                classes.append(_within(class_, bound, most))
             made[variant] = msgspec.structs.replace(plan, classes=classes)
         return Paced(made, list(paced), refused)
 
@@ -199,9 +213,11 @@ def _any_of(words: Iterable[str]) -> str:
 class _Bound(NamedTuple):
     """The rate and concurrency below which a class meets no limit."""
 
-    per_second: float | None = None
+    per_second: float = math.inf
     text: str = ""
-    """The limit of the rate."""
+    """The limit of the rate; empty without one."""
+    has_room: bool = True
+    """False if other classes take all that the burst lets pass at one moment."""
     at_once: int | None = None
 
 
@@ -211,7 +227,8 @@ _NO_BOUND = _Bound()
 def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
     """The bounds of each class; the rate of a zone is shared among its classes.
 
-    If it is too low for all of them, only the first ones share it: as many as get enough of it.
+    If it is too low for all of them, only the first ones share it: as many as get enough of it,
+    and as may arrive at one moment.
     """
     sharing = Counter(zone for found in met.values() for zone in {limit.zone for limit in found})
     taken: Counter[str] = Counter()
@@ -222,9 +239,13 @@ def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
             rate, text = min(
                 (limit.per_second or 0.0, limit.text) for limit in found if limit.zone == zone
             )
-            most = min(sharing[zone], max(1, int(_SHARE * rate / _LEAST_PER_SECOND)))
+            burst = min(limit.burst for limit in found if limit.zone == zone)
+            whole = (_SHARE if burst else _SHARE_WITHOUT_BURST) * rate
+            enough = max(1, int(whole / _LEAST_PER_SECOND))
+            most = min(sharing[zone], enough, burst + 1)
             taken[zone] += 1
-            rates.append((_SHARE * rate / most if taken[zone] <= most else 0.0, text))
+            has_room = taken[zone] <= burst + 1
+            rates.append((whole / most if taken[zone] <= most else 0.0, text, has_room))
         counts = [
             max(1, limit.at_once // sharing[limit.zone])
             for limit in found
@@ -244,10 +265,10 @@ def _asks_at_most(one: LoadClass) -> float:
     return (arrivals.users or 1) / pause if pause else float("inf")
 
 
-def _within(one: LoadClass, bound: _Bound, *, is_above: bool) -> LoadClass:
-    """The class within its bounds of rate and concurrency."""
-    if is_above:
-        arrivals = Arrivals(kind="constant", rate_per_second=bound.per_second)
+def _within(one: LoadClass, bound: _Bound, most: float) -> LoadClass:
+    """The class within its bounds of rate and concurrency; ``most``: its own rate."""
+    if bound.text:
+        arrivals = Arrivals(kind="constant", rate_per_second=min(most, bound.per_second))
         one = msgspec.structs.replace(one, arrivals=arrivals)
     if bound.at_once is None:
         return one
@@ -273,11 +294,13 @@ def _limits(scope: Scope, keys: Mapping[str, tuple[str, str]]) -> Iterator[Clien
             key, rate = keys[f"{module} {zone}"]
             most = rate or " ".join(line.args[1:])
             count = next(filter(str.isdecimal, line.args[1:]), None)
+            burst = next((arg[6:] for arg in line.args if arg.startswith("burst=")), "")
             yield ClientLimit(
                 f"{module} {line.value} ({most} for each {key})",
                 int(status),
                 f"{module} {zone}",
                 _per_second(rate) if rate else None,
+                int(burst) if burst.isdecimal() else 0,
                 int(count) if count and not rate else None,
             )
 
