@@ -28,7 +28,7 @@ from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.report.terminal.output import output_options, write_result
-from nginx_tune.report.terminal.saying import progress_printer
+from nginx_tune.report.terminal.saying import clear_progress, progress_printer, say
 from nginx_tune.report.terminal.writer import screen_bytes
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ class _Asked(NamedTuple):
     "--max-time",
     type=DURATION,
     metavar="TIME",
-    help="Measure until the verdict is clear, at most for TIME (but at least --pairs pairs, or "
-    "7); default without --pairs: 10min.",
+    help="Measure until the verdict is clear, at most for TIME; the first look comes after --pairs "
+    "pairs, and 7 at least. Default without --pairs: 10min.",
 )
 @click.option(
     "--objective",
@@ -279,6 +279,13 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
         raise UsageError(
             f"--duration {asked.duration} is too short to measure anything",
             hint="the shortest is 100ms; several seconds show more",
+        )
+    warmup = 0.0 if asked.warmup == "auto" else parse_duration(asked.warmup)
+    pair = 2 * (warmup + parse_duration(asked.duration))
+    if asked.max_time is not None and parse_duration(asked.max_time) < pair:
+        raise UsageError(
+            f"--max-time {asked.max_time} is shorter than one pair of runs, {pair:g} s",
+            hint="write a unit, such as 10min; or give a shorter --duration and --warmup",
         )
 
 
@@ -427,7 +434,11 @@ def run_experiment(
     from nginx_tune.experiment.validate.validation import look_at, run_validation  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.report.verdict import render_experiment, verdict_screen  # noqa: PLC0415
+    from nginx_tune.report.verdict import (  # noqa: PLC0415
+        render_experiment,
+        short_of_outcome,
+        verdict_screen,
+    )
 
     clock = Clock()
     host = LiveHost()
@@ -440,6 +451,14 @@ def run_experiment(
         sides = _read_sides(host, spec, lab, (other, nginx))
         tell_choice(ctx, nginx)
         progress = progress_printer(ctx)
+
+        def warn(text: str) -> None:
+            if not ctx.obj["quiet"]:
+                clear_progress()
+                say(f"warning: {text}")
+
+        if not settle_only and (short := short_of_outcome(spec)):
+            warn(f"too few pairs for an outcome: {short}")
         if settle_only:
             settled = replace(
                 look_at(spec, sides, progress=progress),
@@ -453,7 +472,7 @@ def run_experiment(
             }
             write_result(pages, wanted.formats, wanted.output)
             return ExitStatus.OK
-        validation = run_validation(spec, sides, progress=progress)
+        validation = run_validation(spec, sides, progress=progress, warn=warn)
     if not wanted.no_store:
         keep_run(
             ctx,

@@ -131,6 +131,8 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     """Metrics that may become worse, as named before the run."""
     stopped: Stopped = "pairs"
     """The reason for the end of the runs: enough pairs, a clear outcome, time over, interrupted."""
+    seconds_per_pair: float | None = None
+    """Time of a pair of runs with the start and end of nginx; null for a fixed number of pairs."""
     capacities: dict[str, Capacity] = {}
     """Capacity of each variant under the objective."""
     environment: Environment = Environment()

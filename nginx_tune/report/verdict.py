@@ -18,7 +18,7 @@ from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict,
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.comparison import COST, TOO_FEW
 from nginx_tune.measure.proof.statistics import fewest_pairs
-from nginx_tune.measure.proof.verdict import FEWEST_FIRST
+from nginx_tune.measure.proof.verdict import FEWEST_FIRST, expected_seconds, next_look
 from nginx_tune.report.measurement_parts import variants_text
 from nginx_tune.report.quantities import (
     interval_text,
@@ -96,8 +96,7 @@ def _against(metric: MetricVerdict) -> str:
 
 def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | None) -> str:
     """The metric that is undecided, and the reason."""
-    # An interim analysis may spend only a part of the 5 %.
-    fewest = fewest_pairs() if verdict.stopped == "pairs" else FEWEST_FIRST
+    fewest = _fewest(verdict)
     if primary.outcome == "inconclusive" and 0 < primary.pairs < fewest:
         return f": too few for an outcome, {fewest} are needed"
     if primary.outcome == "inconclusive":
@@ -107,6 +106,11 @@ def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | N
         return f", {one_line(verdict.reason)}" if verdict.reason else ""
     parts = [_against(cost), one_line(cost.reason), settles_text(cost)]
     return ", but " + "; ".join(part for part in parts if part)
+
+
+def _fewest(verdict: Verdict) -> int:
+    """The fewest pairs for an outcome; an interim analysis may spend only a part of the 5 %."""
+    return fewest_pairs() if verdict.stopped == "pairs" else FEWEST_FIRST
 
 
 def _worse(verdict: Verdict) -> str:
@@ -137,6 +141,9 @@ _MOST_ALIKE = 8
 """Most rows for metrics that do not differ; if there are more, all of them are only named."""
 _MOST_PAIRS = 100
 """The largest value of ``validate --pairs``."""
+_MINUTE = 60.0
+_SURE_RATIO = 0.8
+"""The share of the expected time below which an experiment is said to be too short."""
 _STOPPED = {"settled": "it was settled", "time": "time was up", "interrupted": "interrupted"}
 
 
@@ -156,15 +163,21 @@ def _way_out(verdict: Verdict) -> ScreenBlock:
     if verdict.outcome != "inconclusive" or primary is None or primary.outcome != "inconclusive":
         return []
     accept = "--accept-inconclusive takes it as it is"
-    needed, ran = primary.pairs_needed, max(primary.pairs, 1)
-    if needed is None and primary.pairs >= fewest_pairs():
+    needed, ran, fewest = primary.pairs_needed, max(primary.pairs, 1), _fewest(verdict)
+    if primary.pairs < fewest:
+        needed = fewest  # so few pairs show no spread to go by
+    if needed is None:
         return [Line(f"Next: no number of pairs is sure to settle it on this host; {accept}.")]
-    needed = max(needed or fewest_pairs(), fewest_pairs())
     if needed > _MOST_PAIRS:
         said = f"{needed} pairs are out of reach ({ran} were run): measure on a quieter host"
         return [Line(f"Next: {said}; {accept}.")]
-    times = math.ceil(needed / ran)
-    way = f"--max-time {times} times as long" if verdict.stopped == "time" else f"--pairs {needed}"
+    way = f"--pairs {needed}"
+    if verdict.stopped == "time":
+        each = verdict.seconds_per_pair
+        way = f"--max-time {math.ceil(needed / ran)} times as long"
+        if each is not None:
+            # One pair more than needed: set-up takes time too, and pairs may be discarded.
+            way = f"--max-time {math.ceil((needed + 1) * each / _MINUTE)}min"
     return [Line(f"Next: validate with {way}; {accept}.")]
 
 
@@ -412,9 +425,31 @@ def gates_block(gates: list[GateResult]) -> ScreenBlock:
 _TOML_HEAD = """\
 # Two configurations under the same load, settled before it runs. As it stands, or changed:
 #     nginx-tune scenario run FILE
-# {pairs} pairs of runs of {run} each: about {total}{more}. What has its default is left out.
+# {pairs} pairs of runs of {run} each, with set-up about {total}{more}.
+# What has its default is left out.
 
 """
+
+
+def pairs_planned(spec: ExperimentSpec) -> int:
+    """The pairs of an experiment; with a time limit, those of the first look."""
+    if spec.max_seconds is None:
+        return spec.pairs
+    return next_look(None, first_pairs=spec.pairs).pairs
+
+
+def short_of_outcome(spec: ExperimentSpec) -> str:
+    """The reason why an experiment is too short for any outcome; empty if it is not."""
+    pairs = pairs_planned(spec)
+    if spec.max_seconds is None:
+        return "" if pairs >= fewest_pairs() else f"{pairs} of {fewest_pairs()} pairs are run"
+    needed = expected_seconds(pairs, (spec.warmup_seconds or 0.0) + spec.duration_seconds)
+    if spec.max_seconds >= _SURE_RATIO * needed:
+        return ""
+    return (
+        f"{pairs} pairs take about {_seconds(needed)}, more than the {_seconds(spec.max_seconds)} "
+        f"of --max-time: give --max-time {math.ceil(needed / _MINUTE)}min, or a shorter --duration"
+    )
 
 
 def render_experiment(spec: ExperimentSpec) -> str:
@@ -429,11 +464,13 @@ def render_experiment(spec: ExperimentSpec) -> str:
             if spec.max_seconds is not None
             else []
         ),
+        *([f"no outcome: {short}"] if (short := short_of_outcome(spec)) else []),
     ]
+    pairs = pairs_planned(spec)
     head = _TOML_HEAD.format(
-        pairs=spec.pairs,
+        pairs=pairs,
         run=_seconds(run),
-        total=_seconds(2 * spec.pairs * run),
+        total=_seconds(expected_seconds(pairs, run)),
         more="".join(f"; {text}" for text in more),
     )
     import tomli_w  # noqa: PLC0415  # only for such a page

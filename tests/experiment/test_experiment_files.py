@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import each_row
 
 from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import Arrivals
@@ -62,6 +63,25 @@ def test_a_path_that_is_no_utf_8_is_told() -> None:
     )
     with pytest.raises(UsageError, match="not UTF-8"):
         render_experiment(spec)
+
+
+@each_row(
+    ("pairs", "most", "said"),
+    [
+        (6, 600.0, "7 pairs of runs of 10 s each, with set-up about 2 min 53 s; more, until"),
+        (6, 90.0, "no outcome: 7 pairs take about 2 min 53 s, more than the 1 min 30 s of --max-"),
+        (6, 90.0, "give --max-time 3min, or a shorter --duration"),
+        (6, None, "6 pairs of runs of 10 s each, with set-up about 2 min 29 s."),
+        (3, None, "no outcome: 3 of 6 pairs are run"),
+    ],
+)
+def test_a_dry_run_has_the_pairs_that_an_outcome_takes(
+    pairs: int, most: float | None, said: str
+) -> None:
+    spec = msgspec.structs.replace(
+        SPEC, pairs=pairs, max_seconds=most, warmup_seconds=2.0, duration_seconds=8.0
+    )
+    assert said in render_experiment(spec)
 
 
 def test_a_fault_is_named_with_its_file(tmp_path: Path) -> None:

@@ -262,6 +262,15 @@ def test_verdicts(name: str) -> None:
     check(name, plain_text(verdict_screen(VERDICTS[name])))
 
 
+def test_too_few_pairs_in_the_time_are_one_number_and_a_command() -> None:
+    few = VERDICTS["verdict-few"]
+    first = msgspec.structs.replace(few.metrics[0], pairs_needed=688)
+    verdict = msgspec.structs.replace(few, stopped="time", metrics=[first], seconds_per_pair=27.1)
+    said, way, *_ = plain_text(verdict_screen(verdict)).splitlines()
+    assert said.endswith("too few for an outcome, 7 are needed.")
+    assert way == ("Next: validate with --max-time 4min; --accept-inconclusive takes it as it is.")
+
+
 def test_scenario_run() -> None:
     check("scenario-run", plain_text(scenario_screen(RUN)))
 

@@ -154,6 +154,7 @@ def test_bad_input_is_one_line(run_cli: RunCli, site: Path) -> None:
         (("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.p98"), 2, "hot.p98"),
         (("plain.conf", "--against", "twin.conf", "--objective", "gone.p99 <= 1s"), 2, "gone"),
         (("plain.conf", "--against", "twin.conf", "--max-time", "soon"), 2, "soon"),
+        (("plain.conf", "--against", "twin.conf", "--max-time", "2"), 2, "one pair of runs, 20 s"),
         (
             ("plain.conf", "--against", "twin.conf", "--accept-worse", "hot.requests_per_second"),
             2,

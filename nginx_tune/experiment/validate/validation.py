@@ -130,6 +130,7 @@ def conclude(
         warnings=[*measured.warnings, *verdict.warnings],
         looks=look.number if look else 1,
         stopped=_why_stopped(measured),
+        seconds_per_pair=looking.pair_seconds(measured.runs) if looking else None,
         capacities=measured.capacities,
     )
     return Validation(
@@ -186,10 +187,15 @@ class Sides(NamedTuple):
 
 
 def run_validation(
-    spec: ExperimentSpec, sides: Sides, *, progress: Callable[[str], None]
+    spec: ExperimentSpec,
+    sides: Sides,
+    *,
+    progress: Callable[[str], None],
+    warn: Callable[[str], None],
 ) -> Validation:
     """Measure both configurations in interleaved runs, and judge them.
 
+    ``warn`` gets what makes the measurement useless, before the first run.
     On KeyboardInterrupt the runs so far are judged and the result is marked; before the first run
     the interruption is raised.
     Errors: ConfigurationError for a tree that cannot be parsed or that nginx rejects,
@@ -210,7 +216,7 @@ def run_validation(
                 measured.looking = looking
             measured.take_workbench(workbench, site, accepts_lost=spec.accept_lost)
             if workbench.unreached:
-                progress(f"warning: {workbench.unreached}")
+                warn(workbench.unreached)
             _measure(workbench, spec, measured, deadline, progress)
     except KeyboardInterrupt:
         if not measured.runs:
@@ -449,13 +455,17 @@ class Looking:
             self.is_over = self._take(measurements)
         if self.is_over:
             return False
-        measured = len(measurements) // 2
-        pair_seconds = (self._deadline.used_seconds - self._began) / measured if measured else 0.0
-        if self._deadline.has(pair_seconds, share=self._share):
+        pair_seconds = self.pair_seconds(measurements)
+        if pair_seconds is None or self._deadline.has(pair_seconds, share=self._share):
             return True
         if self.look is None or pairs > self.look.pairs:
             self.is_over = self._take(measurements, pairs=pairs)
         return False
+
+    def pair_seconds(self, measurements: Sequence[Measurement]) -> float | None:
+        """The mean time of a pair so far; None before the first."""
+        measured = len(measurements) // 2
+        return (self._deadline.used_seconds - self._began) / measured if measured else None
 
     def look_now(self, measurements: Sequence[Measurement]) -> Look:
         """The final look of an interrupted validation: a new one if pairs came after the last."""

@@ -403,6 +403,16 @@ def next_look(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:
     return Look(number, math.ceil(last.pairs * _GROWTH), alpha_of(number))
 
 
+_SET_UP_SECONDS = 5.0
+_BETWEEN_SECONDS = 2.0
+"""Start, first answers and end of a run's nginx; seen: 1 to 3.5 s on two CPUs."""
+
+
+def expected_seconds(pairs: int, run_seconds: float) -> float:
+    """The time of an experiment of so many pairs; ``run_seconds``: warm-up and duration."""
+    return _SET_UP_SECONDS + 2 * pairs * (run_seconds + _BETWEEN_SECONDS)
+
+
 def alpha_of(number: int) -> float:
     """The alpha that a look spends, by its number from 1."""
     if number == 1:
