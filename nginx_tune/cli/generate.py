@@ -84,6 +84,13 @@ def command(
     for path in inputs.site.cache_dirs if inputs.kind == "cache" else ():
         if told := files_there(inputs.facts, inputs.site, path):
             say(told)
+    roots = len(inputs.site.roots) if inputs.kind in {"static", "media"} else 0
+    if roots > 1 and not inputs.site.root_prefixes:
+        say(
+            f"a request looks in {roots} roots in turn, so one for a file in the last fails "
+            f"{roots - 1} look-ups first",
+            "[site] root_prefixes gives each root its own URLs",
+        )
     if named["nginx_binary"] is not None:
         _check_accepted(named["nginx_binary"], text)
     else:

@@ -339,6 +339,8 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         )
     reason = plan.independence.reason if not plan.independence.independent else ""
     flips = "each directory is on its own disk and thread-pools is enabled"
+    if looks_through_disks(s):
+        flips = "[site] root_prefixes assigns URLs to disks and thread-pools is enabled"
     if plan.on and plan.independence.independent:
         disks, most = len(s.data_paths), most_workers(len(s.data_paths))
         reason = (
@@ -353,7 +355,7 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         evidence=evidence,
         confidence="low" if _unsure(plan) else "medium",
         flips_when=[flips],
-        next_command=FACTS_COMMAND,
+        next_command="" if looks_through_disks(s) else FACTS_COMMAND,
     )
 
 

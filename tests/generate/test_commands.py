@@ -247,7 +247,7 @@ def test_unusable_facts_end_with_one_line(
         (["--root", "a"], "not an absolute path"),
         (["--site", "/no/such"], "cannot read"),
         (["--workload", "/no/such"], "cannot read"),
-        (["--dataset", "/srv"], "another one is given"),
+        (["--dataset", "/srv"], "the facts are of another one"),
         (["--check", "/no/such"], "cannot read"),
         (["--check", "/a", "-o", "/b"], "--check writes nothing"),
         (["-f", "yaml"], "unknown format"),
@@ -259,6 +259,16 @@ def test_wrong_calls_end_with_one_line(
     run_cli: Run, facts_file: Path, arguments: list[str], said: str
 ) -> None:
     assert said in one_line(run_cli("generate", "--facts", facts_file, *arguments), 2)
+
+
+def test_roots_that_are_searched_in_turn_are_named(run_cli: Run, facts_file: Path) -> None:
+    roots = [word for number in range(1, 5) for word in ("--root", f"/srv/{number}")]
+    run = run_cli("generate", "--facts", facts_file, *roots)
+    assert run.returncode == 0, run.stderr
+    assert "in the last fails 3 look-ups first ([site] root_prefixes" in run.stderr
+    assert "# A request looks in one root after the other" in run.stdout
+    one = run_cli("generate", "--facts", facts_file, *roots[:2])
+    assert "root_prefixes" not in one.stderr + one.stdout
 
 
 def test_a_build_without_threads_gets_a_configuration_without_pools(

@@ -34,8 +34,7 @@ RULE = Rule(
     why="A worker empties the whole queue at once and then has to serve it alone. It also leaves "
     "the accept loop on a path that skips the balancing between workers that nginx has had since "
     "1.21.6.",
-    fix="Remove multi_accept on; unless a comparison under your load favours it: nginx-tune "
-    "validate.",
+    fix="Remove multi_accept on.",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#multi_accept",
         "nginx: src/event/ngx_event_accept.c, ngx_event_accept, ngx_reorder_accept_events",

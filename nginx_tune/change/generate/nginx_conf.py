@@ -247,6 +247,7 @@ _DIRECTIVES = {
     "file-limits": "worker_rlimit_nofile",
     "upstream-keepalive": "keepalive",
     "accept": "accept_mutex, multi_accept",
+    "read-ahead": "read-ahead",
 }
 
 

@@ -313,14 +313,15 @@ def _taken_by(scope: Scope, matcher: LocationMatcher) -> Iterator[str]:
 
 
 def _slug(label: str, taken: Iterable[str]) -> str:
-    """A name for a class: letters, digits and hyphens; the middle of a long name is cut out.
+    """A name for a class: letters, digits and hyphens; a long name loses words in its middle.
 
     The locations of a server differ at the end.
     """
     base = re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") or "other"
     if len(base) > _LONGEST_NAME:
         half = (_LONGEST_NAME - 2) // 2
-        base = f"{base[:half].rstrip('-')}--{base[-half:].lstrip('-')}"
+        first, last = base[: half + 1].rpartition("-")[0], base[-half - 1 :].partition("-")[2]
+        base = f"{first or base[:half]}--{last or base[-half:]}"
     name, number = base, 2
     while name in taken:
         name, number = f"{base}-{number}", number + 1
