@@ -82,7 +82,9 @@ def _answers(sizing: Sizing) -> list[Line]:
 
 
 def _is_limited_outside(sizing: Sizing) -> bool:
-    """True if neither memory nor disks limit any host: all carry the same."""
+    """True if neither memory nor disks limit any host: all carry the same, for no other price."""
+    if any(host.cost is not None and host.verdict != "cannot" for host in sizing.hosts):
+        return False
     rates = {_digits(host.carried_per_second.expected) for host in sizing.hosts}
     return len(rates) == 1 and all(host.binds in _ELSEWHERE for host in sizing.hosts)
 

@@ -64,6 +64,7 @@ def test_decisions_have_pages(run_cli: Run) -> None:
         (["io-pool-var-unresolved", "--list"], "give a NAME or --list"),
         (["hot.ttbf.p99"], "is hot.ttfb.p99 meant?"),
         (["p99"], "is hot.p99 meant?"),
+        (["limit_req"], "'limit_req' (nginx-tune explain lists what there is)"),
         (["P99"], "is hot.p99 meant?"),
         (["p95"], "is hot.p99 meant?"),
         (["truncatd"], "is hot.truncated meant?"),
