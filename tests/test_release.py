@@ -56,6 +56,16 @@ def test_a_release_is_made_of_a_clean_tag_alone(tmp_path: Path, release_class: A
         release_class(tmp_path / "out")
 
 
+def test_a_missing_program_is_named_before_anything_is_built(
+    tmp_path: Path, release_class: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = release_class(tmp_path / "out")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="not on PATH: cargo, cargo-cyclonedx, dpkg-deb, git"):
+        release.lay_out()
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_notes_are_the_section_of_the_version(tmp_path: Path, release_class: Any) -> None:
     release = release_class(tmp_path / "out")
     release.tree = tmp_path / "repository"
