@@ -99,10 +99,15 @@ def _next_step(messages: list[str]) -> str:
             )
         secret = _NO_SECRET.search(line)
         path = (secret[1] or secret[2]) if secret else ""
-        if path and not os.access(path, os.R_OK):
-            is_there = os.path.lexists(path) or not os.access(os.path.dirname(path), os.X_OK)  # noqa: PTH120
-            if is_there:
-                return f"this user may not read {path}: run it as root, or with a key of your own"
+        if not path or os.access(path, os.R_OK):
+            continue
+        try:
+            os.stat(path)  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return f"{path} does not exist here: test where it does, or make one for the test"
+        except OSError:
+            pass
+        return f"this user may not read {path}: run it as root, or with a key of your own"
     return ""
 
 

@@ -151,10 +151,15 @@ def test_without_files_the_whole_device_is_read(data: Path) -> None:
     assert curve is not None
     assert curve.target == f"the whole device {device}"
     gone = msgspec.structs.replace(place, leaf_disks=["nosuch"], stack=["nosuch"])
-    facts = Facts(storage=Storage(paths=[gone], disks=[Disk(name="nosuch")]))
-    (probe,) = measure_disks(facts, seconds=2).probes
-    assert probe.curve is None
-    assert "no files were given and /dev/nosuch may not be read" in probe.reason
+    (few := data.parent / "few").mkdir()
+    (few / "index.html").write_text("a small file")
+    for path, said in (("/", "no files were given"), (str(few), "no files of 4096 bytes or more")):
+        there = msgspec.structs.replace(gone, path=path)
+        facts = Facts(storage=Storage(paths=[there], disks=[Disk(name="nosuch")]))
+        (probe,) = measure_disks(facts, seconds=2).probes
+        assert probe.curve is None
+        assert f": {said}" in probe.reason
+        assert ", and /dev/nosuch cannot be opened: No such file or directory" in probe.reason
 
 
 def test_a_run_that_is_interrupted_gives_what_it_has(data: Path) -> None:

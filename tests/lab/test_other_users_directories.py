@@ -164,6 +164,12 @@ def test_a_key_that_this_user_may_not_read_is_told(place: Path) -> None:
     told = json.loads(said.stdout)["nginx_test"]
     assert f'cannot load certificate key "{key}"' in told["messages"][0]
     assert f"may not read {key}" in told["next_step"]
+    there = conf.read_text()
+    conf.write_text(there.replace(str(made), f"{place}/none/cert.pem"))
+    said = run(place, "audit", conf, "--test", "--facts", "none", "-f", "json")
+    told = json.loads(said.stdout)["nginx_test"]
+    assert told["next_step"].startswith(f"{place}/none/cert.pem does not exist here: ")
+    conf.write_text(there)
     key.chmod(0o644)
     (directory / "private").chmod(0o755)
     said = run(place, "audit", conf, "--test", "--facts", "none", "-f", "json")

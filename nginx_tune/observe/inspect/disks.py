@@ -125,28 +125,34 @@ class _Source(NamedTuple):
 def _source(target: DiskTarget) -> _Source:
     """The target's files, or the whole device if they are too few and the device may be read."""
     through = f", through {target.through}" if target.through else ""
+    where = " and ".join(target.directories)
+    # Names of directories are bytes; those that are not UTF-8 are escaped.
+    where = where.encode(errors="surrogateescape").decode(errors="backslashreplace")
     sample = choose_files(target.directories, budget_seconds=_FINDING_SECONDS)
     device = target.device
-    if sample.bytes < _LEAST_BYTES and device is not None and _may_read(device):
+    refusal = "" if device is None else _why_closed(device)
+    if sample.bytes < _LEAST_BYTES and device is not None and not refusal:
         return _Source([os.path.realpath(device)], f"the whole device {device}")
     if sample.paths:
         size = f"{plural(len(sample.paths), 'file')} of {bytes_text(sample.bytes)}"
-        where = " and ".join(target.directories)
-        # Names of directories are bytes; those that are not UTF-8 are escaped.
-        where = where.encode(errors="surrogateescape").decode(errors="backslashreplace")
         return _Source(sample.paths, f"{size} under {where}{through}")
-    if device is not None:
-        return _Source([], f"no files were given and {device} may not be read: run it as root")
-    return _Source([], f"no files of {LEAST_FILE_BYTES} bytes or more")
+    none = f"no files of {LEAST_FILE_BYTES} bytes or more"
+    none = f"{none} under {where}" if where else "no files were given"
+    return _Source([], f"{none}, and {refusal}" if refusal else none)
 
 
-def _may_read(device: str) -> bool:
-    """True if a device can be opened; a container may forbid what its mode permits."""
+def _why_closed(device: str) -> str:
+    """The reason why a device cannot be opened, else empty.
+
+    A container may forbid what its mode permits.
+    """
     try:
         os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        is_other_user = isinstance(error, PermissionError) and os.geteuid() != 0
+        step = ": run it as root" if is_other_user else ""
+        return f"{device} cannot be opened: {error.strerror}{step}"
+    return ""
 
 
 def _probe_of(run: DiskRun, target: DiskTarget, text: str) -> DiskProbe:
