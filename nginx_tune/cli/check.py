@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import NamedTuple
 
 import click
 from msgspec.structs import replace
 
 from nginx_tune.audit.engine import audit, reaching
+from nginx_tune.audit.registry import ALL
+from nginx_tune.audit.rule import select_rules
+from nginx_tune.audit.suppression import NOTICES
 from nginx_tune.change.plan.solver import Solver, deciding
 from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject, subject_notes
 from nginx_tune.cli.configurations import tell_unread
@@ -198,7 +202,13 @@ def _configured(
     decided = make(ALL_AS_DECIDED)
     settled = None if tree.unparsed else Solver(make, tree, facts).begin(decided)
     found = replace(
-        audit(tree, facts, decide=lambda: decided),
+        audit(
+            tree,
+            facts,
+            select_rules((*ALL, *NOTICES)),
+            today=date.today().isoformat(),  # noqa: DTZ011  # the operator's own day
+            decide=lambda: decided,
+        ),
         files_missing=missing.files_missing,
         likely_maps=missing.likely_maps,
     )

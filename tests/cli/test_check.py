@@ -12,6 +12,7 @@ import pytest
 from situations import GIBIBYTE, host, load
 
 from nginx_tune.documents.base import encode
+from nginx_tune.documents.facts import Nginx
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CONF = """\
@@ -140,6 +141,22 @@ def test_an_error_is_shown_and_is_the_status(run_cli: RunCli, tree: Path, tmp_pa
     found = _checked(run_cli, tree, "--facts", _facts(tmp_path), status=1)
     assert found["findings"][0]["severity"] == "error"  # type: ignore[index]
     assert str(found["next_command"]).startswith(f"nginx-tune audit {tree} --facts ")
+
+
+def test_it_counts_what_audit_finds(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    """Without the rules of other profiles, and with expired and unused suppressions."""
+    late = "aio on;  # nginx-tune: ignore[io-*] a fault until=2020-01-01"
+    tree.write_text(CONF.format(http=f"sendfile_max_chunk 0; multi_accept on;\n{late}\n", root="/"))
+    nginx = Nginx(
+        nginx_version="1.22.1", flags=["--with-threads", "--with-http_stub_status_module"]
+    )
+    facts = _facts(tmp_path, nginx=nginx)
+    run = run_cli("audit", tree, "--facts", facts, "-f", "json")
+    severities = [finding["severity"] for finding in json.loads(run.stdout)["findings"]]
+    assert len(set(severities)) > 1
+    found = _checked(run_cli, tree, "--facts", facts, status=run.returncode)
+    counts = {name: severities.count(name) for name in severities}
+    assert found["findings_by_severity"] == counts
 
 
 def test_what_was_not_read_is_no_pass(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
