@@ -33,6 +33,8 @@ _WRITERS = {
     "markdown": "findings.render_findings_markdown",
 }
 """Formats for other programs, with their module and function in ``report``."""
+_AS_ON_SCREEN = frozenset({"junit", "markdown"})
+"""Formats for people, with the names of the configuration; the others have the repository's."""
 
 MOST_SHOWN = 1 << 20
 """Characters of a tree above which no lines are shown: the search for secrets would take long."""
@@ -48,7 +50,8 @@ def audit_renderers(
     def written(name: str) -> bytes:
         module, _, function = _WRITERS[name].partition(".")
         render = getattr(import_module(f"nginx_tune.report.{module}"), function)
-        made: bytes = render(_seen_from_here(findings, tree.maps))
+        shown = findings if name in _AS_ON_SCREEN else _seen_from_here(findings, tree.maps)
+        made: bytes = render(shown)
         return made
 
     return {

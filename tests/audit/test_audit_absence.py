@@ -391,6 +391,26 @@ def test_a_link_that_was_stored_as_text_is_named(tmp_path: Path, run_cli: Run, t
     assert (said in run.stdout) is LINKS[text], run.stdout
 
 
+@each_row(
+    ("form", "name"),
+    [
+        *((form, "enabled") for form in ("console", "markdown", "junit")),
+        *((form, "sites") for form in ("github", "gitlab", "sarif", "checkstyle")),
+    ],
+)
+def test_people_read_the_name_in_the_configuration_and_a_forge_that_in_the_repository(
+    tmp_path: Path, run_cli: Run, form: str, name: str
+) -> None:
+    for place in ("sites", "enabled"):
+        (tmp_path / place).mkdir()
+    (tmp_path / "sites/shop").write_text("sendfile yes;")
+    (tmp_path / "enabled/shop").symlink_to("../sites/shop")
+    (tmp_path / "nginx.conf").write_text("events {} http { include enabled/*; }")
+    run = run_cli("audit", "nginx.conf", "--facts", "none", "-f", form, cwd=tmp_path)
+    assert f"{name}/shop" in run.stdout
+    assert name != "enabled" or "sites/shop" not in run.stdout
+
+
 @each_row("form", ["console", "json", "sarif", "markdown", "junit", "checkstyle", "github",
                    "gitlab", "prometheus"])  # fmt: skip
 def test_each_form_says_what_was_not_read(tmp_path: Path, run_cli: Run, form: str) -> None:
