@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import shlex
 import tempfile
 from collections.abc import Sequence
 from functools import partial
@@ -28,7 +29,14 @@ from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.plan import HostPart
 from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
 from nginx_tune.report.plan import render_generated_markdown
-from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file, write_result
+from nginx_tune.report.terminal.output import (
+    RESULT_FILE,
+    file_of,
+    output_options,
+    tell_written,
+    write_file,
+    write_result,
+)
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import commandless, plain
 
@@ -114,6 +122,9 @@ def command(
         formats,
         output,
     )
+    made = file_of("nginx", formats or ("nginx",), output)
+    proof = f"nginx-tune validate {shlex.quote(made)}" if made else ""
+    tell_written("the result", formats, output, proof)
     return ExitStatus.OK
 
 

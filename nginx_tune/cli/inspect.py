@@ -32,6 +32,7 @@ from nginx_tune.report.terminal.output import (
     RESULT_FILE,
     named_results,
     output_options,
+    tell_written,
     write_file,
     write_result,
 )
@@ -259,6 +260,7 @@ def command(
         "toml": lambda: render_host_toml(facts),
     }
     write_result(renderers, formats, output)
+    tell_written("the result", formats, output)
     if without_curves and status is ExitStatus.OK:
         raise UndecidedError(f"no disk was measured: {'; '.join(without_curves)}")
     return status

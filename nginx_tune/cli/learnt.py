@@ -10,7 +10,7 @@ from nginx_tune.documents.base import encode
 from nginx_tune.documents.learning import LearnPlan, encode_manifest
 from nginx_tune.errors import ExitStatus
 from nginx_tune.observe.access_logs import Learnt
-from nginx_tune.report.terminal.output import write_file, write_result
+from nginx_tune.report.terminal.output import tell_written, write_file, write_result
 from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.terminal.writer import screen_bytes
 from nginx_tune.report.workload import workload_blocks
@@ -42,6 +42,7 @@ def write_learnt(
         formats,
         output,
     )
+    tell_written("the workload", formats, output)
     for reason in learnt.broken:
         say(f"{reason}: read up to there")
     return ExitStatus.USAGE if learnt.broken else ExitStatus.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, NamedTuple
@@ -44,7 +45,9 @@ from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.host.paths import absolute_path, from_here
 from nginx_tune.report.plan import render_host_part, render_plan_diff, render_plan_markdown
 from nginx_tune.report.terminal.output import (
+    file_of,
     output_options,
+    tell_written,
     write_result,
 )
 from nginx_tune.report.terminal.saying import say
@@ -158,6 +161,9 @@ def command(
     if plan.files and not ctx.obj["quiet"]:
         has_diff = not formats or any(form.partition("=")[0] == "diff" for form in formats)
         _tell_way(plan, held.tree.maps if has_diff else None)
+    made = file_of("json", formats, output) if plan.files and not held.is_moved else ""
+    proof = f"nginx-tune validate --plan {shlex.quote(made)}" if made else ""
+    tell_written("the plan", formats, output, proof)
     faults = _refused_by_nginx(held)
     for fault in faults:
         say(f"nginx does not start: {plain(fault.file)}:{fault.line}: {plain(fault.message)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.report.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.terminal.output import is_screen, output_options, tell_written, write_result
 
 if TYPE_CHECKING:
     from nginx_tune.documents.base import Document
@@ -58,6 +58,7 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
         formats = ("markdown",)
     # Runs and plans contain configurations: only the owner may read the file.
     write_result(renderers, formats, output, mode=0o600)
+    tell_written("the report", formats, output)
     return ExitStatus.OK
 
 

@@ -153,3 +153,26 @@ def test_the_settings_file_is_read_too(
     assert main(["schema", "facts", "-o", "nginx-tune.toml"]) == 2
     assert "is read by this command" in capsys.readouterr().err
     assert main(["schema", "facts", "-o", "other.json"]) == 0
+
+
+def test_a_result_in_a_file_is_said_with_the_next_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("n.conf").write_text("events {} http { server { root /srv; } }")
+    Path("a.log").write_text(
+        '::1 - - [20/Nov/2026:19:26:34 +0000] "GET /a HTTP/1.1" 200 7 "-" "-"\n'
+    )
+    for words, said in {
+        ("inspect", "-f", "json", "-o", "f"): "the result is in f",
+        ("learn", "a.log", "-f", "json=w"): "the workload is in w",
+        ("plan", "n.conf", "-f", "json=p q"):
+            "the plan is in p q (next: nginx-tune validate --plan 'p q')",
+        ("generate", "--facts", "f", "--kind", "static", "--root", "/srv", "-o", "g"):
+            "the result is in g (next: nginx-tune validate g)",
+        ("report", "f", "-o", "r"): "the report is in r",
+    }.items():  # fmt: skip
+        assert main([*words]) == 0, capsys.readouterr().err
+        assert f"nginx-tune: {said}\n" in capsys.readouterr().err
+        main(["-q", *words])
+        assert "is in" not in capsys.readouterr().err

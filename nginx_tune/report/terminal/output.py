@@ -19,7 +19,7 @@ import click
 
 from nginx_tune.errors import UsageError, name_meant
 from nginx_tune.host.paths import check_writable
-from nginx_tune.report.terminal.saying import clear_progress, columns, discard
+from nginx_tune.report.terminal.saying import clear_progress, columns, discard, say
 from nginx_tune.report.text import commandless
 
 _STEERING = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|\xc2[\x80-\x9f]")
@@ -151,6 +151,21 @@ def result_files(formats: Sequence[str], output: str | None) -> list[str]:
     """The files of a command's formats; empty if one of them goes to standard output."""
     files = [item.partition("=")[2] or output or "-" for item in formats or ("",)]
     return [] if {"-", "/dev/stdout"} & {*files} else files
+
+
+def file_of(name: str, formats: Sequence[str], output: str | None) -> str:
+    """The file to which one format is written; empty if there is none."""
+    parts = (item.partition("=") for item in formats)
+    return next((file or output or "" for form, _, file in parts if form == name), "")
+
+
+def tell_written(
+    what: str, formats: Sequence[str], output: str | None, next_command: str = ""
+) -> None:
+    """Print which files have the results, unless ``-q`` or one went to standard output."""
+    files = [file for file in result_files(formats, output) if Path(file).is_file()]
+    if files and not click.get_current_context().obj["quiet"]:
+        say(f"{what} is in {', '.join(files)}", next_command and f"next: {next_command}")
 
 
 def _read_files(options: Mapping[str, Any]) -> Iterator[str]:
