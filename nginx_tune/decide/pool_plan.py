@@ -483,8 +483,11 @@ def with_places(s: Situation, command: str) -> str:
     Those of a described host are placeholders themselves, so they are not named.
     """
     option = "--cache-dir" if s.kind == "cache" else "--dataset"
-    paths = [] if s.facts.declared else [shlex.quote(place.path) for place in s.data_paths]
-    places = " ".join(f"{option} {path}" for path in paths or ["DIR"])
+    paths = [] if s.facts.declared else [place.path for place in s.data_paths]
+    words = [f"{option} {shlex.quote(path)}" for path in paths]
+    if s.kind == "cache" and s.site.serves_files and not s.facts.declared:
+        words += [f"--dataset {shlex.quote(root)}" for root in s.site.roots]
+    places = " ".join(words or [f"{option} DIR"])
     command = command.replace("--dataset DIR", places)
     log = s.site.access_log or ""
     is_file = log.startswith("/") and "$" not in log and not log.startswith(("/dev/", "/proc/"))

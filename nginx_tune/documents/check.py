@@ -20,6 +20,8 @@ class DiskGroup(Part, frozen=True, kw_only=True):
     size_bytes: Bytes | None = None
     measured: bool = False
     """True if ``inspect --disks`` measured all of them."""
+    reads_per_second: float | None = None
+    """The highest measured rate of random reads, of the slowest of these disks."""
 
 
 class CheckedHost(Part, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ import posixpath
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from msgspec.structs import replace
 
@@ -20,7 +21,7 @@ from nginx_tune.documents.check import (
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Findings, Unparsed
-from nginx_tune.documents.units import listed, plural, speed_text
+from nginx_tune.documents.units import listed, number_text, plural, speed_text
 from nginx_tune.documents.workload import ServedData
 from nginx_tune.report.decisions import SWITCHES, clause, switch_word, with_inputs
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, Table
@@ -79,7 +80,7 @@ def make_check(
     unparsed = findings.files_unparsed if findings else []
     unread = len(findings.unread) + len(unparsed) if findings else 0
     own_conf = conf_path if is_live else None
-    settling = [] if unparsed else _settling(by_id, switches, own_conf)
+    settling = [] if unparsed else _settling(by_id, switches, own_conf, options)
     if not is_live:
         settling = [replace(step, reason=f"on that host, {step.reason}") for step in settling]
     first = _first(conf_path, changed, findings)
@@ -112,6 +113,11 @@ def _host(facts: Facts, data: ServedData) -> CheckedHost:
     groups = Counter(
         (disk.class_, disk.size_bytes, disk.curve is not None) for disk in facts.storage.disks
     )
+    rates: dict[tuple[str, int | None], list[float]] = {}
+    for disk in facts.storage.disks:
+        if disk.curve is not None and disk.curve.points:
+            best = max(point.reads_per_second for point in disk.curve.points)
+            rates.setdefault((disk.class_, disk.size_bytes), []).append(best)
     up = [link for link in facts.network.links if link.kind == "physical" and link.state == "up"]
     speeds = [link.speed_bits_per_second or 0 for link in up]
     nginx, kernel = facts.nginx, facts.kernel
@@ -122,7 +128,15 @@ def _host(facts: Facts, data: ServedData) -> CheckedHost:
         data_is_lower_bound=data.provenance == "measured"
         and not all(dataset.complete for dataset in facts.datasets),
         disks=[
-            DiskGroup(count=count, class_name=name, size_bytes=size, measured=measured)
+            DiskGroup(
+                count=count,
+                class_name=name,
+                size_bytes=size,
+                measured=measured,
+                reads_per_second=min(rates.get((name, size), ()), default=None)
+                if measured
+                else None,
+            )
             for (name, size, measured), count in groups.items()
         ],
         link_bits_per_second=max(speeds, default=0) or None,
@@ -193,10 +207,12 @@ def _settling(
     by_id: Mapping[DecisionId, Decision],
     switches: Sequence[Switch],
     own_conf: str | None,
+    options: Sequence[str],
 ) -> list[NextStep]:
     """The commands that settle the switches with the verdict ``measure``, each once.
 
-    Logs are read in the format that ``own_conf`` gives them.
+    Logs are read in the format that ``own_conf`` gives them. The look that follows keeps the facts
+    and the workload of ``options``.
     """
     learn = "nginx-tune learn "
     with_format = f"{learn}-c {shlex.quote(own_conf)} " if own_conf else learn
@@ -211,9 +227,23 @@ def _settling(
     steps = []
     for command, settled in names.items():
         result = command.rpartition(" ")[2]
-        then = f", then check {_RESULTS[result]} {result}" if result in _RESULTS else ""
+        then = ""
+        if result in _RESULTS:
+            kept = _documents(options, but=_RESULTS[result])
+            then = f", then check {shlex.join([*kept, _RESULTS[result], result])}"
         steps.append(NextStep(command=command, reason=f"settle {listed(settled)}{then}"))
     return steps
+
+
+def _documents(options: Sequence[str], *, but: str) -> list[str]:
+    """The options with a facts or workload file, except the option ``but``."""
+    pairs = pairwise(options)
+    return [
+        word
+        for name, path in pairs
+        if name in _RESULTS.values() and name != but
+        for word in (name, path)
+    ]
 
 
 def check_screen(check: FirstLook) -> Screen:
@@ -272,7 +302,12 @@ def _speed(bits_per_second: int | None) -> str:
 def _disks(group: DiskGroup) -> str:
     count = f"{group.count} × " if group.count > 1 else ""
     size = f" of {bytes_text(group.size_bytes)}" if group.size_bytes else ""
-    return f"{count}{one_line(group.class_name)}{size}{'' if group.measured else ', not measured'}"
+    rate = ", not measured"
+    if group.measured:
+        reads = group.reads_per_second
+        each = " each" if group.count > 1 else ""
+        rate = ", measured" if reads is None else f", {number_text(reads)} reads/s{each}"
+    return f"{count}{one_line(group.class_name)}{size}{rate}"
 
 
 def _switch_rows(switches: Sequence[Switch]) -> list[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from situations import GIBIBYTE, host, load
+from situations import GIBIBYTE, host, load, measured
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
@@ -90,7 +90,8 @@ def test_disks_that_decide_are_measured_first(run_cli: RunCli, tree: Path, tmp_p
 def test_whatever_is_to_be_measured_has_its_command(
     run_cli: RunCli, tree: Path, tmp_path: Path
 ) -> None:
-    check = _checked(run_cli, tree, "--facts", _facts(tmp_path))
+    facts = _facts(tmp_path)
+    check = _checked(run_cli, tree, "--facts", facts)
     also: list[dict[str, str]] = check["also"]  # type: ignore[assignment]
     steps = {str(check["next_command"]): str(check["next_reason"])}
     steps |= {step["command"]: step["reason"] for step in also}
@@ -100,7 +101,9 @@ def test_whatever_is_to_be_measured_has_its_command(
     assert f"--dataset {tree.parent / 'root'} " in inspect
     assert steps[inspect] == "on that host, settle thread pools, then check --facts facts.json"
     (learn,) = (command for command in steps if command.startswith("nginx-tune learn"))
-    assert steps[learn].endswith("settle reuseport, then check --workload workload.json")
+    assert steps[learn].endswith(
+        f"settle reuseport, then check --facts {facts} --workload workload.json"
+    ), "what is known stays"
 
 
 def test_a_link_is_added_to_the_facts_at_hand(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
@@ -134,6 +137,25 @@ def test_the_screen_names_four_parts_of_the_host_and_four_switches(
     assert all(line.startswith(name) for name, line in zip(names, lines[5:9], strict=True))
     assert re.match(r"Next \(.*\): nginx-tune ", lines[-1])
     assert len(lines) <= 22  # a screen
+
+
+def test_the_rate_of_a_measured_disk_is_shown(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    file.write_bytes(encode(measured(host(), 8e-3, 1e9)))
+    run = run_cli("check", tree, "--facts", file)
+    assert re.search(r"^disks +.*, 123 reads/s", run.stdout, re.MULTILINE), run.stdout
+
+
+def test_every_root_beside_a_cache_is_named_to_be_counted(
+    run_cli: RunCli, tree: Path, tmp_path: Path
+) -> None:
+    cached = f"""proxy_cache_path {tmp_path}/cache keys_zone=one:10m max_size=1g;
+    server {{ listen 127.0.0.1:18962; location / {{ proxy_pass http://127.0.0.1:1;
+    proxy_cache one; }} }}"""
+    tree.write_text(CONF.format(http=cached, root=tmp_path / "root"))
+    run = run_cli("check", tree, "--facts", _facts(tmp_path))
+    places = f"--cache-dir {tmp_path}/cache --dataset {tmp_path}/root"
+    assert f"nginx-tune inspect {places} " in run.stdout
 
 
 def test_an_error_is_shown_and_is_the_status(run_cli: RunCli, tree: Path, tmp_path: Path) -> None:
