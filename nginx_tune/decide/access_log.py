@@ -12,7 +12,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import Decision, Setting
 
 FORMAT = "nginx_tune"
-"""Log format that every generated configuration declares."""
+"""Log format that a generated configuration declares for its access logs."""
 BUSY_PER_SECOND = 100.0
 """Requests per second below which a write for each request has no noticeable cost."""
 BUFFER = ("buffer=64k", "flush=1s")

@@ -98,6 +98,14 @@ def test_every_line_but_the_sites_own_says_why(name: str) -> None:
             assert "  # " in line or above.startswith("#"), line
 
 
+@each_row("name", texts)
+def test_a_log_format_is_declared_where_a_log_uses_it(name: str) -> None:
+    http = next(line for line in parse_text(texts()[name]).main.all("http") if line.block)
+    assert http.block is not None
+    declared = {line.value for line in http.block.within("log_format")}
+    assert declared == {line.args[1] for line in http.block.within("access_log") if line.args[1:]}
+
+
 def test_what_was_left_alone_is_said() -> None:
     reason = "Leave them off: the dataset fits"
     known = Decision(id="thread-pools", verdict="disable", summary=reason)

@@ -29,6 +29,7 @@ from nginx_tune.change.generate.writing import (
 )
 from nginx_tune.conf.directive import Directive, Source
 from nginx_tune.conf.listeners import ListenAddress, is_socket_option, listeners_of, socket_name
+from nginx_tune.decide.access_log import FORMAT
 from nginx_tune.decide.cache_layout import names_a_port
 from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.scenario import VariantSpec
@@ -107,6 +108,9 @@ def emit_nginx_conf(
                 *(_listen(item, site, merged) for item in _listens(site)),
                 *_quic_listens(site, merged),
             ],
+            logs_format=any(
+                setting.directive == "access_log" and FORMAT in setting.args for setting in merged
+            ),
             places=_places(site, kind, merged, beside.locations),
             scheme=beside.scheme,
             php=beside.php,
