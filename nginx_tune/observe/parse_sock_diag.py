@@ -252,6 +252,9 @@ def _by_acknowledgements(sock: TcpSocket, before: _Seen | None, *, we_ask: bool)
     if before is not None and not grown.data_sent and not grown.data_received:
         # No data since: only the acknowledgement of the last data may have come.
         return before.waits if by_answerer == by_asker else by_answerer > by_asker
+    answers = grown.data_received if we_ask else grown.data_sent
+    if before is not None and before.waits is False and asks == 1 and answers:
+        return False  # It was idle, so the answer came after the only request.
     sent_bytes = sock.asked_bytes(we_ask=we_ask)
     if sent_bytes > _LARGEST_ASK_BYTES * max(1, now.data_sent if we_ask else now.data_received):
         return None
@@ -259,7 +262,6 @@ def _by_acknowledgements(sock: TcpSocket, before: _Seen | None, *, we_ask: bool)
         return bool(by_answerer)
     # An answer within a tick carries the acknowledgement, so the last bare one is missing.
     # Answers of several segments are acknowledged as they arrive, and are weaker evidence.
-    answers = grown.data_received if we_ask else grown.data_sent
     if by_answerer >= asks and (by_asker < asks or answers >= _SEVERAL * asks):
         return True
     if by_answerer >= _MOSTLY * asks and by_asker < _MOSTLY * asks:

@@ -127,6 +127,16 @@ def test_acknowledgements_since_the_look_before(
     assert turns.waits(silent(1.3, now), we_ask=we_ask) is waits
 
 
+def test_an_idle_client_that_asked_once_has_its_answer() -> None:
+    """After a pause the kernel acknowledges a request apart, before the answer goes out."""
+    for now in (Segments(4, 5, 11, 11), Segments(5, 5, 11, 11), Segments(9, 5, 11, 40)):
+        turns = TurnTaking()
+        turns.begin_look()
+        assert turns.waits(silent(0.8, OLD, sent_ago_seconds=0.7), we_ask=False) is False
+        turns.begin_look()
+        assert turns.waits(silent(0.3, now), we_ask=False) is False, now
+
+
 def test_times_tell_where_they_differ() -> None:
     for changes, waits in (
         ({"sent_ago_seconds": 0.9}, True),
