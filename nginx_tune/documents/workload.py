@@ -177,8 +177,6 @@ class Gzip(Part, frozen=True, kw_only=True):
     value: bool = False
     """True if nginx compresses most responses."""
     requests_ratio: Ratio | None = None
-    protocols: dict[str, Ratio] = {}
-    """Share of the requests by protocol; ``none`` is cleartext."""
     provenance: Provenance = "assumed"
 
 
