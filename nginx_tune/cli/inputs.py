@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import os
 import re
@@ -125,7 +126,7 @@ def read_document(kind: type[D], path: str) -> D:
     except in a plan, since it will be applied. Any other unknown key is refused.
     """
     source = "standard input" if path == "-" else path
-    data = read_bytes(path)
+    data = read_bytes(path).removeprefix(codecs.BOM_UTF8)  # RFC 8259 8.1: it may be ignored
     found = decode(kind, data, source=source, takes_newer=kind.__name__ != "Plan")
     if later := _of_later_version(kind, data, source):
         _say_once(f"{source}: {later}; unknown keys are ignored")

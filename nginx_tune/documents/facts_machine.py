@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from nginx_tune.documents.base import VOLATILE, Part
+from nginx_tune.documents.base import VOLATILE, Bytes, Part
 
 
 class Kernel(Part, frozen=True, kw_only=True):
@@ -97,8 +97,8 @@ class Swap(Part, frozen=True, kw_only=True):
 class Memory(Part, frozen=True, kw_only=True):
     """Memory, and the part of it that can hold file data."""
 
-    total_bytes: int | None = None
-    available_bytes: Annotated[int | None, VOLATILE] = None
+    total_bytes: Bytes | None = None
+    available_bytes: Annotated[Bytes | None, VOLATILE] = None
     cgroup_version: int | None = None
     cgroup_limit_bytes: int | None = None
     """The lowest limit of the memory cgroup and its ancestors; null when unlimited."""

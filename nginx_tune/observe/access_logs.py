@@ -42,6 +42,8 @@ LONGEST_LINE_BYTES = 1 << 16
 """The most bytes of a line to read, as in the executable (``probes/src/learn/mod.rs``)."""
 _BLOCK_BYTES = 1 << 20
 _GZIP, ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
+_OF_KERNEL = ("/proc/", "/sys/")
+"""Files that the kernel makes: a read of one may wait, and /proc/kmsg takes what it reads."""
 _TOLD_EVERY_SECONDS = 0.2
 _PATIENCE_SECONDS = 0.3
 """The time after which a pipe without a writer is reported."""
@@ -203,6 +205,9 @@ def _opener(log: str, flags: int, *, tell: Callable[[str], None]) -> int:
         if (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)) and not os.isatty(descriptor):
             os.close(descriptor)
             raise UsageError(f"{log}: a device, not a log")
+        if os.path.realpath(log).startswith(_OF_KERNEL):
+            os.close(descriptor)
+            raise UsageError(f"{log}: a file of the kernel, not a log")
         return descriptor
     descriptor = os.open(log, flags | os.O_NONBLOCK)  # open() would wait silently
     waiting = select.poll()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
 from rows import each_row
 from tiers import ALL
 
+from nginx_tune.cli.inputs import read_document
 from nginx_tune.documents.base import decode, encode, json_schema, schema_of
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts
@@ -85,6 +87,10 @@ def test_every_document_reads_back_what_it_wrote_and_fits_its_schema(name: str) 
         (b'{"schema": "nginx-tune/facts/2"}', "found nginx-tune/facts/2"),
         (b'{"schema": "nginx-tune/verdict/1"}', "found nginx-tune/verdict/1"),
         (b'{"schema": "nginx-tune/facts/1", "cpu": {"online": "two"}}', "$.cpu.online"),
+        (
+            b'{"schema": "nginx-tune/facts/1", "memory": {"total_bytes": -1}}',
+            "$.memory.total_bytes",
+        ),
     ],
 )
 def test_what_is_no_facts_document_is_refused_with_one_line(data: bytes, said: str) -> None:
@@ -93,6 +99,13 @@ def test_what_is_no_facts_document_is_refused_with_one_line(data: bytes, said: s
     assert said in caught.value.message
     assert caught.value.message.startswith("host.json: ")
     assert "\n" not in caught.value.message
+
+
+def test_a_byte_order_mark_before_a_document_is_passed_over(tmp_path: Path) -> None:
+    """Editors on Windows write one (RFC 8259, section 8.1)."""
+    path = tmp_path / "facts.json"
+    path.write_bytes(b"\xef\xbb\xbf" + encode(Facts()))
+    assert read_document(Facts, str(path)) == Facts()
 
 
 def test_the_worst_status_wins() -> None:

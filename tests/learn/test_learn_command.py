@@ -107,10 +107,14 @@ def test_a_pipe_is_waited_for_with_a_word_and_left_on_ctrl_c(tmp_path: Path) -> 
     assert run.returncode == 130
 
 
-def test_a_device_is_refused_and_not_read_for_ever(run_cli) -> None:
-    run = run_cli("learn", "/dev/zero")
+@each_row(
+    ("name", "what"),
+    [("/dev/zero", "a device"), ("/proc/uptime", "a file of the kernel")],
+)
+def test_what_may_never_end_is_refused(run_cli, name: str, what: str) -> None:
+    run = run_cli("learn", name)
     assert (run.returncode, run.stdout) == (2, "")
-    assert run.stderr == "nginx-tune: /dev/zero: a device, not a log\n"
+    assert run.stderr == f"nginx-tune: {name}: {what}, not a log\n"
 
 
 def test_a_log_that_is_this_command_s_own_output_is_refused(run_cli, tmp_path: Path) -> None:

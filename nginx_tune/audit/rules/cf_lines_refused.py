@@ -76,8 +76,10 @@ def _splits(context: Context) -> Iterator[Hit]:
         shares = [_share(line.name) for line in lines if line.name.endswith("%")]
         total = sum((share for share in shares if share is not None), Decimal())
         if None not in shares and total > _WHOLE:
-            message = f"the shares add up to {total.normalize():f} %, more than 100 %"
-            yield Hit(block, message, [counted("shares", float(total), "%")])
+            message = "the shares of this split add up to more than the whole"
+            yield Hit(
+                block, message, [counted("sum of the shares", float(total / _WHOLE), "ratio")]
+            )
 
 
 def _share(text: str) -> Decimal | None:
@@ -168,7 +170,7 @@ RULE = Rule(
     severity="error",
     title="lines that nginx rejects for their content",
     why='nginx does not start: emerg "pcre2_compile() failed", "duplicate default map parameter", '
-    '"percent total is greater than 100%", "invalid network", "no ssl_certificate is defined", '
+    '"percent total is greater", "invalid network", "no ssl_certificate is defined", '
     '"worker_connections are not enough" or "invalid value" of keepalive.',
     fix="Correct the line that the finding names.",
     sources=(
