@@ -242,7 +242,7 @@ class DirectiveFault(NamedTuple):
 
     place: Directive
     accepted: str
-    """The values that it accepts, in words."""
+    """The values that the directive accepts, in words."""
 
 
 def value_faults(context: Context) -> Iterator[DirectiveFault]:
@@ -359,7 +359,7 @@ class Undefined(NamedTuple):
     place: Directive
     name: str
     definer: str
-    """The directive that would define it."""
+    """The directive that would define the name."""
 
 
 def unknown_zones(context: Context) -> Iterator[Undefined]:

@@ -60,9 +60,10 @@ class _Outcome(NamedTuple):
     hits: list[tuple[Rule, Hit]]
     needs: dict[str, tuple[str, ...]]
     unread: dict[str, dict[Directive, None]]
-    """By rule: the include lines of unread files that may contain the line it looks for."""
+    """By rule: the include lines of unread files that may contain the line that the rule looks
+    for."""
     answered: frozenset[str]
-    """Rules that ran with all the facts they need."""
+    """Rules that ran with all the facts that they need."""
 
 
 def audit(

@@ -38,7 +38,7 @@ class KnownNumber(NamedTuple):
     value: int
     evidence: Evidence
     place: Directive | None
-    """The directive that sets it; None for nginx's default or a fact of the host."""
+    """The directive that sets the number; None for nginx's default or a fact of the host."""
 
 
 def worker_count(context: Context) -> KnownNumber | MissingFacts:

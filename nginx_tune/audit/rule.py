@@ -62,28 +62,28 @@ class Rule:
     good: Example
     check: RuleCheck
     since: str = ""
-    """The first nginx version that it applies to."""
+    """The first nginx version that the rule applies to."""
     until: str = ""
-    """The first nginx version that it no longer applies to."""
+    """The first nginx version that the rule no longer applies to."""
     whole_tree: bool = False
-    """True if it relies on a line that is nowhere: every file must have been parsed."""
+    """True if the rule relies on a line that is nowhere: every file must have been parsed."""
     by_absence: bool = False
-    """True if it relies on a line that is absent around the finding's place. Evidence of a default
-    implies that already."""
+    """True if the rule relies on a line that is absent around the finding's place. Evidence of a
+    default implies this already."""
     within: frozenset[str] = frozenset()
     """Blocks that confine the finding: no line outside of them can change it, so the files that
-    include them need not be known. Empty if any outer line can."""
+    include the blocks need not be known. Empty if any outer line can change it."""
     fixes: Fixes | None = None
     """Safe edits that fix a hit, built with ``conf.edits``; None if the value needs judgement."""
     about: str = ""
-    """For the rule's page: details beyond ``why``; an empty line between paragraphs."""
+    """Details beyond ``why``, for the rule's page; an empty line between paragraphs."""
     seen: str = ""
-    """For the rule's page: the behaviour of a real nginx, above all where it differs from the
+    """The behaviour of a real nginx, for the rule's page, above all where it differs from the
     documentation."""
     proven_on: tuple[str, ...] = ()
     """The nginx versions that the proof ran on, oldest first."""
     profiles: frozenset[AuditProfile] = EVERY_PROFILE
-    """The profiles that include it; a check finds the current profile in its context."""
+    """The profiles that include the rule; a check finds the current profile in its context."""
     conflict: str = ""
     """Security guides that recommend the opposite, and why, for profile ``cis``."""
 

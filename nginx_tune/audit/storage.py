@@ -117,8 +117,8 @@ def is_inside(path: str, directory: str) -> bool:
 
 
 COLD = 2.0
-"""Served bytes ÷ page cache above which most files cannot be resident. The host of the thread-pool
-article has 5.3; below 2 a popular half still fits."""
+"""Ratio of served bytes to page cache above which most files cannot be resident. The host of the
+thread-pool article has 5.3; below 2 a popular half still fits."""
 
 SHARE = 0.1
 """A directory with a smaller share of all served bytes does not fill the cache."""

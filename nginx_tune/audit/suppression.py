@@ -52,25 +52,25 @@ class Suppression:
     comment: Directive
     """A pseudo-directive for the comment, as the place of findings about it."""
     rules: tuple[str, ...]
-    """Empty if the comment cannot be parsed."""
+    """The rules that the comment names; empty if the comment cannot be parsed."""
     reason: str
     until: str | None
     spans: tuple[tuple[int, int], ...]
-    """Offsets of the directives that it covers."""
+    """Offsets of the directives that the comment covers."""
     fault: str = ""
     """The reason why the comment cannot be parsed."""
     used: bool = False
 
     def is_expired(self, today: str | None) -> bool:
-        """True if its date has passed; false if today is not known."""
+        """True if the comment's date has passed; false if today is not known."""
         return self.until is not None and today is not None and today > self.until
 
     def is_in_force(self, today: str | None) -> bool:
-        """True if it has rules and a reason, and has not expired."""
+        """True if the comment has rules and a reason, and has not expired."""
         return bool(self.rules and self.reason) and not self.is_expired(today)
 
     def covers(self, rule: str, hit: Hit) -> bool:
-        """True if it is about this hit of this rule, even if it is not in force."""
+        """True if the comment is about this hit of this rule, even if it is not in force."""
         return (
             rule in self.rules
             and hit.place.source.file == self.comment.file

@@ -127,17 +127,17 @@ class Directive:
 
     @property
     def file(self) -> str:
-        """Name of the file that contains it."""
+        """Name of the file that contains the directive."""
         return self.source.file
 
     @property
     def line(self) -> int:
-        """Line of its name."""
+        """Line of the directive's name."""
         return self.source.place(self.start)[0]
 
     @property
     def column(self) -> int:
-        """Column of its name."""
+        """Column of the directive's name."""
         return self.source.place(self.start)[1]
 
     @property
@@ -156,7 +156,7 @@ class Block:
 
     def __init__(self, directives: list[Directive]) -> None:
         self.directives = directives
-        """As written, with includes unresolved."""
+        """The directives as written, with includes unresolved."""
         self._at_this_level: dict[str, list[Directive]] | None = None
         self._at_any_depth: dict[str, list[Directive]] | None = None
 

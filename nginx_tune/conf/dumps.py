@@ -55,7 +55,7 @@ class Dump(NamedTuple):
         return _content(self.files, path)
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, as far as in the dump; it has all files that a pattern matched."""
+        """Names in a directory that the dump has; a dump has every file that a pattern matched."""
         bases = {f"{one.rstrip('/')}/" for one in (path, _normal(path))}
         below = {
             file[len(base) :].partition("/")[0]
@@ -219,7 +219,7 @@ class Statement(msgspec.Struct, omit_defaults=True):
     block: list[Statement] | None = None
     comment: str | None = None
     file: str | None = None
-    """Set only if the files were combined into one."""
+    """The file's name, set only if the files were combined into one."""
 
 
 class FileError(msgspec.Struct):

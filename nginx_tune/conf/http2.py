@@ -176,7 +176,8 @@ def header_buffers(scope: Scope) -> HeaderBuffers:
 
 
 Http2Fault = Literal["only", "first"]
-"""``only``: HTTP/2 forbids every cipher in the list; ``first``: the one that the server prefers."""
+"""``only``: HTTP/2 forbids every cipher in the list; ``first``: HTTP/2 forbids the cipher that the
+server prefers."""
 _SEPARATORS = re.compile(r"[:, ]+")
 _EPHEMERAL = frozenset({"ECDHE", "EECDH", "KEECDH", "KECDHE", "ECDH", "DHE", "EDH", "KDHE", "KEDH"})
 _AEAD = frozenset({"AESGCM", "AESCCM", "AESCCM8", "CHACHA20", "ARIAGCM", "GCM", "CCM", "CCM8"})

@@ -21,7 +21,7 @@ from typing import NamedTuple
 Version = tuple[int, ...]
 
 MOST_ARGUMENTS = 7
-"""Source: NGX_CONF_MAX_ARGS is 8, counting the name."""
+"""The most arguments of a directive. Source: NGX_CONF_MAX_ARGS is 8, counting the name."""
 
 
 _FOREIGN = re.compile(
@@ -41,9 +41,9 @@ class VersionSpan(NamedTuple):
     """The releases from ``since`` up to, but not including, ``gone``."""
 
     since: Version
-    """Empty if it starts with or before the oldest known release."""
+    """First release; empty if the span begins with or before the oldest known release."""
     gone: Version
-    """Empty if it has not ended."""
+    """First release after the span; empty if the span has not ended."""
 
 
 def is_within(version: Version, span: VersionSpan) -> bool:
@@ -203,7 +203,7 @@ _SLIP = 0.91
 
 
 def nearest(name: str, cutoff: float = 0.8) -> str | None:
-    """The known name closest to this one; None if none is close."""
+    """The known name closest to ``name``; None if no known name is close."""
     from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
 
     found = get_close_matches(name, _table().lines, n=1, cutoff=cutoff)

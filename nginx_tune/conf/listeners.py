@@ -55,11 +55,11 @@ class SocketName(NamedTuple):
     name in lowercase."""
     first: int = 0
     last: int = 0
-    """First and last port, the same for a single one; 0 for a unix socket."""
+    """First and last port, equal for a single port; 0 for a unix socket."""
 
     @property
     def is_wildcard(self) -> bool:
-        """True for every address of its family."""
+        """True if the socket is for every address of its family."""
         return self.host in ("*", "[::]") and self.family in ("inet", "inet6")
 
     @property

@@ -27,7 +27,8 @@ from collections.abc import Callable, Sequence
 from nginx_tune.conf.values import is_open, is_placeholder, is_time
 
 Judge = Callable[[Sequence[str]], str]
-"""The accepted values in words if the arguments are rejected; else empty."""
+"""A test of arguments. It returns the accepted values in words if it rejects them, else an empty
+text."""
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _MASK = re.compile(r"[01 ]+")
@@ -77,7 +78,7 @@ def own_fault_of(name: str, context: str) -> Judge | None:
 
 
 def _of(rule: Judge) -> Judge:
-    """The same judge, which accepts every argument with a variable or placeholder."""
+    """A judge that also accepts every argument with a variable or placeholder."""
 
     def judged(args: Sequence[str]) -> str:
         return "" if any(map(is_open, args)) else rule(args)
@@ -148,7 +149,7 @@ def _is_octet(text: str) -> bool:
 
 
 def _is_ipv6(text: str) -> bool:
-    """True if nginx may accept it as an IPv6 address."""
+    """True if nginx may accept the text as an IPv6 address."""
     try:
         ipaddress.IPv6Address(text)
     except ValueError:
@@ -225,7 +226,7 @@ def _access_log(args: Sequence[str]) -> str:
 
 
 def _without_scheme(*schemes: str) -> Judge:
-    """A judge of addresses: without a scheme, or with one of these."""
+    """A judge of addresses without a scheme or with one of ``schemes``."""
 
     def judged(args: Sequence[str]) -> str:
         scheme, sign, _ = args[0].lower().partition("://")

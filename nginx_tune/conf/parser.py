@@ -138,7 +138,8 @@ DEEPEST = 200
 
 
 MOST_DIRECTIVES = 2_000_000
-"""Maximum per file, and per tree with its includes: those of about a hundred thousand servers."""
+"""Maximum number of directives per file, and per tree with its includes: about a hundred thousand
+servers."""
 
 MOST_TOKENS = 10_000_000
 """Maximum tokens per file, so that a directive without an end cannot exhaust the memory."""

@@ -42,7 +42,7 @@ class Scope:
         self.own = chain[-1]
         """The block of this scope."""
         self.server = chain[_SERVER]
-        """The server block that it belongs to."""
+        """The server block that the scope belongs to."""
         if outer is None:
             own = [
                 directive.block.lines
@@ -52,7 +52,7 @@ class Scope:
         else:
             own = [] if self.own.block is None else [self.own.block.lines]
         self.levels: list[dict[str, list[Directive]]] = own if outer is None else own + outer.levels
-        """The lines of each of these blocks by name, innermost first."""
+        """The lines of each enclosing block by name, innermost block first."""
 
     def effective_all(self, name: str) -> list[Directive]:
         """The directives of that name in effect: those of the innermost block that has any."""

@@ -180,7 +180,7 @@ class TreeSecrets:
 
     @cached_property
     def _literals(self) -> dict[str, list[str]]:
-        """The texts of directives that are hidden there, by the first word of each text."""
+        """The hidden texts of the tree's directives, by the first word of each text."""
         found: dict[str, list[str]] = {}
         lines = [directive for file in self._tree.parsed for directive in file.block.directives]
         names = defined_names(lines)
@@ -268,7 +268,7 @@ def redact_message(text: str, tree: ConfTree | None = None) -> str:
 
 
 def _judged(head: str, there: list[Directive]) -> str:
-    """The message; quotations of these directives are redacted as in the directives."""
+    """The message, with quotations of directives redacted as in the directives themselves."""
     for directive in there:
         head = head.replace(f'"{directive.words}"', f'"{directive}"')
         shown = shown_arguments(directive.name, directive.args, table=directive.table)

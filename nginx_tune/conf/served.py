@@ -52,7 +52,7 @@ class Served(NamedTuple):
     place: Directive
     """The line that sets the directory for this scope."""
     is_whole: bool
-    """False if the location's URI narrows it to one file."""
+    """False if the location's URI narrows the directory to one file."""
 
 
 def served_paths(
@@ -102,7 +102,7 @@ def _handlers_of(scope: Scope) -> list[Block]:
 
 @lru_cache(maxsize=16)
 def _handlers(names: frozenset[str]) -> frozenset[str]:
-    """Those of the names that are directives which handle requests themselves."""
+    """The given names whose directives handle requests themselves."""
     return frozenset(
         name
         for name in names
@@ -224,7 +224,7 @@ class Cache(NamedTuple):
     zone: str
     keys_bytes: int | None
     max_bytes: int | None
-    """None without ``max_size``."""
+    """``max_size`` in bytes; None if the cache has none."""
     min_free_bytes: int | None
     has_own_temp: bool
     """True with ``use_temp_path=off``: responses are written next to their final place."""
@@ -242,7 +242,7 @@ class Caching(NamedTuple):
     place: Directive
     """The ``*_cache`` line in effect."""
     caches: tuple[Cache, ...]
-    """The known caches that it can select."""
+    """The known caches that the line can select."""
 
 
 def caches(tree: ConfTree) -> list[Cache]:

@@ -139,7 +139,7 @@ class ConfTree:
 
     @property
     def is_whole(self) -> bool:
-        """True if a line that the tree lacks is surely absent: only stock files may be unread."""
+        """True if every file was read, except perhaps stock files such as mime.types."""
         return bool(self.parsed) and not self.lost and not self.is_part
 
     @property
@@ -346,7 +346,7 @@ class _Reading:
         return tuple(blocks), grown
 
     def _paths(self, place: Directive) -> list[str]:
-        """The files that an include names; one whose directory cannot be listed is a fault."""
+        """The files that an include names; a directory that cannot be listed is a fault."""
         name = place.value
         pattern: str | None = posixpath.join(self.directory, name)
         if self.maps is not None and posixpath.isabs(name):

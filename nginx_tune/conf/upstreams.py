@@ -28,7 +28,7 @@ from nginx_tune.conf.values import is_placeholder
 from nginx_tune.conf.variables import Variables
 
 BALANCERS = ("ip_hash", "least_conn", "hash", "random", "least_time")
-"""Methods that replace round robin; each overrides an earlier one."""
+"""Methods that replace round robin; a later method overrides an earlier one."""
 
 _HOST = re.compile(r"\[[^\]]*\]|[^:/]*")
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")

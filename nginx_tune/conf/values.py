@@ -325,9 +325,9 @@ class Words(NamedTuple):
     start: int
     """The index of the first argument that is a parameter."""
     is_closed: bool
-    """True if nginx rejects any other word there."""
+    """True if nginx rejects every word from there on that is no parameter."""
     spans: Mapping[str, tuple[VersionSpan, ...]]
-    """By word (``backlog=`` if a value follows): the releases with it."""
+    """The releases that have each word (``backlog=`` if a value follows)."""
 
     def of(self, argument: str) -> tuple[VersionSpan, ...] | None:
         """The releases with an argument; None if there are none."""
@@ -342,13 +342,13 @@ class ArgumentFault(NamedTuple):
     """An argument that nginx rejects."""
 
     since: Version = ()
-    """The release that added it, if the version is older; else empty."""
+    """The release that added the parameter, if the version is older; else empty."""
     gone: Version | None = None
-    """The first release without it, if it was removed before the version; else None."""
+    """The first release without the parameter, if it was removed before the version; else None."""
 
     @property
     def is_unknown(self) -> bool:
-        """True if no release has it."""
+        """True if no release has the parameter."""
         return not self.since and self.gone is None
 
 

@@ -291,7 +291,7 @@ class Group(NamedTuple):
     """One group of a pattern."""
 
     name: str
-    """Empty for a group with only a number."""
+    """The group's name; empty for a group with only a number."""
     text: str
     """The text inside the parentheses."""
     repeat: str = ""

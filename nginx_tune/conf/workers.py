@@ -67,7 +67,7 @@ def connections_in(tree: ConfTree, by_default: int) -> int | None:
 
 
 def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
-    """By line: the maximum entries of a worker's open file cache. Each holds a descriptor."""
+    """The maximum entries of a worker's open file cache, by line; each entry holds a descriptor."""
     sending = (scope for scope in scopes(tree) if not sends_no_files(scope))
     lines = dict.fromkeys(scope.effective("open_file_cache") for scope in sending)
     return {
@@ -114,8 +114,8 @@ class KeptOpen(NamedTuple):
 
     logs: int
     sockets: int
-    """One per address and port. With ``reuseport``, each worker has as many as there are workers
-    (ngx_clone_listening; none is closed)."""
+    """One socket per address and port. With ``reuseport``, each worker has as many sockets as there
+    are workers (ngx_clone_listening; none is closed)."""
 
 
 def kept_open(tree: ConfTree) -> KeptOpen:
@@ -296,7 +296,7 @@ class _Address:
 
     lines: list[Directive] = field(default_factory=list)
     kept: Directive | None = None
-    """The line of a server on it whose sessions have more than one exchange."""
+    """The line of a server on this address whose sessions have more than one exchange."""
 
     @property
     def has_options(self) -> bool:

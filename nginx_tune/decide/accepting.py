@@ -95,8 +95,9 @@ def decide_accept(s: Situation, _plan: PoolPlan) -> Decision:
 
 
 CONTENDED_PER_SECOND = 5_000.0
-"""New connections per second and worker above which workers contend for one listen queue. Assumed:
-nginx published figures for the option (1.9.1) from 36 workers at full speed."""
+"""New connections per second and worker above which workers contend for one listen queue. This
+value is assumed: the figures that nginx published for ``reuseport`` (1.9.1) come from 36 workers at
+full speed."""
 TOLERABLE_WAIT_SECONDS = 1e-3
 """The most that an even spread may add to the mean wait."""
 MOST_BLOCKED = 0.05
@@ -105,10 +106,10 @@ MANY_WORKERS = 8
 busiest took 77 to 100 % of the connections as measured. In row C5 of the sources, p99 fell by a
 third."""
 TESTED_SAFELY = (1, 13, 4)
-"""First version whose ``nginx -t`` opens no reuseport sockets. Older ones accept connections there
-and drop live clients (change log, 1.13.4; rule ls-reuseport-old-bugs)."""
+"""First version whose ``nginx -t`` opens no reuseport sockets. In older versions it accepts
+connections there and drops live clients (change log, 1.13.4; rule ls-reuseport-old-bugs)."""
 USUAL_CPU_SECONDS = 50e-6
-"""CPU time of a request where it is not known."""
+"""CPU time of a request if it is not known."""
 
 
 def decide_reuseport(s: Situation, plan: PoolPlan) -> Decision:

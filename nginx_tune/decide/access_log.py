@@ -20,7 +20,7 @@ _IN_A_CONTAINER: Final = (
     "nginx runs in a container, where it may be a link to a pipe, and it was not examined"
 )
 MOST_BUFFERED = 64
-"""Most logs that get a buffer: together they take 4 MiB in each worker."""
+"""Most logs that get a buffer. Together these buffers take 4 MiB in each worker."""
 
 
 def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:

@@ -48,7 +48,7 @@ def known(*quantities: Quantity) -> list[Evidence]:
 
 
 _CURRENT = "(version unknown)"
-"""Shown in place of a version that the facts do not have."""
+"""Text in place of a version that the facts do not have."""
 _NUMBERS = re.compile(r"[0-9]{1,9}")
 
 

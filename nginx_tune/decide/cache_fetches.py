@@ -31,7 +31,8 @@ a larger object wait 5 s and fetch it all the same."""
 _ONCE = 1.5
 """Mean requests per object up to which the objects of a group count as requested once."""
 _MOSTLY_ONCE = 0.5
-"""Share of bytes requested once, from which it pays to leave these out of the cache."""
+"""Least share of bytes in objects requested about once for which it pays to keep such objects out
+of the cache."""
 
 
 def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:

@@ -268,7 +268,8 @@ SECTOR_BYTES = 512
 
 SMALLEST_ZONE_MEBIBYTES = 10
 LARGEST_ZONE_MEBIBYTES = 65_536
-"""About 460 million keys, which nginx's loader reads in an hour after a start."""
+"""The largest zone holds about 460 million keys, which nginx's loader reads in an hour after a
+start."""
 _UNKNOWN_MEMORY_MEBIBYTES = 4096
 """Largest zone where the memory is not known."""
 KEYS_SHARE = 0.5

@@ -41,7 +41,7 @@ class RangeEnd(enum.Enum):
 
 
 Servers = Mapping[RangeEnd, Server]
-"""A host with the inputs at each end."""
+"""A host's model at each end of its range of inputs."""
 
 
 def sent_ratio(s: Situation, object_bytes: float) -> float:

@@ -45,7 +45,8 @@ PAGE_CACHE_SHARE = 0.9
 _PAGE_CACHE_REASON = "nine tenths of the declared memory"
 _CLASSES: tuple[DiskClass, ...] = DiskClass.__args__  # type: ignore[attr-defined]  # of a Literal
 _HOST_WORDS = ("cpus", "memory", "page_cache", "disks", "directories", "facts")
-"""A link alone describes no host: it is added to the facts of the host at hand."""
+"""Words that describe a host. A link alone does not: it is added to the facts of the host at
+hand."""
 _ABOVE = "/data/"
 """Parent of the invented directories of a description with several disks."""
 
@@ -496,7 +497,7 @@ def _directory(place: PathStorage, files: Mapping[str, Any]) -> DescribedDirecto
 
 
 def _rest(facts: Facts, described: Facts) -> dict[str, Any]:
-    """Those facts used by decisions that the description lacks or has with another value."""
+    """Facts that decisions use and that the description lacks or has with another value."""
     wanted, have = msgspec.to_builtins(facts), msgspec.to_builtins(described)
     rest = {part: _missing(wanted[part], have[part], names) for part, names in _KEPT.items()}
     rest |= _missing(wanted, have, ("datasets", "listeners"))

@@ -35,7 +35,8 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 
 WORTH_RATIO = 0.2
-"""Least share of opens that the cache must save; below it, most entries are evicted unused."""
+"""Least share of opens that the cache must save. With a smaller share, most entries are evicted
+unused."""
 WORTH_OF_REQUEST = 0.05
 """Least share of a request's time in the loop that the cache must save; less is noise."""
 WORTH_OF_LOOP = 1e-3

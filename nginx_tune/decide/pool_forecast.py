@@ -166,7 +166,7 @@ def measured(s: Situation) -> bool:
 
 
 def prediction_of(s: Situation, i: BlockingInputs) -> Prediction:
-    """The model's prediction, from the measured blocked time if that is known."""
+    """The model's prediction, from the measured blocked time if there is one."""
     blocked = s.seen.blocked_without_pools
     return predict(i) if blocked is None else predict_measured(i, blocked)
 

@@ -61,7 +61,7 @@ class PoolJudgement:
     flips: str = ""
     """A change outside the model that would flip the verdict, as text."""
     needs_measurement: bool = False
-    """True if pools would pay, but an assumed input could flip that."""
+    """True if pools would pay, but an assumed input could flip the verdict."""
     next_command: str = ""
     """The command that measures the decisive input."""
 
@@ -181,8 +181,8 @@ _THREADS_EACH = 8
 number (A16); the factor of a half is chosen. With more workers, a name lookup, which no thread can
 do, blocks a smaller part of the loops."""
 _CPU_ROOM = 4.0
-"""Ratio of the CPU time that workers are given to the computed one: room for peaks, compression,
-cache fills and other requests. It is chosen, not measured."""
+"""Ratio of the CPU time that workers are given to the computed CPU time. It leaves room for peaks,
+compression, cache fills and other requests, and is chosen, not measured."""
 
 
 def workers_for_disks(s: Situation) -> int | None:

@@ -177,7 +177,7 @@ def _flip_of_disks(s: Situation) -> list[str]:
 
 
 def _measure_first(s: Situation, plan: PoolPlan) -> Decision:
-    """The decision if pools would pay but an assumed input could flip that: a proposal."""
+    """A proposal of pools, if they would pay but an assumed input could flip the verdict."""
     inputs = s.blocking_inputs
     break_evens = [] if inputs is None else _break_evens(s, inputs)
     predicted = [] if inputs is None else forecast_blocking(s, inputs, prediction_of(s, inputs))

@@ -222,7 +222,7 @@ ENOUGH_DESCRIPTORS = 65_536
 """Number of descriptors that is enough for any decision."""
 DESCRIPTORS_NEEDED = "descriptors needed per worker"
 DESCRIPTORS_EACH = "descriptors per connection"
-"""The two names above are names of evidence."""
+"""Names of evidence, as is the constant above."""
 
 
 def decide_file_limits(s: Situation, _plan: PoolPlan) -> Decision:

@@ -54,8 +54,8 @@ class MissingInclude(Part, frozen=True, kw_only=True):
     path: str = ""
     """The path that nginx would open: the include's own, or the target of a link."""
     accepted: str = ""
-    """The reason why it is accepted: a pattern of ``--accept-missing``, or that the file comes with
-    nginx; empty if it is not accepted."""
+    """The reason why the file may be missing: a pattern of ``--accept-missing``, or that it comes
+    with nginx. Empty if it may not be missing."""
 
 
 WITH_NGINX = "it comes with nginx"
@@ -166,7 +166,7 @@ class UnknownKey(NamedTuple):
     key: str
     known: list[str]
     is_added: bool
-    """True if the object has all known keys: a later version may then have added this one."""
+    """True if the object has all known keys, so that a later version may have added this key."""
 
     def error(self, source: str, kind: type[Document]) -> UsageError:
         """The error for the key, with the nearest known key."""

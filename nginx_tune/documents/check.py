@@ -28,7 +28,7 @@ class CheckedHost(Part, frozen=True, kw_only=True):
     """The decisive facts of a host, in four lines."""
 
     cpus: float | None = None
-    """CPUs that nginx may use: online ones within cpuset and quota."""
+    """CPUs that nginx may use: the online CPUs within cpuset and quota."""
     page_cache_bytes: Bytes | None = None
     """Largest size of the page cache."""
     data_bytes: Bytes | None = None
@@ -36,10 +36,10 @@ class CheckedHost(Part, frozen=True, kw_only=True):
     """True if the count of the served files did not finish in its time."""
     disks: list[DiskGroup] = []
     link_bits_per_second: Count | None = None
-    """Speed of the fastest physical link that is up; null where none is known."""
+    """Speed of the fastest physical link that is up; null if no speed is known."""
     kernel: str = ""
     nginx: str = ""
-    """Product and version; empty where none was found."""
+    """Product and version; empty if no nginx was found."""
     nginx_has_threads: bool | None = None
 
 
@@ -49,7 +49,7 @@ class Switch(Part, frozen=True, kw_only=True):
     name: SwitchName
     decision: DecisionId
     verdict: SwitchVerdict
-    """``measure``: the facts do not decide it, but the decision's next command does."""
+    """``measure``: the facts do not settle the decision; its next command does."""
     value: str = ""
     """The directive's argument, with the verdict ``set``."""
     differs: bool = False
@@ -69,7 +69,7 @@ class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
     """The result of ``check``."""
 
     conf_path: str | None = None
-    """The main file of the configuration; null where none was found."""
+    """The main file of the configuration; null if no such file was found."""
     headline: str = ""
     binding: str = ""
     """Unmet demand and the first limit, as in ``recommend``."""
@@ -81,8 +81,8 @@ class FirstLook(Document, frozen=True, kw_only=True, tag="nginx-tune/check/1"):
     files_not_read: Count = 0
     """Includes and files that could not be read, and so were not judged."""
     files_unparsed: list[Unparsed] = []
-    """Files with a syntax error; with one, nothing is decided."""
+    """Files with a syntax error; if there are any, nothing is decided."""
     next_command: str = ""
     next_reason: str = ""
     also: list[NextStep] = []
-    """Further commands: those that settle each ``measure``."""
+    """Further commands, which settle each ``measure``."""

@@ -70,7 +70,7 @@ class Place(Part, frozen=True, kw_only=True):
     file: str
     line: int
     text: str
-    """The line to change, or the block to put it into; without secrets."""
+    """The line to change, or the block for the new line; without secrets."""
     change: bool
     """True if ``text`` is a line to change; false if it is the block for the setting."""
 
@@ -95,8 +95,8 @@ class Setting(Part, frozen=True, kw_only=True):
     places: list[Place] = []
     """In a comparison with a configuration: the lines to change, or the blocks for a new line."""
     needs: list[str] = []
-    """In a comparison with a configuration: the lines that it needs (``thread_pool``,
-    ``log_format``, ``keys_zone``), each with its place, or to be added."""
+    """In a comparison with a configuration: other lines that the setting needs (``thread_pool``,
+    ``log_format``, ``keys_zone``), each with its place if it exists, or else to be added."""
 
 
 class HostSetting(Part, frozen=True, kw_only=True):
@@ -186,7 +186,7 @@ class Decisions(Document, frozen=True, kw_only=True, tag="nginx-tune/decisions/1
     nginx_choice: str = ""
     """The chosen nginx of the host, with the reason, from the facts."""
     headline: str = ""
-    """Demand that the host cannot meet with any settings; empty if it meets all."""
+    """Demand that the host cannot meet with any settings; empty if it can meet all demand."""
     binding: str = ""
     """The first limit with its figure, and the unknowns."""
     bindings: list[BindingResource] = []

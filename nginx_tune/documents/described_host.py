@@ -54,16 +54,17 @@ class DescribedDirectory(Part, frozen=True, kw_only=True):
 
     path: str
     disks: list[str] = []
-    """Names of the disks under it. If no directory names disks: one disk for each directory if
-    there are as many of them, else all disks for the only directory, or the only disk for all."""
+    """Names of the disks under the directory. If no directory names disks, each directory has one
+    disk where their numbers are equal; else the only directory has all disks, or all directories
+    share the only disk."""
     filesystem: str | None = None
     mount_point: str | None = None
     """Mount point of its file system; null for the path itself."""
     size: DescribedSize | None = None
-    """Size of the file system; null for that of its single disk."""
+    """Size of the file system; null for the size of its single disk."""
     free: DescribedSize | None = None
     read_ahead: DescribedSize | None = None
-    """Read-ahead of the file system's device; null for that of its single disk."""
+    """Read-ahead of the file system's device; null for the read-ahead of its single disk."""
     bytes: DescribedSize | None = None
     """Bytes of its files."""
     files: Count | None = None

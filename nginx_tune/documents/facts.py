@@ -127,13 +127,13 @@ class Instance(Part, frozen=True, kw_only=True):
     pid: Annotated[int, VOLATILE]
     binary: str | None = None
     conf_path: str | None = None
-    """Path on its command line; null for the compiled-in one."""
+    """Path on its command line; null for the compiled-in path."""
     workers: int = 0
     other_mount_namespace: bool | None = None
 
 
 IN_CONTAINER = "in a container or a chroot"
-"""Part of the reason for a master whose root directory is not that of nginx-tune."""
+"""Part of the reason for a master whose root directory differs from nginx-tune's."""
 
 
 class NginxCandidate(Part, frozen=True, kw_only=True):
@@ -166,7 +166,8 @@ class Nginx(Part, frozen=True, kw_only=True):
     prefix: str | None = None
     error_log_path: str | None = None
     user: str | None = None
-    """User and group in its configuration; null if that was not read or has no ``user``."""
+    """User and group in its configuration; null if the configuration was not read or has no
+    ``user``."""
     mime_types_path: str | None = None
     """The file of media types that its configuration includes; null if none was found."""
     gzip: list[str] | None = None
@@ -186,11 +187,11 @@ class Nginx(Part, frozen=True, kw_only=True):
     instances: list[Instance] = []
     """All visible masters; ``running`` is the examined one (``--pid``)."""
     choice: Annotated[str, VOLATILE] = ""
-    """The chosen master with the reason, in a sentence; empty without one."""
+    """The chosen master with the reason, in a sentence; empty if no master was chosen."""
     candidates: list[NginxCandidate] = []
     """All candidates with the reason for or against each."""
     may_run: bool = True
-    """True if the program may be run; one of another user or of a container is only read."""
+    """True if the program may be run. A program of another user or of a container is only read."""
 
 
 class AccessLog(Part, frozen=True, kw_only=True):
@@ -210,7 +211,8 @@ class ErrorLog(Part, frozen=True, kw_only=True):
     pool_overflow: Annotated[dict[str, int], VOLATILE] = {}
     """Lines ``thread pool "NAME" queue overflow`` by pool name, in the part that was read."""
     connections_exhausted: Annotated[dict[str, int], VOLATILE] = {}
-    """Lines ``N worker_connections are not enough`` by N, each a refused connection."""
+    """Number of lines ``N worker_connections are not enough`` by N; each line is a refused
+    connection."""
     operations_too_slow: Annotated[int, VOLATILE] = 0
     """Lines ``thread operation took too long`` (a minute; nginx 1.25.4 and later)."""
     messages: Annotated[list[LoggedMessage], VOLATILE] = []
@@ -232,7 +234,8 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
     nginx: Nginx = Nginx()
     datasets: list[Dataset] = []
     listeners: list[Listener] = []
-    """Listening TCP addresses in the network namespace of the running nginx, else of nginx-tune."""
+    """Listening TCP addresses in the network namespace of the running nginx, or else of
+    nginx-tune."""
     error_logs: list[ErrorLog] = []
     access_logs: list[AccessLog] = []
     """The access logs that could be examined."""
@@ -242,7 +245,7 @@ class Facts(Document, frozen=True, kw_only=True, tag="nginx-tune/facts/1"):
 
 
 def with_nginx_version(facts: Facts | None, version: str) -> Facts:
-    """The facts with that nginx version; what is known of the build stays."""
+    """The facts with another nginx version; the known facts of its build stay."""
     known = facts if facts is not None else Facts()
     nginx = replace(
         known.nginx,

@@ -19,7 +19,7 @@ class Kernel(Part, frozen=True, kw_only=True):
     """``epollexclusive``, ``cachestat``, ``tcp_migrate_req``, ``tls``, … ; null when not known."""
     sysctls: dict[str, str] = {}
     """Values by name, e.g. ``net.core.somaxconn``. Network sysctls are from the network namespace
-    of the running nginx, and omitted where that could not be read."""
+    of the running nginx, and omitted if the namespace could not be read."""
 
     def is_linux_before(self, major: int, minor: int) -> bool:
         """True for a Linux that is known to be older than a release."""
@@ -89,7 +89,7 @@ class Swap(Part, frozen=True, kw_only=True):
 
     path: str
     kind: Literal["zram", "partition", "file"]
-    """``zram`` compresses into memory: slow, but without a disk."""
+    """``zram``: compression into memory, which is slow but needs no disk."""
     size_bytes: int
     used_bytes: Annotated[int, VOLATILE]
 
@@ -111,7 +111,7 @@ class Memory(Part, frozen=True, kw_only=True):
     page_cache_limit_reason: str = ""
     names_apart: bool = False
     """True if inodes and directory entries of served files are charged elsewhere and do not count
-    towards that limit."""
+    towards the limit."""
     consumers: Annotated[dict[str, int], VOLATILE] = {}
     """Bytes that the page cache cannot use now: ``anonymous``, ``shared`` (with tmpfs), ``kernel``,
     ``huge_pages``."""
@@ -267,7 +267,8 @@ class Listening(Part, frozen=True, kw_only=True):
     somaxconn: int | None = None
     """Current value in the namespace."""
     sysctls: dict[str, str] | None = None
-    """Sysctls of this namespace; null if they were not read, or if it is that of nginx-tune."""
+    """Sysctls of this namespace; null if they were not read, or if the namespace is nginx-tune's
+    own."""
 
 
 class Listener(Part, frozen=True, kw_only=True):

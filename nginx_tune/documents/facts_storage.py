@@ -50,7 +50,7 @@ class Sweep(Part, frozen=True, kw_only=True):
     knee_reason: str = ""
     """The reason for the knee, or for its absence."""
     plateau_reads_per_second: float | None = None
-    """The highest rate at any depth; null where it still grows at the last depth."""
+    """The highest rate at any depth; null if the rate still grows at the last depth."""
 
 
 class Curve(Sweep, frozen=True, kw_only=True):
@@ -213,8 +213,9 @@ class Storage(Part, frozen=True, kw_only=True):
     shared_curves: list[SharedCurve] = []
     """Curves of leaf disks that were measured together, such as an array."""
     independent_disk_count: int | None = None
-    """Number of groups of paths that share no leaf disk with another group: the number of possible
-    per-disk pools. Of the requested paths or, if none were requested, of all data mounts."""
+    """Number of groups of paths that share no leaf disk with another group, which is the number of
+    possible per-disk pools. The groups are made of the requested paths or, if none were requested,
+    of all data mounts."""
 
 
 class SizeBucket(Part, frozen=True, kw_only=True):
@@ -267,10 +268,11 @@ class Dataset(Part, frozen=True, kw_only=True):
     reason: str = ""
     """The reason why the scan is not complete, or the parts that were left out."""
     directories: Annotated[Count, VOLATILE] = 0
-    """Directories that were read, including the first; 0 where they were not counted."""
+    """Directories that were read, including the first; 0 if they were not counted."""
     sizes: Annotated[Sizes | None, VOLATILE] = None
     sample_ratio: Annotated[Ratio, VOLATILE] = 1.0
-    """Share of files whose size was read; below 1 ``bytes`` and ``sizes`` are estimates."""
+    """Share of files whose size was read; if it is below 1, ``bytes`` and ``sizes`` are
+    estimates."""
     bytes_error_ratio: Annotated[Number | None, VOLATILE] = 0.0
     """95 % error of ``bytes``, relative to ``bytes``."""
     symlinks: Annotated[Count, VOLATILE] = 0

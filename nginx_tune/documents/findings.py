@@ -33,7 +33,7 @@ class Finding(Part, frozen=True, kw_only=True):
     column: int = 1
     end_line: int = 1
     end_column: int = 1
-    """Just past the directive's ``;`` or ``{``."""
+    """Column just past the directive's ``;`` or ``{``."""
     block_line: int | None = None
     """First line of the enclosing block in this file; 0 outside of any block."""
     message: str
@@ -103,7 +103,7 @@ class Findings(Document, frozen=True, kw_only=True, tag="nginx-tune/findings/1")
     """``--map`` values with which some of the missing files would be found."""
     profile: str = "default"
     nginx_choice: str = ""
-    """The chosen nginx of this host with the reason; empty where none was needed."""
+    """The chosen nginx of this host with the reason; empty if no nginx was needed."""
     nginx_test: NginxTest | None = None
     """Result of ``nginx -t``; null unless requested."""
 

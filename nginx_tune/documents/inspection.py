@@ -28,7 +28,7 @@ class Request(Part, frozen=True, kw_only=True):
     link_speeds: dict[str, int] = {}
     """Declared speed of links in bits per second, by name."""
     watch_seconds: float = 0.0
-    """Time for which the disks' utilisation is observed; 0 for not at all."""
+    """Time for which the disks' utilisation is observed; 0 to skip this."""
     sample_ratio: float = 1.0
     """Share of a dataset's files whose size was read."""
 
@@ -54,7 +54,8 @@ class DiskStep(Part, frozen=True, kw_only=True):
     """Reads of one kind at one depth."""
 
     kind: ReadKind = "random"
-    """``random``: reads at random offsets of the files; ``sequential``: each after the last."""
+    """``random``: reads at random offsets of the files; ``sequential``: each read begins where the
+    last one ended."""
     read_bytes: int
     """A multiple of 4096."""
     depth: int = 1
@@ -137,7 +138,7 @@ class Check(Part, frozen=True, kw_only=True):
 
     name: str
     status: CheckStatus
-    """``unknown`` if it cannot be checked from here."""
+    """``unknown`` if the requirement cannot be checked from here."""
     detail: str
     """The finding, or the reason why the check was impossible."""
     needed_for: str

@@ -56,14 +56,14 @@ class DiskModel(Part, frozen=True, kw_only=True):
     bytes_per_second: AtMostNumber | None = None
     """Bandwidth of the bus of all channels; null if transfers take no time."""
     sequential_seconds: AtMostSeconds | None = None
-    """``read_seconds`` for a read that continues the last one, without moving the head; null for
-    the same time."""
+    """Like ``read_seconds``, for a read that continues the last one without moving the head; null
+    for the same time."""
     tail_ratio: float = 0.0
     """Share of reads that take longer than the others, by ``tail_seconds`` on average."""
     tail_seconds: AtMostSeconds = 0.0
     """Mean of the additional, exponentially distributed time of these reads."""
     stall_every_seconds: AtMostSeconds | None = None
-    """Mean time between stalls of the whole disk, exponentially distributed; null for none."""
+    """Mean time between stalls of the whole disk, exponentially distributed; null for no stalls."""
     stall_seconds: AtMostSeconds = 0.0
     """Length of a stall, during which the disk answers nothing."""
     error_ratio: float = 0.0
@@ -102,7 +102,8 @@ class LabDisk(Part, frozen=True, kw_only=True):
     room_bytes: AtMostBytes = 0
     """Free space of a writable disk for nginx's writes."""
     spare: bool = False
-    """True if it is not part of the site, so that only settings forced by a variant use it."""
+    """True if the disk is not part of the site, so that only settings forced by a variant use
+    it."""
     dirty_bytes: AtMostBytes | None = None
     """Limit of a writable disk's dirty data. At the limit writers wait, as at a host's
     ``vm.dirty_bytes``. Null for the machine's own limit, which a short experiment never reaches."""

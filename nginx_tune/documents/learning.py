@@ -117,12 +117,14 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
     with_query: bool = False
     """True if requests that differ only in the query are for different objects."""
     most_objects: int = 1 << 18
-    """Most objects to count one by one; beyond it, only a sample by hash is counted."""
+    """Most objects to count one by one; of any further objects, only a sample by hash is
+    counted."""
     most_lines: int = 1 << 19
-    """Most requests for objects to keep; beyond it, a sample by the hash of their lines."""
+    """Most requests for objects to keep; if there are more, a sample by the hash of their lines is
+    kept."""
     most_seconds: int = 1 << 24
-    """Most seconds to count one by one (half a year); beyond it, two are counted together, then
-    four, and so on."""
+    """Most seconds to count one by one (half a year). In a longer time seconds are counted in twos,
+    then in fours, and so on."""
     most_requests: int = 0
     """Most requests to keep for a manifest."""
     most_places: int = 0

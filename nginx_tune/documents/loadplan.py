@@ -146,10 +146,10 @@ class Priority(Part, frozen=True, kw_only=True):
     weight: Count | None = None
     """From 1 to 256: the stream's share among its siblings."""
     depends_on: list[str] = []
-    """Classes on the same connections: a stream depends on their newest one in progress, if any. A
-    class may name itself."""
+    """Classes on the same connections. A stream of this class depends on the newest stream in
+    progress of those classes, if there is one. A class may name itself."""
     exclusive: bool = False
-    """True if the other streams that depend on that stream depend on this one from then on."""
+    """True if a stream takes over the other streams that depend on its parent."""
     frame: Literal["headers", "priority"] = "headers"
     """The frame with the priority: HEADERS, or PRIORITY after them."""
     urgency: Count | None = None

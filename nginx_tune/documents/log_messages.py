@@ -13,9 +13,9 @@ from nginx_tune.documents.base import Part
 
 Level = Literal["emerg", "alert", "crit", "error", "warn"]
 Where = Literal["main", "pools", "zones", "requests", "upstreams", "limits"]
-"""The log that gets the message. ``main``, ``pools``, ``zones``: that of the main context, always,
-with thread pools, or with shared zones. ``requests``, ``upstreams``, ``limits``: that of any
-request, of a proxied one, or of one under a limit."""
+"""The log that gets the message. ``main``: the main context's log; ``pools`` and ``zones``: the
+same log, if there are thread pools or shared zones. ``requests``: the log of any request;
+``upstreams``: of a proxied request; ``limits``: of a request under a limit."""
 
 
 class LoggedMessage(Part, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class LogMessage(NamedTuple):
 
     id: str
     pattern: str
-    """A match from the message's start; its group ``name`` is the subject."""
+    """A pattern that matches from the message's start; its group ``name`` is the subject."""
     level: Level
     cause: str
     """An id of ``observation``; empty for harmless messages."""
@@ -49,7 +49,7 @@ class LogMessage(NamedTuple):
     older: str = ""
     """The level in older releases, such as ``alert before 1.23.2``."""
     errors: tuple[int, ...] = ()
-    """Error numbers of failed calls, of any kind or of those that the pattern matches."""
+    """Error numbers of failed calls: of any call, or of the calls that the pattern matches."""
 
 
 _FILES = "src/os/unix/ngx_files.c"

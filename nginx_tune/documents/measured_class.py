@@ -41,7 +41,7 @@ class Imbalance(Part, frozen=True, kw_only=True):
 
     workers: int
     max_to_mean: float
-    """Ratio of the busiest worker's share to the mean share; 1 is even."""
+    """Ratio of the busiest worker's share to the mean share; 1 for an even spread."""
     variation: float
     """Coefficient of variation: standard deviation over mean."""
     chi_square: float

@@ -45,7 +45,8 @@ class WorkerUse(Part, frozen=True, kw_only=True):
     virtual_bytes: int | None = None
     """Address space at the end, with the stacks of pool threads, which take little real memory."""
     connections_max: int | None = None
-    """Most TCP connections to clients and upstreams in any sample; there is one a second."""
+    """Most TCP connections to clients and upstreams in any of the samples, which are taken once a
+    second."""
     connections: float | None = None
     """Established client connections: mean of the first and the last moment of the window."""
     connection_ratio: float | None = None
@@ -350,8 +351,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
 
 
 Weight = Literal["never", "seldom", "sign"]
-"""``never``: one is too many. ``seldom``: a few are normal, and more than chance explains is worse.
-``sign``: an increase hints at harm, but is not harm itself."""
+"""``never``: a single count is too many. ``seldom``: a few counts are normal, and more than chance
+explains is worse. ``sign``: an increase hints at harm, but is not harm itself."""
 
 _WORSE_LEVELS = ("error", "crit", "alert", "emerg")
 

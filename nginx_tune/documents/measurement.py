@@ -179,7 +179,7 @@ class LatencyHistogram(Part, frozen=True, kw_only=True):
     """The histogram of one latency; without samples its statistics are null."""
 
     latency: str
-    """Its name in gates, without the statistic: ``hot``, ``hot.ttfb``,
+    """Name of the latency in gates, without the statistic: ``hot``, ``hot.ttfb``,
     ``server.loop_turn_seconds``."""
     variant: str = msgspec.field(default="", name="arm")
     """The variant in a kept result."""

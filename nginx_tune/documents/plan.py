@@ -32,8 +32,8 @@ class SearchCandidate(Part, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     level: float | None = None
-    """Coverage of the interval, which is low for few rounds: it ranks candidates, but proves
-    nothing."""
+    """Coverage of the interval. With few rounds it is low: such an interval ranks candidates, but
+    proves nothing."""
     regret_ratio: float | None = None
     """Ratio of the best candidate's result to this one; 1 for the best."""
     rounds: int = 0
@@ -150,8 +150,8 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     reads: dict[str, str] = {}
     """SHA-256 of every other file of the tree; the plan is out of date if one changes."""
     files_missing: list[MissingInclude] = []
-    """Missing files of the tree, which were not read; ``apply`` refuses a plan made without one
-    that is not accepted."""
+    """Missing files of the tree, which were not read; ``apply`` refuses the plan unless each of
+    them is accepted."""
     warnings: list[ReloadWarning] = []
     refusals: list[Refusal] = []
     brings: list[Finding] = []
@@ -167,9 +167,9 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
 ChangeState = Literal[
     "kept", "awaiting", "rolled_back", "stuck", "left", "unfinished", "damaged", "dry_run"
 ]
-"""``left``: the operator chose to keep the files as they are. ``unfinished``: its process is still
-at work, or has died, and the next one undoes the change. ``damaged``: its journal cannot be read.
-``dry_run``: it was only checked, and is in no journal."""
+"""``left``: the operator chose to keep the files as they are. ``unfinished``: the change's process
+is still at work, or has died; in that case the next process undoes the change. ``damaged``: the
+change's journal cannot be read. ``dry_run``: the change was only checked, and is in no journal."""
 
 
 class ChangedFile(Part, frozen=True, kw_only=True):

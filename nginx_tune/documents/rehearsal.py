@@ -84,7 +84,8 @@ class RehearsedReload(Part, frozen=True, kw_only=True):
     faults: list[str] = []
     """Emergencies and alerts of a change that took effect."""
     faults_before: list[str] = []
-    """Emergencies and alerts that workers had also logged before, so not due to the change."""
+    """Emergencies and alerts that workers had also logged before the change, which therefore did
+    not cause them."""
     first_answers: list[FirstAnswer] = []
     workers_before: int = 0
     workers_after: int = 0

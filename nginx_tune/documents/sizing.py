@@ -112,13 +112,13 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     without_pools_per_second: Number = 0.0
     """The load that this host carries without thread pools: workers then read files themselves."""
     without_objective_per_second: SizeRange | None = None
-    """The load that this host's resources keep up with; null where that is the question."""
+    """The load that this host's resources keep up with; null if there is no objective."""
     alone_seconds: SizeRange | None = None
-    """The objective's time on this host without load, where no rate is expected to meet it."""
+    """The objective's time on this host without load; null if some rate may meet it."""
     cheapest: Count | None = None
-    """Index in ``hosts`` of the cheapest host that carries the wanted rate. Without prices it is
-    this host if it does, else the one with the fewest of its own disks and the least memory, else
-    such a host with other disks. Null if no host certainly carries the rate."""
+    """Index in ``hosts`` of the cheapest host that carries the wanted rate. Without prices: this
+    host if it carries the rate, else the host with the fewest disks of this host's class and the
+    least memory, else such a host with other disks. Null if no host certainly carries the rate."""
     boundaries: list[MemoryBoundary] = []
     least_cpus: Count | None = None
     """CPUs that the wanted rate keeps busy for at most 95 % of the time."""

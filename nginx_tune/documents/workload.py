@@ -62,7 +62,7 @@ class Popularity(Part, frozen=True, kw_only=True):
     """Requests since the page cache was empty or full of other data; null for a server that has
     been running for long."""
     began_full: bool = False
-    """True if the page cache was full of other data then."""
+    """True if the page cache was full of other data before these requests."""
     began_empty: bool = False
     """True if the page cache was empty when the clients of ``concurrency.since_seconds`` arrived;
     the number of requests since then is unknown."""
@@ -92,7 +92,7 @@ class Rate(Part, frozen=True, kw_only=True):
 
     mean_per_second: Number | None = None
     peak_per_second: Number | None = None
-    """Peak rate. From a log: that of the busiest minute, or of all of a shorter log."""
+    """Peak rate. From a log: the rate in the busiest minute, or over the whole of a shorter log."""
     peak_1s_per_second: Number | None = None
     peak_10s_per_second: Number | None = None
     peak_60s_per_second: Number | None = None
@@ -119,7 +119,7 @@ class Concurrency(Part, frozen=True, kw_only=True):
     """True if clients receive responses of any size as fast as they are sent, as on the server's
     own network."""
     since_seconds: Seconds | None = None
-    """Time since all clients arrived together; null if that was long ago."""
+    """Time since all clients arrived together; null if they arrived long ago."""
     think_seconds: Seconds | None = None
     """A client's pause between a response and its next request, if clients wait for responses."""
     provenance: Provenance = "assumed"

@@ -252,7 +252,7 @@ class _Turn:
 
 
 class _Load:
-    """The load probe in the background, inside a context manager."""
+    """A context manager that runs the load probe in the background."""
 
     def __init__(self, plan: LoadPlan) -> None:
         self._plan = plan

@@ -117,7 +117,8 @@ def reloading(
 _PROGRAM = f"{SEEN}/program/nginx"
 """The link by which nginx is started, since an upgrade runs the program of the same name."""
 _WORKER, _LEAVING = "nginx: worker process", "nginx: worker process is"
-"""Beginnings of process titles, which may be truncated if a dynamic loader comes first."""
+"""Looked for anywhere in a process title: if a dynamic loader starts nginx, the loader's name comes
+first, and the end may be cut off."""
 _STOP_SECONDS = 5.0
 """The time for a graceful stop, as of Debian's service (``--retry QUIT/5/TERM/5``)."""
 _LOOK_SECONDS = 0.005

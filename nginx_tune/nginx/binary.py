@@ -36,7 +36,7 @@ from nginx_tune.nginx.processes import (
 
 FoundBy = Literal["named", "running", "installed"]
 _READING = (True, None, False)
-"""The order of preference of masters: first those that read the given configuration."""
+"""The order of preference of masters: first the masters that read the given configuration."""
 
 
 class Eligibility(NamedTuple):
@@ -44,9 +44,10 @@ class Eligibility(NamedTuple):
 
     master: Master
     user: str | None
-    """Its user id; None if it has several or they cannot be read."""
+    """The user id of the process; None if it has several ids or they cannot be read."""
     refused: str
-    """The reason why only ``--pid`` may choose it; empty if nothing prevents the choice."""
+    """The reason why only ``--pid`` may choose the process; empty if nothing prevents the
+    choice."""
     may_run: bool
     """True if its program is visible here and only root can write it."""
     reads: bool | None = None
@@ -57,7 +58,7 @@ class Choice(NamedTuple):
     """The chosen nginx."""
 
     source: FoundBy | None
-    """The way in which it was found; None if no nginx was found."""
+    """The way in which nginx was found; None if no nginx was found."""
     program: str | Missing
     """The program to run: a path, or ``/proc/PID/exe`` for the file that a master runs."""
     binary: str | Missing

@@ -201,18 +201,19 @@ class MissingIncludes(NamedTuple):
     """The includes of a tree whose files are not here."""
 
     files_missing: list[MissingInclude]
-    """Each with the pattern that accepts it, if one does."""
+    """The missing includes. The field ``accepted`` of each gives the reason why the file may be
+    missing, or is empty."""
     likely_maps: list[str]
-    """``--map`` values with which some of them would be found."""
+    """``--map`` values with which some of the missing files would be found."""
 
     @property
     def unread(self) -> list[MissingInclude]:
-        """The includes that are not accepted: with one of these, no command passes."""
+        """The includes that are not accepted. If there are any, no command passes."""
         return [include for include in self.files_missing if not include.accepted]
 
 
 _NAMED = re.compile(r": (?:not here|a link to .*|outside of this tree: .*)$")
-"""What follows the name of a missing include in its reason."""
+"""The text after the name of a missing include in its reason."""
 NONE_MISSING = MissingIncludes([], [])
 
 
@@ -330,7 +331,7 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _near(main: str) -> Iterator[str]:
-    """The directories around a main file: its own, those above in the checkout, and all below."""
+    """The directories around a main file: its own, parents in the checkout, and all below."""
     own = posixpath.dirname(main)
     top = own or "."
     yield top

@@ -427,7 +427,8 @@ def _is_worker(pid: int) -> bool:
 
 
 _LOADER = re.compile(r"/ld-(linux|musl)[^/ ]*(?= |$)")
-"""A program started by its dynamic loader has the loader's name in its title."""
+"""The loader's place in a process title: a program started by its dynamic loader has the loader's
+name there."""
 
 
 def _title(pid: int) -> str:

@@ -100,7 +100,7 @@ class LogFiles:
         self.broken: list[str] = []
         """Logs that could not be read to their end, with the reasons."""
         self.has_failed = False
-        """True if reading one of them failed in the system, so that the log itself may be whole."""
+        """True if reading a log failed in the system, so that the log itself may be whole."""
         sizes = [log.size for log in found if log.size is not None]
         self.total_bytes = sum(sizes) if len(sizes) == len(found) else None
         """The size of the files as stored, before decompression; None if one is a pipe."""

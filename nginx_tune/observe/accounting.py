@@ -44,7 +44,7 @@ class DelayReading(NamedTuple):
     """A reading at one moment: the seconds that each thread has waited since its start."""
 
     at: float
-    """Monotonic clock."""
+    """Time of the reading by the monotonic clock."""
     seconds: dict[int, float]
 
 
@@ -137,7 +137,7 @@ class TaskStats:
             raise
 
     def read(self, thread: int) -> TaskDelay:
-        """The delays of a thread. Errors: OSError when it is gone or the right is missing."""
+        """The delays of a thread. Errors: OSError if the thread is gone or the right is missing."""
         wanted = _attribute(_OF_THREAD, struct.pack("=I", thread))
         try:
             return parse_task_delay(self._ask(self._family, _GET, wanted))

@@ -150,7 +150,7 @@ class KeptLogs:
         self._refusing += bool(outcome.refused)
 
     def refuse_unread(self) -> None:
-        """Check that every log was read, as the sum needs all. Errors: UndecidedError."""
+        """Check that every log was read, since the sum needs all logs. Errors: UndecidedError."""
         for reason in self._unread:
             self.tell(reason)
         if self._unread:

@@ -59,7 +59,7 @@ def choose_format(wanted: str | None, tree: ConfTree | None, logs: Sequence[str]
 
 
 def _told_format(tree: ConfTree, logs: Sequence[str]) -> str | None:
-    """The format in which the configuration writes the logs; None if it names none of them."""
+    """The format in which the configuration writes the logs; None if it names no log among them."""
     told = {format_of_log(tree, absolute_path(log)): log for log in logs if log != "-"}
     told.pop(None, None)
     if len(told) > 1:

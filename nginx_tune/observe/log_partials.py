@@ -94,9 +94,9 @@ class PartialResult(NamedTuple):
     """The name of its file, or of its only log; empty for a sum in memory."""
     partial: Partial
     owners: Mapping[str, str] = MappingProxyType({})
-    """Names by the digest of their log; a log that is not listed is from ``name``."""
+    """Names by the digest of their log; an unlisted log is from ``name``."""
     broken: Sequence[str] = ()
-    """The names of the logs counted in ``broken_logs``; if empty, it is ``name``."""
+    """The names of the logs counted in ``broken_logs``; if empty, ``name`` stands for them."""
 
 
 class Merged(NamedTuple):

@@ -24,7 +24,8 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?\[]")
 _BLOCK_BYTES = 8 << 20
 _BLOCKS = 3
-"""Blocks of an object in memory: the next one is fetched while one is decompressed."""
+"""Blocks of an object in memory: the next block is fetched while the current one is
+decompressed."""
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "Last-Modified", "LastModified", "mtime")
 """The fields by which storages identify the state of an object, the most exact first."""
 
@@ -39,13 +40,13 @@ class StoredLog(NamedTuple):
     name: str
     """A URL, a path, or ``-``."""
     size: int | None
-    """In bytes, as stored; null if it is not known in advance."""
+    """Size in bytes, as stored; null if the size is not known in advance."""
     version: str
-    """Differs for different contents; empty if nothing shows when the log changes."""
+    """Text that differs for different contents; empty if nothing shows when the log changes."""
 
 
 def is_url(name: str) -> bool:
-    """True for a URL that fsspec reads; write ``./`` before a path that looks like one."""
+    """True for a URL that fsspec reads; a path that looks like a URL needs ``./`` before it."""
     return _URL.match(name) is not None
 
 
@@ -186,7 +187,7 @@ class Folder:
         return {str(name).rpartition("/")[2] for name in listed}
 
     def name_of(self, file: str) -> str:
-        """The full path or URL of a file in it."""
+        """The full path or URL of a file in this place."""
         return f"{self.place}/{file}"
 
     def write(self, file: str, data: bytes) -> None:

@@ -131,7 +131,7 @@ class MarkReading(NamedTuple):
 
     mark: int
     at_seconds: float
-    """Monotonic clock."""
+    """Time by the monotonic clock."""
     maps: dict[str, dict[str, int]]
 
 
@@ -160,7 +160,7 @@ def parse_readings(lines: Iterable[str]) -> list[MarkReading]:
 
 
 def is_word(line: str, word: str) -> bool:
-    """True for a line in which the program printed only that word."""
+    """True for a line in which the program printed only ``word``."""
     return _decode(line) == ("printf", f"{word}\n")
 
 
@@ -222,7 +222,7 @@ def add_open_turns(
 
 
 def _under_way(reading: MarkReading, thread: int, now: int) -> dict[Wait, int]:
-    """The wait that a thread is in; its time in the run queue is counted separately."""
+    """The current wait of a thread; its time in the run queue is counted separately."""
     off, why, woken = (_numbers(reading, f"@{m}").get(thread, 0) for m in ("off", "why", "woken"))
     wait = WHY.get(why)
     if not off or wait is None:

@@ -197,7 +197,7 @@ _WPCOPY_VERSION = 13
 """wpcopy_count: copies of pages after fork; never zero in a forked process that is counted."""
 
 _STAT_BLKIO_TICKS = 39
-"""Field 42 of /proc/PID/stat, counted from the state (field 3) as 0."""
+"""Index of field 42 of /proc/PID/stat, counted from the state (field 3) as 0."""
 
 
 class TaskDelay(NamedTuple):
@@ -207,11 +207,9 @@ class TaskDelay(NamedTuple):
     block_io_count: int
     block_io_nanoseconds: int
     accounted: bool | None
-    """False when the kernel does not account for this thread; None if that is unknown.
-
-    The kernel decides when a thread starts; one that started before accounting was switched on
-    stays at zero (delayacct_tsk_init).
-    """
+    """False when the kernel does not account for this thread; None if that is unknown. The kernel
+    decides when a thread starts: a thread that started before accounting was switched on stays at
+    zero (delayacct_tsk_init)."""
 
 
 class NetlinkRefusal(Exception):  # noqa: N818  # the kernel's answer, not a fault of ours
@@ -372,12 +370,13 @@ _LINE = re.compile(
 )
 _FAILED = re.compile(r"\bfailed(?: while spawning \"[^\"]{1,64}\")? \((\d{1,3}): ")
 _CALL = re.compile(r"(?:[\w ]{1,60}: )?\w+\([^()]*\)")
-"""The start of a message about a call. Others quote what an upstream or a script wrote."""
+"""The start of a message about a call. Other messages quote what an upstream or a script wrote."""
 _PATTERNS = [(known, re.compile(known.pattern)) for known in LOG_MESSAGES]
 _MOST_KNOWN = 1 << 14
 """The most messages whose meaning is cached; only few are frequent."""
 MOST_MESSAGES = 64
-"""The most messages in a document: each upstream's address makes another one."""
+"""Limit on the messages listed in a document. The list could grow long, since a message about
+upstreams is listed once per upstream address."""
 _NONE = MappingProxyType[tuple[str, str], int]({})
 
 

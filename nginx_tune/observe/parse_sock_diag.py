@@ -27,8 +27,8 @@ _BYTES_ACKED, _BYTES_RECEIVED = 120, 128
 _BYTES = struct.Struct("=Q")
 _SEGMENTS = struct.Struct("=IIIIII")
 _SEGMENTS_AT = 136
-"""tcpi_segs_out, tcpi_segs_in, tcpi_notsent_bytes, tcpi_min_rtt, tcpi_data_segs_in,
-tcpi_data_segs_out; all of them since Linux 4.6."""
+"""Offset of tcpi_segs_out, tcpi_segs_in, tcpi_notsent_bytes, tcpi_min_rtt, tcpi_data_segs_in and
+tcpi_data_segs_out; Linux has all of them since 4.6."""
 _SYN = 1
 """The handshake of the side that connects counts as one byte acknowledged."""
 _MILLISECONDS = struct.Struct("=I")
@@ -58,9 +58,9 @@ class TcpSocket(NamedTuple):
     port: int
     peer_port: int
     inode: int
-    """0 while it waits to be accepted."""
+    """Inode of the socket; 0 while the connection waits to be accepted."""
     unsent_bytes: int
-    """Written by the program and not acknowledged yet."""
+    """Bytes that the program has written and the peer has not acknowledged."""
     sent_ago_seconds: float | None
     received_ago_seconds: float | None
     """Time since the last data in each direction; before any data, since the connection began."""
@@ -181,7 +181,7 @@ _SHORT_SECONDS = 0.02
 LATEST_ACK_SECONDS = 0.25
 """The longest delay of an acknowledgement, with a margin but without the round trip."""
 _LARGEST_ASK_BYTES = 1200
-"""Mean bytes of a request's segment; larger ones are uploads, acknowledged as they arrive."""
+"""Mean bytes of a request's segment. Larger segments are uploads, acknowledged as they arrive."""
 _MOSTLY = 0.5
 _SEVERAL = 1.5
 _AT_FIRST = Segments(pure_received=3, pure_sent=2, data_received=1, data_sent=1)

@@ -238,7 +238,7 @@ _CALL = re.compile(
 _ASKED = re.compile(
     r"-(\d+) +(?:\([^)]*\) +)?\[\d+\] \S+ +\d+\.\d{6}: block_bio_queue: \d+,\d+ R(?!A)"
 )
-"""Reads that a thread waits for; read-ahead is not included."""
+"""Events of reads that a thread waits for; read-ahead is not included."""
 
 
 class NameCalls(NamedTuple):
@@ -339,7 +339,7 @@ class Call(NamedTuple):
     name: str
     kind: TurnKind
     descriptor: int | None = None
-    """The file that it reads or writes."""
+    """The file that the call reads or writes."""
 
 
 def parse_call(text: str, machine: str) -> Call | None:

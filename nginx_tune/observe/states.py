@@ -30,7 +30,8 @@ _LOOKS_PER_SECOND = 2000
 _FASTEST_SECONDS = 0.01
 _SHOWN = "DRS"
 _ASKED_OF_SLEEPERS = 8
-"""A sleeping thread's call is read in one of so many samples: most sleep in epoll_wait."""
+"""A sleeping thread's call is read in one of so many samples, since most threads sleep in
+epoll_wait."""
 
 
 class BlockedState(NamedTuple):
@@ -206,7 +207,8 @@ _GENERIC_CALL = 241
 _SOFTWARE = 1
 _TASK_CLOCK = 1
 _PER_SECOND = 199
-"""Not a multiple of the timer's rate: that would favour code that runs at every tick."""
+"""Samples a second. The rate is not a multiple of the timer's, which would favour code that runs at
+every tick."""
 _ADDRESS = 1
 _DISABLED, _WITHOUT_KERNEL, _WITHOUT_HYPERVISOR, _IS_RATE = 1, 1 << 5, 1 << 6, 1 << 10
 _SIZE = 128
@@ -272,7 +274,7 @@ class CpuSampler:
 
 
 def _open(thread: int) -> tuple[int, mmap.mmap]:
-    """Open the profiler of a thread; it leaves out kernel code if sampling that is not allowed."""
+    """Open the profiler of a thread, without kernel code if sampling the kernel is not allowed."""
     flags = _DISABLED | _WITHOUT_HYPERVISOR | _IS_RATE
     try:
         descriptor = _perf_event_open(thread, flags)

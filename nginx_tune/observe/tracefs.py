@@ -41,7 +41,7 @@ class TraceFs(NamedTuple):
     is_mounted: bool
     """True if tracefs is mounted at a usual place, where other programs find it."""
     descriptor: int | None = None
-    """The descriptor of a private mount, which ends when this is closed."""
+    """The descriptor of a private mount, which ends when the descriptor is closed."""
 
     def events(self, group: str, *names: str) -> list[str]:
         """The names among these of events that this kernel has."""
@@ -175,7 +175,8 @@ def sweep_tracing() -> list[str]:
 
 
 _EVENTS_PER_SECOND = 20_000
-"""Reading them takes about 5 % of a CPU. In a server so busy, 0.1 s shows enough turns."""
+"""The most events to read. Reading them takes about 5 % of a CPU. In a server so busy, 0.1 s shows
+enough turns."""
 _POLL_SECONDS = 0.02
 _BUFFER_KIB = 1024
 """The buffer of each CPU holds the events of the busiest server between two polls."""
@@ -187,7 +188,7 @@ class TracefsTurns:
 
     method = "tracefs"
     pid = None
-    """None: no other process is involved, so the cost is in this process."""
+    """None, since no other process is involved: the cost is in this process."""
 
     def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
         """``threads`` maps the ids that we see to the kernel's ids.

@@ -51,7 +51,7 @@ class TurnTracer(Protocol):
         """The tracer's own process, whose CPU time is part of the cost; None without one."""
 
     def mark(self) -> None:
-        """End an interval; the first mark begins the first one."""
+        """End an interval; the first mark begins the first interval."""
 
     def finish(self) -> list[TurnCounts]:
         """The turns by interval; turns still open at the last mark count with their age."""
@@ -65,7 +65,8 @@ class Tracing(NamedTuple):
 
     tracer: TurnTracer | None
     global_ids: dict[int, int]
-    """The kernel's ids, by the ids that we see."""
+    """Process ids in the initial PID namespace, as kernel events have them, by the ids in
+    nginx-tune's own namespace."""
     reasons: list[str]
     """The reason why each better means was not used."""
 

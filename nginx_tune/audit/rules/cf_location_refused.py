@@ -10,7 +10,7 @@ from nginx_tune.conf.scopes import Scope
 from nginx_tune.conf.values import is_open, is_placeholder
 
 _MODIFIERS = ("=", "^~", "~*", "~")
-"""Longer ones first, because one may begin with another."""
+"""Modifiers of a location, longer ones first, because one may begin with another."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -8,7 +8,7 @@ from nginx_tune.audit.rule import Example, Rule
 from nginx_tune.conf.values import parse_count
 
 HIGH = 7
-"""Levels above 6, the default of zlib, gain almost nothing for their CPU time."""
+"""The lowest level that gains almost nothing for its CPU time; zlib's default is 6."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -83,7 +83,7 @@ BUGS = (
         ),
     ),
 )
-"""Source: the change logs of the versions that fixed them."""
+"""Known bugs. Source: the change logs of the versions that fixed them."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -10,7 +10,7 @@ from nginx_tune.conf.values import parse_bytes
 from nginx_tune.conf.workers import asked_pool
 
 SAFE_SINCE = (1, 21, 4)
-"""Earlier versions could hang HTTP/2 requests with aio_write."""
+"""The first version in which aio_write cannot hang HTTP/2 requests."""
 
 _WITH_TEMP_FILES = frozenset({"proxy", "fastcgi", "uwsgi", "scgi"})
 

@@ -17,7 +17,7 @@ from nginx_tune.conf.workers import open_file_caches
 from nginx_tune.decide.model.connections import suffices
 
 SMALL_PART = 4
-"""A cache is not the cause if it is smaller than the limit divided by this."""
+"""Divisor of the limit: a cache smaller than the quotient is not the cause."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -13,7 +13,7 @@ _OFF = "Use error_log PATH crit; with a real path: error_log cannot be turned of
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Error logs at level debug, and ones that are meant to be off."""
+    """Error logs at level debug, and error logs that are meant to be off."""
     can_debug = context.flags is None or _FLAG in context.flags
     for line in _error_logs(context):
         if line.value == "off":

@@ -12,7 +12,8 @@ from nginx_tune.conf.values import parse_bytes
 
 IN_SERVER = 1
 _OBJECT_STORE_BYTES = 1 << 30
-"""Also the default of proxy_max_temp_file_size, above which nothing is buffered anyway."""
+"""Size from which an object store is likely. It is also the default of proxy_max_temp_file_size,
+above which nothing is buffered anyway."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -29,7 +29,7 @@ class _File(NamedTuple):
 
     what: str
     directory: str | None
-    """None if the build is not known."""
+    """The directory of the files; None if the build is not known."""
     most_bytes: int
     line: Directive | None
     name: str

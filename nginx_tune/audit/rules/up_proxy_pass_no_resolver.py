@@ -18,7 +18,7 @@ class _Server(NamedTuple):
 
     host: str
     port: str
-    """Empty if there is none, ``?`` if it is not known."""
+    """The port; empty if there is none, ``?`` if it is not known."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

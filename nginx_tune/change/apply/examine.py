@@ -51,10 +51,10 @@ class Proposed(NamedTuple):
     """The content of one file after the plan."""
 
     path: str
-    """Absolute, with links not resolved."""
+    """Absolute path, with links not resolved."""
     content: bytes
     sha256_before: str | None
-    """None for a file that is created."""
+    """Digest before the change; None for a file that is created."""
     sha256_after: str
     mode: int = 0o644
     """The mode of a file that is created; its owner will be the owner of the directory."""
@@ -66,7 +66,7 @@ class Examined(NamedTuple):
     entry: Entry
     content: bytes
     original: bytes
-    """Empty for a file that is created."""
+    """The bytes before the change; empty for a file that is created."""
     attributes: Attributes
     """The attributes of the new file."""
 

@@ -183,7 +183,7 @@ def check_loaded(
 def remember(
     state: State, master: Process, workers: Collection[Process], reading: FollowedFiles
 ) -> None:
-    """Record that these workers run ``reading``; without a record, file times are used."""
+    """Record that these workers run ``reading``; without a record, file times are compared."""
     loaded = Loaded(
         master=master,
         workers=sorted(workers, key=lambda worker: worker.pid),

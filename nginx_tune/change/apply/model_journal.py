@@ -42,7 +42,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     sha256_before: str | None
     sha256_after: str
     beside: str
-    """A hidden name in the same directory: of the new file, and after the exchange of the old."""
+    """A hidden name in the same directory: first of the new file and, after the exchange, of the
+    old file."""
     attributes: Attributes | None = None
     """The attributes of the old file; None for a file that is created."""
 
@@ -68,7 +69,7 @@ class TargetNginx(msgspec.Struct, frozen=True, kw_only=True):
     error_logs: list[str] = []
     pid_file: LeftFile | None = None
     sockets: list[str] = []
-    """The Unix sockets that it listens on."""
+    """The Unix sockets that nginx listens on."""
     addresses: list[Address] = []
     silent: list[AcceptingSocket] = []
     """Listeners that did not answer before the change."""
@@ -79,7 +80,7 @@ class Begin(Record, frozen=True, kw_only=True):
 
     id: str
     at: str
-    """UTC, for display only."""
+    """Time in UTC, for display only."""
     boot_id: str
     owner: Process
     target: TargetNginx
@@ -118,7 +119,7 @@ class Awaiting(Record, frozen=True, kw_only=True):
 
     guardian: Process
     until: str
-    """UTC, for display only."""
+    """Time in UTC, for display only."""
     until_boot_seconds: float
     """The deadline by CLOCK_BOOTTIME, a clock that cannot be set."""
 

@@ -52,7 +52,8 @@ RELOAD_SECONDS = 20.0
 PATIENCE_SECONDS = 30.0
 """The longest wait for the lock while another process holds it."""
 QUIET_SECONDS = 3.0
-"""Time after which a reload that has begun is visible: nginx retries used ports for 2.5 s."""
+"""How long to watch for new workers after the reload command failed. A reload that did begin shows
+by then: nginx retries ports in use for 2.5 s."""
 _POLL_SECONDS = 0.1
 RELOADED = "reloaded"
 NOT_TOLD = "not told"

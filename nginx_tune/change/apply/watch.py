@@ -136,10 +136,10 @@ def _glanced_at(lasting: _Lasting) -> Iterator[_Lasting]:
 
 ANSWER_SECONDS = 10.0
 _MOST_BODY_BYTES = 1 << 20
-"""Bytes of an answer that are read at most: enough to show that it arrives."""
+"""The most bytes of an answer to read: enough to show that it arrives."""
 _REQUESTS_BEFORE = 5
 _FAILURES = 2
-"""Failures in a row that make an error: a single request may hit an old worker as it exits."""
+"""Failures in a row that count as an error: a single request may hit an old worker as it exits."""
 _GOOD = range(200, 400)
 _SLOWER_RATIO = 3.0
 _SLOWER_SECONDS = 0.2
@@ -150,7 +150,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 class _Answer(NamedTuple):
     status: int
-    """0 if there was no answer."""
+    """HTTP status; 0 if there was no answer."""
     seconds: float
     """Time to the end of the answer, or of the part that is read."""
     is_late: bool = False

@@ -328,7 +328,7 @@ def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
 
 
 def brought(before: Findings, after: Findings) -> list[Finding]:
-    """Findings above "info" that a change adds: those of rules with more findings than before."""
+    """Findings above "info" that a change adds, of rules with more findings than before."""
     count = Counter(finding.rule for finding in before.findings)
     known = {(finding.rule, finding.file, finding.message) for finding in before.findings}
     grown = Counter(finding.rule for finding in after.findings) - count

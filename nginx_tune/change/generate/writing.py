@@ -206,7 +206,7 @@ class FileProvenance:
     kind: Kind
     facts: Facts
     workload: Workload | None = None
-    """The workload; None if that of a typical site of the kind was assumed."""
+    """The workload; None if the workload of a typical site of the kind was assumed."""
     site: Site = field(default_factory=Site)
     """The site as read, without the command line's roots and cache directories."""
     roots: Sequence[str] = ()

@@ -32,7 +32,7 @@ _THREADS_FACTOR = 4
 _MOST_THREADS, _FEWEST_THREADS = 256, 4
 _WHY = "a candidate of a search"
 _DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
-"""Log ratio to the break-even that is assumed by confidence, unless a known one is smaller."""
+"""Log ratio to the break-even, assumed by confidence, unless a known ratio is smaller."""
 _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
     ("cache-misses",),
     ("cache-updates",),

@@ -48,7 +48,7 @@ _IN_THE_KEY = frozenset({
     "document_uri", "args", "query_string", "is_args", "https", "proxy_host", "request_method",
     "request_filename", "document_root", "http_accept_encoding",
 })  # fmt: skip
-"""Variables that the cache key determines (``KEY_AMONG_OTHERS``). ``$request_method`` is one: a
+"""Variables that the cache key determines (``KEY_AMONG_OTHERS``). ``$request_method`` counts too: a
 cache stores only GET, and treats HEAD as GET."""
 _OF_THE_REQUEST = frozenset({
     "remote_addr", "realip_remote_addr", "remote_port", "proxy_protocol_addr", "http_upgrade",
@@ -253,7 +253,7 @@ _WHO_ASKS = re.compile(
 _PUT_TOGETHER = ("ssi", "slice")
 """Directives that build a page from several requests with one ``$request_uri`` or key."""
 _NO = ("proxy_method", "proxy_set_body", "add_before_body", "add_after_body", "proxy_store")
-"""Directives that change the request or response, or already store it."""
+"""Directives that change the request or response, or already store the response."""
 _ON_THE_WAY = ("proxy_buffering", "proxy_pass_request_body")
 """Directives whose ``off`` means that responses are only passed through."""
 _NOT_KEPT = re.compile(r"private|no-store|no-cache", re.IGNORECASE)

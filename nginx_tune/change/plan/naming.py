@@ -274,7 +274,7 @@ def _pools(name: str, every: Sequence[Setting], tree: ConfTree) -> Iterator[str]
 
 
 def needed_line(s: Setting) -> str:
-    """A setting as text for the ``needs`` of another one."""
+    """A setting as text for the ``needs`` of another setting."""
     words = " ".join([s.directive, *(arg or '""' for arg in s.args)])
     return f"{words} ({f'{s.context} {s.block}'.strip()})"
 

@@ -89,7 +89,7 @@ def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> 
 
 
 def include_edges(main: Block) -> Counter[str]:
-    """By file, the number of times it is included, directly or indirectly."""
+    """The number of times each file is included, directly or indirectly."""
     found: Counter[str] = Counter()
 
     def walk(block: Block) -> None:

@@ -434,7 +434,7 @@ READ_BY_THREADS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
 
 class _Bond(NamedTuple):
     needs: tuple[DecisionId, ...]
-    """The decisions on which it depends, if they write anything."""
+    """The decisions on which the decision depends, if they write anything."""
     directive: str = ""
     """The directive that the decision must write for the dependency to apply; empty: always."""
 
@@ -452,7 +452,7 @@ GOES_WITH: dict[DecisionId, tuple[_Bond, ...]] = {
     "ktls": (_Bond(READ_BY_THREADS),),
 }
 BRINGS: dict[DecisionId, tuple[DecisionId, ...]] = {"connections": ("file-limits",)}
-"""By decision, others that ``--only`` applies along with it."""
+"""The other decisions that ``--only`` applies along with a decision."""
 BY_THREADS = frozenset(
     name for name, bonds in GOES_WITH.items() for bond in bonds if bond.needs == READ_BY_THREADS
 )

@@ -156,7 +156,7 @@ class Answers:
     """Utilisation of each resource."""
 
     def seconds(self, statistic: Statistic, *, hits: bool = False) -> float:
-        """A mean or quantile of their times; with ``hits``, of answers from memory alone."""
+        """A mean or quantile of the answers' times; with ``hits``, of answers from memory alone."""
         kinds = self._of(hits=hits)
         if statistic == "mean":
             whole = sum(kind.share for kind in kinds)
@@ -175,7 +175,7 @@ class Answers:
         return high
 
     def meet(self, goal: AnswerGoal) -> bool:
-        """True if they meet the goal."""
+        """True if the answers meet the goal."""
         if goal.statistic == "mean":
             return self.seconds("mean", hits=goal.hits) <= goal.seconds
         return self._holds(self._of(hits=goal.hits), _BEYOND[goal.statistic], goal.seconds)
@@ -209,7 +209,7 @@ class AnswerGoal(NamedTuple):
     statistic: Statistic
     seconds: float
     hits: bool = False
-    """True if it applies only to answers from memory."""
+    """True if the goal applies only to answers from memory."""
 
 
 class _ReadDisk(NamedTuple):

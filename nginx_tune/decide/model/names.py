@@ -30,7 +30,7 @@ MANY_FILES = 100_000
 not fit, even if the model disagrees. The audit's io-open-blocking has the same bound."""
 FORGOTTEN_RATIO = 0.05
 """Share of requests with names read from the disk, from which such reads matter even if they are
-short: open() also waits through the disk's rare stalls, and no pool takes it over."""
+short: open() also waits through the disk's rare stalls, and no pool takes the call over."""
 _BLOCK_BYTES = 4096
 
 

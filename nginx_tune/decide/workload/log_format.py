@@ -169,7 +169,7 @@ def _is_list(name: str) -> bool:
 
 
 def _json_format(text: str, name: str) -> LineFormat | None:
-    """The format as JSON keys; None where it is not a single JSON object."""
+    """The format as JSON keys; None if the format is not a single JSON object."""
     quoted = _VARIABLE.sub(lambda match: f"${match[1] or match[2]}", text)
     for candidate in (quoted, re.sub(r"(?<=[:\[,\s])(\$\w+)(?=\s*[,}\]])", r'"\1"', quoted)):
         try:

@@ -71,7 +71,7 @@ class Load:
     """Closed loop: users, each with a connection; open loop: connections used in turn."""
     rate: OfferedRate | None = None
     paths: Paths | None = None
-    """None for the URL's own path."""
+    """Paths to request; None for the URL's own path."""
     headers: Mapping[str, str] = field(default_factory=dict)
     status: Sequence[int] = (200,)
     timeout_seconds: float = 30.0

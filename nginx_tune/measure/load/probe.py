@@ -38,7 +38,7 @@ PLATFORMS = "manylinux_2_17_{cpu}.manylinux2014_{cpu}.musllinux_1_1_{cpu}"
 _PATIENCE_SECONDS = 15.0
 """Time allowed beyond the plan, to start and to print on a busy machine."""
 _INTERRUPTED_SECONDS = 3.0
-"""The probe prints its result within a second of a signal."""
+"""Time allowed after a signal; the probe prints its result within a second."""
 _READ_BYTES = 1 << 16
 _LOOK_SECONDS = 0.05
 ProbeProgress = Callable[[dict[str, Any]], None]

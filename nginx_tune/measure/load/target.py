@@ -266,7 +266,7 @@ def find_socket_pids(host: Host, path: str) -> list[int]:
 
 
 def find_workers(host: Host, pids: Sequence[int]) -> list[int]:
-    """The workers among some processes: the children of one of them, else all."""
+    """The workers among some processes: the children of one of them, or else all processes."""
     parents = {pid: next(islice(lineage(host, pid), 1, None), 0) for pid in pids}
     children = [pid for pid in pids if parents[pid] in parents]
     return children or list(pids)
@@ -297,7 +297,7 @@ def _pids(host: Host) -> list[int]:
 
 
 def _sockets(host: Host, pid: int) -> set[int]:
-    """Inodes of the sockets that a process holds; empty if another user's process or ended."""
+    """Inodes of a process's sockets; empty if it belongs to another user or has ended."""
     found = set()
     try:
         for name in host.list_dir(f"/proc/{pid}/fd"):

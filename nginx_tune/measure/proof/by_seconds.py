@@ -45,7 +45,7 @@ class ComparedWindow(NamedTuple):
 
     series: dict[str, Series]
     totals: dict[str, float]
-    """Counters of harm over the whole window, by metric: too rare for a series."""
+    """Counters of harm over the whole window, by metric. They count too rarely for a series."""
     seconds: float
     requests: int | None
     causes: dict[str, str]
@@ -92,7 +92,7 @@ SERVER: dict[str, SecondsOf] = {
     "server.refaults": SecondsOf("per_second", "lower", lambda s: s.refaults),
     "server.listen_drops": SecondsOf("per_second", "lower", lambda s: s.listen_drops),
 }
-"""Counters are per second; ``p99`` is the mean of the seconds' p99."""
+"""Series of the server. Counters are per second; ``p99`` is the mean of the seconds' p99."""
 
 _CLASS: dict[str, tuple[Unit, BetterWhen, Callable[[ClassSecond], float | None]]] = {
     "requests_per_second": ("per_second", "higher", lambda s: s.requests),
@@ -294,7 +294,7 @@ _EXPERIMENTS = 4000
 
 SeriesPair = tuple[Series, Series]
 SeriesOf = dict[int, dict[str, Series]]
-"""By run, then by metric."""
+"""Series by run, then by metric."""
 
 
 def with_seconds_checks(

@@ -328,7 +328,7 @@ class JudgedCount(NamedTuple):
 
     metric: ComparedMetric
     is_doubt: bool
-    """True if it may be worse; the whole is then not called better or the same."""
+    """True if the metric may be worse; the whole is then not called better or the same."""
 
 
 def judge_count(

@@ -199,7 +199,7 @@ def answer_expression(
 
 
 def _answer_bound(expression: Expression, reading: Reading) -> Evaluated:
-    """The result from a bound, if that decides: a lower bound may prove "above the limit"."""
+    """The result from a bound, if a bound decides: a lower bound may prove "above the limit"."""
     bound = reading.at_most if reading.at_least is None else reading.at_least
     if bound is None or expression.operator in ("==", "!="):
         return _unknown(reading.reason)
@@ -439,7 +439,7 @@ def too_few_answers(runs: Iterable[Measurement], metric: str) -> bool:
 
 
 def _as_expression(text: str, classes: Sequence[str]) -> Expression | None:
-    """The expression of a predicted quantity; None for one that is not measured."""
+    """The expression of a predicted quantity; None if the quantity is not measured."""
     try:
         expression = parse_expression(f"{text} >= 0")
         find_metric(expression.name, classes or None)
@@ -485,7 +485,7 @@ def _result(
 
 
 def _source_figure(expression: Expression, claims: Sequence[Claim], variant: str) -> str:
-    """The source's figure for the same quantity; empty if it has none."""
+    """The source's figure for the same quantity; empty if the source has none."""
     for claim in claims:
         claimed = parse_expression(claim.expression)
         same = (claimed.source, claimed.name) == (expression.source, expression.name)

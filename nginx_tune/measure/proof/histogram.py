@@ -27,7 +27,7 @@ _PLAIN_COOKIE = 0x1C849303
 _DEFLATED_COOKIE = 0x1C849304
 _WORD_SIZE = 0x10
 _COOKIE_MASK = 0xFFFFFF0F
-"""Masks out the word size, which is constant in version 2."""
+"""Mask without the word size, which is constant in version 2."""
 
 _HEADER = struct.Struct(">IIIIQQd")
 _OUTER_HEADER = struct.Struct(">II")
@@ -37,7 +37,8 @@ _MAX_PAYLOAD_BYTES = 8 << 20
 _MAX_DIGITS = 5
 _MAX_VALUE = (1 << 63) - 1
 _MAX_COUNTER_BYTES = 9
-"""The ninth byte of a LEB128 number holds eight bits, so nine carry 64."""
+"""The most bytes of a counter. The ninth byte of a LEB128 number holds eight bits, so nine bytes
+carry 64."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,9 @@ class Layout:
     """The mapping of values to counters. Histograms with the same layout add up exactly."""
 
     unit_bits: int
-    """Values below ``2 ** unit_bits`` share a counter."""
+    """Exponent of the unit: values below ``2 ** unit_bits`` share a counter."""
     half_bits: int
-    """There are ``2 ** half_bits`` counters per doubling."""
+    """Exponent of the precision: each doubling has ``2 ** half_bits`` counters."""
 
     def lowest_value(self, index: int) -> int:
         """The smallest value in a counter."""

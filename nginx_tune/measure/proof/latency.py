@@ -46,10 +46,10 @@ class Reading:
     value: float | None
     reason: str = ""
     at_least: float | None = None
-    """Set if only a lower bound is known. ``value`` is then None; for mean and maximum it is
+    """A lower bound, if nothing more is known. ``value`` is then None; for mean and maximum it is
     computed from the requests as far as they were seen."""
     at_most: float | None = None
-    """Set if only an upper bound is known: a ratio to a lower bound."""
+    """An upper bound, if nothing more is known: a ratio to a lower bound."""
 
     @property
     def seen(self) -> float | None:
@@ -207,7 +207,7 @@ _MOMENTS = {"mean": _mean, "max": _max, "stdev": _stdev}
 
 
 _LAYOUT = Layout(unit_bits=0, half_bits=7)
-"""Two digits: 128 counters per doubling."""
+"""Layout of the histogram, exact to two digits: 128 counters per doubling."""
 
 
 def latency_of(values: Mapping[int, int]) -> Latency:

@@ -34,7 +34,7 @@ _NO_SUMS = frozenset({"most_streams", "mean_streams", "peer_limit"})
 
 
 def add_streams(parts: Sequence[Streams]) -> Streams | None:
-    """The sum of stream counts; None if there are none."""
+    """The sum of stream counts; None if there are no counts."""
     if not parts:
         return None
     streams = sum(part.streams for part in parts)
@@ -270,7 +270,7 @@ def _has_only_connections(part: HostMeasurement) -> bool:
 
 
 def _merge_generators(generators: Sequence[Generator]) -> Generator:
-    """The sum of the probes' own costs; of ratios, the worst."""
+    """The sum of the probes' own costs; for ratios, the worst value."""
 
     def worst(read: Callable[[Generator], float | None]) -> float | None:
         return max((v for item in generators if (v := read(item)) is not None), default=None)
@@ -303,7 +303,7 @@ def _flags_of_all(measurements: Sequence[Measurement], skew: float | None) -> li
 
 
 def lost_stripes(measurements: Sequence[Measurement]) -> list[str]:
-    """A text on the missing stripes of each seed; empty if none are missing."""
+    """A text on the missing stripes of each seed; empty if no stripe is missing."""
     stripes: dict[int, list[Stripe]] = {}
     for item in measurements:
         stripes.setdefault(item.seed, []).append(item.stripe)

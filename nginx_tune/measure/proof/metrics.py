@@ -44,7 +44,7 @@ class Metric:
     unit: Unit
     better_when: BetterWhen
     read: Callable[[Sequence[Measurement]], Reading]
-    """Reads the value over some runs together."""
+    """A function that reads the value over some runs together."""
 
 
 FAILURE_KINDS = (

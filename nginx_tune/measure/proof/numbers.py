@@ -212,7 +212,7 @@ def read_open_per_blocked(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_pool_threads(runs: Sequence[Measurement]) -> Reading:
-    """The most pool threads of a worker: all but its main thread."""
+    """The most pool threads of a worker: all threads but its main thread."""
     counted = [[w.threads for w in run.server.workers] for run in runs]
     known = [[number for number in numbers if number is not None] for numbers in counted]
     if not known or not all(known):

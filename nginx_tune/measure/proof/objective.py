@@ -282,7 +282,7 @@ class Bounds(NamedTuple):
     lowest: float
     highest: float
     precision_ratio: float = 0.05
-    """The search ends once a rate that held and one that did not are this close."""
+    """Ratio that ends the search: the distance between a rate that held and a rate that did not."""
     most_steps: int = 40
 
 
@@ -391,7 +391,7 @@ def _held(steps: Sequence[CapacityStep], rate: float) -> int:
 
 
 def _limit(steps: Sequence[CapacityStep], rate: float) -> LimitedBy:
-    """The most frequent limit of the failed runs at a rate; in a tie, the later one."""
+    """The most frequent limit of the failed runs at a rate; in a tie, the later limit."""
     limits = [s.limited_by for s in steps if s.rate_per_second == rate and s.limited_by is not None]
     counts = Counter(limits)
     return max(reversed(limits), key=lambda limit: counts[limit])

@@ -148,7 +148,7 @@ def _bounds(samples: Sequence[LatencySample], latency: Latency) -> list[str]:
 
 
 def _sample(run: Measurement, name: str) -> LatencySample | None:
-    """A latency of a run; None if it has none of that name."""
+    """A latency of a run; None if the run has no latency of that name."""
     if name == _LATENESS:
         return LatencySample(run.generator.lateness_seconds)
     if name in _OF_SERVER:

@@ -49,7 +49,7 @@ _CALM_SECONDS = 1.0
 _BUSY_RATIO = 0.5
 """The largest share of the host's CPU time that other processes may use in a valid rehearsal."""
 _LASTING_RATIO = 2.0
-"""Failures are due to a change if their share afterwards exceeds this multiple of that before."""
+"""A change causes failures if their share afterwards exceeds this multiple of the share before."""
 
 
 def reload_name(one: RehearsedReload) -> str:
@@ -58,7 +58,7 @@ def reload_name(one: RehearsedReload) -> str:
 
 
 def worst_outcome(rehearsal: Rehearsal) -> ReloadOutcome:
-    """The worst outcome of a rehearsal's changes; ``refused`` without any."""
+    """The worst outcome of a rehearsal's changes; ``refused`` if there was no change."""
     order: list[ReloadOutcome] = ["down", "refused", "taken"]
     found = {reload.outcome for reload in rehearsal.reloads}
     if rehearsal.refused_here:
@@ -181,7 +181,7 @@ class Lasting(NamedTuple):
 
     failed: int
     requests: int
-    """Including failed ones."""
+    """Requests, including failed ones."""
     failed_before: int
     requests_before: int
 

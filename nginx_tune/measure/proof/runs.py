@@ -39,12 +39,12 @@ requests took long, requests were unanswered or unsent at the end, an answer was
 server was still warming up, or it closed QUIC connections (failures of their class)."""
 
 _CLASS_FLAG = "lateness"
-"""First word of the flag that discards one class only: how late the probe may be depends on how
-fast that class is answered."""
+"""First word of the flag that discards one class only: the speed at which a class is answered
+decides how late the probe may be."""
 
 _WRONG_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")
-"""Last words of the metrics that count wrong answers. Those are the server's fault however late
-the probe was, unlike failed connections and timeouts."""
+"""Last words of the metrics that count wrong answers. The server causes them however late the probe
+was, unlike failed connections and timeouts."""
 
 _LOAD_FLAGS = ("few_connections",)
 """First words of the flags for a load that is too small to compare workers."""
@@ -215,7 +215,7 @@ def failure_warnings(runs: PairedRuns) -> list[str]:
 
 
 def degraded_by(runs: PairedRuns) -> list[str]:
-    """The flags on the runs that count, by first word, with the number of runs."""
+    """For each flag on the runs that count, its first word with the number of runs that have it."""
     halves = [half for pair in runs.pairs for half in (pair.baseline, pair.candidate)]
     counts = Counter(word for half in halves for word in {_word(flag) for flag in half.flags})
     return [f"{word} ({count} of {len(halves)} runs)" for word, count in sorted(counts.items())]
@@ -287,7 +287,7 @@ def select_pairs(
 
 
 def count_valid(measurements: Sequence[Measurement], variants: Sequence[str]) -> int:
-    """The number of rounds in which no flag discards a variant, not even for one class."""
+    """The number of rounds in which no flag discards a variant, even for a single class."""
     first, *others = variants
     valid: set[int] | None = None
     for other in others:

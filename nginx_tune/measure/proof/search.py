@@ -37,7 +37,7 @@ _ROUNDS = (1, 1, 2)
 _FINALISTS = 2
 
 Gains = Mapping[str, Sequence[float]]
-"""By variant, the log of its gain over the reference in each round."""
+"""The log of each variant's gain over the reference in each round."""
 
 
 class Rung(NamedTuple):
@@ -52,9 +52,9 @@ class Ranked(NamedTuple):
 
     name: str
     gain: float
-    """The log of the factor by which it is better than the reference."""
+    """The log of the factor by which the variant is better than the reference."""
     interval: Interval | None
-    """None with fewer than two rounds."""
+    """Interval of the gain; None with fewer than two rounds."""
     rounds: int
 
 
@@ -77,7 +77,7 @@ def gains_of(
 
 
 def next_rung(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> Rung | None:
-    """The step after ``steps``; None once the last two were measured together."""
+    """The step after ``steps``; None once the last two variants were measured together."""
     if not steps:
         return Rung(tuple(names), _ROUNDS[0])
     left = [ranked.name for ranked in rank(names, reference, steps) if ranked.name in steps[-1]]
@@ -112,6 +112,6 @@ def challenger(names: Sequence[str], reference: str, steps: Sequence[Gains]) -> 
 
 
 def is_ahead(verdict: Verdict) -> bool:
-    """True if the verdict is better by its primary metric, the one that chose the challenger."""
+    """True if the verdict is better by its primary metric, which chose the challenger."""
     primary = next(m for m in verdict.metrics if m.name == verdict.primary_metric)
     return verdict.outcome == primary.outcome == "better"

@@ -42,7 +42,7 @@ ALPHA = 0.05
 """The significance level: the share of wrong differences."""
 
 _EXACT_FLIPS = 32
-"""Values up to which all sign patterns are counted, as two halves of at most 2^16 sums."""
+"""Most values for which all sign patterns are counted, as two halves of at most 2^16 sums."""
 _SAMPLED_FLIPS = 20_000
 _ROUNDING = 1e-9
 """The relative rounding error of a sum in another order."""
@@ -201,7 +201,7 @@ def pairs_needed(
 
 
 _EXACT_PAIRS = 13
-"""Pairs up to which all 2^12 swaps are counted; the other half mirrors them."""
+"""Most pairs for which all 2^12 swaps are counted; the other half mirrors them."""
 _SAMPLED_TOSSES = 4_096
 
 

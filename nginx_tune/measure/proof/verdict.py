@@ -68,7 +68,7 @@ from nginx_tune.measure.proof.statistics import (
 
 _EXPLAINING = ("server.block_io_delay_seconds", "server.loop_turn_seconds.p99")
 """Metrics that are shown but not judged. Thread pools wait more for disks while clients see only
-gains, and a longer loop turn does harm only through what clients wait."""
+gains, and a longer loop turn does harm only if clients wait for it."""
 
 
 def judge(
@@ -329,7 +329,7 @@ def _why_invalid(primary: MetricVerdict, runs: PairedRuns) -> str:
 
 
 def _with_ratio(metric: MetricVerdict) -> str:
-    """A metric's name with its ratio, or with the reason why it has none."""
+    """A metric's name with its ratio, or with the reason why there is no ratio."""
     if metric.ratio is None:
         return f"{metric.name}: {metric.reason}"
     return f"{metric.name}: {metric.ratio:.3g} × the baseline's"
@@ -389,10 +389,10 @@ class Look(NamedTuple):
     """An interim analysis of all pairs so far."""
 
     number: int
-    """Counted from 1."""
+    """Number of the look, counted from 1."""
     pairs: int
     alpha: float
-    """The share of wrong claims that it may make."""
+    """The share of wrong claims that the look may make."""
 
 
 def next_look(last: Look | None, *, first_pairs: int = FEWEST_FIRST) -> Look:

@@ -64,7 +64,7 @@ def chi_square_tail(statistic: float, degrees: int) -> float:
 
 
 def with_worker_ids(measurement: Measurement, ids: Mapping[str, str]) -> Measurement:
-    """The measurement with its workers' ids replaced by those outside of the sandbox."""
+    """The measurement with its workers' ids replaced by their ids outside of the sandbox."""
     classes = {
         name: msgspec.structs.replace(
             part,

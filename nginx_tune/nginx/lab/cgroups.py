@@ -26,9 +26,9 @@ _WALL_SHARE = 0.75
 """The share of the machine's memory that nginx may use if a lab sets no limit."""
 _PAGE = 4096
 _CPU_PERIOD = 100_000
-"""In microseconds; the kernel's default."""
+"""The kernel's default period, in microseconds."""
 _LEAST_QUOTA = 1000
-"""In microseconds per period; the kernel's minimum."""
+"""The kernel's least quota, in microseconds per period."""
 
 
 def sandbox_bytes() -> int:
@@ -107,7 +107,7 @@ class LabCgroups:
         return list(places)
 
     def directory(self, controller: str) -> Path | None:
-        """The directory of a controller, if it is in use."""
+        """The directory of a controller, if the controller is in use."""
         found = self._controllers.get(controller)
         return found.parent / self._name if found else None
 

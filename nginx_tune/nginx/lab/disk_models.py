@@ -237,8 +237,8 @@ LIMITS: dict[str, tuple[int | None, int | None]] = {
     "nvme": (1_500 * MIB, 80_000),
     "memory": (None, None),
 }
-"""Bytes and reads per second. The hdd row is the sources' four-disk array (A2) as one worker saw it
-on the development machine; the others are typical plateaus of their class."""
+"""Limits in bytes and reads per second. The hdd row is the sources' four-disk array (A2) as one
+worker saw it on the development machine; the other rows are typical plateaus of their class."""
 
 MODELS: dict[str, DiskModel] = {
     # 7200 revolutions per minute: half a turn takes 4.2 ms, and a mean seek as long again.
@@ -255,13 +255,13 @@ MODELS: dict[str, DiskModel] = {
         tail_seconds=0.004,
     ),
 }
-"""NVMe drives have no model: they answer faster than the server of a model could."""
+"""Models by class. NVMe drives have none: they answer faster than the server of a model could."""
 
 CLASSES = tuple(LIMITS)
 
 
 MOST_READS_PER_SECOND = 25_000
-"""The most reads per second of a modelled disk: above, its single-process server is the limit."""
+"""The most reads per second of a modelled disk: its single-process server cannot answer more."""
 
 
 class Settled(NamedTuple):

@@ -44,8 +44,8 @@ _MS_PRIVATE_ALL = 1 << 18 | 1 << 14
 _MNT_DETACH = 2
 _PRIORITY = 2
 _PATH_SECONDS = 60e-6
-"""A read that is answered at once takes 40 to 90 µs, from the reader to us and back. So delayed
-answers are sent earlier by this time, but by at most half of their delay."""
+"""Time that a read takes from the reader to us and back: 40 to 90 µs if it is answered at once.
+Delayed answers are sent earlier by this time, but by at most half of their delay."""
 LARGEST_IO_BYTES = 1 << 20
 BUFFER_BYTES = LARGEST_IO_BYTES + 4096
 """The largest size of a request: the payload of a write and its headers."""
@@ -255,9 +255,9 @@ _STATFS = struct.Struct("<QQQQQIIII24x")
 _MAJOR, _MINOR = 7, 31
 _ASYNC_READ, _BIG_WRITES, _ASYNC_DIO, _MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 << 22
 _WANTED = _ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES
-"""For the loop device, whose reads are asynchronous direct I/O with many in flight."""
+"""Features for the loop device, whose reads are asynchronous direct I/O with many in flight."""
 _BACKGROUND = 1024
-"""The number of such reads that the kernel sends before it waits (12 by default)."""
+"""The number of background reads that the kernel sends before it waits (12 by default)."""
 _VALID_SECONDS = 3600
 _ROOT = 1
 _KEEP_CACHE = 2

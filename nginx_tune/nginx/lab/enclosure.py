@@ -63,7 +63,8 @@ class Enclosure:
         self._names: dict[str, str] = {}
         """The real paths of writable places, by the paths that nginx uses."""
         self._written: dict[str, str] = {}
-        """The names of covers, by their real paths."""
+        """The name of the cover or disk at each path that nginx may write to, with links
+        resolved."""
         self._copied: set[str] = set()
         self._disks: dict[str, str] = {}
         self._laid: dict[str, str] = {}
@@ -126,14 +127,14 @@ class Enclosure:
         self._planned.clear()
 
     def lay(self, path: str, ours: str | Path) -> None:
-        """Show a file or socket of ours at a path, in place of the host's."""
+        """Show a file or socket of ours at a path, instead of the host's file."""
         # By its path: a mount of another namespace cannot be bound through a descriptor.
         own = is_inside(str(ours), str(STATE))
         self._laid[path] = f"{self._state}{str(ours)[len(str(STATE)) :]}" if own else str(ours)
         self._planned.clear()
 
     def lay_disk(self, path: str, name: str, *, writable: bool) -> None:
-        """Show a disk at a path; ``name`` is the one that ``covers`` has for it."""
+        """Show a disk at a path; ``covers`` has the disk under ``name``."""
         if writable:
             self._written[settle(path).path] = name
         else:
@@ -336,9 +337,9 @@ _SETTINGS = (
     "crypto-policies", "pki/tls", "pki/ca-trust", "ca-certificates", "ssl/certs",
     "ssl/openssl.cnf", "ssl/cert.pem", "perl", "lua", "fonts", "os-release",
 )  # fmt: skip
-"""Those files of /etc that contain no passwords or keys."""
+"""The files of /etc that contain no passwords or keys."""
 _LINKS = ("/var/run", "/var/lock", "/bin", "/sbin")
-"""Shown only if they are links to other places, not if they are directories."""
+"""Paths that are shown only if they are links to other places, not if they are directories."""
 _MOST_INTERPRETER = 256
 
 

@@ -92,9 +92,9 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     protocol: UpstreamProtocol
     name: str
-    """Its name in the configuration."""
+    """The server's name in the configuration."""
     address: str = ""
-    """Its address on this host; empty if it is on another host."""
+    """The server's address on this host; empty if it is on another host."""
     port: int = 0
     path: str = ""
     """The path of its Unix socket."""

@@ -304,7 +304,7 @@ def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
 
 
 _RUNS_SYSTEMD = Path("/run/systemd/system")
-"""This directory exists if systemd runs: sd_booted(3)."""
+"""A directory that exists if systemd runs: sd_booted(3)."""
 _HOLDER = "holder"
 _PATIENCE_SECONDS = 10.0
 

@@ -23,7 +23,7 @@ from nginx_tune.nginx.lab.disk_models import CLASSES, LIMITS, MIB, MODELS
 _USUAL_DATA_BYTES = 1 << 30
 """The default amount of data in a lab; it is written within seconds."""
 _LEAST_MEMORY_BYTES = 64 << 20
-"""nginx, its buffers and the kernel's own memory take a few tens of MiB."""
+"""Least memory of a lab: nginx, its buffers and the kernel's own memory take a few tens of MiB."""
 _USUAL_FILE_BYTES = 4 << 20
 _MOST_FILES = 20_000
 
@@ -142,7 +142,7 @@ def _data(disk: str, shape: Shape) -> LabData:
 
 _MOST_SCALED_FILES = 50_000
 _TAIL_FACTOR = 2.0
-"""A p99 of more than this many medians is a tail; one of fewer is a spread."""
+"""Factor that separates a tail from a spread: a p99 of more medians than this is a tail."""
 
 
 class _Group(NamedTuple):

@@ -190,7 +190,7 @@ class Binding(NamedTuple):
     takes_both: bool = False
     """True for an IPv6 wildcard that also takes IPv4."""
     line: Directive | None = None
-    """The ``listen`` line; None for a server without one."""
+    """The ``listen`` line; None for a server without such a line."""
 
     @property
     def name(self) -> str:
@@ -282,7 +282,7 @@ def socket_files_of(tree: ConfTree) -> dict[str, Directive]:
 
 
 def in_the_way(binding: Binding, taken: Iterable[BoundSocket]) -> list[BoundSocket]:
-    """The sockets that overlap with a binding: only options of both could let them share it."""
+    """The sockets that overlap with a binding: they could share it only by options of both."""
     return [other for other in taken if _overlaps(binding, other)]
 
 
@@ -304,7 +304,7 @@ def _takes_ipv4(address: IPAddress, *, is_both: bool) -> bool:
 
 
 def may_share(binding: Binding, other: BoundSocket, holder: Holder | None, user_id: int) -> bool:
-    """False if the two certainly conflict."""
+    """False if the two sockets certainly conflict."""
     if binding.reuses_port and other.user_id == user_id:
         return holder is None or holder.reuses_port is not False
     if binding.kind == "tcp":  # SO_REUSEADDR does not help if another socket listens

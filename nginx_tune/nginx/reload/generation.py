@@ -32,7 +32,7 @@ from nginx_tune.nginx.reload.workers import (
 _POLL_SECONDS = 0.05
 _STABLE_SECONDS = 0.6
 """The time for which workers must not change: a worker that dies at its start is replaced at once,
-so a single sample may show one alive."""
+so a single sample may show it alive."""
 _MOST_PLACES = 64
 _SEEING_SECONDS = 1.5
 """The time to try to see every worker accept: under light load, a few accept most connections."""
@@ -131,7 +131,7 @@ def places_of(host: Host, master: Process, addresses: Sequence[Address]) -> list
 def ask_before(
     host: Host, master: Process, addresses: Sequence[Address]
 ) -> frozenset[AcceptingSocket]:
-    """The listeners that do not answer before the change, so they need not answer afterwards."""
+    """The listeners that do not answer before the change and so need not answer after it."""
     places = places_of(host, master, addresses)[:_MOST_PLACES]
 
     def ask() -> frozenset[AcceptingSocket]:

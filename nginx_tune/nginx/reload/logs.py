@@ -27,7 +27,7 @@ _MOST_DOUBTFUL = 100
 
 
 Opening = Callable[[str], int]
-"""Opens a log by its name and returns the descriptor; OSError if it cannot."""
+"""A function that opens a log by its name and returns the descriptor. Errors: OSError."""
 
 
 def _open_plainly(path: str) -> int:

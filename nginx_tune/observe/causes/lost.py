@@ -159,7 +159,8 @@ _LONG_WAIT_SECONDS = 0.01
 _MOSTLY = 0.5
 _FEWEST_LOOKS = 3
 _FULL = 15 / 16
-"""With a sixteenth left, idle connections are closed. Source: ngx_drain_connections."""
+"""Free share at which nginx closes idle connections: a sixteenth is left. Source:
+ngx_drain_connections."""
 
 
 def pool_overflow(window: CauseWindow) -> Cause | None:

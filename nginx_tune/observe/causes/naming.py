@@ -137,7 +137,7 @@ def _uncounted(unknown: Sequence[Unknown]) -> list[str]:
 
 
 def _idle(server: ServerMeasurement) -> tuple[str, str] | None:
-    """The summary and figure for a server with hardly any traffic; None if it has some."""
+    """The summary and figure for a server with hardly any traffic; None for a busier server."""
     turns, status = server.loop_turn_seconds, server.stub_status
     if turns is not None and not turns.count:
         return "no request reached the server in this window", "no loop had a turn"
@@ -197,10 +197,12 @@ _UNEVEN = 2.0
 _FEWEST_CONNECTIONS = 20
 _FEWEST_LOOKS = 3
 _OFTEN = 0.5
-"""The least share of samples with a wait: a single stall shows every client waiting in one."""
+"""The least share of samples with a wait: during a single stall, a sample shows every client
+waiting."""
 _AT_WORK = 0.25
 _CURRENT = 8
-"""The least median of an accept queue that matters: even with a free loop, a few wait."""
+"""The least median of an accept queue that matters: even with a free loop, a few connections
+wait."""
 _MUCH = 0.5
 """The share of a CPU at which half of the arrivals find the loop busy."""
 

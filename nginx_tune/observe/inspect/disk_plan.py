@@ -24,11 +24,11 @@ SMALL_READ_BYTES = 4096
 """The size of reads by which disks are compared."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
 _USUAL_READ_AHEAD_BYTES = 128 << 10
-"""Linux's default: VM_READAHEAD_PAGES, include/linux/mm.h."""
+"""Linux's default read-ahead: VM_READAHEAD_PAGES, include/linux/mm.h."""
 _LEAST_READ_BYTES = 16 << 10
 _CHUNK_BYTES = 512 << 10
 _TLS_BYTES = 32 << 10
-"""One buffer of nginx's ``output_buffers 2 32k``."""
+"""The read size over TLS: one buffer of nginx's ``output_buffers 2 32k``."""
 
 _DEEPEST = 64
 _DEEPEST_PARALLEL = 128
@@ -41,11 +41,12 @@ _WAITING_SHARE = 0.1
 """The share of time reserved for the last reads of each step."""
 _WARMUP_SHARE = 0.15
 _TURN_SECONDS = 0.2
-"""A throttled disk works in slices of 100 or 200 ms (block/blk-throttle.c, throtl_slice): the
-measured time is a whole number of them, so that no part of one counts as a gain."""
+"""Unit of the measured time. A throttled disk works in slices of 100 or 200 ms
+(block/blk-throttle.c, throtl_slice): the measured time is a whole number of slices, so that no part
+of a slice counts as a gain."""
 _LEAST_MEASURED_SECONDS = 0.1
 _DEPTH_1_WEIGHT = 2.0
-"""Depth 1 gets more time: it gives the model its latency, with the fewest reads a second."""
+"""The weight of depth 1 in time: it gives the model its latency, with the fewest reads a second."""
 
 
 def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
@@ -288,7 +289,8 @@ _UNACCOUNTED = ("9p", "fuse", "virtiofs", "zfs")
 """File systems whose reads the kernel does not count for any device."""
 _SLOW_SECONDS = 0.01
 _MOST_STALLS_RATIO = 0.01
-"""More frequent stalls come from a throttled disk, which has one in each slice."""
+"""Largest share of time in stalls. More frequent stalls come from a throttled disk, which stalls in
+each slice."""
 
 
 def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> Curve | str:
@@ -393,7 +395,7 @@ def _stalls(steps: Sequence[DiskStepRun]) -> list[str]:
 
 
 def curve_gaps(curve: Curve) -> dict[str, str]:
-    """The reasons why values of a curve are null, by JSON pointer relative to it."""
+    """The reasons why values of a curve are null, by JSON pointer relative to the curve."""
     gaps = _sweep_gaps(curve)
     if curve.small_reads is not None:
         gaps |= {f"/small_reads{path}": why for path, why in _sweep_gaps(curve.small_reads).items()}
@@ -417,7 +419,7 @@ def _sweep_gaps(sweep: Sweep) -> dict[str, str]:
 
 
 def _of_nulls(curve: Curve, gaps: dict[str, str]) -> dict[str, str]:
-    """Those of the ``gaps`` (reasons by JSON pointer) whose value is null in the curve."""
+    """The ``gaps`` (reasons by JSON pointer) whose value is null in the curve."""
     parts = msgspec.to_builtins(curve)
 
     def value(pointer: str) -> object:

@@ -130,7 +130,7 @@ def gather_facts(
 
 
 def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: bool) -> list[str]:
-    """The paths of a dataset here and in nginx's mount namespace, if that is another."""
+    """The paths of a dataset here and in nginx's mount namespace, if it has another."""
     view = None if foreign is None else view_of(host, foreign)
     real = view.real_path(path) if isinstance(view, View) else None
     if not isinstance(view, View) or not isinstance(real, str):
@@ -142,7 +142,7 @@ def _dataset_places(host: Host, path: str, foreign: int | None, *, nginx_first: 
 def _read_dataset(
     host: Host, path: str, places: list[str], *, budget_seconds: float, sample_ratio: float
 ) -> Dataset:
-    """The dataset at the first of the places where one can be scanned."""
+    """The dataset at the first of the places where a scan is possible."""
     reason = ""
     for place in places:
         try:

@@ -82,7 +82,7 @@ def gather_live_facts(
 
 
 def _existing(path: str) -> str | None:
-    """The path, or the directory in which nginx would create it; None when that is the root."""
+    """The path, or the directory in which nginx would create it; None for the root directory."""
     while path != "/" and not os.access(path, os.F_OK, effective_ids=True):
         path = posixpath.dirname(path)
     return None if path == "/" else path
@@ -113,7 +113,8 @@ def _read_logs(paths: list[str]) -> list[ErrorLog]:
 
 
 TAIL_BYTES = 4 << 20
-"""About 30 000 lines: hours of a troubled server, days of a healthy one."""
+"""Size of the end of a log to read: about 30 000 lines, which are hours of a troubled server or
+days of a healthy one."""
 
 
 def read_error_log(path: str, *, tail_bytes: int = TAIL_BYTES) -> ErrorLog:

@@ -67,12 +67,12 @@ class Subjects(NamedTuple):
     unread: str = ""
     """The reason why the configuration, which names the logs, was not read; else empty."""
     disks: tuple[str, ...] = ()
-    """Names as in /proc/diskstats."""
+    """Names of the disks as in /proc/diskstats."""
     status_page: StatusPage | Missing = NOT_ASKED
     ports: frozenset[int] = frozenset()
     """The ports that nginx listens on."""
     below: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    """For each lower disk, the ones in ``disks`` on top of it."""
+    """For each lower disk, the disks of ``disks`` on top of it."""
     access_logs: frozenset[str] = frozenset()
     """Paths of access logs, as this process reaches them."""
     worker_connections: int | None = None
@@ -88,14 +88,14 @@ class Moment:
     """All counters at a moment; unreadable ones are left out or null."""
 
     at: float
-    """Monotonic clock."""
+    """Time by the monotonic clock."""
     delays: DelayReading
     children: frozenset[int] | None = None
     """The children of the master."""
     cpu_seconds: dict[int, float] = field(default_factory=dict)
     """CPU time of all threads, by process; the master is included."""
     scheduling: dict[int, Scheduling] = field(default_factory=dict)
-    """By main thread."""
+    """Scheduling figures by main thread."""
     switches: dict[int, tuple[int, int]] = field(default_factory=dict)
     threads: dict[int, int] = field(default_factory=dict)
     virtual_bytes: dict[int, int] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Moment:
     listening: Listening | Missing = NOT_ASKED
     status: StatusCounters | Missing = NOT_ASKED
     thread_cpu: dict[int, ThreadCpu] = field(default_factory=dict)
-    """By main thread."""
+    """CPU time by main thread."""
     throttling: dict[str, Throttling] = field(default_factory=dict)
     """The workers' control groups with a quota, by directory."""
     host_cpu: HostCpu | None = None
@@ -253,7 +253,7 @@ def _known(values: dict[int, T | None]) -> dict[int, T]:
 
 
 def disk_names(device_numbers: Sequence[str]) -> tuple[str, ...]:
-    """Names of block devices by ``MAJOR:MINOR``; those that are gone are left out."""
+    """Names of block devices by ``MAJOR:MINOR``; devices that are gone are left out."""
     names = []
     for number in device_numbers:
         with contextlib.suppress(OSError):

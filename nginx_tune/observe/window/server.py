@@ -362,7 +362,7 @@ def _at_least(latency: Latency, counts: TurnCounts) -> list[str]:
 
 
 def _exact_up_to(latency: Latency, at_least: list[str]) -> float | None:
-    """The largest exact quantile; null when all are exact."""
+    """The largest exact quantile; null when all quantiles are exact."""
     known = [getattr(latency, name) for name in QUANTILES if name not in at_least]
     return max(known, default=0.0) if at_least else None
 

@@ -126,7 +126,7 @@ def _listening_pids(host: Host, target: Target) -> list[int]:
 
 
 def _is_here(address: str) -> bool:
-    """True for an address of this host: only those can be bound."""
+    """True for an address of this host: only such an address can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
         try:
