@@ -332,7 +332,7 @@ class Decided:
         self._found: dict[DecisionId, Decision] | None = None
 
     def on(self, name: DecisionId) -> Decision | None:
-        """The decision of that name; None if nothing was decided."""
+        """The decision with the id; None if nothing was decided."""
         if self._decide is None:
             return None
         if self._found is None:

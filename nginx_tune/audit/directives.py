@@ -436,7 +436,7 @@ _DOUBLED = re.compile(r"(?<!\$)\$\$\{?([a-z]\w*)", re.ASCII)
 
 
 def http_lines(context: Context, name: str) -> list[Directive]:
-    """The directives of that name inside http, each once."""
+    """The directives of a name inside http, each once."""
     return [
         directive
         for kind, directives in context.kinds.items()

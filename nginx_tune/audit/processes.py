@@ -132,7 +132,7 @@ def raise_descriptors(context: Context, needed: int) -> str:
 
 
 def events_directive(context: Context, name: str) -> Directive | None:
-    """The first directive of that name in an events block."""
+    """The first directive of a name in an events block."""
     for events in context.tree.main.all("events"):
         if events.block is not None and (found := events.block.first(name)) is not None:
             return found
@@ -140,7 +140,7 @@ def events_directive(context: Context, name: str) -> Directive | None:
 
 
 def main_place(context: Context, *names: str) -> Directive | None:
-    """The line to point at if a main directive is absent: one of these names, else the first."""
+    """The line to point at if a main directive is absent: a named one, else the first line."""
     for name in names:
         if (found := context.tree.main.first(name)) is not None:
             return found

@@ -65,11 +65,12 @@ def read_configuration(
     """The tree of a configuration file, with absolute paths.
 
     ``prefix`` is the value of ``-p``, ``default_prefix`` its default, ``given`` the value of
-    ``-g``. ``nginx`` is the host's nginx, which tells whether the tree is its own; if
-    ``is_recorded``, the host is another machine. ``to_run``: nginx itself reads the tree next, by
-    its names on this machine.
-    Errors: UsageError, also if a result of this command would be in the tree; UndecidedError if
-            with ``to_run`` the tree is a checkout whose includes nginx would not find.
+    ``-g``. ``nginx`` is the host's nginx; it is used to tell whether the tree belongs to this
+    host. If ``is_recorded``, the host is another machine. ``to_run``: nginx itself reads the tree
+    next, by its names on this machine.
+    Errors: UsageError, also if an output file of this command is, or would become, one of the
+            configuration's files; UndecidedError if, with ``to_run``, the tree is a checkout whose
+            includes nginx would not find.
     """
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113

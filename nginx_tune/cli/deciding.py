@@ -144,16 +144,17 @@ class Inputs:
     workload: Workload
     """The given workload, completed from the facts and the kind of site."""
     decide: Callable[[Pinned], Decisions]
-    """Makes the decisions, with parts of a configuration pinned."""
+    """A function that makes the decisions, with parts of a configuration pinned."""
     settled: Decisions | None = None
-    """Decisions that respect pinned parts of the current configuration; None without one."""
+    """Decisions that respect pinned parts of the current configuration; None without a
+    configuration."""
     is_live: bool = False
     """True if the facts were read from this host now."""
     roots: Sequence[str] = ()
     cache_dirs: Sequence[str] = ()
     """Cache directories of the command line, or of a description of the host."""
     not_known: Sequence[tuple[str, str]] = ()
-    """(unknown input of the cache sizes, command that finds it)."""
+    """Pairs of an unknown input of the cache sizes and the command that finds it."""
 
     @cached_property
     def decisions(self) -> Decisions:

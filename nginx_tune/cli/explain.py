@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from nginx_tune.decide.engine import SweepStep
 
 _EXAMPLE_CLASS = "hot"
-"""The request class assumed for a metric that names none; the scenarios have this class."""
+"""The request class assumed for a metric without a class; the scenarios have this class."""
 _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 

@@ -232,7 +232,7 @@ def cli(
 
 
 _HELP_FOR_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""This error exists since click 8.2."""
+"""The error of a call without arguments, which exists since click 8.2."""
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -75,7 +75,7 @@ class Whole(click.IntRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Errors: BadParameter."""
+        """A whole number from text. Errors: BadParameter."""
         if not _WHOLE.fullmatch(str(value).strip()):
             self.fail(f"'{value}' is not a whole number, or has too many digits", param, ctx)
         return super().convert(value, param, ctx)
@@ -87,7 +87,7 @@ class FiniteNumber(click.FloatRange):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Errors: BadParameter."""
+        """A finite number from text. Errors: BadParameter."""
         if not _NUMBER.fullmatch(str(value).strip()):
             self.fail(f"'{value}' is not a number, or is too long", param, ctx)
         return super().convert(value, param, ctx)
@@ -102,7 +102,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer c
         self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Errors: BadParameter."""
+        """The duration as text. Errors: BadParameter."""
         text = str(value)
         if text not in self._words:
             try:

@@ -169,7 +169,7 @@ class Block:
                     yield from block
 
     def all(self, name: str) -> list[Directive]:
-        """Every directive of that name in this block, in order."""
+        """Every directive with the name in this block, in order."""
         found = self._at_this_level
         return (self.lines if found is None else found).get(name, [])
 
@@ -187,7 +187,7 @@ class Block:
         return found
 
     def first(self, name: str) -> Directive | None:
-        """The first directive of that name in this block."""
+        """The first directive with the name in this block."""
         found = self.all(name)
         return found[0] if found else None
 
@@ -204,7 +204,7 @@ class Block:
         return found
 
     def within(self, name: str) -> Sequence[Directive]:
-        """Every directive of that name in this block and its inner blocks, in order."""
+        """Every directive with the name in this block and its inner blocks, in order."""
         return self.by_name.get(name, ())
 
     def walk(self) -> Iterator[Directive]:

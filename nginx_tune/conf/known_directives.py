@@ -211,7 +211,7 @@ def nearest(name: str, cutoff: float = 0.8) -> str | None:
 
 
 def slip_of(name: str) -> str | None:
-    """The known name that differs by one typing error (two in a long name); None without one."""
+    """The known name that differs by one typing error (two in a long name), or None."""
     from difflib import get_close_matches  # noqa: PLC0415  # only for a name that is wrong
 
     most = 1 if len(name) < _LONG else 2

@@ -209,7 +209,7 @@ def _shown(log: Directive) -> int:
 
 
 def _nearest(chain: Chain, name: str) -> list[Directive]:
-    """The lines of that name in the innermost block that has any."""
+    """The lines of a name in the innermost block that has any."""
     return next((lines for block in reversed(chain) if (lines := block.all(name))), [])
 
 

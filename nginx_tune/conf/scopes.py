@@ -55,7 +55,7 @@ class Scope:
         """The lines of each enclosing block by name, innermost block first."""
 
     def effective_all(self, name: str) -> list[Directive]:
-        """The directives of that name in effect: those of the innermost block that has any."""
+        """The directives of a name in effect, those of the innermost block that has any."""
         if name in self.tree.names:
             for level in self.levels:
                 if name in level:
@@ -63,7 +63,7 @@ class Scope:
         return []
 
     def effective(self, name: str) -> Directive | None:
-        """The directive of that name in effect; None if nginx's default applies."""
+        """The directive of a name in effect; None if nginx's default applies."""
         if name in self.tree.names:
             for level in self.levels:
                 if name in level:
@@ -76,7 +76,7 @@ class Scope:
         return default if directive is None else directive.value.lower()
 
     def sets(self, name: str) -> Directive | None:
-        """The directive of that name in this scope's own block."""
+        """The directive of a name in this scope's own block."""
         return _body(self.own).first(name) if name in self.tree.names else None
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ def http_directives(tree: ConfTree) -> Iterator[Directive]:
 
 
 def http_lines(tree: ConfTree, name: str) -> Sequence[Directive]:
-    """The directives of that name inside http, at any depth, in order."""
+    """The directives of a name inside http, at any depth, in order."""
     if name not in tree.names:
         return ()
     return [line for block in http_blocks(tree) for line in _body(block).within(name)]
@@ -201,7 +201,7 @@ def placed(tree: ConfTree) -> list[tuple[Directive, str]]:
 
 
 def _is_of_http(server: Directive) -> bool:
-    """True for a server of http; mail and stream have blocks of that name too."""
+    """True for a server of http; mail and stream have blocks of the same name."""
     return server.block is not None and any(map(server.block.all, _HTTP_ALONE))
 
 

@@ -177,7 +177,7 @@ _INNER_NAMES = frozenset({
 
 @lru_cache(maxsize=4096)
 def _shower(name: str) -> _Show:
-    """The function that shows the arguments of a directive of that name."""
+    """The function that shows the arguments of a directive."""
     if name in _BY_NAME:
         return _BY_NAME[name]
     for pattern, show in _BY_FORM:

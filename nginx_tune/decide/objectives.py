@@ -27,7 +27,7 @@ class Aim(NamedTuple):
     """The strictest limit on time among the objectives, or a demand for throughput alone."""
 
     limit_seconds: float | None = None
-    """The lowest limit on response times; None without one."""
+    """The lowest limit on response times; None if there is no limit."""
     limit_share: float | None = None
     """Share of responses that may exceed the limit; None if the limit is on the mean."""
     limit_text: str = ""
@@ -43,7 +43,7 @@ class Aim(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The decisive objective; empty without one."""
+        """The decisive objective; empty if there is none."""
         return self.limit_text or self.quantity_text
 
 
@@ -62,7 +62,7 @@ FROM_MEMORY = ("hot", "memory")
 
 
 def time_goal(objectives: Sequence[Objective]) -> TimeGoal | None:
-    """The first objective that bounds the times of whole answers; None without one."""
+    """The first objective that bounds the times of whole answers; None if there is none."""
     for objective in objectives:
         found = _EXPRESSION.fullmatch(objective.expression.strip())
         if found is None or not found[2].startswith("<") or found[4] not in _SECONDS:

@@ -225,9 +225,9 @@ class OpenFiles:
     def is_sure(self) -> bool:
         """True if the gain is certain: opens read the disk, and the number of files is known.
 
-        Warm opens are a few percent of a request at best, which does not outweigh stale files: a
-        replaced picture is sent with the old length, a log has no new lines, a removed flag file
-        still closes the site.
+        Opens that do not read the disk cost at most a few percent of a request. Saving them is not
+        worth stale files: a replaced picture is sent with its old length, lines appended to a log
+        are not seen, and a site stays closed after its maintenance flag file was removed.
         """
         return self.pays and self.forgotten and self.counted
 
@@ -289,7 +289,7 @@ def _why_off(plan: OpenFiles) -> str:
 
 
 def live_files(site: Site) -> list[str]:
-    """Files that change while in use: those declared, else locations and roots named like such."""
+    """Files that change while in use: as declared, else locations and roots named so."""
     named = (*site.root_prefixes, *site.hot_locations, *site.roots)
     return site.live_files or [path for path in named if is_live_path(path)]
 

@@ -286,7 +286,7 @@ class Situation:
 
     @cached_property
     def network_filesystem(self) -> str | None:
-        """The network file system of the data or part of it; None without one."""
+        """The network file system of the data or part of it; None if there is none."""
         return on_network(self.data_paths)
 
     @property
@@ -478,7 +478,7 @@ class Situation:
 
     @cached_property
     def shared_folder(self) -> str | None:
-        """The type of a virtual machine's shared folder under the data; None without one."""
+        """The type of a virtual machine's shared folder under the data; None if there is none."""
         paths = [*self.site.roots, *self.site.cache_dirs]
         return on_shared_folder(paths, self.facts.storage)
 

@@ -358,7 +358,7 @@ class HostSizes:
         return max(1, math.ceil(cpus)), link_sold(link)
 
     def misses(self) -> Iterator[MissPoint]:
-        """Miss ratios by memory: from an eighth of it until all data fits, at most 64 times it."""
+        """Miss ratios by memory, from an eighth of the host's until all data fits, or 64 times."""
         low = max(self._smallest, self.memory_bytes / 8)
         fits = self.memory_bytes + self.inputs.footprint_bytes * self.inputs.objects / 0.9
         high = min(64 * self.memory_bytes, max(2 * self.memory_bytes, fits))

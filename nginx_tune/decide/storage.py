@@ -124,7 +124,7 @@ backing_dev_info (at least 4 MiB for btrfs)."""
 
 
 def on_network(places: Sequence[DataPath]) -> str | None:
-    """The first network file system under the directories; None without one."""
+    """The first network file system under the directories; None if there is none."""
     return next((p.filesystem for p in places if p.filesystem in NETWORK_FILESYSTEMS), None)
 
 

@@ -283,8 +283,8 @@ def addresses_of(servers: Sequence[str]) -> int:
 def zone_size(servers: Sequence[str]) -> str:
     """Size of a zone for the arguments of ``server`` directives, in nginx's notation.
 
-    nginx does not start, or reload after a name got more addresses, with a zone that is too small:
-    "no memory in upstream zone". Unused memory costs nothing, so names get a large zone.
+    If a zone is too small, nginx does not start, and does not reload once a name has more
+    addresses: "no memory in upstream zone". Unused memory costs nothing, so names get a large zone.
     """
     addresses = addresses_of(servers)
     has_names = not all(map(_IS_ADDRESS.match, servers))

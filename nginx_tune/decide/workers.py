@@ -35,15 +35,16 @@ def decide_workers(s: Situation, plan: PoolPlan) -> Decision:
 
     One worker for each usable CPU. ``auto`` counts all online CPUs, which is right on a dedicated
     host and too many under a cgroup quota or, with glibc, under a cpuset: the workers then compete
-    for few CPUs. ``worker_cpu_affinity`` is not set: it pins the threads of a pool to the single
-    CPU of their worker, and the scheduler does well without it.
+    for the few CPUs. ``worker_cpu_affinity`` is not set: it pins the threads of a pool to the
+    single CPU of their worker, and the scheduler does well without it.
 
     A host limited by many disks gets fewer workers than CPUs. Each worker has a thread pool for
     each disk, and all threads share a limit (2,048), so another worker means fewer threads per
-    disk. There are then as many workers as leave each pool eight threads, but enough for four times
-    the CPU time that disks, memory and link can use. Eight is half of what the source gives each
-    disk (https://blog.nginx.org/blog/thread-pools-boost-performance-9x); that half, and the factor
-    of four, are chosen: neither is measured.
+    disk. The number of workers is then the one that leaves each pool eight threads, or more if the
+    CPU needs it: four times the CPU time it takes to use up the disks, the memory and the link.
+    Eight is half the number of threads per disk in the source
+    (https://blog.nginx.org/blog/thread-pools-boost-performance-9x). That half and the factor of
+    four were chosen, not measured.
     """
     cpu = s.facts.cpu
     wanted = wanted_workers(s.facts)

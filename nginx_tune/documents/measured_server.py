@@ -310,7 +310,7 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """Samples of computing main threads by library (``libz``), ``nginx``, ``kernel``, or
     ``generated code``."""
     quota: Quota | None = None
-    """The CPU quota of the workers; null without one."""
+    """The CPU quota of the workers; null if there is no quota."""
     steal_ratio: float | None = None
     """Share of the host's CPU time that a hypervisor gave to others."""
     host_load: float | None = None

@@ -56,7 +56,7 @@ class Search(Part, frozen=True, kw_only=True):
     """The best configuration against the current one; if the current one is the best, the candidate
     that failed to beat it."""
     against_recommended: Verdict | None = None
-    """The confirmed candidate against the recommendation; null without one."""
+    """The confirmed candidate against the recommendation; null if no candidate was confirmed."""
     runs: int = 0
     """Number of all runs, including the short ones."""
     short_seconds: float = 0.0
@@ -161,7 +161,7 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     nginx_test: NginxTest | None = None
     """Result of ``nginx -t`` for exactly these files; null if it did not run."""
     proof: Search | None = None
-    """The search that chose it (``validate --search``); null without one."""
+    """The search that chose it (``validate --search``); null if there was no search."""
 
 
 ChangeState = Literal[

@@ -50,7 +50,7 @@ class SizedHost(Part, frozen=True, kw_only=True):
     is_prediction: bool = True
     """False for a range of more than a factor of ten: ``expected`` is then a guess."""
     verdict: SizeVerdict | None = None
-    """The verdict on the wanted rate; null without one."""
+    """The verdict on the wanted rate; null if no rate is wanted."""
     binds: AnswerResource
     """The resource that limits the rate; for a verdict in doubt, at the low end of the range."""
     pools: bool

@@ -39,14 +39,14 @@ from nginx_tune.measure.proof.runs import count_valid, schedule_rounds
 _MOST_ROUNDS = 1000
 _LEAST_TRIAL_SECONDS = 10.0
 GoesOn = Callable[[Sequence[Measurement]], bool]
-"""True if another round is to be run after these runs."""
+"""A test whether to run another round after these runs."""
 
 
 class Experiment(NamedTuple):
     """Variants and their loads: what ``validate`` and ``scenario run`` turn their input into."""
 
     variants: Sequence[Variant]
-    """The baseline first."""
+    """The variants, with the baseline first."""
     plans: Mapping[str, LoadPlan]
     """The load of each variant by its name; each round sets the seed."""
 

@@ -36,7 +36,7 @@ _WRITE_BYTES = 1024
 _RECEIVE_BUFFER_BYTES = 8192
 _ANSWER_SECONDS = 10.0
 _ALIVE_BYTES = 32 << 20
-"""More than kernel buffers hold: a client that has read this much reads from a live server."""
+"""Bytes that exceed kernel buffers: a client that has read so many reads from a live server."""
 _EARLY_SECONDS = 0.7
 """The time for a server to refuse an upload before reading it."""
 _SWITCHING = 101

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def make_environment(
     request: EnvironmentRequest, directory: Path, enclosure: Enclosure, shown: ShownFiles
 ) -> MadeEnvironment:
-    """Make what configurations need around them."""
+    """Make the surroundings that configurations need."""
     take_addresses(request.addresses)
     shown.lay(request.shown, directory, enclosure)
     enclosure.make_room(request.sockets)
@@ -122,7 +122,7 @@ class Inside:
         self._enclosure.join_files = [Path(file) for file in request.files]
 
     def environment(self, request: EnvironmentRequest) -> MadeEnvironment:
-        """Make what configurations need around them."""
+        """Make the surroundings that configurations need."""
         return make_environment(request, self._directory, self._enclosure, self._shown)
 
     def survey(self, request: SurveyRequest) -> list[Response]:

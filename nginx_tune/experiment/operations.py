@@ -60,7 +60,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     conf_path: str
     conf_text: str | None = None
-    """Written to ``conf_path`` before each run; None for the operator's own file."""
+    """The text to write to ``conf_path`` before each run; None for the operator's own file."""
     error_log: str | None = None
     """The main context's error log; None for standard error."""
     prefix: str | None = None
@@ -119,9 +119,9 @@ class EnvironmentRequest(msgspec.Struct, frozen=True, kw_only=True):
     binary: str
     addresses: list[str]
     commands: dict[str, list[str]]
-    """By variant, the command that tests its configuration."""
+    """The command that tests each variant's configuration."""
     shown: dict[str, dict[str, bytes]]
-    """By variant, the files that it sees with other bytes, by path."""
+    """The files that each variant sees with other bytes, by path."""
     outgoing: list[Outgoing]
     cpus: list[int]
     """CPUs of the clients and the stubs."""

@@ -53,7 +53,7 @@ class Spoken(NamedTuple):
     """The targets at which a server speaks HTTP/2 over TLS, and HTTP/3."""
 
     http2: Target | None = None
-    """Over TLS."""
+    """The target for HTTP/2 over TLS."""
     http3: Target | None = None
 
     def at(self, protocol: MultiplexedVersion) -> Target | None:
@@ -136,7 +136,7 @@ def _named(
     *,
     is_quic: bool,
 ) -> Iterator[Target]:
-    """The places in order of preference, each with a host; those without a host are left out."""
+    """The places in order of preference, each with a host; places without a host are left out."""
     every = [group for group in _listening(_Tree(tree)).hosts if group.is_quic == is_quic]
     for socket, first in sorted(places, key=lambda item: preference(item[1])):
         for place in (first, *_alternatives(socket, first)):
@@ -245,7 +245,7 @@ def listen_sockets(tree: ConfTree) -> list[str]:
 
 
 def listen_addresses(tree: ConfTree) -> list[str]:
-    """The addresses that a tree's listeners name, without loopback ones."""
+    """The addresses that a tree's listeners name, except loopback addresses."""
     named = {
         _reached_at(listener.socket.host) for listener in listeners(tree) if listener.socket.first
     }

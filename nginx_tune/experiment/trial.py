@@ -35,8 +35,8 @@ _SECONDS = 60.0
 _NO_PLACE = re.compile(
     r'(?:\((?:\) )?"|bind\(\) to unix:)(/[^"\n]*?)(?:"(?:, [0-9]+\))?)? failed \((?:2|13|30|75): '
 )
-"""ENOENT, EACCES (a read-only place under Landlock), EROFS, and EOVERFLOW (another user's directory
-in an ordinary user's namespace)."""
+"""A path that failed with ENOENT, EACCES (a read-only place under Landlock), EROFS, or EOVERFLOW
+(another user's directory in an ordinary user's namespace)."""
 _NO_PARENT = re.compile(r'\[emerg\].*mkdir\(\) "(/[^"\n]*)" failed \(2: ')
 _NO_SECRET = re.compile(
     r'cannot load certificate(?: key)? "(/[^"\n]*)": BIO_new_file\(\) failed'

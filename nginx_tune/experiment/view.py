@@ -224,7 +224,7 @@ def _threads(line: Directive) -> int:
 
 
 def _workers(line: Directive) -> int:
-    """The number of a ``worker_processes`` line; 0 for others."""
+    """The number of a ``worker_processes`` line; 0 for any other value."""
     count = line.value if line.name == "worker_processes" and line.args else ""
     is_number = count.isascii() and count.isdecimal()
     return min(int(count), ResourceLimits().processes) if is_number else 0
@@ -391,7 +391,7 @@ _SMALL_READ_BYTES = 4096
 
 
 def lab_datasets(lab: Lab) -> Iterator[Dataset]:
-    """A dataset for each disk: the result of a scan of its files."""
+    """A dataset for each disk with files, as a scan would report it, from the lab's description."""
     for disk in lab.disks:
         sizes = sorted(
             size

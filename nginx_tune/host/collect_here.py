@@ -40,7 +40,8 @@ _OFFLOADS = (
     ("gro", 0x2B),
     ("sg", 0x18),
 )
-"""Source: include/uapi/linux/{netlink,rtnetlink,if_link,inet_diag,ethtool}.h."""
+"""Source of the numbers above:
+include/uapi/linux/{netlink,rtnetlink,if_link,inet_diag,ethtool}.h."""
 
 
 class Here:

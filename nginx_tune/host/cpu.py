@@ -267,7 +267,7 @@ class Interrupts(NamedTuple):
 
     number: int
     cpus: int | Missing
-    """The number of CPUs that they are delivered to now."""
+    """The number of CPUs that the interrupts are delivered to now."""
 
 
 def read_numa_node(host: Host, directory: str) -> int | Missing:

@@ -141,7 +141,7 @@ def attempt(ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Missi
 
 
 def mapped(value: T | Missing, change: Callable[[T], U | Missing]) -> U | Missing:
-    """The result of ``change`` for a known value; a missing one stays missing."""
+    """The result of ``change`` for a known value; a missing value stays missing."""
     return value if isinstance(value, Missing) else change(value)
 
 
@@ -151,7 +151,7 @@ def read_parsed(host: Host, path: str, parse: Callable[[str], U | Missing]) -> U
 
 
 def known(value: T | Missing, gaps: Gaps, pointer: str) -> T | None:
-    """The value; for a missing one null, with the reason kept in ``gaps`` under ``pointer``."""
+    """The value; null if it is missing, with the reason kept in ``gaps`` under ``pointer``."""
     if isinstance(value, Missing):
         gaps[pointer] = value.reason
         return None

@@ -43,8 +43,8 @@ NETWORK_SYSCTLS = (
     "net.core.somaxconn",
     *(name for name in SYSCTLS if name.startswith(("net.ipv4.", "net.ipv6."))),
 )
-"""Sysctls of each network namespace, all since Linux 4.15; other ``net.core`` ones are global.
-Source: net/ipv4/sysctl_net_ipv4.c."""
+"""Sysctls of each network namespace, all since Linux 4.15; other sysctls in ``net.core`` are
+global. Source: net/ipv4/sysctl_net_ipv4.c."""
 
 _SINCE = {"epollexclusive": (4, 5), "cachestat": (6, 5)}
 """The first kernel release with each feature (EPOLLEXCLUSIVE: epoll_ctl(2))."""
@@ -53,7 +53,7 @@ _BY_SYSCTL = {
     "task_delayacct": "kernel.task_delayacct",
     "tcp_migrate_req": "net.ipv4.tcp_migrate_req",
 }
-"""Features that a kernel has exactly if it has this sysctl."""
+"""Features that a kernel has exactly if it has the sysctl."""
 
 
 def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
@@ -202,11 +202,11 @@ def _read_tls(host: Host, release: str | Missing) -> bool | Missing | None:
 
 
 BOOTED = "/run/systemd/system"
-"""Exists under systemd: sd_booted(3)."""
+"""A directory that exists under systemd: sd_booted(3)."""
 UNIT = "nginx.service"
 _ADMINISTRATOR = "/etc/systemd"
 _PLACES = ("/usr/lib/systemd", "/lib/systemd", "/usr/local/lib/systemd", "/run/systemd")
-"""Directories in ascending precedence; ``_ADMINISTRATOR`` overrides them all."""
+"""Directories in ascending precedence; ``_ADMINISTRATOR`` overrides all of these."""
 _EVERY = (*_PLACES, _ADMINISTRATOR)
 _DEFAULT = DescriptorLimit(1024, 524_288)
 

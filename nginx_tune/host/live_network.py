@@ -32,7 +32,7 @@ from nginx_tune.host.parse_network import parse_socket_link
 
 _IFF_LOOPBACK = 0x8
 _ASKED_KINDS = frozenset({"physical", "bond", "team", "vlan", "macvlan", "ipvlan", "bridge"})
-"""Kinds whose driver may know a speed; container hosts have hundreds of others."""
+"""Kinds of links whose driver may know a speed; container hosts have hundreds of other links."""
 _DETAILED_KINDS = frozenset({"physical"})
 _OFFLOADS = (
     ("tcp-segmentation-offload", "tso"),
@@ -274,10 +274,11 @@ def _somaxconn() -> int | None:
 
 T = TypeVar("T")
 _STATES = {"tcp": 1 << 10, "udp": 1 << 7}
-"""TCP_LISTEN; for UDP TCP_CLOSE, the state of a bound socket without a peer."""
+"""States of listening sockets: TCP_LISTEN; for UDP TCP_CLOSE, the state of a bound socket without a
+peer."""
 _PROTOCOLS = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP}
 _PIDFD_GETFD = 438
-"""The number on every architecture but alpha (Linux 5.6)."""
+"""The call's number on every architecture but alpha (Linux 5.6)."""
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 

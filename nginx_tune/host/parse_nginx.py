@@ -45,7 +45,7 @@ class VersionOutput(NamedTuple):
     pid_path: str
     openssl_built: str | Missing = Missing("built without TLS")
     openssl: str | Missing = Missing("built without TLS")
-    """The TLS library at run time; at build time if no other is named."""
+    """The TLS library at run time, or at build time if no other library is named."""
 
 
 def parse_build(text: str) -> VersionOutput | Missing:

@@ -171,7 +171,7 @@ class Throttling(NamedTuple):
     periods: int
     throttled_periods: int
     throttled_seconds: float
-    """The sum over its CPUs."""
+    """Throttled time, summed over the group's CPUs."""
 
 
 def parse_throttling(text: str) -> Throttling | None:

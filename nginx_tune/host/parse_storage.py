@@ -174,7 +174,7 @@ class Identity(NamedTuple):
 
     name: str
     directory: str = ""
-    """Its real directory in sysfs, which shows its bus."""
+    """The device's real directory in sysfs, which shows its bus."""
     vendor: str = ""
     model: str = ""
     transport: str = ""
@@ -311,7 +311,7 @@ class SizeCounter:
         self._max_bytes = 0
         self._buckets: dict[int, list[int]] = {}
         self._by_size: dict[int, int] = {}
-        """Files by size; if there are too many sizes, by the middle of a span of them."""
+        """Files by size; if there are too many sizes, by the middle of a span of sizes."""
         self._is_exact = True
 
     def add(self, size_bytes: int) -> None:

@@ -114,7 +114,7 @@ class RecordingHost:
         return self._keep("caller", int, self._host.caller)
 
     def is_in_lab(self, pid: int) -> bool:
-        """Only the answer is recorded, not the environment."""
+        """The answer for a process. The capture records the answer, not the environment."""
         return self._keep(_question("in-lab", str(pid)), bool, self._host.is_in_lab, pid)
 
     def processes(self, *names: str) -> list[int]:

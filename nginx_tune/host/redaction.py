@@ -13,7 +13,7 @@ import re
 from typing import Any, Callable, Dict, List, Match, Pattern, Tuple
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}[-_](?:[0-9a-fA-F]{4}[-_]){3}[0-9a-fA-F]{12}(?![0-9a-fA-F])")
-"""Also matches after other letters (``pod6f1c…``), and with ``_`` as in systemd's slices."""
+"""A UUID, also after other letters (``pod6f1c…``), and with ``_`` as in systemd's slices."""
 _LVM_UUID = re.compile(r"(?<=LVM-)[A-Za-z0-9]{32,64}\b")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])")
 _MAC_NAME = re.compile(r"(?<=\benx)[0-9a-f]{12}\b")
@@ -21,7 +21,7 @@ _MAC_NAME = re.compile(r"(?<=\benx)[0-9a-f]{12}\b")
 _WWN = re.compile(r"\b(?:0x|naa\.|eui\.|nvme\.|3)[0-9a-fA-F]{16,64}\b")
 _BY_ID = re.compile(r"(?<=/dev/disk/by-id/)\S+")
 _IPV4 = re.compile(r"(?<![\w.-])(?<!(?<!/)/)(?:[0-9]{1,3}\.){3}[0-9]{1,3}(?![\w.-])")
-"""Does not match after a name, a dash or a single slash, as in ``openresty/1.21.4.1``."""
+"""An IPv4 address, but not after a name, a dash or a single slash, as in ``openresty/1.21.4.1``."""
 _IPV6 = re.compile(r"(?<![\w:.])[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(?![\w:])")
 _NOBODYS = frozenset({"0.0.0.0", "127.0.0.1", "::", "::1"})  # noqa: S104  # nothing is bound
 """Addresses that are the same on every host."""

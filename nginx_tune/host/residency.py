@@ -23,7 +23,7 @@ _OVERLAYFS = 0x794C7630
 _ZFS = 0x2FC12FC1
 _SEED = 1
 _FEW_FILES = 30
-"""With a larger sample, a ratio from fewer files than this is not trusted."""
+"""Fewest files of a ratio that is trusted, if the sample is larger."""
 _NO_CACHESTAT = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
 
 ResidencyMethod = Literal["cachestat", "mincore"]
@@ -148,7 +148,7 @@ def _open(path: str) -> int:
 PAGE_BYTES = mmap.PAGESIZE
 
 _CACHESTAT = 451
-"""The number on every architecture but alpha (Linux 6.5)."""
+"""The call's number on every architecture but alpha (Linux 6.5)."""
 _WINDOW_BYTES = 1 << 30
 """The bytes of a file to map at once; mincore(2) answers with one byte for each page."""
 

@@ -37,9 +37,10 @@ _SYSTEM_DIRECTORIES = (
     "/var/lib/containerd", "/var/lib/containers", "/var/lib/docker", "/var/lib/kubelet",
     "/var/lib/lxcfs", "/var/log", "/var/snap", "/var/tmp",  # noqa: S108
 )  # fmt: skip
-"""Mounts at or below these count as without served data, unless the user names a path there."""
+"""Mounts at or below these directories count as without served data, unless the user names a path
+there."""
 _NO_SIZE = Missing("the file system has no size")
-"""The kernel's own file systems have no size, and neither have some FUSE ones."""
+"""File systems without a size: the kernel's own, and some FUSE file systems."""
 _SYSTEM_FILESYSTEMS = {"squashfs", "iso9660", "udf", "vfat", "efivarfs", "erofs"}
 
 
@@ -242,7 +243,7 @@ class PathResolver:
             self._under_device(f"/sys/dev/block/{mount.device}", below, depth)
 
     def _under_overlay(self, view: View, mount: Mount, below: _Below, depth: int) -> None:
-        """Follow the layers: writes go to the upper one, reads to any."""
+        """Follow the layers: writes go to the upper layer, reads to any layer."""
         upper = mount.options.get("upperdir")
         lower = mount.options.get("lowerdir", "").replace("\\:", "\0").split(":")
         layers = [layer.replace("\0", ":") for layer in ([upper] if upper else []) + lower if layer]

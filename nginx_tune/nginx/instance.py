@@ -427,8 +427,7 @@ def _is_worker(pid: int) -> bool:
 
 
 _LOADER = re.compile(r"/ld-(linux|musl)[^/ ]*(?= |$)")
-"""The loader's place in a process title: a program started by its dynamic loader has the loader's
-name there."""
+"""The loader's name in a process title; it is there if a dynamic loader started the program."""
 
 
 def _title(pid: int) -> str:

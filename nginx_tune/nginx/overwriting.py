@@ -54,7 +54,7 @@ def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[st
 
 
 def is_same(name: str, other: str) -> bool:
-    """True if two names lead to one file, even through links; a missing one is compared by path."""
+    """True if two names lead to one file, even by links; a missing file is compared by path."""
     try:
         return Path(name).samefile(other)
     except (OSError, ValueError):

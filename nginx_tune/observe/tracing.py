@@ -48,7 +48,7 @@ class TurnTracer(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The tracer's own process, whose CPU time is part of the cost; None without one."""
+        """The tracer's own process, whose CPU time is part of the cost; None if there is none."""
 
     def mark(self) -> None:
         """End an interval; the first mark begins the first interval."""
@@ -143,7 +143,7 @@ class BpftraceTurns:
     method = "bpftrace"
 
     def __init__(self, threads: Mapping[int, int], tracefs: TraceFs) -> None:
-        """``threads`` maps ids that we see to the kernel's. Errors: OSError if it cannot trace."""
+        """``threads`` maps our ids to the kernel's. Errors: OSError if tracing is impossible."""
         self._threads = dict(threads)
         enters = tracefs.events("syscalls", "sys_enter_epoll_wait", "sys_enter_epoll_pwait")
         self._program = Program(turns_program(list(threads.values()), enters), tracefs)

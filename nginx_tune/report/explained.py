@@ -72,7 +72,7 @@ class MetricPage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     title: str
     what: str
     measured: str
-    """The way in which they are measured."""
+    """The way in which the metrics are measured."""
     traps: list[str]
     gates: list[str]
     """Gate expressions with these metrics, to copy."""

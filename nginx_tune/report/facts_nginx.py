@@ -124,7 +124,7 @@ MOST_PROCESSES = 4
 
 
 def choice_lines(nginx: Nginx) -> list[str]:
-    """The nginx that was chosen, and a line with the reason for each one that was not."""
+    """The chosen nginx, and a line with the reason against each other candidate."""
     others: dict[tuple[str, str], list[int]] = {}
     for candidate in nginx.candidates:
         if not candidate.chosen:

@@ -18,7 +18,7 @@ from nginx_tune.report.text import (
 )
 
 _MANY = 10.0
-"""A ratio of this or more is not shown as a percentage."""
+"""Least ratio that is not shown as a percentage."""
 _HUGE = 1e9
 
 _TEXT: dict[Unit, Callable[[float], str]] = {

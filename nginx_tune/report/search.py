@@ -28,7 +28,7 @@ def candidate_text(name: str, changes: Sequence[str], reason: str) -> str:
 
 
 def search_sentence(search: Search) -> str:
-    """One sentence that can be quoted: the best configuration, and the certainty of that."""
+    """One sentence that can be quoted: the best configuration, and the certainty of this answer."""
     metric = metric_words(search.primary_metric)
     today = _primary(search.against_today)
     against = _ratio(today)

@@ -45,7 +45,8 @@ _O_PATH = os.O_PATH | os.O_CLOEXEC
 
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-"""The number by architecture (include/uapi/asm*/unistd.h); the ones below are the same on all."""
+"""The call's number by architecture (include/uapi/asm*/unistd.h); the numbers below are the same on
+all architectures."""
 _MOUNT_SETATTR = 442
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 
@@ -130,7 +131,7 @@ def no_new_privileges() -> None:
 
 
 def hide_memory() -> None:
-    """Hide this process's memory and descriptors from others of the same user."""
+    """Hide this process's memory and descriptors from other processes of the same user."""
     _check(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "PR_SET_DUMPABLE")
 
 
@@ -143,7 +144,7 @@ class _CapabilityData(ctypes.Structure):
 
 
 def drop_from_bounding_set(number: int) -> bool:
-    """Drop a capability from the bounding set; returns False for one that the kernel lacks."""
+    """Drop a capability from the bounding set; returns False if the kernel lacks it."""
     return bool(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0)
 
 

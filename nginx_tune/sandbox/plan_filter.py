@@ -27,8 +27,8 @@ _ALLOW, _KILL, _ERROR, _ASK = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
 _EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
 _X32 = 0x40000000
 _FIRST_NEW = 424
-"""The first number (Linux 5.1) from which every architecture has the same calls. C libraries have a
-fallback for ENOSYS from these."""
+"""First number (Linux 5.1) from which every architecture has the same calls. C libraries have a
+fallback if such a call fails with ENOSYS."""
 ALLOWED = frozenset(  # a text: shorter than a list of 200 strings
     """
     read write pread64 pwrite64 readv writev preadv pwritev preadv2 pwritev2 sendfile splice tee
@@ -57,26 +57,27 @@ ALLOWED = frozenset(  # a text: shorter than a list of 200 strings
 )
 """Calls that are allowed with any arguments. The supervisor counts new processes and io_setup()."""
 _FCNTL = (0, 1, 2, 3, 4, 8, 9, 1030, 1031, 1032)
-"""F_DUPFD to F_SETFL, F_SETOWN, F_GETOWN, F_DUPFD_CLOEXEC, the sizes of pipes. Locks and leases on
-shown files would block the host."""
+"""Allowed commands: F_DUPFD to F_SETFL, F_SETOWN, F_GETOWN, F_DUPFD_CLOEXEC, the sizes of pipes.
+Locks and leases on shown files would block the host."""
 _IOCTL = (0x5421, 0x5452, 0x541B, 0x5411, 0x5450, 0x5451, 0x5401, 0x5413)
-"""FIONBIO, FIOASYNC, FIONREAD, TIOCOUTQ, FIONCLEX, FIOCLEX, TCGETS, TIOCGWINSZ."""
+"""Allowed requests: FIONBIO, FIOASYNC, FIONREAD, TIOCOUTQ, FIONCLEX, FIOCLEX, TCGETS,
+TIOCGWINSZ."""
 _PRCTL = (1, 2, 3, 7, 8, 15, 16, 21, 23, 38, 39, 0x53564D41)
-"""PDEATHSIG, GET_DUMPABLE, KEEPCAPS, NAME, GET_SECCOMP, CAPBSET_READ, NO_NEW_PRIVS, names of
-memory areas."""
+"""Allowed options: PDEATHSIG, GET_DUMPABLE, KEEPCAPS, NAME, GET_SECCOMP, CAPBSET_READ,
+NO_NEW_PRIVS, names of memory areas."""
 _PR_SET_DUMPABLE = 4
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_FLAGS = 0o2004000
 """SOCK_NONBLOCK and SOCK_CLOEXEC, the same on both architectures."""
 _SOCK_STREAM, _SOCK_DGRAM = 1, 2
 _PROTOCOLS = (0, 6, 17, 262)
-"""The family's default, TCP, UDP, MPTCP."""
+"""Allowed protocols: the family's default, TCP, UDP, MPTCP."""
 _NEW_NAMESPACES = 0x7E020080
 """All CLONE_NEW* flags, including CLONE_NEWTIME."""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _FILE_TYPES = (0, 0o100000, 0o010000)
-"""Regular files and pipes; no devices."""
+"""Allowed file types: regular files and pipes; no devices."""
 
 
 def plan_filter(

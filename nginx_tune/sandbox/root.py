@@ -55,11 +55,12 @@ class RootPlace(NamedTuple):
     """The path of the source, for the kinds ``file`` and ``directory``."""
     writable: bool = False
     overlaid: bool = False
-    """Shown through an overlay, since it may contain sockets and pipes of the host."""
+    """True if the place is shown through an overlay, since it may contain sockets and pipes of the
+    host."""
     optional: bool = False
-    """True if no setting names it: it is left empty if it cannot be shown."""
+    """True if no setting names the place, which is then left empty if it cannot be shown."""
     points: tuple[tuple[str, MountKind], ...] = ()
-    """Mount points for places inside it that the source lacks."""
+    """Mount points for inner places that the source lacks."""
 
 
 class RootPlan(NamedTuple):
@@ -278,7 +279,7 @@ class _NewRoot:
             self._remount(path, _SEALED)
 
     def _remount(self, path: str, flags: int) -> None:
-        """Add flags to a mount; it must keep its present ones."""
+        """Add flags to a mount, which must keep its present flags."""
         point = self._reach(path, "file", makes=False)
         target = f"/proc/self/fd/{point}"
         try:

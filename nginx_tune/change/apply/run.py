@@ -92,7 +92,7 @@ class Applied(NamedTuple):
     journal: Journal
     outcome: ApplyOutcome
     reason: str
-    """The reason for the rollback; empty without one."""
+    """The reason for the rollback; empty if there was no rollback."""
     notes: list[str]
     confirm_until: str = ""
 

@@ -150,7 +150,7 @@ def _chosen(
 def _reader(
     host: Host, masters: Sequence[Master], binary: str | None, pid: int | None, path: str | None
 ) -> Master | None:
-    """The running master that reads the files or has the id ``pid``; None without one."""
+    """The running master that reads the files or has the id ``pid``; None if there is none."""
     if pid is None:
         real = None if path is None else os.path.realpath(path)
         masters = [

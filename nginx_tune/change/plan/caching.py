@@ -85,7 +85,7 @@ class SharedAnswers:
         ]
 
     def hindrance(self, scope: Scope) -> Directive | None:
-        """The line that rules out a cache for a location or an inner location; None without one."""
+        """The line that rules out a cache for a location or an inner location, or None."""
         return self._hindered.get(scope.own)
 
     @cached_property

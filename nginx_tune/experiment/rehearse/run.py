@@ -60,7 +60,7 @@ class OldAndNew(NamedTuple):
     old: ConfTree
     new: ConfTree
     change: Mapping[str, bytes]
-    """The files that differ in the new one, by path."""
+    """The files that differ in the new configuration, by path."""
     prefix: str | None
     """nginx's ``-p``; None for the build's own."""
     nginx: Nginx
@@ -424,7 +424,7 @@ def compared(
 
 
 def _difference(old: Response, new: Response) -> str:
-    """The difference between two good answers; empty without one, or if either is an error."""
+    """The difference between two good answers; empty if they are equal or either is an error."""
     is_served = old.status is not None and old.status < 400  # noqa: PLR2004
     if not is_served or new.status is None or new.status >= 400:  # noqa: PLR2004
         return ""

@@ -242,7 +242,7 @@ def _connections_log() -> list[Setting]:
 
 
 def variant_of_prediction(scenario: Scenario) -> str:
-    """The name of the variant that tries the decisions: the first with all, else the candidate."""
+    """The variant that tries the decisions: the first with all decisions, else the candidate."""
     specs = specs_of(scenario)
     decided = (name for name, spec in specs.items() if spec.decisions == "recommended")
     return next((name for name in decided if name != "baseline"), "candidate")

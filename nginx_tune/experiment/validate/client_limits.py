@@ -67,9 +67,9 @@ class Paced(NamedTuple):
     """A load that stays below the limits."""
 
     plans: dict[str, LoadPlan]
-    """By the variant's name."""
+    """The load plans, by the variant's name."""
     paced: list[str]
-    """Classes that therefore have a fixed rate."""
+    """Classes with a fixed rate because of the limits."""
     refused: dict[str, str]
     """Classes that are left out, with the reasons."""
 

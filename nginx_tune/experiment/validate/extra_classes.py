@@ -43,7 +43,8 @@ from nginx_tune.measure.load.classes import ServedFile
 _MOST_RETRIES = 8
 """Bound on retries of refused requests; each one starts nginx."""
 _MOST_LOOKS = 2
-"""First samples of each batch, then all files of batches whose samples differ."""
+"""Rounds of requests: first samples of each batch, then all files of batches whose samples
+differ."""
 
 ListFiles = Callable[[str], Sequence[ServedFile]]
 
@@ -52,7 +53,7 @@ class ExtraClasses(NamedTuple):
     """The outcome of a survey: places to load, places refused, and places lost."""
 
     classes: dict[str, list[LoadClass]]
-    """By the variant's name."""
+    """The classes to load, by the variant's name."""
     asked: list[tuple[str, str, str]]
     """The loaded places: class, place, and a description."""
     refused: dict[str, str]

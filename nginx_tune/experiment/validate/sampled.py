@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     location: Directive | None
     """The location in the baseline."""
     files: list[ServedFile]
-    """By URL."""
+    """The files, sorted by URL."""
 
     @property
     def sample(self) -> list[ServedFile]:

@@ -224,8 +224,8 @@ class Found(NamedTuple):
 
     search: Search
     validation: Validation
-    """The answer against the current configuration, or the best alternative to it if it is the
-    answer itself."""
+    """The comparison of the answer with the current configuration or, if that is the answer, with
+    its best alternative."""
 
 
 class _SandboxBench:

@@ -65,7 +65,7 @@ class SiteRequest(NamedTuple):
     spoken: Spoken = Spoken()
     """The targets of its server for HTTP/2 and HTTP/3."""
     block: Directive | None = None
-    """Its server."""
+    """The block of its server."""
     is_new: bool = False
     """True if only the candidate has such a place."""
     is_below: bool = False
@@ -99,7 +99,7 @@ class SiteRequests(NamedTuple):
     at_entry: set[tuple[Directive, str]]
     """Servers and locations that the files of the entry point cover."""
     targets: dict[Directive, Target]
-    """By server."""
+    """The targets, by server."""
     matcher: LocationMatcher
 
 
@@ -336,7 +336,7 @@ class ComparedFile(NamedTuple):
 
     request: SiteRequest
     file: ServedFile
-    """By its URL."""
+    """The file behind the URL of the request."""
 
 
 class Kinds:

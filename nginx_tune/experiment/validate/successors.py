@@ -31,7 +31,7 @@ _DEFAULT = "80"
 """The port of a server without ``listen``, if root starts nginx. Source: ngx_http_add_listen."""
 _OK = 200
 _GATEWAY = frozenset({502, 504})
-"""Statuses for an upstream without an answer, or without one in time."""
+"""Statuses for an upstream that does not answer, or not in time."""
 
 
 SuccessorKind = Literal["files", "passed", "own"]
@@ -98,7 +98,7 @@ def _reaches(theirs: _Socket, socket: _Socket) -> bool:
 
 
 def is_reached(wanted: SocketName, theirs: SocketName, *, takes_ipv4: bool) -> bool:
-    """True if ``theirs`` is a wildcard that takes what comes to the address ``wanted``."""
+    """True if ``theirs`` is a wildcard that takes connections to the address ``wanted``."""
     if not theirs.is_wildcard or not theirs.meets(wanted):
         return False
     is_ipv6 = wanted.family == "inet6"
@@ -265,7 +265,7 @@ class _Place:
         return bool(shared) or self._bodies[server] == self._bodies[other]
 
     def lost_to(self, server: Directive, host: str) -> str:
-        """The reason why a host of a server is lost; empty if it is not."""
+        """The reason why a host of a server is lost; empty if it is not lost."""
         choice = self._after.choose(host)
         other = choice.server
         if self.continues(server, other) or self._is_named_anew(choice, host):

@@ -152,7 +152,7 @@ class _Opened(NamedTuple):
     session: Session
     variants: list[Variant]
     files: list[ServedFile]
-    """The first root's, by URL."""
+    """Files of the first root, by URL."""
     classes: list[ScenarioClass]
     has_silent: bool
     addresses: list[str]

@@ -282,7 +282,8 @@ class Bounds(NamedTuple):
     lowest: float
     highest: float
     precision_ratio: float = 0.05
-    """Ratio that ends the search: the distance between a rate that held and a rate that did not."""
+    """Distance at which the search ends, between the highest rate that held and the lowest that
+    failed."""
     most_steps: int = 40
 
 

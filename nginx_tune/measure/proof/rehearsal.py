@@ -166,7 +166,7 @@ def sent_again(one: RehearsedReload) -> int:
 
 
 def last_answer(one: RehearsedReload) -> float | None:
-    """Seconds until the new generation has answered at every listener; None if one is missing."""
+    """Seconds until the new generation has answered at every listener; None if any has not."""
     seconds = [item.seconds for item in one.first_answers if not _was_silent(item.reason)]
     known = [value for value in seconds if value is not None]
     return max(known) if known and len(known) == len(seconds) else None

@@ -173,7 +173,7 @@ def scenario_status(run: ScenarioRun) -> ExitStatus:
 
 
 def _cost_of(runs: PairedRuns, primary_metric: str) -> list[str]:
-    """The cost metric, if it was measured and the primary metric does not measure it already."""
+    """The cost metric, if it was measured and the primary metric does not cover the cost."""
     if primary_metric.startswith("server.cpu_seconds"):
         return []
     read = find_metric(COST).read

@@ -142,7 +142,7 @@ def _data(disk: str, shape: Shape) -> LabData:
 
 _MOST_SCALED_FILES = 50_000
 _TAIL_FACTOR = 2.0
-"""Factor that separates a tail from a spread: a p99 of more medians than this is a tail."""
+"""Multiple of the median from which a p99 is a tail; a smaller p99 is a spread."""
 
 
 class _Group(NamedTuple):

@@ -17,11 +17,12 @@ _NOTABLE = re.compile(
     rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[(?P<level>warn|error|crit|alert|emerg)\] "
     rb"\d{1,10}#\d+: (?:\*\d+ )?(?P<text>.*?)(?:, client: .*)?$"
 )
-"""``text`` ends before the client of the request."""
+"""A notable line, whose group ``text`` ends before the client of the request."""
 _OF_REQUEST = re.compile(rb"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[[a-z]+\] \d{1,10}#\d+: \*\d+ ")
 """A line about a connection; a part of its text is from the client."""
 _MOST_MESSAGE_BYTES = 4096
-"""NGX_MAX_ERROR_STR (ngx_log.h) is 2,048, but some distributors build nginx with 4,096."""
+"""Longest message: NGX_MAX_ERROR_STR (ngx_log.h) is 2,048, but some distributors build nginx with
+4,096."""
 _NUMBER = re.compile(r"[0-9]+")
 _VARYING = re.compile(r"(\*|#|connection |RLIMIT_[A-Z]+, )[0-9]+")
 """Numbers of connections and sockets, and the value of a limit that could not be raised."""
@@ -67,9 +68,10 @@ def is_fault(line: bytes) -> bool:
 def bad_lines(
     lines: Iterable[bytes], *, ours: Collection[int] | None, old: Collection[int]
 ) -> list[str]:
-    """Emergencies and alerts of the processes ``ours`` (master and new workers; None: of all).
+    """The emerg and alert lines of the processes ``ours`` (the master and the new workers).
 
-    Lines about the end of ``old`` workers are left out, since the reload makes them end.
+    With None, the lines of every process count. Lines that report the exit of an ``old`` worker
+    are left out, since a reload ends those workers.
     """
     found = []
     for line in lines:

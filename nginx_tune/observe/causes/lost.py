@@ -159,8 +159,7 @@ _LONG_WAIT_SECONDS = 0.01
 _MOSTLY = 0.5
 _FEWEST_LOOKS = 3
 _FULL = 15 / 16
-"""Free share at which nginx closes idle connections: a sixteenth is left. Source:
-ngx_drain_connections."""
+"""The used share from which nginx closes idle connections. Source: ngx_drain_connections."""
 
 
 def pool_overflow(window: CauseWindow) -> Cause | None:

@@ -434,7 +434,7 @@ def _lasts(so_far_seconds: float | None, window: CauseWindow) -> bool:
 
 
 def _unexplained(window: CauseWindow) -> float | None:
-    """The number of requests that wait long, but not for upstreams or pools; None if few do."""
+    """The number of requests that wait long, but not for upstreams or pools; None if few."""
     waiting = _looked(window)
     if waiting is None or not _lasts(waiting.client_seconds, window):
         return None

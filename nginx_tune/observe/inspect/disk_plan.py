@@ -289,8 +289,8 @@ _UNACCOUNTED = ("9p", "fuse", "virtiofs", "zfs")
 """File systems whose reads the kernel does not count for any device."""
 _SLOW_SECONDS = 0.01
 _MOST_STALLS_RATIO = 0.01
-"""Largest share of time in stalls. More frequent stalls come from a throttled disk, which stalls in
-each slice."""
+"""Largest share of stalled reads. More frequent stalls come from a throttled disk, which has a
+stall in each slice."""
 
 
 def curve_of(run: DiskRun, *, read_bytes: int, filesystem: str, target: str) -> Curve | str:

@@ -277,7 +277,7 @@ class _Files(NamedTuple):
     view: View | None
 
     def log(self, path: str) -> str:
-        """The path by which this process opens a log of nginx, even a standard stream of it."""
+        """The path by which this process opens a log of nginx, even one of its standard streams."""
         name = path
         for _ in range(_MOST_LINKS):
             if stream := _STREAM.fullmatch(name):

@@ -159,7 +159,7 @@ def plan_samples(window: Window, gaps: Gaps) -> dict[str, int]:
 
 
 def plan_quota(window: Window) -> Quota | None:
-    """The CPU quota that throttled the workers most; None without one."""
+    """The CPU quota that throttled the workers most; None if there is no quota."""
     first, last = window.moments[0].throttling, window.moments[-1].throttling
     found = [
         Quota(

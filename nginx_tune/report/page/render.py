@@ -162,7 +162,7 @@ LIMIT_BYTES = 256 << 20
 _JSON = "json"
 _BZIP2 = "x-bzip2-base85"
 _BASE64 = "x-bzip2-base64"
-"""The encoding in older pages: only the JSON."""
+"""The encoding of older pages, which hold only the JSON."""
 _TO_MARKUP = bytes.maketrans(b"<>&", b"[].")
 """Replaces three base 85 digits that have a meaning in markup."""
 _FROM_MARKUP = bytes.maketrans(b"[].<>&", b"<>&[].")

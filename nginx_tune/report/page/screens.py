@@ -106,7 +106,7 @@ def findings_screen(findings: Findings) -> Screen:
 
 
 def _unread(findings: Findings) -> ScreenBlock:
-    """The missing includes; one that is accepted is a note, and any other is a warning."""
+    """The missing includes; accepted includes are notes, and all others are warnings."""
     lines = [
         Line(
             f"not read: {_place(include.file, include.line)}: {one_line(include.reason)}"

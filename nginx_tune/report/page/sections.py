@@ -68,7 +68,7 @@ class Figure:
     name: str
     text: str
     value: float | None
-    """As the document has it."""
+    """The value in the document."""
     tone: str = "plain"
     """``good``, ``bad`` or ``plain``."""
 

@@ -183,7 +183,11 @@ def _print_sentences(out: Console, table: Table, natural: Sequence[int], room: i
 
 
 def _print_folded(out: Console, table: Table, widths: Sequence[int]) -> None:
-    """Print a grid of folded cells, or stacked rows if those take fewer lines than tall cells."""
+    """Print a grid of folded cells, or stacked rows if cells would be tall.
+
+    A table with a head is stacked if a row would have more than ``_TALLEST`` lines, and if stacking
+    takes fewer lines in all.
+    """
     rows = [
         max(len(_wrapped(cell, width)) for cell, width in zip(row, widths, strict=True))
         for row in table.rows

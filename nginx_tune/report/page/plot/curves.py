@@ -22,9 +22,9 @@ from nginx_tune.report.facts import named_curves
 from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _MOST_DECADES_OF_STEPS = 2.0
-"""A logarithmic axis of at most so many decades also has ticks at 2 and 5."""
+"""Most decades of a logarithmic axis that also has ticks at 2 and 5."""
 _LINEAR_DECADES = 0.6
-"""A logarithmic axis of at most so many decades has evenly spaced values as ticks."""
+"""Most decades of a logarithmic axis whose ticks are evenly spaced values."""
 _FEWEST_LINEAR = 3
 _MOST_TICKS = 7
 
@@ -96,7 +96,7 @@ class CurveLine:
     segments: Sequence[str]
     """The parts of the line, several if it has gaps."""
     end: tuple[float, float]
-    """In percent from the left and from the top."""
+    """The end of the line, in percent from the left and from the top."""
     label_top: float
     """The position of the label, in percent from the top, apart from the other labels."""
     number: int
@@ -127,7 +127,7 @@ def place_of_variant(variant: str) -> tuple[int, str]:
 
 
 def points_text(places: Sequence[tuple[float, float]]) -> str:
-    """Points of a polyline; a single one is drawn as a dot."""
+    """Points of a polyline; a single point is drawn as a dot."""
     shown = [*places, *places] if len(places) == 1 else places
     return " ".join(f"{x:g},{y:g}" for x, y in shown)
 
@@ -370,7 +370,7 @@ def line_plot(
 
 
 _LEAST_MISS_RATIO = 1e-3
-"""Smaller miss ratios are drawn at this one, since a logarithmic axis has no 0."""
+"""Least miss ratio of a plot: a smaller ratio is drawn here, since a logarithmic axis has no 0."""
 
 
 def sizing_plots(sizing: Sizing) -> list[CurvePlot]:

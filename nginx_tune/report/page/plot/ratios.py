@@ -33,7 +33,7 @@ class Mark:
 
     label: str
     said: str
-    """The value in words, beside it."""
+    """The value in words, shown beside the bar."""
     value: float
     low: float | None = None
     high: float | None = None
@@ -67,7 +67,7 @@ class RatioPlot:
 
 
 def metrics_plot(verdict: Verdict) -> RatioPlot | None:
-    """The ratios of judged metrics; None if no metric has one."""
+    """The ratios of judged metrics; None if no metric has a ratio."""
     marks = [
         Mark(
             metric_words(metric.name)
