@@ -71,7 +71,8 @@ _PLACES = 1 << 16
 @click.option("--key-file", metavar="FILE",
               help="File with the secret for hashes, the same for all logs to merge.")  # fmt: skip
 @click.option("--partials", "folder", metavar="DIR|URL",
-              help="Keep partial results there, and read only logs without one.")  # fmt: skip
+              help="Keep a partial result of each log in DIR or at URL, and read only logs that "
+              "have none there yet.")  # fmt: skip
 @click.option("--engine", metavar="dask[=ADDRESS]",
               help="Read on a Dask cluster (tls://HOST:8786), or on all CPUs here.")  # fmt: skip
 @click.option("--allow-unencrypted", is_flag=True,

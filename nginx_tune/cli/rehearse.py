@@ -134,7 +134,7 @@ _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
 @click.option(
     "--scale",
     type=FiniteNumber(0, 1, min_open=True),
-    help="Share of data and memory that a lab made from facts keeps.",
+    help="For a lab made from facts: the share of the host's data and memory to keep.",
 )
 @click.option(
     "--require",

@@ -263,7 +263,8 @@ def _names(command: click.Command, prefix: str) -> Iterable[str]:
 
 
 SettingRule = Callable[[Any, str], Any]
-"""Maps a value and the file's directory to the value to use. Errors: _RefusedError."""
+"""A function that maps a value and the file's directory to the value to use. Errors:
+_RefusedError."""
 Tables = Mapping[str, Any]
 
 
@@ -474,7 +475,8 @@ def confined(tables: Tables, file: Path, called: str, known: Collection[str]) ->
             refused[place] = "no such setting"
     faults = [f"{place} ({why})" if why else place for place, why in refused.items()]
     raise UsageError(
-        f"{file}: found, not named with --config, so it may not set {', '.join(faults)}",
+        f"{file} was found by searching upward, not named with --config, so it may not set "
+        f"{', '.join(faults)}",
         hint=f"if you trust the file, name it: --config {shlex.quote(str(file))}",
     )
 

@@ -54,7 +54,7 @@ class Demand(FiniteNumber):
     """Requests per second, or a bandwidth such as ``8Gbit/s``."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Errors: BadParameter."""
+        """The rate or bandwidth from text. Errors: BadParameter."""
         text = str(value).strip()
         if _BANDWIDTH.fullmatch(text):
             return Bandwidth(text)
@@ -196,7 +196,7 @@ def parse_goal(text: str) -> AnswerGoal:
     limit = expression.limit
     if statistic not in _STATISTICS or "." in of_class or not isinstance(limit, float | int):
         raise UsageError(
-            f"--objective '{text}': size only predicts times of whole answers",
+            f"--objective '{text}': the size command predicts only the time to a complete response",
             hint=f"such as 'p99 <= 50ms'; one of {', '.join(_STATISTICS)}",
         )
     if limit <= 0:

@@ -53,7 +53,8 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="sendfile",
             verdict="disable",
-            summary=f"Off: through sendfile {shared} returns stale or truncated files.",
+            summary=f"Off: with sendfile, files on {shared} (a shared folder) are sent stale or "
+            "truncated.",
             settings=[
                 setting(
                     "sendfile", "http", "sendfile", "off", reason=f"{shared} is a shared folder"
@@ -442,7 +443,7 @@ def longest_transfer(disk: ModelDisk, aim: Aim = NO_AIM) -> float:
 
 
 def aim_evidence(s: Situation) -> list[Evidence]:
-    """The decisive objective as evidence; empty without one."""
+    """The decisive objective as evidence; empty if there is none."""
     if not s.aim.text:
         return []
     return [Evidence(fact="workload.objectives", value=s.aim.text, provenance="declared")]

@@ -77,7 +77,7 @@ def find_program(name: str) -> str:
                 return candidate
             refused = refused or why
     if refused:
-        raise ProgramError("not run as root: " + refused)
+        raise ProgramError("refusing to run this program as root: " + refused)
     where = "in a system directory" if acts_as_root() else "on PATH or in an sbin directory"
     raise ProgramError("not found " + where)
 
@@ -107,7 +107,7 @@ def check_program(path: str) -> None:
     """Check that a program may be run. Errors: ProgramError with the reason."""
     why = why_not_run(path)
     if why:
-        raise ProgramError("not run as root: " + why)
+        raise ProgramError("refusing to run this program as root: " + why)
 
 
 def clean_environment(extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
@@ -180,7 +180,7 @@ def _hold(path: str) -> int:
     why = distrust_opened("/proc/self/fd/{}".format(held)) if acts_as_root() else ""
     if why:
         os.close(held)
-        raise ProgramError("not run as root: " + why)
+        raise ProgramError("refusing to run this program as root: " + why)
     return held
 
 

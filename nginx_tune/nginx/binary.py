@@ -226,8 +226,7 @@ def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:
     for name in NAMES:
         path = attempt(host.find_program, name)
         if isinstance(path, Missing):
-            if "not run as root: " in path.reason:
-                reason = path.reason.partition("not run as root: ")[2]
+            if reason := path.reason.partition(" as root: ")[2]:
                 found.append(NginxCandidate(binary=name, source="installed", reason=reason))
             continue
         if path in known or _real(host, path) in known:

@@ -225,7 +225,7 @@ def refuse_foreign_code(binary: str, modules: Iterable[str]) -> None:
         why = why_not_run(path)
         if why:
             raise UndecidedError(
-                f"not run as root: {path}: {why}" if path not in why else f"not run as root: {why}",
+                "refusing to run nginx as root: " + (why if path in why else f"{path}: {why}"),
                 hint="install it as root where only root may write, such as /opt; run this as "
                 "its owner, or vouch for it with --nginx BIN --trust",
             )

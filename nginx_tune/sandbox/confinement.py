@@ -80,14 +80,14 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 _OWN_NUMBERS_SINCE = (6, 14)
 _LEAST_NUMBERS = 301
-"""RESERVED_PIDS plus one."""
+"""Fewest process ids of a namespace: RESERVED_PIDS plus one."""
 _LEAST_NUMBERS_PER_CPU = 8
-"""PIDS_PER_CPU_MIN, for each possible CPU."""
+"""Fewest process ids for each possible CPU: PIDS_PER_CPU_MIN."""
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
 _USUAL_STACK_BYTES = 8 << 20
 _LEAST_DESCRIPTORS = 1024
 _AIO_SHARE = 4
-"""A sandbox may use the host's ``fs.aio-max-nr`` divided by this."""
+"""Divisor of the host's ``fs.aio-max-nr`` that gives a sandbox's share."""
 
 
 class HostShare(NamedTuple):
@@ -158,8 +158,8 @@ def limit_processes(wanted: Confinement, *, in_groups: bool) -> None:
     is_bounded = _limit_numbers(most) or in_groups or os.geteuid() != 0
     if not is_bounded and can_limit_numbers(most) and "processes" not in wanted.weaker:
         raise UndecidedError(
-            "the processes of nginx cannot be bounded: kernel.pid_max of their namespace "
-            "takes no writes",
+            "the number of nginx processes cannot be limited: kernel.pid_max of their PID "
+            "namespace is not writable",
             hint="--weaker-sandbox processes does without",
         )
 

@@ -110,13 +110,13 @@ def test_the_target_is_not_even_tested_with_what_others_could_have_written(
         new = root / "new"
         new.write_text("events {}\n# new\n")
         told = _apply(run_cli, root, "-c", conf, "--overlay", f"{conf}={new}")
-        assert "not run as root" in told, way
+        assert "refusing to run" in told, way
         # Nor with the new files in place.
         kept = conf.read_text()
         new.write_text(kept + "\n")
         conf.write_text("events {}\n")
         told = _apply(run_cli, root, "-c", conf, "--overlay", f"{conf}={new}")
-        assert "not run as root" in told, way
+        assert "refusing to run" in told, way
         assert conf.read_text() == "events {}\n"
 
 

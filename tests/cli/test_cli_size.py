@@ -104,7 +104,7 @@ def test_the_screen_is_as_wide_as_the_terminal(
         (["--price", "tape=3"], 2, "no such thing"),
         (["--price", "ssd=-1"], 2, "CLASS=AMOUNT"),
         (["--objective", "p99 >= 5ms"], 2, "bound it from above"),
-        (["--objective", "hot.errors == 0"], 2, "whole answers"),
+        (["--objective", "hot.errors == 0"], 2, "complete response"),
         (["--objective", "p99 <= 50"], 2, "50"),
         (["--rate", "0"], 2, "--rate"),
         (["--rate", "8G"], 2, "a bandwidth such as 8Gbit/s"),

@@ -162,7 +162,8 @@ def test_one_line_names_all_that_is_refused(here: Path, capsys: pytest.CaptureFi
     )
     assert main(["audit", "no.conf"]) == 2
     assert capsys.readouterr().err == (
-        f"nginx-tune: {file}: found, not named with --config, so it may not set audit.nginx, "
+        f"nginx-tune: {file} was found by searching upward, not named with --config, "
+        "so it may not set audit.nginx, "
         "audit.format (names a file to write), audit.selekt (no such setting), probe.allow-live, "
         "site.mime_types (leads out of its directory), scenario.run.no_store, scenario.nginx "
         f"(if you trust the file, name it: --config {file})\n"

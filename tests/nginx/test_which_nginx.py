@@ -136,7 +136,7 @@ def test_no_command_runs_it(stranger: Stranger, conf: Path, run_cli: RUN_CLI) ->
         assert "1.99.1" not in said.stdout or "PID" in command, "never the nginx that is meant"
         if "PROGRAM" in command:
             assert said.returncode == 2, (name, said.stderr)
-            assert "not run as root" in said.stderr, name
+            assert "refusing to run" in said.stderr, name
 
 
 def test_the_collector_does_not_run_it(stranger: Stranger, run_cli: RUN_CLI) -> None:

@@ -153,7 +153,7 @@ def why_not_tried(paths: Iterable[str]) -> str:
         return ""
     for path in dict.fromkeys(paths):
         if why := distrust_directory(path):
-            return f"{path}: not run as root: {why}"
+            return "refusing to run nginx as root: " + (why if path in why else f"{path}: {why}")
     return ""
 
 
@@ -247,7 +247,7 @@ def _check_file(real: str, found: RegularFile, permissions: Permissions) -> None
     if found.links > 1:
         raise RefusedError(
             f"{real}: has {found.links} names (hard links); a new file would have only one",
-            hint="replace it by a separate file",
+            hint="first replace this name with a copy of the file, so that no hard link is shared",
         )
     with opened_directory(real) as directory:
         descriptor = os.open(posixpath.basename(real), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC,

@@ -322,8 +322,9 @@ def check_site(site: Site) -> None:
     _check_caches(site)
     _check_locations("hot_locations", site.hot_locations)
     _check_locations("streams", site.streams)
-    if set(site.streams) & {*site.hot_locations, *site.root_prefixes}:
-        raise UsageError("streams: a location also serves files")
+    for name in sorted({*site.streams} & {*site.hot_locations, *site.root_prefixes}):
+        why = "is also in hot_locations or root_prefixes, so it would serve files too"
+        raise UsageError(f"streams: {name} {why}")
     _check_upstreams(site.upstreams)
     if site.user is not None:
         _check(site.user, _USER, "user", "a user, or a user and a group")

@@ -256,8 +256,8 @@ def saturated(window: CauseWindow) -> Cause | None:
     ran, not_known = _ran(window.server)
     return Cause(
         id="cpu-saturated",
-        summary=f"{len(busy)} of {len(shares)} workers computed {percent_text(max(busy))} of the "
-        f"window: their loops are busy, not blocked{ran}",
+        summary=f"{len(busy)} of {len(shares)} workers spent up to {percent_text(max(busy))} "
+        f"of the window computing: their loops are busy, not blocked{ran}",
         confidence="high",
         evidence=[
             *figures(("busiest main thread's share of a CPU", max(busy), "ratio")),
