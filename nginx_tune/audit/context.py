@@ -47,7 +47,7 @@ REFUSED: dict[str, tuple[DecisionId, frozenset[DecisionVerdict]]] = {
     "ls-reuseport-candidate": ("reuseport", OFF),
     "up-keepalive-1297-change": ("upstream-keepalive", frozenset()),
 }
-"""By rule id: the decision on the same question, and its verdicts that contradict the rule."""
+"""The decision on the same question by rule id, and the verdicts that contradict the rule."""
 
 DecisionsOnce = Callable[[], Decisions]
 """Computes the decisions on first use: most configurations have no finding that needs them."""
@@ -251,7 +251,7 @@ class Context:
 
     @cached_property
     def passes_by_upstream(self) -> dict[str, list[Pass]]:
-        """By upstream name, the scopes that pass requests to it; an unused upstream has none."""
+        """The scopes that pass requests to each upstream, by name; an unused upstream has none."""
         found: dict[str, list[Pass]] = {name: [] for name in self.upstreams}
         for passed in self.passes:
             for address in passed.addresses:

@@ -264,7 +264,7 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
 
 
 def _fault_of(grammars: Sequence[Grammar], args: Sequence[str]) -> str:
-    """The newest grammar in words; empty if any of them accepts the arguments."""
+    """The newest grammar in words; empty if any grammar accepts the arguments."""
     return "" if any(grammar.takes(args) for grammar in grammars) else grammars[-1].accepted
 
 
@@ -430,7 +430,7 @@ def has_doubled_dollars(context: Context) -> bool:
 
 
 _HABIT_LINES = 3
-"""From this number of lines on, doubled dollars are not a typing mistake."""
+"""Number of lines from which doubled dollars are not a typing mistake."""
 _SINGLE = re.compile(r"(?<!\$)\$\{?([a-z]\w*)", re.ASCII)
 _DOUBLED = re.compile(r"(?<!\$)\$\$\{?([a-z]\w*)", re.ASCII)
 

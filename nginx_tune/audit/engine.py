@@ -60,8 +60,8 @@ class _Outcome(NamedTuple):
     hits: list[tuple[Rule, Hit]]
     needs: dict[str, tuple[str, ...]]
     unread: dict[str, dict[Directive, None]]
-    """By rule: the include lines of unread files that may contain the line that the rule looks
-    for."""
+    """The include lines of unread files that may contain the line that a rule looks for, by
+    rule."""
     answered: frozenset[str]
     """Rules that ran with all the facts that they need."""
 

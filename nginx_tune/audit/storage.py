@@ -101,7 +101,7 @@ def is_slow(path: str, facts: Facts) -> bool | None:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """The paths that are not inside another one, sorted."""
+    """The paths that are not inside another path, sorted."""
     found: list[str] = []
     # With a trailing slash, the contents of a directory sort after it.
     for path in sorted(paths, key=lambda path: path.rstrip("/") + "/"):

@@ -82,7 +82,7 @@ class ChangedDefault(NamedTuple):
     after: str
     effect: str
     places: Callable[[Context], list[Directive]]
-    """Finds the lines that rely on the default, if the change matters there."""
+    """A function that finds the lines that rely on the default, if the change matters there."""
 
 
 def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:

@@ -146,7 +146,7 @@ def _console(ctx: click.Context, findings: Findings, output: str | None, tree: C
 
 
 def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, str]]]:
-    """By file with findings, each line as (original, without secrets)."""
+    """The lines of each file with findings, each as (original, without secrets)."""
     wanted = {finding.file for finding in findings.findings}
     sizes = sum(len(file.source.text) for file in tree.parsed)
     if not wanted or sizes > MOST_SHOWN:

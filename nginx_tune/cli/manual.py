@@ -125,7 +125,7 @@ _FILES = [("nginx-tune.toml", _SETTINGS_FILE)]
 
 
 def manual_pages(cli: click.Group) -> dict[str, str]:
-    """By file name, the man(7) source of the program's page and of each command's page."""
+    """The man(7) source of the program's page and of each command's page, by file name."""
     pages: dict[str, str] = {}
     _add_pages(pages, cli, click.Context(cli, info_name=PROGRAM))
     return pages

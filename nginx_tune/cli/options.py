@@ -282,7 +282,7 @@ def host_options(function: F) -> F:
 
 
 _NAMED = ("nginx_binary", "against_nginx", "new_nginx")
-"""The parameters that name a program; not every command has all of them."""
+"""The parameters that name a program; not every command has them all."""
 
 
 _TRUST_HELP = "As root, accept programs and files that other users could have written."

@@ -157,7 +157,7 @@ def _measure(
 
 
 def _gated(gates: list[GateResult]) -> ExitStatus:
-    """The exit status of the gates; failed ones are also printed on standard error."""
+    """The exit status of the gates; failed gates are also printed on standard error."""
     for gate in gates:
         if not gate.passed and gate.measured is None:
             raise UndecidedError(f"not measured: {gate.expression} ({gate.reason})")

@@ -165,7 +165,7 @@ def _around(
 def _distinct(
     recommended: Plan, around: Iterable[tuple[str, Plan, str]]
 ) -> dict[str, tuple[Plan, str]]:
-    """By name, the plans that differ from the current configuration and from each other."""
+    """The plans that differ from the current configuration and from each other, by name."""
     seen = {_key(recommended), ()}
     plans = {RECOMMENDED: (recommended, "")} if recommended.files else {}
     most = len(plans) + MOST_CANDIDATES

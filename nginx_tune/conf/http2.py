@@ -67,7 +67,7 @@ def counted_limits(found: Iterable[Scope]) -> Iterator[CountedLimit]:
 
 
 def zone_keys(tree: ConfTree, name: str) -> dict[str, str]:
-    """By zone name: its key. ``name`` is ``limit_conn_zone`` or ``limit_req_zone``."""
+    """The key of each zone, by zone name. ``name`` is ``limit_conn_zone`` or ``limit_req_zone``."""
     return {
         arg.removeprefix("zone=").partition(":")[0]: line.value
         for line in http_directives(tree)
@@ -385,7 +385,7 @@ def _made_of_spoken(tree: ConfTree, tables: Mapping[str, Directive]) -> set[str]
 
 
 def _sets(name: str, scope: Scope) -> tuple[list[Directive], bool]:
-    """The ``set`` lines of a variable for a request, and True if one of them is in an ``if``."""
+    """The ``set`` lines of a variable for a request, and True if any is in an ``if``."""
     location = next(
         (directive for directive in reversed(scope.chain) if directive.name == "location"), None
     )

@@ -263,7 +263,7 @@ def _table() -> _Table:
 
 @lru_cache(maxsize=1)
 def _history() -> dict[str, tuple[str, str]]:
-    """By directive: the releases (1.4.0 to 1.31.4) that added and removed it, or empty texts."""
+    """The releases (1.4.0 to 1.31.4) that added and removed each directive, or empty texts."""
     lines = read_table("directive-history.tsv").splitlines()
     rows = (line.split("\t") for line in lines if not line.startswith("#"))
     return {name: (since, gone) for name, since, gone in rows}

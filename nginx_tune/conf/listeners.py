@@ -126,7 +126,7 @@ def _of_inet(text: str) -> SocketName | None:
 
 
 def _ports(text: str) -> tuple[int, int] | None:
-    """A port or a range of them; leading zeros are allowed (ngx_atoi)."""
+    """A port or a range of ports; leading zeros are allowed (ngx_atoi)."""
     first, dash, last = text.partition("-")
     numbers = _port(first), _port(last if dash else first)
     low, high = numbers
@@ -256,14 +256,14 @@ class ListenAddress:
     socket: SocketName
     is_quic: bool
     lines: list[Directive] = field(default_factory=list)
-    """The ``listen`` lines for it; a line with a port range may have several addresses."""
+    """The ``listen`` lines for the address; a line with a port range may have several addresses."""
     servers: list[Directive] = field(default_factory=list)
     has_socket: bool = True
     """False if its connections arrive over the socket of a wildcard address, whose options apply.
     If the line gets socket options, nginx binds the address too and does not start (98: Address
     already in use). ``nginx -t`` does not detect this."""
     maybe: Directive | None = None
-    """The line of another address that may be this one, once nginx resolves host names."""
+    """The line of another address that may be the same, once nginx resolves host names."""
 
     @property
     def address(self) -> str:

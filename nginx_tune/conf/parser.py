@@ -134,7 +134,7 @@ def _end_of_lua(text: str, start: int) -> int:
 
 
 DEEPEST = 200
-"""Maximum nesting of blocks, so that no file can exhaust the stack; real ones stay below ten."""
+"""Maximum nesting of blocks, so that no file can exhaust the stack; real files stay below ten."""
 
 
 MOST_DIRECTIVES = 2_000_000

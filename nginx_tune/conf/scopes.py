@@ -86,7 +86,7 @@ class Scope:
 
 
 def http_blocks(tree: ConfTree) -> list[Directive]:
-    """The http blocks of a tree (nginx allows one); around a part, a block made up for it."""
+    """The http blocks of a tree (nginx allows one); for a part, a made-up block around it."""
     if tree.is_part:
         return [_around("http", tree)]
     return [block for block in tree.main.all("http") if block.block is not None]

@@ -84,7 +84,7 @@ class AskedChange(NamedTuple):
     """The changes that a plan may write into a file."""
 
     settings: Mapping[str, Sequence[Sequence[str]]]
-    """By directive name: the possible arguments that decisions set."""
+    """The possible arguments that decisions set, by directive name."""
     fixes: str = ""
     """The text of the rules' safe fixes: any word of it may be added."""
 

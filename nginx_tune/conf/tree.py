@@ -252,7 +252,7 @@ class _Reading:
     missing: list[MissingInclude] = field(default_factory=list)
     lost: list[Directive] = field(default_factory=list)
     sizes: dict[str, int] = field(default_factory=dict)
-    """By finished file: the number of directives in it and its includes."""
+    """The number of directives in each finished file and its includes."""
     failed: set[str] = field(default_factory=set)
     chain: list[str] = field(default_factory=list)
     listings: dict[str, list[str]] = field(default_factory=dict)

@@ -68,7 +68,7 @@ class _Map(NamedTuple):
     """The lines of a map."""
 
     entries: dict[str, Directive]
-    """By key, lowercase."""
+    """The entries by key, lowercase."""
     patterns: list[Directive]
     default: Directive | None
 

@@ -52,7 +52,7 @@ class DescriptorPlan:
     """Descriptors that the limits allow."""
     ceiling_fact: str
     soft: int | None
-    """The soft limit with which nginx starts; None if the facts only have that of their reader."""
+    """The soft limit with which nginx starts; None if the facts only have their reader's limit."""
     bound_by: str
     """The reason why ``connections`` is not larger, for a comment."""
     needed: int

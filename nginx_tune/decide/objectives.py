@@ -33,7 +33,7 @@ class Aim(NamedTuple):
     limit_text: str = ""
     """The objective that sets the limit."""
     only_quantity: bool = False
-    """True if objectives demand bytes or requests per second and none of them limits a time."""
+    """True if objectives demand bytes or requests per second and no objective limits a time."""
     quantity_text: str = ""
 
     @property

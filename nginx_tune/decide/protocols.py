@@ -131,12 +131,11 @@ _STREAM_BYTES = 64 << 10
 """``http3_stream_buffer_size``. Source: ngx_http_v3_module.c."""
 _MOST_STREAM_BYTES = 1 << 20
 _IDLE_SLOTS = 6
-"""``worker_connections`` slots of an idle QUIC connection with its control streams.
-
-Source: ngx_quic_create_stream() takes a connection for each stream, unidirectional ones too. With
-idle clients of the load probe, which opens one such stream, 59 fit into 256 slots of nginx 1.30.6
-and 119 into 512: 4.3 each. Browsers open three (RFC 9114 §6.2, RFC 9204 §4.2), so two more.
-"""
+"""``worker_connections`` slots of an idle QUIC connection with its control streams. Source:
+ngx_quic_create_stream() takes a connection for each stream, also for a unidirectional stream. With
+idle clients of the load probe, which opens one unidirectional stream, 59 fit into 256 slots of
+nginx 1.30.6 and 119 into 512: 4.3 slots each. Browsers open three such streams (RFC 9114 §6.2, RFC
+9204 §4.2), so two more."""
 _RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 

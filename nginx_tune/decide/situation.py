@@ -512,7 +512,7 @@ class Situation:
     def popularity_classes(
         self, dataset_bytes: float, exponent: float | None = None
     ) -> tuple[PopularityClass, ...]:
-        """Popularity classes of a dataset; ``exponent`` replaces that of the workload."""
+        """Popularity classes of a dataset; ``exponent`` replaces the workload's exponent."""
         popularity = self.workload.popularity
         mean = self.object_bytes.value or 1.0
         if popularity.curve and exponent is None:

@@ -149,7 +149,7 @@ class HostSizes:
 
     @cached_property
     def columns(self) -> Sequence[DiskColumn]:
-        """The host's disks, more of them, and other classes."""
+        """The host's disks, a larger number of its disks, and other classes."""
         s = self.situation
         own = sorted({disk.class_ for disk in s.disks})
         name = "+".join(own) or s.network_filesystem or "unknown"

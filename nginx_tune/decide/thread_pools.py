@@ -457,7 +457,7 @@ def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
 
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:
-    """The confidence: high with known inputs, medium if assumed ones do not flip the verdict."""
+    """The confidence: high with known inputs, medium if assumed inputs do not flip the verdict."""
     if measured(s):
         return "high"
     if s.network_filesystem is not None and i.miss_ratio > 0:

@@ -39,12 +39,10 @@ SMALLEST_ZONE_BYTES: Final = 64 << 10
 ZONE_OF_NAMES_BYTES: Final = 1 << 20
 """Bytes of a zone for names: about 1000 addresses, or 256 with a TLS session each."""
 IDLE_TIME: Final = "1s"
-"""Idle time of a connection to an upstream, shorter than that of the servers below.
-
-A POST on a connection that its server is closing gets 502: 32 of 640 with a server that closes
-after 2 s, in rounds of 64 every 2 s (1.22.1, on one host); none of 640 with 1s. It costs one
-handshake for each second in which a connection is not needed.
-"""
+"""Idle time of a connection to an upstream, shorter than the idle time of usual servers. A POST on
+a connection that its server is closing gets 502: 32 of 640 with a server that closes after 2 s, in
+rounds of 64 every 2 s (1.22.1, on one host); none of 640 with 1s. The short time costs one
+handshake for each second in which a connection is not needed."""
 _SERVERS: Final = "gunicorn 2 s, Node.js, Apache and uvicorn 5 s, Tomcat 20 s"
 _CLOSED_BY_THE_ORIGIN: Final = (
     "the origin must keep idle connections longer than nginx does: a POST on a connection that it "

@@ -93,7 +93,8 @@ class Setting(Part, frozen=True, kw_only=True):
     same: list[str] = []
     """Other first arguments with the same effect on this host, which need no change."""
     places: list[Place] = []
-    """In a comparison with a configuration: the lines to change, or the blocks for a new line."""
+    """The lines to change, or the blocks for a new line; only in a comparison with a
+    configuration."""
     needs: list[str] = []
     """In a comparison with a configuration: other lines that the setting needs (``thread_pool``,
     ``log_format``, ``keys_zone``), each with its place if it exists, or else to be added."""
@@ -159,7 +160,7 @@ class Decision(Part, frozen=True, kw_only=True):
     """The computed entries of ``flips_when``, as numbers."""
     risks: list[str] = []
     blocked_by: str = msgspec.field(default="", name="withheld")
-    """In a comparison with a configuration: the reason why the settings cannot be written."""
+    """The reason why the settings cannot be written; only in a comparison with a configuration."""
     next_command: str = ""
 
 

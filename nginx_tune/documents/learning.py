@@ -273,7 +273,8 @@ class Partial(Document, frozen=True, kw_only=True, tag="nginx-tune/partial/1"):
     """Number of logs that could not be read to the end."""
     tally: msgspec.Raw
     places: RequestSample
-    """Each path is the index of a place of the plan's configuration."""
+    """The sampled requests, each with the index of a place of the plan's configuration as its
+    path."""
 
 
 class Manifest(Document, frozen=True, kw_only=True, tag="nginx-tune/manifest/1"):

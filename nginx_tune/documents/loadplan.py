@@ -144,7 +144,7 @@ class Priority(Part, frozen=True, kw_only=True):
     """
 
     weight: Count | None = None
-    """From 1 to 256: the stream's share among its siblings."""
+    """The stream's share among its siblings, from 1 to 256."""
     depends_on: list[str] = []
     """Classes on the same connections. A stream of this class depends on the newest stream in
     progress of those classes, if there is one. A class may name itself."""
@@ -153,9 +153,9 @@ class Priority(Part, frozen=True, kw_only=True):
     frame: Literal["headers", "priority"] = "headers"
     """The frame with the priority: HEADERS, or PRIORITY after them."""
     urgency: Count | None = None
-    """From 0, the most urgent, to 7; the default of HTTP is 3."""
+    """Urgency from 0, the most urgent, to 7; the default of HTTP is 3."""
     incremental: bool = False
-    """True if parts of answers are useful, so that those of equal urgency can share bandwidth."""
+    """True if parts of answers are useful, so that answers of equal urgency can share bandwidth."""
 
 
 class RequestClass(Part, frozen=True, kw_only=True):
@@ -176,7 +176,8 @@ class RequestClass(Part, frozen=True, kw_only=True):
     busy, so that a few carry nearly all requests; ``turns`` keeps connections open from the start
     and uses them in turn, to compare workers. Each user of a closed loop has its own connection."""
     held_connections: Count | None = None
-    """With ``turns``: number of open connections, with more when all are busy. Null for all."""
+    """Number of open connections with ``turns``; more are opened when all are busy. Null for
+    all."""
     headers: dict[str, str] = {}
     timeout_seconds: Seconds = 30.0
     """Time limit from the intended start."""

@@ -45,7 +45,7 @@ class LogMessage(NamedTuple):
     """The directive to change, or other advice."""
     source: str
     since: str = "1.18.0"
-    """The first release with the message; 1.18.0 for older ones too."""
+    """The first release with the message; 1.18.0 for older messages too."""
     older: str = ""
     """The level in older releases, such as ``alert before 1.23.2``."""
     errors: tuple[int, ...] = ()

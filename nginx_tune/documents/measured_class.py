@@ -178,7 +178,7 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     """Arrivals that waited because all connections were busy (open loop)."""
     max_pending: int = 0
     bodies: Bodies | None = None
-    """Null when the plan names no files."""
+    """The compared bodies; null when the plan names no files."""
     workers: dict[str, int] = {}
     """Good responses by worker, if the server names it (``X-Probe-Worker``)."""
     worker_shares: dict[str, WorkerShare] = {}

@@ -116,7 +116,7 @@ class DiskUse(Part, frozen=True, kw_only=True):
     write_await_seconds: float | None = None
     """Mean time of a write, including the queue; null without a write."""
     below: list[str] = []
-    """Disks of this list that are on top of this one; their requests count in both."""
+    """Disks of this list that are on top of this disk; their requests count in both."""
 
 
 class HeldCall(Part, frozen=True, kw_only=True):
@@ -278,7 +278,7 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
     """New error-log lines on a call that failed with EIO, an error of a disk."""
     disk_read_errors: dict[str, int] = {}
     """Reads that a modelled disk of the lab failed with EIO, by disk with failures. The kernel
-    retries failed read-ahead, so nginx does not see all of them."""
+    retries failed read-ahead, so nginx does not see every failure."""
     refused_calls: list[str] = []
     """System calls that the sandbox refused, with the decisive argument."""
     listen_overflows: int | None = None

@@ -197,6 +197,7 @@ class LatencyHistogram(Part, frozen=True, kw_only=True):
     censored: int = 0
     """Samples of requests that never finished or timed out, counted with their age."""
     at_least: list[str] = []
-    """Those of ``mean``, ``median`` and ``max`` that are lower bounds due to censored samples."""
+    """The statistics (``mean``, ``median``, ``max``) that are lower bounds due to censored
+    samples."""
     buckets: list[Bucket] = []
     """The buckets from the first non-empty one to the last, including empty ones in between."""

@@ -35,7 +35,7 @@ class SearchCandidate(Part, frozen=True, kw_only=True):
     """Coverage of the interval. With few rounds it is low: such an interval ranks candidates, but
     proves nothing."""
     regret_ratio: float | None = None
-    """Ratio of the best candidate's result to this one; 1 for the best."""
+    """Ratio of the best candidate's result to this candidate's; 1 for the best."""
     rounds: int = 0
     """Valid short runs."""
     confirmed: bool = False

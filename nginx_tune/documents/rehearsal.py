@@ -138,7 +138,7 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     """Path of the new program; empty if it stays the same."""
     new_nginx_version: str = ""
     lab: str = "none"
-    """The emulated host; ``none`` for this one."""
+    """The emulated host; ``none`` for the host at hand."""
     files: list[str] = []
     """The changed files."""
     rate_per_second: float = 0.0

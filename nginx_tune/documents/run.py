@@ -23,7 +23,7 @@ class Validation(Document, frozen=True, kw_only=True, tag="nginx-tune/validation
     requires: list[str] = []
     """The gates, as the user gave them."""
     noise_floor: dict[str, float] = {}
-    """By metric, the relative difference between two equal variants; empty without a self-check."""
+    """Relative difference between two equal variants, by metric; empty without a self-check."""
     variants: list[VariantText] = msgspec.field(default_factory=list, name="arms")
     """Each variant's configuration in the form of ``nginx -T``, without its secrets."""
     measurements: list[Measurement] = []
@@ -105,7 +105,7 @@ class RunMetric(Part, frozen=True, kw_only=True):
     """Value of the first run's candidate."""
     b: float | None
     at_least: list[str] = []
-    """Those of ``a`` and ``b`` that are lower bounds, because requests were cut off."""
+    """The values (``a``, ``b``) that are lower bounds, because requests were cut off."""
     baseline_ratio: float | None = None
     """Ratio of the baseline in the second run to the first: the change of the host itself."""
     ratio: float | None = None

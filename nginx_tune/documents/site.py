@@ -34,7 +34,7 @@ class SiteTls(Part, frozen=True, kw_only=True):
     certificate: str
     certificate_key: str
     protocols: list[str] = []
-    """``ssl_protocols``; empty for the usual ones of the build and its TLS library."""
+    """``ssl_protocols``; empty for the usual protocols of the build and its TLS library."""
 
 
 class CacheBounds(Part, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ class Conduct(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a variant's runs, apart from its configuration."""
 
     binary: str | None = None
-    """The nginx of this variant, if not that of the session."""
+    """The nginx of this variant; null for the nginx of the session."""
     stand_in: StandIn = "none"
     """A bare server that runs in place of nginx."""
     workers: int = 1
@@ -68,7 +68,7 @@ class Variant(msgspec.Struct, frozen=True, kw_only=True):
     prime: list[str] = []
     """URLs fetched once before each load, so that their files are in the page cache."""
     limited: dict[str, list[int]] = {}
-    """By class, the statuses with which limits of the configuration refuse requests."""
+    """The statuses with which limits of the configuration refuse requests, by class."""
     conduct: Conduct = Conduct()
 
 

@@ -117,8 +117,8 @@ def reloading(
 _PROGRAM = f"{SEEN}/program/nginx"
 """The link by which nginx is started, since an upgrade runs the program of the same name."""
 _WORKER, _LEAVING = "nginx: worker process", "nginx: worker process is"
-"""Looked for anywhere in a process title: if a dynamic loader starts nginx, the loader's name comes
-first, and the end may be cut off."""
+"""Texts to look for anywhere in a process title: if a dynamic loader starts nginx, the loader's
+name comes first, and the end may be cut off."""
 _STOP_SECONDS = 5.0
 """The time for a graceful stop, as of Debian's service (``--retry QUIT/5/TERM/5``)."""
 _LOOK_SECONDS = 0.005
@@ -358,7 +358,7 @@ class FirstAnswers:
         self._over = False
 
     def see(self, master: Process, workers: Collection[Process]) -> None:
-        """Note the new workers; the first ones start the requests."""
+        """Note the new workers; the first workers start the requests."""
         self._workers = frozenset(workers)
         if not workers or self._threads:
             return

@@ -380,7 +380,7 @@ _MOST_FILES = 20_000
 
 
 def served_files(root: str) -> list[ServedFile]:
-    """World-readable files below a root by path, the one of median size first."""
+    """World-readable files below a root by path, the file of median size first."""
     files: list[ServedFile] = []
     for in_directory in _by_directory(root):
         files += in_directory

@@ -108,7 +108,7 @@ def _count_body(response: http.client.HTTPResponse, count: int) -> int | None:
 
 
 AGENT = f"nginx-tune-probe/{__version__}"
-"""The User-Agent, the same as that of the load (``probes/src/request.rs``)."""
+"""The User-Agent, the same as in the load (``probes/src/request.rs``)."""
 _LOCAL = ("127.0.0.1", 0)
 """The address used for both ends of a unix socket."""
 

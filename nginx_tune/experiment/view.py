@@ -152,7 +152,7 @@ def plan_places(
 
 
 def outermost(places: Collection[str]) -> list[str]:
-    """The places that are not inside another one, sorted."""
+    """The places that are not inside another place, sorted."""
     return sorted(
         place
         for place in places

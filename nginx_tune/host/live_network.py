@@ -256,7 +256,7 @@ def _drops(meminfo: str | None) -> int | None:
 
 
 def _sysctls() -> dict[str, str]:
-    """The sysctls of the calling thread's network namespace; missing ones are left out."""
+    """The sysctls of the calling thread's network namespace; missing sysctls are left out."""
     found = {}
     for name in NETWORK_SYSCTLS:
         with contextlib.suppress(OSError):

@@ -86,7 +86,7 @@ def parse_build(text: str) -> VersionOutput | Missing:
 
 
 def _tls_libraries(text: str) -> dict[str, str]:
-    """The TLS library at build and run time; src/core/nginx.c names the latter if it differs."""
+    """The TLS library at build and run time; src/core/nginx.c names both if they differ."""
     match = _TLS_LIBRARY.search(text)
     if match is None:
         return {}

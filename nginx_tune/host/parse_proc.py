@@ -148,7 +148,7 @@ def parse_uptime(text: str) -> float | Missing:
 
 
 def parse_capabilities(mask: str) -> list[str] | Missing:
-    """The names in a capability mask of ``/proc/PID/status``; unknown ones by number."""
+    """The names in a capability mask of ``/proc/PID/status``; unknown capabilities by number."""
     if not re.fullmatch(r"[0-9a-f]{1,16}", mask):
         return Missing(f"not a mask of capabilities: {mask[:40]!r}")
     bits = int(mask, 16)

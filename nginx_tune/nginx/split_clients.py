@@ -39,5 +39,5 @@ def part_of(key: bytes, shares: Sequence[int]) -> int:
 
 
 def even_part(key: bytes, count: int) -> int:
-    """The part of a key among ``count`` equal ones, as ``decide.cache_layout`` writes them."""
+    """The part of a key among ``count`` equal parts, as ``decide.cache_layout`` writes them."""
     return part_of(key, [int(1000 / count) * 10] * (count - 1))

@@ -198,7 +198,7 @@ def _opened(
 
 
 def _opener(log: str, flags: int, *, tell: Callable[[str], None]) -> int:
-    """Open a log; for a named pipe, wait until a writer has written to it or closed it."""
+    """Open a log; for a named pipe, wait until a writer has written to the pipe or closed it."""
     if not Path(log).is_fifo():
         descriptor = os.open(log, flags)
         mode = os.fstat(descriptor).st_mode

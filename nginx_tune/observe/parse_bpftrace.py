@@ -25,7 +25,7 @@ _PRINTED = (
 
 
 def turns_program(threads: Sequence[int], enters: Sequence[str]) -> str:
-    """The text of the program; thread ids are those of the initial namespace."""
+    """The text of the program; its thread ids are ids of the initial namespace."""
     entering = ", ".join(f"tracepoint:syscalls:{name}" for name in enters)
     leaving = entering.replace("sys_enter", "sys_exit")
     known = " ".join(f"@main[(uint64){thread}] = (uint64)1;" for thread in threads)

@@ -34,7 +34,8 @@ class TurnCounts:
     busy: Counter[int] = field(default_factory=Counter)
     """Nanoseconds inside turns by thread."""
     blocked: Counter[int] = field(default_factory=Counter)
-    """Nanoseconds in state D inside turns, by thread; the other waits likewise."""
+    """Nanoseconds in state D inside turns, by thread; the fields of other waits have the same
+    form."""
     queued: Counter[int] = field(default_factory=Counter)
     asleep: Counter[int] = field(default_factory=Counter)
     stopped: Counter[int] = field(default_factory=Counter)

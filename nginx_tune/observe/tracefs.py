@@ -152,7 +152,7 @@ class TraceInstance:
 
 
 def sweep_instances(tracefs: TraceFs) -> list[str]:
-    """Remove the instances of dead runs; returns their names. Live ones are busy and stay."""
+    """Remove the instances of dead runs; returns their names. Live instances are busy and stay."""
     gone = []
     for directory in (tracefs.root / "instances").glob(f"{PREFIX}*"):
         try:

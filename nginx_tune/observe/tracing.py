@@ -260,7 +260,7 @@ def start_queue_wait(worker: int, workers: Sequence[int]) -> QueueWaitTracer | M
 
 
 def _queue_program(binary: str, workers: Sequence[int]) -> str:
-    """The bpftrace program; the workers' ids are those of the initial namespace."""
+    """The bpftrace program; the workers' ids are ids of the initial namespace."""
     known = " ".join(f"@main[(uint64){worker}] = (uint64)1;" for worker in workers)
     pool = "(uint64)pid, arg0"
     return f"""

@@ -196,7 +196,7 @@ class CausePage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     steps: list[str]
     """Steps to take, in order."""
     beside: list[str]
-    """Pitfalls: similar causes, and wrong conclusions from this one."""
+    """Pitfalls: similar causes, and wrong conclusions from the cause."""
     sources: list[str]
 
 

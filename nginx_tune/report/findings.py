@@ -365,7 +365,7 @@ def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> 
 
 
 def _nearest(text: str, word: str, wanted: int) -> int:
-    """The position of a word nearest to ``wanted``; without the word, that of the first word."""
+    """The position of a word nearest to ``wanted``; without the word, of the first word."""
     places = [match.start() for match in re.finditer(re.escape(word), text)] if word else []
     if not places:
         return len(text) - len(text.lstrip())

@@ -414,7 +414,7 @@ def _prediction_row(one: PredictionResult) -> tuple[str, str, str, str, str]:
 
 
 def _causes(causes: list[VariantCause]) -> ScreenBlock:
-    """The causes found in each variant's server; unknown ones are only in the document."""
+    """The causes found in each variant's server; unknown causes are only in the document."""
     lines: list[Line] = []
     quiet = []
     for cause in causes:

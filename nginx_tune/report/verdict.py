@@ -138,7 +138,7 @@ def _gate_words(gates: list[GateResult]) -> str:
 
 
 _MOST_ALIKE = 8
-"""Most rows for metrics that do not differ; if there are more, all of them are only named."""
+"""Most rows for metrics that do not differ; if there are more, the metrics are only named."""
 _MOST_PAIRS = 100
 """The largest value of ``validate --pairs``."""
 _MINUTE = 60.0

@@ -61,9 +61,9 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     laid: dict[str, str] = {}
     """Read-only files and sockets that replace the host's: the source of each, by path."""
     hidden: list[str] = []
-    """Directories inside shown ones that appear empty."""
+    """Directories inside the shown directories that appear empty."""
     uses_unix_sockets: bool = False
-    """True if the configuration uses unix sockets; otherwise they are forbidden."""
+    """True if the configuration uses unix sockets, which are forbidden if it does not."""
     uses_file_aio: bool = False
     """True for a build with file AIO; the host limits its contexts."""
     transparent: bool = False

@@ -126,7 +126,7 @@ def seal_tree(mounted: int, *, read_only: bool) -> None:
 
 
 def no_new_privileges() -> None:
-    """From here on, prevent programs from gaining rights by setuid bits or file capabilities."""
+    """Prevent programs, from here on, from gaining rights by setuid bits or file capabilities."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
@@ -149,7 +149,7 @@ def drop_from_bounding_set(number: int) -> bool:
 
 
 def set_capabilities(mask: int, *, inheritable: int = 0) -> None:
-    """Set the effective and permitted capabilities to exactly these."""
+    """Set the effective and permitted capabilities to exactly those of ``mask``."""
     header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
     words = (_CapabilityData * 2)()
     for index in range(2):

@@ -107,7 +107,7 @@ _WITH_ALL_HEADERS = _REDIRECTS | {"200", "201", "204", "206", "304"}
 _REDIRECT_HEADERS = frozenset({"strict-transport-security", "access-control-allow-origin"})
 _CROSS_ORIGIN_HEADERS = frozenset({"access-control-allow-origin"})
 _FILE_HEADERS = frozenset({"x-content-type-options", "access-control-allow-origin"})
-"""Headers that matter for files. Strict-Transport-Security is not one of them: browsers remember it
+"""Headers that matter for files. Strict-Transport-Security is not among them: browsers remember it
 for the whole host from its pages and redirects (RFC 6797, 8.1)."""
 
 

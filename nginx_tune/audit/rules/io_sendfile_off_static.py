@@ -59,7 +59,7 @@ def _is_direct(served: Served) -> bool:
 
 
 _LARGE_BYTES = 1 << 20
-"""A site with directio serves large files, nearly all of them above this size."""
+"""Size that nearly all files of a site with directio exceed."""
 
 _CONF = "events { } http { %s server { listen 80; location / { root /srv/www; } } }"
 _HOST = linux(disks={"/srv/www": ("nvme0n1", "nvme")})

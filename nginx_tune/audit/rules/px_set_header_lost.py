@@ -14,7 +14,7 @@ _WATCHED_HEADERS = frozenset(
 
 
 _CLIENT_ADDRESS = frozenset({"x-forwarded-for", "x-real-ip"})
-"""Headers with the client's address; the upstream needs only one of them."""
+"""Headers with the client's address; the upstream needs only one such header."""
 _NO_HEADERS: frozenset[str] = frozenset()
 
 

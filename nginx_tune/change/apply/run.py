@@ -102,9 +102,9 @@ class Onlooker(NamedTuple):
 
     say: Callable[[str], None] = lambda _: None
     show: Callable[[Sequence[Examined]], None] = lambda _: None
-    """Called with the old and new contents of the files."""
+    """A function that gets the old and new contents of the files."""
     judge: Callable[[ConfTree, ConfTree], None] = lambda _old, _new: None
-    """Called with the old and the new tree of the configuration."""
+    """A function that gets the old and the new tree of the configuration."""
 
 
 NOBODY = Onlooker()

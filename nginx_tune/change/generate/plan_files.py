@@ -311,7 +311,7 @@ _BOUNDS = {
     ("unit", "LimitNOFILE"): (1, (1 << 31) - 1),
     ("unit", "TasksMax"): (1, 1 << 22),
 }
-"""Allowed range of each host setting; ``_READ_AHEAD`` has that of devices. Source:
+"""Allowed range of each host setting; ``_READ_AHEAD`` has the range for devices. Source:
 Documentation/admin-guide/sysctl of Linux."""
 _READ_AHEAD = (0, 1 << 20)
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")

@@ -80,7 +80,7 @@ _Named = tuple[str, DecisionId, dict[DecisionId, _Turned]]
 
 
 def _all_turned(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """Each alternative: its name, the decision whose doubt counts, and the changed decisions."""
+    """The name, the decision whose doubt counts, and the changed decisions of each alternative."""
     yield from _pools(by_id)
     yield from _threads(by_id)
     yield from _chunks(by_id)

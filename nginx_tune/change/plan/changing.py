@@ -206,7 +206,7 @@ def _standing(
 
 
 def _still_proposed(decision: Decision, current: CurrentTree) -> Decision:
-    """The decision without proposals that are already in place; ``keep`` if all of them are."""
+    """The decision without proposals that are already in place; ``keep`` if no proposal is left."""
     if not decision.proposed:
         return decision
     own_choice = current.caches or not current.may_cache

@@ -52,7 +52,7 @@ class SettingPlace(NamedTuple):
     directive: Directive
     how: HowPlaced
     """The edit: change the arguments of ``directive``, add a line in it or before it (main), or set
-    one of its arguments (``listen``)."""
+    one argument (``listen``)."""
 
 
 class UnplacedError(Exception):

@@ -471,7 +471,7 @@ RESTS_ON: dict[str, frozenset[DecisionId]] = {
     "open_files": frozenset({"file-limits"}),
     "no_sendfile": _READS | {"reuseport"},
 }
-"""By pinned value (a field of ``Pinned``), the decisions that depend on it."""
+"""The decisions that depend on a pinned value, by field of ``Pinned``."""
 
 
 def needed_by(decision: Decision, others: Sequence[Decision]) -> Iterator[Decision]:

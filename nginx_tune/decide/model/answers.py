@@ -273,7 +273,7 @@ class Server:
 
     @cached_property
     def _slowest_per_second(self) -> float:
-        """Reads a second of all disks together at which the first of them is fully busy."""
+        """Reads a second of all disks together at which the first disk is fully busy."""
         return min(
             read.disk.reads_per_second(self.inputs.disk_read_bytes) / read.each
             for read in self._disks

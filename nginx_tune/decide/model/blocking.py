@@ -49,10 +49,10 @@ SCHEDULING_TAIL_SECONDS = 2e-3
 BUSY_HOST_SECONDS = 0.3e-3
 """Mean time of an answer on a busy host whose loops never block. Measured: 0.26-0.46 ms."""
 MARGIN = 3.5
-"""Pools pay if blocking costs other requests so many times the CPU time of offloading. The factor
-exceeds 1 because a response waits longer than that CPU time: a thread must wake up, then the loop.
-Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60 us longer for one
-read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
+"""Multiple of the CPU time of offloading from which pools pay, if blocking costs other requests as
+much. The factor exceeds 1 because a response waits longer than that CPU time: a thread must wake
+up, then the loop. Source: cells drawn at random, all in memory or nearly: hot answers took 50 to 60
+us longer for one read (drawn-4201-008, -014), three times ``OFFLOAD_SECONDS``."""
 ENCRYPTED_MARGIN = 4.5
 """``MARGIN`` if the worker encrypts: each buffer returns to the loop before the next read begins.
 Source: drawn-4201-009, 400 us for five reads over TLS."""
@@ -366,7 +366,7 @@ def lost_windows(i: BlockingInputs, transfers: float) -> float:
 
 
 def _shared_send_seconds(i: BlockingInputs, cold: float) -> float:
-    """Seconds that a hot request takes when all of them share the memory bandwidth and the link."""
+    """Seconds that a hot request takes when all requests share memory bandwidth and link."""
     hot = max(0.0, (i.concurrency or 0.0) - cold)
     shared = i.workers * MEMORY_BYTES_PER_SECOND
     if i.way_bytes_per_second is not None:

@@ -40,7 +40,7 @@ class ModelDisk:
     """Measured stalls. ``latency_seconds`` and ``spread`` include the stalls, as consecutive reads
     meet them."""
     parts: tuple[tuple[float, ModelDisk], ...] = ()
-    """If this represents several disks, each disk with its share of the reads."""
+    """Each disk with its share of the reads, if the model represents several disks."""
 
     @property
     def spread_moving(self) -> float:

@@ -28,7 +28,7 @@ DEFAULT_THREADS = 32
 DEFAULT_QUEUE = 65536
 """Queue of the pool ``default``. Source: ngx_thread_pool_init_conf(); row A13 of the sources."""
 PER_DISK_THREADS = 16
-"""Source: row A16 of the sources."""
+"""Threads of a disk's own pool. Source: row A16 of the sources."""
 MAX_THREADS = 128
 """Most threads of a pool in one worker. With more, thread switching and page-cache churn cost more
 than waiting: with one worker, 160 threads served 2.5 requests a second, and no pool 4."""

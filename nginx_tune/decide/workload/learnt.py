@@ -343,7 +343,7 @@ def _locations(
 def _requests_by_root(
     configuration: Configuration, shares: Sequence[LocationShare]
 ) -> dict[str, float]:
-    """Share of the requests by root or alias; empty with fewer than two distinct ones."""
+    """Share of the requests by root or alias; empty with fewer than two distinct directories."""
     roots = {(place.file, place.line): place.root for place in configuration.places}
     found: Counter[str] = Counter()
     for share in shares:

@@ -31,9 +31,9 @@ class Counted(NamedTuple):
     requests: int
     """Requests for each object."""
     objects: float
-    """Number of these objects."""
+    """Number of objects with this many requests."""
     bytes: float
-    """Bytes of all of them."""
+    """Bytes of all these objects."""
     weight: float = 1.0
     """Number of objects that each counted object represents."""
 

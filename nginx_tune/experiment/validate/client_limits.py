@@ -312,7 +312,7 @@ def _per_second(rate: str) -> float | None:
 
 
 def _zones(tree: ConfTree, *, of_all: bool) -> dict[str, tuple[str, str]]:
-    """By module and zone, the key and rate of zones per client; ``of_all`` adds those for all."""
+    """The key and rate of zones per client, by module and zone; ``of_all`` adds zones for all."""
     maps = {line.args[1]: line for line in http_directives(tree)
             if line.name == "map" and len(line.args) > 1}  # fmt: skip
     found = {}

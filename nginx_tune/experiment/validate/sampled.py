@@ -27,7 +27,7 @@ Answers = Mapping[str, tuple[Response, Response]]
 _OK = 200
 _EACH = 3
 _MOST_ENDINGS = 8
-"""Bound on the file endings of a location; files with rarer ones form one batch."""
+"""Bound on the file endings of a location; files with rarer endings form one batch."""
 _MOST_BATCHES = 60
 _MOST_FILES = 300
 """Bound on the files of a batch to request when its samples differ."""

@@ -51,14 +51,14 @@ from nginx_tune.measure.proof.verdict import FIRST_ALPHA, judge
 from nginx_tune.nginx.lab.sandbox import Sandbox
 
 _SHORT_SHARE = 0.25
-"""The length of a short run, as a share of a full one. Many short runs rank better than few long
-ones, since results vary more between runs than within a run."""
+"""The length of a short run, as a share of a full run. Many short runs rank better than few long
+runs, since results vary more between runs than within a run."""
 _LEAST_SHORT_SECONDS = 1.0
 _SHARE_OF_SHORT = 0.4
 """The share of the time for short runs and both sandboxes; the rest is for the proof."""
 _SEEDS_OF_A_STEP = 1000
 _FRESH_SEEDS = 1_000_000
-"""The distance from the seeds of the short runs to those of the proof."""
+"""The distance from the seeds of the short runs to the seeds of the proof."""
 
 
 class SearchVariant(NamedTuple):

@@ -203,7 +203,7 @@ def over_protocol(item: C, protocol: MultiplexedVersion | None, count: int) -> C
 def offered(
     pair: tuple[SiteRequest, SiteRequest], requested: Sequence[MultiplexedVersion]
 ) -> list[MultiplexedVersion | None]:
-    """The protocols of a place: the requested ones that both variants offer, else HTTP/1.1."""
+    """The protocols of a place: the requested protocols that both variants offer, else HTTP/1.1."""
     found = [
         protocol
         for protocol in requested

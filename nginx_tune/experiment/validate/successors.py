@@ -207,9 +207,9 @@ class Successors(NamedTuple):
     """The successors of the baseline's servers."""
 
     servers: dict[Directive, Directive]
-    """By server of the baseline, the candidate's server that answers its first remaining name."""
+    """The candidate's server that answers its first remaining name, by server of the baseline."""
     hosts: dict[Directive, str]
-    """By server whose first name is lost, a host name that remains."""
+    """A host name that remains, by server whose first name is lost."""
     gone: set[Directive]
     """The baseline's servers without any remaining name."""
     lost: list[str]

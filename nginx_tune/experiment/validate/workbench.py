@@ -82,7 +82,7 @@ from nginx_tune.nginx.subject import refuse_foreign_code, refuse_special_files
 
 _OK = 200
 Changing = Mapping[str, Mapping[str, bytes]]
-"""By variant, the files of a configuration that is changed while it runs."""
+"""The files of a configuration that is changed while it runs, by variant."""
 
 
 class Workbench(NamedTuple):
@@ -143,7 +143,7 @@ class Rival(NamedTuple):
     """Neither ``baseline`` nor ``candidate``."""
     tree: ConfTree
     planned: Mapping[str, bytes]
-    """By path, the bytes of the rival's files that replace the baseline's."""
+    """The bytes of the rival's files that replace the baseline's, by path."""
 
 
 class _Opened(NamedTuple):
@@ -527,7 +527,7 @@ def _files(session: Session, site: SitePair, own: Sequence[ServedFile]) -> list[
 def _on_disk(
     session: Session, site: SitePair, own: Sequence[ServedFile], directory: str
 ) -> Sequence[ServedFile]:
-    """The files below a directory that both variants see; ``own`` are those of the first root."""
+    """The files below a directory that both variants see; ``own`` has the first root's files."""
     if directory != site.entry.root:
         return served_files(directory)
     return lab_files(session, directory) if session.lab.disks else own

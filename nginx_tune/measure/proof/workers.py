@@ -29,7 +29,7 @@ _FEW_CONNECTIONS = "few_connections"
 
 
 def imbalance_of(counts: Iterable[float]) -> Imbalance | None:
-    """The imbalance of one count per worker, idle ones included; None for fewer than two."""
+    """The imbalance of a count per worker, idle ones included; None for fewer than two workers."""
     shares = [float(count) for count in counts]
     total = math.fsum(shares)
     if len(shares) < 2 or total <= 0:  # noqa: PLR2004  # one worker has all

@@ -377,11 +377,9 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
 _STATE_DESCRIPTOR = 40
 STATE = Path(f"/proc/1/fd/{_STATE_DESCRIPTOR}")
-"""The place where the lab's own processes write; no path of the host leads there.
-
-The process inside is the first one of its PID namespace. The name is short, as the path of a
-socket must be (unix(7)).
-"""
+"""The place where the lab's own processes write; no path of the host leads there. The process
+inside is the first process of its PID namespace. The name is short, as the path of a socket must be
+(unix(7))."""
 OURS = STATE / "shown"
 """The part that nginx sees read-only at ``SEEN``."""
 SEEN = "/run/nginx-tune"

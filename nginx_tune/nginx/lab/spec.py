@@ -36,7 +36,7 @@ class Shape(NamedTuple):
     replayed: Mapping[str, int] = {}
     """Bytes of each file below the root that recorded requests name; empty if any file will do."""
     share: float = 1.0
-    """The share of the recorded objects that is kept, and likewise of memory."""
+    """The share of the recorded objects that is kept; the same share of memory is kept."""
 
 
 class PlannedLab(NamedTuple):

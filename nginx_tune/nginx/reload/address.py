@@ -39,7 +39,7 @@ class Address(NamedTuple):
     """``*`` for all addresses."""
     port: int
     path: str
-    """The path of a socket file; empty otherwise."""
+    """The path of a socket file; empty for an address."""
     speaks: Speaks
 
     def is_at(self, address: str, port: int) -> bool:

@@ -93,7 +93,7 @@ _BY_DESIGN = (
 
 
 def find_lost(window: CauseWindow) -> list[Cause]:
-    """The causes that lose requests, the one with the most lines first."""
+    """The causes that lose requests, the cause with the most lines first."""
     found = [
         (_lines(window.server, "pool_overflow"), pool_overflow(window)),
         (_lines(window.server, "connections_exhausted"), exhausted(window)),

@@ -476,4 +476,4 @@ _LOOKS: tuple[Callable[[CauseWindow], Cause | None], ...] = (
     uneven,
     stolen,
 )
-"""Checks after those of error logs: causes of a whole loop, then those of some requests."""
+"""Checks after the checks of error logs: causes of a whole loop, then of some requests."""

@@ -30,7 +30,7 @@ _ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 _COMMAND = re.compile(rb"##([a-z]*)\[")
 
 _ALSO = {"markdown": "md", "md": "markdown"}
-"""Two names of one format, for commands that have one of them."""
+"""Two names of one format, for commands that have either."""
 _TEXTS = frozenset({"console", "csv", "markdown", "md"})
 _JSONS = frozenset({"crossplane", "gitlab", "json", "sarif"})
 READER_SECONDS = 10.0
@@ -126,7 +126,7 @@ def output_files(
 
 
 def _in_directory(file: str) -> str:
-    """The file of a result: ``nginx.conf`` in it if it is a directory, as for ``generate -o``."""
+    """The file of a result; in a directory it is ``nginx.conf``, as for ``generate -o``."""
     return os.path.join(file, "nginx.conf") if os.path.isdir(file) else file  # noqa: PTH112, PTH118
 
 

@@ -247,7 +247,7 @@ def _across(nines: float, most: float) -> float:
 
 
 def _line(histogram: Histogram) -> list[tuple[float, float]]:
-    """Points (nines, seconds), from the tenth percentile to the one with ten samples beyond it."""
+    """Points (nines, seconds) from the tenth percentile on, as far as ten samples lie beyond."""
     beyond = max(histogram.total / _FEWEST_BEYOND, 2.0)
     most = math.log10(beyond)
     steps = max(2, math.ceil(most * _STEPS_PER_NINE))

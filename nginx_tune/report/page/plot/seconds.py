@@ -203,7 +203,7 @@ def _across(start: int, end: int, whole: int) -> tuple[float, float]:
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans, with adjoining ones merged."""
+    """The spans, with adjoining spans merged."""
     joined: list[tuple[int, int]] = []
     for start, end in spans:
         if joined and joined[-1][1] == start:
