@@ -68,7 +68,7 @@ def known_here(
 
 
 def not_in_version(context: Context) -> Iterator[tuple[tuple[DirectiveRow, ...], list[Directive]]]:
-    """Directives that this version does not have, or may not have if it is unknown."""
+    """Directives that this version does not have, or may not have if the version is unknown."""
     version = context.version
     for kind, directives in _judged(context).items():
         rows = rows_of(kind.name)
@@ -87,7 +87,7 @@ class UnknownNames(NamedTuple):
     meant: str | None
     """The known name that is probably meant."""
     doubt: str
-    """A condition under which nginx accepts the name; empty if it never does."""
+    """A condition under which nginx accepts the name; empty if nginx never accepts the name."""
 
 
 def unknown(context: Context) -> Iterator[UnknownNames]:

@@ -81,7 +81,7 @@ class DirectiveRow(NamedTuple):
         return _FOREIGN.search(self.module) is None
 
     def may_stand(self, context: str) -> bool:
-        """True if it is allowed in a context."""
+        """True if the directive is allowed in a context."""
         return "any" in self.contexts or context in self.contexts
 
     def takes(self, count: int) -> bool:

@@ -339,7 +339,7 @@ def _path(location: Directive) -> str | None:
 
 
 def _listen(line: Directive) -> tuple[str, int, bool] | None:
-    """Address, port and TLS of a ``listen``; None if it is not a TCP address."""
+    """Address, port and TLS of a ``listen``; None if the address is not TCP."""
     name = socket_name(line.value)
     if not name.first or {"quic", "proxy_protocol"} & {*line.args[1:]}:
         return None

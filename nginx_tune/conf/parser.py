@@ -30,9 +30,9 @@ class ParseFault(Exception):  # noqa: N818  # a fault of the text, caught where 
 
 
 Token = tuple[str, str, str, int, int]
-"""(mark, text, quote, start, end). The mark is one of the three below, or empty for a word. A
-word's text has its escapes resolved. Plain tuples, because a large configuration has millions of
-them."""
+"""A tuple (mark, text, quote, start, end). The mark is one of the next three constants, or empty
+for a word. A word's text has its escapes resolved. A plain tuple suffices, because a large
+configuration has millions of tokens."""
 
 END, OPEN, CLOSE = ";", "{", "}"
 

@@ -71,16 +71,16 @@ class CacheSize(NamedTuple):
     max_bytes: int | None
     """``max_size``; None where the room on the disk is not known."""
     held_bytes: float
-    """Bytes on disk that it can hold within ``max_size`` and ``min_free``."""
+    """Bytes on disk that the cache can hold within ``max_size`` and ``min_free``."""
     zone_mebibytes: int
     file_bytes: float
     """Mean bytes of an object on the disk."""
     object_bytes: float
-    """Bytes of the objects that it can hold, without the unused rest of their blocks."""
+    """Bytes of the objects that the cache can hold, without the unused rest of their blocks."""
     why: str
     is_firm: bool
-    """True if nginx will enforce ``max_bytes``: it is in the configuration or will be written. A
-    ``max_size`` that an earlier plan wrote counts as the site's own."""
+    """True if nginx will enforce ``max_bytes``: the limit is in the configuration or will be
+    written. A ``max_size`` that an earlier plan wrote counts as the site's own."""
     min_free_bytes: int
     """``min_free`` in bytes if the site sets none; 0 if that would make nginx empty the cache."""
 

@@ -43,7 +43,7 @@ _STARTS = (
 
 Source: ngx_cache_loader_ctx (60 s), ngx_http_file_cache_exists; scenario cache-disks."""
 NEW_CACHE_RISKS: Final = (FOREIGN_FILES, _WHOLE, _STARTS)
-"""Risks of a new cache; a change to an existing cache does not have them."""
+"""Risks of a new cache, which a change to an existing cache does not have."""
 _IN_PLACE_SINCE = (1, 7, 10)
 """First version with ``use_temp_path``."""
 UNSEEN_ROOM = "written in place, on an unknown disk"
@@ -196,7 +196,7 @@ def _why_several(s: Situation) -> str:
 
 
 def files_there(facts: Facts, site: Site, path: str) -> str:
-    """A warning about files in a directory that is not a cache yet; empty if it has none."""
+    """A warning about files in a directory that is not a cache yet; empty if there are none."""
     files = next((d.files for d in facts.datasets if d.path == path), None)
     if not files or path in site.cache_bounds:
         return ""

@@ -26,7 +26,7 @@ class Headline(NamedTuple):
     """The first lines of every report on a host."""
 
     cannot: str
-    """A sentence that begins with "This host cannot"; empty if it meets the demand."""
+    """A sentence that begins with "This host cannot"; empty if the host meets the demand."""
     binding: str
     """A sentence with the limiting resource, its figure, and the unknowns."""
     bindings: list[BindingResource]

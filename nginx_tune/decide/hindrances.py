@@ -30,7 +30,7 @@ SWAPPED_RATIO: Final = 0.01
 """Swapped share of all memory to report; a smaller share may be idle pages, which do no harm."""
 _SCALING_POWERSAVE = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 """Drivers under which ``powersave`` follows the load (admin-guide/pm/intel_pstate.rst,
-amd-pstate.rst: active mode); under others it is the lowest frequency."""
+amd-pstate.rst: active mode); under other drivers ``powersave`` is the lowest frequency."""
 _MIB: Final = 1 << 20
 
 
@@ -172,7 +172,8 @@ HALF_FULL: Final = 0.5
 """Filled share of an accept queue to report: a queue that is half full at a random moment is seldom
 empty."""
 MANY_INTERRUPTS: Final = 4
-"""Least interrupts of a device with several queues; with a single queue it has at most three."""
+"""Least interrupts of a device with several queues; a device with a single queue has at most
+three."""
 _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "drr", "qfq", "taprio"})
 """Queue disciplines that, at the root of a link, limit or delay all of its traffic."""
 

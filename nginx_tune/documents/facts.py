@@ -103,7 +103,7 @@ class Running(Part, frozen=True, kw_only=True):
     other_masters: Annotated[list[int], VOLATILE] = []
     """Process ids of further nginx masters on this host."""
     other_mount_namespace: bool | None = None
-    """True if it sees other files than nginx-tune does, as in a container or a chroot."""
+    """True if nginx sees other files than nginx-tune does, as in a container or a chroot."""
     other_network_namespace: bool | None = None
     cpus_allowed: str | None = None
     """CPUs allowed for the master, which workers inherit."""
@@ -143,7 +143,7 @@ class NginxCandidate(Part, frozen=True, kw_only=True):
     """Path of its program, or the name that was searched for; empty when not known."""
     source: Literal["named", "running", "installed"]
     pid: Annotated[int, VOLATILE] = 0
-    """Process id of its master; 0 if it does not run."""
+    """Process id of its master; 0 if nginx does not run."""
     chosen: bool = False
     """True if nginx-tune chose its program."""
     reason: str = ""
@@ -172,17 +172,18 @@ class Nginx(Part, frozen=True, kw_only=True):
     """The file of media types that its configuration includes; null if none was found."""
     gzip: list[str] | None = None
     """The ``gzip`` lines of http in its configuration that fit another configuration too, such as
-    ``gzip on``; null if it was not read."""
+    ``gzip on``; null if the configuration was not read."""
     tcp_nopush: bool | None = None
-    """True if http in its configuration has ``tcp_nopush on``; null if it was not read."""
+    """True if http in its configuration has ``tcp_nopush on``; null if the configuration was not
+    read."""
     pid_path: str | None = None
     libc: str | None = None
     """``glibc`` or ``musl``, which count CPUs differently."""
     libc_version: str | None = None
     openssl: str | None = None
-    """The TLS library that it runs with, e.g. ``OpenSSL 3.0.15``."""
+    """The TLS library that nginx runs with, e.g. ``OpenSSL 3.0.15``."""
     openssl_built: str | None = None
-    """The TLS library that it was built with."""
+    """The TLS library that nginx was built with."""
     running: Running | None = None
     instances: list[Instance] = []
     """All visible masters; ``running`` is the examined one (``--pid``)."""

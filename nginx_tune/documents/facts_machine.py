@@ -257,7 +257,7 @@ class ListenSocket(Part, frozen=True, kw_only=True):
     accept_queue: int | None = None
     """Connections waiting to be accepted."""
     drops: int | None = None
-    """Connections dropped at this socket since it has been listening."""
+    """Connections dropped at this socket since the start of its listening."""
 
 
 class Listening(Part, frozen=True, kw_only=True):
@@ -285,4 +285,4 @@ class Listener(Part, frozen=True, kw_only=True):
     drops: Annotated[int | None, VOLATILE] = None
     """Connections dropped on all its sockets since they began to listen."""
     of_nginx: bool | None = None
-    """True if it belongs to the running nginx."""
+    """True if the address belongs to the running nginx."""

@@ -284,5 +284,5 @@ class Dataset(Part, frozen=True, kw_only=True):
     other_filesystems: Count = 0
     """Directories with another file system mounted, which are omitted."""
     seen_by_nginx: bool = False
-    """True if it was scanned in the mount namespace of an nginx."""
+    """True if the dataset was scanned in the mount namespace of an nginx."""
     residency: Annotated[Residency, VOLATILE] = Residency()

@@ -52,7 +52,7 @@ class NeedsFacts(Part, frozen=True, kw_only=True):
     rule: str
     facts: list[str]
     how: str
-    """The command that supplies them, or the files that were not read."""
+    """The command that supplies the missing facts, or the files that were not read."""
     unread: list[str] = []
     """The unread includes that may hold the answer, as written."""
 

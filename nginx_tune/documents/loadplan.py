@@ -184,10 +184,10 @@ class RequestClass(Part, frozen=True, kw_only=True):
     keepalive: bool = True
     """True if a connection serves more than one request."""
     read_bytes_per_second: Bytes | None = None
-    """A slow client: most bytes that it reads from a connection in a second. With HTTP/2 it opens
-    its windows at that pace, and reads data at once."""
+    """The most bytes that a slow client reads from a connection in a second. With HTTP/2 the client
+    opens its windows at that pace, and reads data at once."""
     read_pace_of: Literal["stream", "connection"] = "stream"
-    """A slow client of HTTP/2: the pace applies to each stream by itself, or to all streams of a
+    """The scope of the pace of a slow HTTP/2 client: each stream by itself, or all streams of a
     connection together."""
     http2: Http2 | None = None
     """Null for HTTP/1.1. All connections are open from the start and used in turn, or by the same

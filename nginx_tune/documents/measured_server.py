@@ -366,7 +366,8 @@ class Harm(NamedTuple):
     """The words after the number, as in ``12 pool overflows``."""
     weight: Weight
     is_logged: bool = True
-    """True if the field of that name counts error-log lines; it is null if the log hides them."""
+    """True if the field of that name counts error-log lines; the field is null if the log hides
+    them."""
     is_kind: bool = True
     """True for a kind of log lines that no other row counts; False for all other counters."""
     read: Callable[[ServerMeasurement], int | None] | None = None

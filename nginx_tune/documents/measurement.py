@@ -116,7 +116,7 @@ class Measurement(Document, frozen=True, kw_only=True, tag="nginx-tune/measureme
     server: ServerMeasurement = ServerMeasurement()
     generator: Generator = Generator()
     flags: list[str] = []
-    """Reasons for a degraded result; empty if it is valid."""
+    """Reasons for a degraded result; empty for a valid result."""
     series: list[SeriesPoint] = []
     agents: list[Agent] = []
     """Load hosts of a merged measurement."""
@@ -153,8 +153,8 @@ class Capacity(Document, frozen=True, kw_only=True, tag="nginx-tune/capacity/1")
 
     objectives: list[str] = []
     capacity_per_second: float | None = None
-    """The capacity; null if it was not found: the objective was never met, or the server was not
-    the limit."""
+    """The capacity; null if none was found: no rate met the objective, or the server was not the
+    limit."""
     at_least_per_second: float | None = None
     """The highest rate that met the objective."""
     missed_per_second: float | None = None

@@ -24,7 +24,8 @@ class SearchCandidate(Part, frozen=True, kw_only=True):
     name: str
     """``today`` for the current configuration, ``recommended`` for the recommendation."""
     changes: list[str] = []
-    """Lines that it adds to the recommendation; after ``without``, lines that it leaves out."""
+    """Lines that the candidate adds to the recommendation; after ``without``, lines that it leaves
+    out."""
     reason: str = ""
     """The reason to try it: a fact near its break-even, or another doubt."""
     ratio: float | None = None
@@ -39,7 +40,7 @@ class SearchCandidate(Part, frozen=True, kw_only=True):
     rounds: int = 0
     """Valid short runs."""
     confirmed: bool = False
-    """True if it was measured again, with other seeds."""
+    """True if the candidate was measured again, with other seeds."""
 
 
 class Search(Part, frozen=True, kw_only=True):
@@ -159,7 +160,7 @@ class Plan(Document, frozen=True, kw_only=True, tag="nginx-tune/plan/1"):
     host: list[HostPart] = []
     """Host settings that the decisions need, to be written by the operator."""
     nginx_test: NginxTest | None = None
-    """Result of ``nginx -t`` for exactly these files; null if it did not run."""
+    """Result of ``nginx -t`` for exactly these files; null if the test did not run."""
     proof: Search | None = None
     """The search that chose it (``validate --search``); null if there was no search."""
 
@@ -199,7 +200,7 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     stuck_paths: list[str] = []
     """Files that another process has since changed."""
     confirm_until: str = ""
-    """Time until which it must be confirmed, in UTC."""
+    """Time until which the change must be confirmed, in UTC."""
     new_workers: int | None = None
     """Number of new workers; null if none were seen."""
     workers_seen: int | None = None

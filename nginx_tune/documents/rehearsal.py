@@ -135,7 +135,7 @@ class Rehearsal(Document, frozen=True, kw_only=True, tag="nginx-tune/rehearsal/1
     nginx_version: str = ""
     nginx_choice: str = ""
     new_nginx_binary: str = ""
-    """Path of the new program; empty if it stays the same."""
+    """Path of the new program; empty if the program stays the same."""
     new_nginx_version: str = ""
     lab: str = "none"
     """The emulated host; ``none`` for the host at hand."""

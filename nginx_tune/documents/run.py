@@ -41,7 +41,7 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     """One entry of a list of runs."""
 
     id: str
-    """The first digits of the stored file's digest; it is unique and never changes."""
+    """The first digits of the stored file's digest, which are unique and never change."""
     kind: RunKind
     name: str
     """Name of the scenario, or path of the candidate, the plan, or the new files or program."""
@@ -66,7 +66,7 @@ class RunSummary(Document, frozen=True, kw_only=True, tag="nginx-tune/run_summar
     claims: int = 0
     claims_held: int = 0
     interrupted: bool = False
-    """True if it was interrupted."""
+    """True if the run was interrupted."""
 
 
 class KeptRun(Document, frozen=True, kw_only=True, tag="nginx-tune/run/1"):

@@ -106,7 +106,8 @@ class ExtraVariant(VariantSpec, frozen=True, kw_only=True):
 
     name: str
     optional: bool = False
-    """True to omit it and its claims if this machine lacks something that it needs."""
+    """True to omit the variant and its claims if this machine lacks something that the variant
+    needs."""
 
 
 class Claim(Part, frozen=True, kw_only=True):

@@ -32,7 +32,7 @@ class DiskChoice(Part, frozen=True, kw_only=True):
     class_name: str
     """A class of disk; several classes of the host's own disks are joined by ``+``."""
     is_own: bool = False
-    """True for the host's own disks, or a larger number of them."""
+    """True for the host's own disks, or a larger number of such disks."""
     provenance: Provenance = "assumed"
     """Provenance of their speed."""
 
@@ -54,7 +54,7 @@ class SizedHost(Part, frozen=True, kw_only=True):
     binds: AnswerResource
     """The resource that limits the rate; for a verdict in doubt, at the low end of the range."""
     pools: bool
-    """True if it carries more with thread pools."""
+    """True if the host carries more with thread pools."""
     workers: Count
     """Worker processes; fewer than CPUs if workers read disks themselves and more workers would
     read the same disks."""

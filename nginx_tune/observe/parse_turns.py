@@ -248,7 +248,8 @@ class NameCalls(NamedTuple):
     opens: Counter[int]
     renames: Counter[int]
     open_reads: Counter[int] | None
-    """Calls of open() by the number of disk reads they caused; None if reads are not traced."""
+    """Calls of open() by the number of disk reads that they caused; None if reads are not
+    traced."""
 
 
 class OpenReader:

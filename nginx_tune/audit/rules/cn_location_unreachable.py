@@ -16,7 +16,7 @@ _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:
-    """Locations that the requests they are meant for never reach."""
+    """Locations that the intended requests never reach."""
     reported: set[Directive] = set()
     for scope in context.scopes_that_set("location"):
         first_patterns: dict[tuple[str, str], Directive] = {}

@@ -48,7 +48,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _listen_lines(context: Context) -> list[Directive]:
-    """The first line of each server with the parameter: one ``http2 on;`` replaces them all."""
+    """The first line of each server with the parameter; one ``http2 on;`` replaces all lines."""
     first: dict[Directive, Directive] = {}
     for listener in context.listeners:
         for server, line in zip(listener.servers, listener.lines, strict=True):

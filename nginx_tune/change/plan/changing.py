@@ -81,7 +81,7 @@ def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
 
 
 def _without_idle_reason(held: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision without ``blocked_by`` if it would not have changed anything anyway."""
+    """The decision without ``blocked_by`` if it would have changed nothing anyway."""
     if not held.blocked_by:
         return held
     is_idle = not held.settings and not _would_change(wanted, current)

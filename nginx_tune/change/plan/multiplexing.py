@@ -288,9 +288,9 @@ _FORBIDDEN = frozenset(
     {"connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"}
 )
 _PASSED = frozenset({"proxy-connection", "te", "upgrade"})
-"""Header fields of an upstream that nginx passes on; it never passes on the others, even with
-``proxy_pass_header``. Source: ngx_http_upstream_headers_in, whose copy handler for them is
-ngx_http_upstream_ignore_header_line."""
+"""Header fields of an upstream that nginx passes on. nginx never passes on any other field, even
+with ``proxy_pass_header``. Source: ngx_http_upstream_headers_in, whose copy handler for the other
+fields is ngx_http_upstream_ignore_header_line."""
 _MODULES = ("proxy", "fastcgi", "uwsgi", "scgi", "grpc")
 _MEANT_TO_BE_ASKED = frozenset(f"$http_{name.replace('-', '_')}" for name in _FORBIDDEN)
 """Variables of request headers that HTTP/2 clients must not send. They are empty over HTTP/2."""

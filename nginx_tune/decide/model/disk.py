@@ -38,7 +38,7 @@ class ModelDisk:
     """True if the two bounds above are a volume's provisioned figures, which are exact."""
     stalls: Stalls | None = None
     """Measured stalls. ``latency_seconds`` and ``spread`` include the stalls, as consecutive reads
-    meet them."""
+    meet stalls too."""
     parts: tuple[tuple[float, ModelDisk], ...] = ()
     """Each disk with its share of the reads, if the model represents several disks."""
 

@@ -38,7 +38,8 @@ COUNTED = 200
 _COUNTED_SECONDS = 10.0
 """Assumed: the least total time of all runs of a measurement."""
 _LEAST_COUNTED = 20.0
-"""Assumed: least number of requests in a measurement; it is longer if there are fewer."""
+"""Assumed: least number of requests in a measurement; a measurement is longer if there are
+fewer."""
 QUANTILE = 1.645
 """Distance from the mean, in standard deviations of a normal distribution, beyond which one value
 in twenty is on each side."""

@@ -46,8 +46,8 @@ class Reading:
     value: float | None
     reason: str = ""
     at_least: float | None = None
-    """A lower bound, if nothing more is known. ``value`` is then None; for mean and maximum it is
-    computed from the requests as far as they were seen."""
+    """A lower bound, if nothing more is known. ``value`` is then None; for mean and maximum, the
+    bound is computed from the requests as far as they were seen."""
     at_most: float | None = None
     """An upper bound, if nothing more is known: a ratio to a lower bound."""
 

@@ -429,7 +429,7 @@ def _looked(window: CauseWindow) -> Waiting | None:
 
 
 def _lasts(so_far_seconds: float | None, window: CauseWindow) -> bool:
-    """True for a wait beyond the allowed time; on average a sample finds half of it over."""
+    """True for a wait beyond the allowed time; on average a sample finds half of a wait over."""
     return so_far_seconds is not None and 2 * so_far_seconds >= window.allowed_seconds
 
 

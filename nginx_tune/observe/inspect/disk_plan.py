@@ -125,7 +125,7 @@ class DiskTarget(NamedTuple):
 
     disks: tuple[str, ...]
     directories: tuple[str, ...]
-    """Paths by which this process reaches them."""
+    """Paths by which this process reaches the files."""
     device: str | None
     """The block device with all of the data, to read if there are too few files."""
     filesystem: str
