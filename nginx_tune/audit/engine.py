@@ -225,8 +225,8 @@ def _edits(
 ) -> list[FileEdit]:
     """The edits of a finding: all of them, or none if they overlap those of an earlier one.
 
-    There are also none if an edit would repeat a secret: findings are shown to people who may
-    not read the file.
+    If an edit would repeat a secret, the finding has no edits: findings are shown to people who
+    may not read the file.
     """
     wanted = [] if rule.fixes is None else list(rule.fixes(context, hit))
     try:

@@ -293,7 +293,7 @@ def _live_nginx(nginx_binary: str | None, conf_path: str | None) -> Nginx:
 def _served(kind: Kind, current: FilledSite, named: Sequence[str]) -> list[str]:
     """The directories on this host that files of the site are served from.
 
-    Of another host's site only the ``named`` ones, those of the command line.
+    For another host's site, only the ``named`` directories of the command line count.
     """
     if current.served or not current.is_for_host:
         return [*named, *(current.served if current.is_for_host else ())]

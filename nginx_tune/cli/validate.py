@@ -588,7 +588,7 @@ def _is_one_file(one: str, other: str) -> bool:
 def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> str | None:
     """The value of ``-p``: the option, or the running master's prefix if it is not the build's.
 
-    Only if the master runs one of the files in ``names``.
+    The master counts only if it runs one of the files in ``names``.
     """
     from nginx_tune.nginx.subject import own_prefix  # noqa: PLC0415
 

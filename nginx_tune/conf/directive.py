@@ -195,7 +195,7 @@ class Block:
     def by_name(self) -> Mapping[str, Sequence[Directive]]:
         """Every directive of this block and its inner blocks, in order, by name.
 
-        Computed once: a lookup is cheap, while a walk takes time in proportion to the tree.
+        The result is computed once, since a walk takes time in proportion to the tree.
         """
         found = self._at_any_depth
         if found is None:

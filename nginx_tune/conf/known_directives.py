@@ -181,8 +181,8 @@ _WRITTEN_VERSION = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,4}){1,2}")
 def version_fault(text: str) -> str:
     """The reason why a version cannot be used to judge a configuration; empty if it can.
 
-    Refused are texts that are not versions, versions older than the tables, and higher major
-    numbers. Other versions newer than the tables can be used: their known directives are judged.
+    Texts that are not versions, versions older than the tables and higher major numbers are
+    refused. Other versions newer than the tables can be used: their known directives are judged.
     """
     if _WRITTEN_VERSION.fullmatch(text) is None:
         return f"{text}: give a version such as 1.26.3"

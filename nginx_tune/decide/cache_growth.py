@@ -167,7 +167,7 @@ def _whole(size_bytes: float) -> int:
 def _min_free_bytes(host: CacheHost, place: DataPath, size_bytes: int) -> int:
     """``min_free``: a twentieth of cache or file system, whichever is smaller.
 
-    At most 64 GiB and half of the space beyond the cache.
+    It is at most 64 GiB and at most half of the space beyond the cache.
     Shape: whole GiB, or MiB below 1 GiB. 0 if the free space is not known, since the manager
            removes files, even all of them, until ``min_free`` is free.
     Source: ngx_http_file_cache_manager (ngx_fs_available against min_free).

@@ -309,9 +309,9 @@ def _gzip(site: Site, facts: Facts, kind: Kind, workload: Workload | None) -> li
 def _gzip_lines(facts: Facts, kind: Kind) -> list[str]:
     """The installed configuration's compression, else the default of the kind.
 
-    The installed lines were written for another site, so only those that pay are taken. Of files,
-    only HTML is compressed, since each request compresses it again; videos and archives gain
-    nothing.
+    The installed lines were written for another site, so only those that pay are taken. Among
+    files, only HTML is compressed, since each request compresses it again; videos and archives
+    gain nothing.
     """
     if facts.nginx.gzip is not None:
         return [line for line in facts.nginx.gzip if _pays(line)]

@@ -74,7 +74,7 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
     The model compares the disk's work per request with all files in one page cache, and with the
     large ones apart from it (Che's approximation; sizes as scanned, popularity independent of
     size). The kernel protects pages that are used twice better than the model assumes, so the gain
-    must be clear. And no fact shows how popular large files are: one hot file of 8 MiB among 110 on
+    must be clear. No fact shows how popular large files are: one hot file of 8 MiB among 110 on
     a hard disk reduced 135 hot requests a second to 8 (nginx 1.22.1). So it is only proposed, with
     the command that measures it.
     """

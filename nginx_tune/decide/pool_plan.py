@@ -349,10 +349,10 @@ _NEAR = 0.8
 def pools_lose_less(s: Situation) -> bool:
     """True if pools have the smaller expected regret over unmeasured disks.
 
-    Only if the demand is known, the data is near the size of memory or above it, and the disks can
-    flip the verdict. The slowest, the typical and the fastest disk of the class have equal weights.
-    The regret of a choice is the logarithm of the ratio of its response time to that of the other
-    choice.
+    False unless the demand is known, the data is near the size of memory or above it, and the disks
+    can flip the verdict. The slowest, the typical and the fastest disk of the class have equal
+    weights. The regret of a choice is the logarithm of the ratio of its response time to that of
+    the other choice.
     Source: 208 kept cells, replayed with typical disks (benchmarks/regret/replayed.py): 180 are
             within 10 % or 0.3 ms of the best, 163 without this rule.
     """
@@ -480,7 +480,7 @@ def measure_disks(s: Situation) -> str:
 def with_places(s: Situation, command: str) -> str:
     """The command with the site's directories and access log instead of DIR and ACCESS_LOG.
 
-    Those of a described host are placeholders themselves, so they are not named.
+    The directories of a described host are placeholders themselves, so they are not named.
     """
     option = "--cache-dir" if s.kind == "cache" else "--dataset"
     paths = [] if s.facts.declared else [place.path for place in s.data_paths]

@@ -434,7 +434,7 @@ def chunk_bytes(disk: ModelDisk, aim: Aim = NO_AIM) -> int:
 def longest_transfer(disk: ModelDisk, aim: Aim = NO_AIM) -> float:
     """Longest transfer in seconds: as long as the seek before it, or as objectives allow.
 
-    Unlimited if only throughput counts.
+    The time is unlimited if only throughput counts.
     """
     if aim.only_quantity:
         return math.inf

@@ -169,7 +169,7 @@ _THREADS = 8
 def _harmless(s: Situation) -> int:
     """Idle connections per worker that leave each server a free thread.
 
-    0 if even one per worker is too many, or if the number of workers is not known.
+    The number is 0 if even one per worker is too many, or if the workers are not known.
     """
     servers = min((addresses_of(upstream.servers) for upstream in s.site.upstreams), default=0)
     each = _THREADS * servers // s.workers if s.workers_are_known else 0

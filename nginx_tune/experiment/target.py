@@ -412,8 +412,8 @@ _CONDITIONS = ("if", "limit_except", "deny", "auth_basic", "auth_request", "auth
 def _memory_url(tree: ConfTree, server: Directive) -> str | None:
     """The URI of the first location that returns 200 or 204 to all, else of the first that may.
 
-    The survey requests it before a load. Left out are ``internal`` locations, and all locations of
-    a server with its own ``return``.
+    The survey requests it before a load. It skips ``internal`` locations, and all locations of a
+    server with its own ``return``.
     """
     may = None
     for scope in scopes(tree):

@@ -165,7 +165,7 @@ def show_files(
 def give_names(argv: list[str], directory: Path, enclosure: Enclosure) -> list[str]:
     """Make every name that a configuration needs resolve to the stubs; returns the names.
 
-    Called inside the sandbox. Other faults of the configuration show when nginx is started.
+    Call it inside the sandbox. Other faults of the configuration show when nginx is started.
     """
     from nginx_tune.nginx.lab.stub_server import RESOLVED  # noqa: PLC0415  # not for a test alone
 

@@ -145,8 +145,8 @@ def plan_places(
     """The directories to cover: of logs, pid files and temporary files.
 
     ``flags``: configure arguments. ``written``: files that a configuration names. ``prefix``:
-    nginx's prefix for relative paths; None if unknown. Left out are directories inside others,
-    ``stderr``, ``syslog:`` and variables.
+    nginx's prefix for relative paths; None if unknown. Directories inside others, ``stderr``,
+    ``syslog:`` and variables are left out.
     """
     return outermost(written_places(flags, written, prefix=prefix))
 

@@ -377,7 +377,7 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
 def _is_free(path: str, subject: ManagedNginx) -> bool:
     """True if nothing is lost when nginx writes its pid file to this path.
 
-    That is so if there is no file, or a file of nginx that is empty or names no other living
+    Nothing is lost if there is no file, or a file of nginx that is empty or names no other living
     process. ``nginx -t`` leaves an empty file where none existed. nginx would write through a link
     and then remove the link. A file with a second name (a hard link) may have other readers.
     """

@@ -4,7 +4,7 @@ Any request may use an idle connection, so all requests to an upstream must have
 identity. If a server has a process for each connection (PHP-FPM), an idle connection also occupies
 a process. Upstreams whose servers a third-party module selects stay unchanged.
 
-Keepalive needs HTTP/1.1 and no ``Connection: close``. That has side effects: servers such as nginx
+Keepalive needs HTTP/1.1 and no ``Connection: close``. This has side effects: servers such as nginx
 compress for HTTP/1.1 only (``gzip_http_version 1.1``, ngx_http_gzip_ok), and a server may close an
 idle connection just as a request arrives. So some locations stay unchanged.
 """

@@ -63,8 +63,8 @@ def local_ports(facts: Facts) -> int | None:
 def uses_up_ports(facts: Facts, *, servers: int = 1, new_per_second: float = 0.0) -> bool:
     """True if short connections use nearly all local ports to ``servers`` addresses.
 
-    Used are the ports in TIME_WAIT now, or those expected from the rate of new connections,
-    whichever is more.
+    The used ports are the ports in TIME_WAIT now, or the ports expected from the rate of new
+    connections, whichever is more.
     """
     ports, waiting = local_ports(facts), facts.network.tcp.time_wait or 0
     expected = max(waiting, new_per_second * _TIME_WAIT_SECONDS)

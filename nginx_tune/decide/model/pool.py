@@ -84,7 +84,8 @@ class PoolSize:
 def peak_per_worker(transfers: float, workers: int) -> float:
     """Transfers of the busiest worker when connections are distributed at random.
 
-    Mean plus two standard deviations of the binomial distribution; with one worker, all transfers.
+    The number is the mean plus two standard deviations of the binomial distribution; with one
+    worker, all transfers.
     """
     mean = transfers / workers
     return min(transfers, mean + 2 * math.sqrt(mean * (1 - 1 / workers)))

@@ -116,8 +116,8 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event behind files in memory that leave by ``sendfile()``.
 
     Other events run after each ``chunk_bytes`` of a transfer, so an event waits for one pass of
-    each transfer in progress. 0 if clients are slower than the loop, so that sockets are full, or
-    if not known.
+    each transfer in progress. The wait is 0 if clients are slower than the loop, so that sockets
+    are full, or if not known.
     Source: drawn-5309-039, 64 transfers of 9 MB among small ones on one worker: small answers took
             18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; 4 transfers 1.3 ms, 0.8,
             0.5 and 0.2. With a rate Pollaczek-Khinchine, of passes.
@@ -147,8 +147,8 @@ def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     """Mean wait of one event for a CPU on which threads send files from memory.
 
     After a loop has handed a chunk to a thread, the loop is free. But the thread sends the chunk
-    without a pause, and a woken loop waits about two such passes for a CPU. 0 if clients or the way
-    to them are slower, if a CPU is free, or if not known.
+    without a pause, and a woken loop waits about two such passes for a CPU. The wait is 0 if
+    clients or the way to them are slower, if a CPU is free, or if not known.
     Source: drawn-6151-020, 32 transfers of up to 27 MB on two CPUs, of which memory held nine in
             ten: small answers took 2.2 ms with 2m, 1.1 with 1m, 0.6 with 512k and 0.26 with 128k,
             at the same bytes per second.

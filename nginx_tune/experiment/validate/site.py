@@ -336,7 +336,7 @@ def _in_common(
 ) -> tuple[FilePlace, FilePlace] | None:
     """The first place of the baseline that the candidate has too.
 
-    Preferably one that the change touches, and in the successor of its server.
+    A place that the change touches is preferred, and a place in the successor of its server.
     """
     there: dict[tuple[str, str], list[FilePlace]] = {}
     for other in places[1]:

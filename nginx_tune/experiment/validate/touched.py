@@ -41,8 +41,8 @@ class TouchedPlaces:
     def take(self, server: Directive, urls: Iterable[str]) -> bool:
         """True if a touched place takes one of the URLs, for a server of the baseline.
 
-        Also true for equal configurations (two builds, the noise), and for a server without a
-        successor.
+        The result is also true for equal configurations (two builds, the noise), and for a server
+        without a successor.
         """
         successor = self._successors.servers.get(server)
         if self._is_unchanged or successor is None:

@@ -337,7 +337,8 @@ class FirstRuns:
     def _fault(self, variant: str, item: LoadClass, target: Target) -> str:
         """The first URL of a class with an unexpected answer, and this answer; else empty.
 
-        Also empty for HTTP/3, and for HTTP/2 without TLS, which single requests do not support.
+        The result is also empty for HTTP/3, and for HTTP/2 without TLS, which single requests do
+        not support.
         """
         if item.http3 is not None or (item.http2 is not None and target.tls is None):
             return ""
