@@ -89,7 +89,8 @@ def changed_tables(draw: st.DrawFn, seeds: Sequence[Any]) -> Any:
         elif how == 2 and isinstance(holder[key], int | float):
             holder[key] = draw(st.sampled_from([-holder[key], holder[key] * 1e18, 1 / 3]))
         else:
-            holder[key] = draw(st.sampled_from(ODD))
+            # A copy: the next change may be within it.
+            holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))
     return tables
 
 

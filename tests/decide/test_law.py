@@ -33,7 +33,7 @@ from nginx_tune.decide.carried import WIDEST
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import is_prediction, says_harm, situation_of
 from nginx_tune.decide.model.blocking import predict
-from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS
+from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS, SMALLEST_DISK_POOL, SMALLEST_POOL
 from nginx_tune.decide.pool_plan import flips_on_assumptions, pools_lose_less
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import encode
@@ -184,7 +184,8 @@ def check_settings(decisions: Decisions) -> None:
             if high and s.args[0] != "auto":
                 assert low <= int(s.args[0]) <= high, s
             if s.directive == "thread_pool":
-                assert 4 <= int(s.args[1].removeprefix("threads=")) <= 128
+                fewest = SMALLEST_DISK_POOL if s.decision == "per-disk-pools" else SMALLEST_POOL
+                assert fewest <= int(s.args[1].removeprefix("threads=")) <= 128
     shared = {place: ids for place, ids in owners.items() if len(ids) > 1}
     # The options of one listen come from two decisions, each its own word; so do headers.
     assert not {place for place in shared if place[2] not in ("listen", "proxy_set_header")}

@@ -92,8 +92,8 @@ def test_calls_that_cannot_be(
     monkeypatch.delitem(sys.modules, "nginx_tune.observe.dask_engine", raising=False)
     for command, status, said in (
         (site.command("--engine", "dask"), 2, "--engine needs --partials"),
-        (site.on("spark"), 2, "--engine spark: there is dask"),
-        (site.on("dask="), 2, "there is dask"),
+        (site.on("spark"), 2, "--engine spark: give dask"),
+        (site.on("dask="), 2, "give dask"),
         (site.on("dask=tcp://192.0.2.1:8786"), 2, "--allow-unencrypted"),
         (site.on("dask"), 4, "pip install 'nginx-tune[dask]'"),
     ):
