@@ -167,6 +167,22 @@ def test_loops_do_not_count_on_a_slow_link() -> None:
     assert slow > 0
 
 
+def test_where_one_answer_in_ten_is_large_p90_is_the_time_of_the_others() -> None:
+    """Whichever way the shares of hits and misses round."""
+    sizes = (SizeGroup(0.9, 0.2), SizeGroup(0.1, 8.2))
+    found = [
+        Server(
+            inputs(page_cache_bytes=memory * 16.0 * MEBIBYTE, sizes=sizes,
+                   client_bytes_per_second=1e6),
+            pools=True,
+        ).answers_at(0.5)
+        for memory in range(1, 60)
+    ]  # fmt: skip
+    times = [answers.seconds("p90") for answers in found if answers is not None]
+    assert times == sorted(times, reverse=True)
+    assert len(times) > 1
+
+
 @pytest.mark.long
 def test_more_hardware_is_never_slower_and_never_carries_less() -> None:
     """The law, at a stated rate: who waits for answers asks for more the faster they come."""
