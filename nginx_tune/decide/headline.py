@@ -63,16 +63,20 @@ def _sentence(s: Situation, found: list[BindingResource]) -> str:
     name, verb = _NAMES[first.resource]
     subject = name[0].upper() + name[1:]
     carries = _Carries(s, first.requests_per_second)
-    figure = f"{_short(first.requests_per_second)} requests/s{carries.range}"
-    figure += f" ({bytes_text(first.bytes_per_second)}/s{_conditions(s, first)})"
-    demand = s.rate.value
-    limit = f"{subject} {verb} the first limit, at about {figure}"
+    limit = f"{subject} {verb} the first limit, {carries.figure}"
+    sent = "" if carries.is_wide else f"{bytes_text(first.bytes_per_second)}/s"
+    about = f"{sent}{_conditions(s, first)}".strip()
+    limit += f" ({about})" if about else ""
     rest = f"{carries.answers}{carries.basis}{unknown}"
+    demand = s.rate.value
     if demand is None:
         return f"{limit}.{rest}"
+    if carries.is_wide and carries.low <= demand <= carries.high:
+        return f"{limit}; the load of {s.rate.text} is within that range.{rest}"
     if demand < first.requests_per_second:
         used = percent_text(demand / first.requests_per_second, 2)
-        return f"{limit}; the load of {s.rate.text} is {used} of it.{rest}"
+        how = "below that range" if carries.is_wide else f"{used} of it"
+        return f"{limit}; the load of {s.rate.text} is {how}.{rest}"
     return f"{limit}, below the load of {s.rate.text}.{rest}"
 
 
@@ -83,16 +87,24 @@ class _Carries:
         self._situation = s
         i = s.blocking_inputs
         self._host = None if i is None or s.kind == "proxy" else servers(s, i)
-        self._low = self._high = per_second
+        self._expected = self.low = self.high = per_second
         if self._host is not None:
             found = carried(self._host, None).range
-            self._low, self._high = min(found.low, per_second), max(found.high, per_second)
+            self.low, self.high = min(found.low, per_second), max(found.high, per_second)
 
     @property
-    def range(self) -> str:
-        """`` [low – high]``; empty where nothing is assumed."""
-        low, high = _short(self._low), _short(self._high)
-        return "" if low == high else f" [{low} – {high}]"
+    def is_wide(self) -> bool:
+        """True if the range is too wide for a prediction."""
+        return self.high > WIDEST * self.low
+
+    @property
+    def figure(self) -> str:
+        """The rate with its range; of a range that is too wide, both ends alone."""
+        low, high = _short(self.low), _short(self.high)
+        if self.is_wide:
+            return f"somewhere between {low} and {high} requests/s"
+        ends = "" if low == high else f" [{low} – {high}]"
+        return f"at about {_short(self._expected)} requests/s{ends}"
 
     @property
     def answers(self) -> str:
@@ -116,7 +128,7 @@ class _Carries:
 
     @property
     def basis(self) -> str:
-        """A sentence on a wide range and the assumed inputs; empty without either."""
+        """A sentence on the assumed inputs; empty without any."""
         s = self._situation
         cpu = s.workload.cpu_per_request
         inputs = (
@@ -128,12 +140,10 @@ class _Carries:
         assumed = [name for name, provenance in inputs if provenance == "assumed"]
         if self._host is None:
             return ""
-        is_wide = self._high > WIDEST * self._low
-        wide = "the range is too wide for a prediction" if is_wide else ""
-        verb = "is" if len(assumed) == 1 else "are"
-        said = f"{listed(assumed)} {verb} only assumed" if assumed else ""
-        text = "; ".join(filter(None, (wide, said)))
-        return f" {text[:1].upper()}{text[1:]}." if text else ""
+        if not assumed:
+            return ""
+        text = f"{listed(assumed)} {'is' if len(assumed) == 1 else 'are'} only assumed"
+        return f" {text[:1].upper()}{text[1:]}."
 
 
 def _short(per_second: float) -> str:
