@@ -108,7 +108,7 @@ def audit(
         findings=findings,
         needs_facts=[
             _needs_facts(rule, facts, how, outcome.unread.get(rule, ()))
-            for rule, facts, how in commands_for(outcome.needs, tree.path)
+            for rule, facts, how in commands_for(outcome.needs, tree.path, facts)
         ],
         suppressed=suppressed,
         files_parsed=list(map(as_utf8, tree.files)),
@@ -383,14 +383,15 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def commands_for(
-    needs: Mapping[str, tuple[str, ...]], conf: str
+    needs: Mapping[str, tuple[str, ...]], conf: str, known: Facts | None
 ) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Each rule with its facts and a command line that collects them.
 
-    One ``inspect`` command collects the facts of all rules. Paths are quoted for a shell.
+    One ``inspect`` command collects the facts of all rules, and again those that were measured or
+    counted for ``known``, whose file it may replace. Paths are quoted for a shell.
     """
     inspected = {fact for facts in needs.values() for fact in facts if _is_inspected(fact)}
-    inspect = _inspect(inspected, conf)
+    inspect = _inspect(inspected, conf, known)
     for rule, facts in needs.items():
         if WHOLE_TREE in facts:
             yield rule, facts, _NOT_WHOLE
@@ -424,10 +425,14 @@ def _few(paths: set[str]) -> list[str]:
     return found
 
 
-def _inspect(facts: Iterable[str], conf: str) -> str:
-    paths = _few({match[1] for fact in facts if (match := _PATH.match(fact))})
-    datasets = "".join(f" --dataset {shlex.quote(path)}" for path in paths)
+def _inspect(facts: Iterable[str], conf: str, known: Facts | None) -> str:
+    paths = {match[1] for fact in facts if (match := _PATH.match(fact))}
+    disks = ""
+    if known is not None:
+        paths |= {dataset.path for dataset in known.datasets}
+        disks = " --disks" if any(disk.curve for disk in known.storage.disks) else ""
+    datasets = "".join(f" --dataset {shlex.quote(path)}" for path in _few(paths))
     return (
-        f"nginx-tune inspect{datasets} -f json -o facts.json && "
+        f"nginx-tune inspect{datasets}{disks} -f json -o facts.json && "
         f"nginx-tune audit {shlex.quote(conf)} --facts facts.json"
     )

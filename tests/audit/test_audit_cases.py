@@ -228,6 +228,16 @@ def test_many_directories_are_asked_for_by_the_ones_around_them() -> None:
     assert "inspect --dataset /srv/www -f json" in found.needs_facts[0].how
 
 
+def test_what_the_facts_file_has_is_asked_for_again() -> None:
+    """The command may write over it."""
+    found = _audit("events {} http { server { root /srv/other; } }", COLD)
+    kept = {dataset.path for dataset in COLD.datasets}
+    commands = [one.how for one in found.needs_facts if "inspect" in one.how]
+    assert kept
+    assert commands
+    assert all(f"--dataset {path}" in one for one in commands for path in {*kept, "/srv/other"})
+
+
 @pytest.mark.needs("packaged-nginx")
 @each_row("facts", [None, WARM, COLD, linux(version="1.22.1", cpus=64)])
 def test_debians_own_configuration_has_no_faults(facts: Facts | None) -> None:
