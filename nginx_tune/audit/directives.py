@@ -222,9 +222,7 @@ _OWN_ONCE = frozenset(
     ]
 )
 """Directives whose own parser rejects a second line with "is duplicate", tried on four versions.
-
-``user`` is not among them: nginx ignores it when an ordinary user starts it.
-"""
+``user`` is not among them, since nginx ignores it when an ordinary user starts nginx."""
 
 _NAMING = frozenset(
     [

@@ -12,7 +12,7 @@ WHOLE_TREE = "the whole configuration"
 """The missing fact if a rule relies on an absent line and a file could not be parsed."""
 
 DEFAULT_MARK = " (default)"
-"""Suffix of a default in evidence: no line sets the directive."""
+"""Suffix in evidence of a default that no line sets."""
 
 
 class Hit(NamedTuple):

@@ -37,7 +37,8 @@ _AS_ON_SCREEN = frozenset({"junit", "markdown"})
 """Formats for people, with the names of the configuration; the others have the repository's."""
 
 MOST_SHOWN = 1 << 20
-"""Characters of a tree above which no lines are shown: the search for secrets would take long."""
+"""Characters of a tree above which no lines are shown, since the search for secrets would take
+long."""
 
 FORMATS = ("console", "json", *_WRITERS)
 

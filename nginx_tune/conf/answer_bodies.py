@@ -226,7 +226,7 @@ def _asked_by(scope: Scope) -> Directive | None:
 
 
 def _asks(line: Directive) -> bool:
-    """True if a line uses responses of other locations, or is a script that may."""
+    """True if a line uses responses of other locations, or is a script that may use them."""
     if line.name not in SCRIPTS:
         return is_on(line)
     if line.name.endswith("_file") or line.name.startswith("js_"):

@@ -35,7 +35,7 @@ _SAID = re.compile(rb"nginx: |\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] ")
 
 
 _MOST_PASTED = 16
-"""Maximum number of pasted headers to remove; the dump is parsed again after each."""
+"""Maximum number of pasted headers to remove; the dump is parsed again after each removal."""
 
 
 class AbsentError(NginxTuneError):

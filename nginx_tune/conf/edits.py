@@ -24,7 +24,7 @@ class Edit:
     end: int
     text: str
     claim: tuple[int, str] | None = None
-    """For an added directive: the start of its block, and its name."""
+    """The start of the block and the directive's name, for an added directive."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Edit) and self._key() == other._key()

@@ -35,7 +35,7 @@ _Show = Callable[[Arguments, Names], Arguments]
 
 TABLES = frozenset({"map", "num_map", "geo", "split_clients", "types", "charset_map", "geoip2",
                     "match", "keyval"})  # fmt: skip
-"""Blocks whose lines are not directives: each line begins with a key."""
+"""Blocks whose lines are not directives, since each line begins with a key."""
 
 _CODE_NAMES = re.compile(
     r"_by_lua(?:_block)?$|^modsecurity_rules$|^exec(?!_kill_signal)"

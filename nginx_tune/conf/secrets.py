@@ -242,7 +242,8 @@ def _delimited(literal: str) -> str:
 _OF_NAMES = re.compile(
     r'\b(?:unknown thread pool|unknown log format|zero size shared memory zone) "[\w.-]{1,64}"'
 )
-"""Messages that quote a name from the configuration: it is not secret, and helps the operator."""
+"""Messages that quote a name from the configuration. The name is not secret, and helps the
+operator."""
 
 
 def redact_message(text: str, tree: ConfTree | None = None) -> str:

@@ -132,7 +132,7 @@ _HOST_OF_CONTAINERS = frozenset({
     "host.docker.internal", "gateway.docker.internal", "host.containers.internal",
     "host.minikube.internal",
 })  # fmt: skip
-"""Names of the container host: a fixed address in /etc/hosts."""
+"""Names of the container host, which have a fixed address in /etc/hosts."""
 
 _DOCUMENTED = frozenset({"example.com", "example.net", "example.org"})
 """Names of RFC 2606, written as placeholders."""

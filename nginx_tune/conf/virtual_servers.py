@@ -230,7 +230,7 @@ def _of_pattern(text: str) -> Iterator[str]:
 
 
 _MOST = 64
-"""Maximum number of samples of a pattern: the alternatives of several groups multiply."""
+"""Maximum number of samples of a pattern, since the alternatives of several groups multiply."""
 _LONGEST = 200
 """Maximum length of a sample: nested repeats multiply as well."""
 _WORD = "any"

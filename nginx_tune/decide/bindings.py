@@ -28,12 +28,13 @@ _HANDSHAKE_SECONDS = 2e-3
 here, so 1.5 to 1.9 ms), and 350 a second on a core of 2014. A P-256 key takes a quarter: over 2,000
 a second on a core (NGINX Sizing Guide, 2016)."""
 _LONG_BYTES = 4 << 20
-"""Length from which positioning hardly counts in a sequential read: the longest read-ahead that is
-set."""
+"""Length from which positioning hardly counts in a sequential read, as in the longest read-ahead
+that is set."""
 FACTOR = 3.0
 """Assumed: largest error, as a factor, of typical disks and of CPU times of another host."""
 _PROXIED = 2.0
-"""Assumed: a proxied response takes twice the CPU time of a file, since it has two connections."""
+"""Assumed ratio of the CPU time of a proxied response to that of a file, since it has two
+connections."""
 
 
 def most_at_best(i: BlockingInputs, p: Prediction) -> Ceiling:

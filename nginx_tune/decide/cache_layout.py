@@ -50,7 +50,7 @@ UNSEEN_ROOM = "written in place, on an unknown disk"
 NO_MAX_SIZE = "ca-no-max-size"
 """The audit rule that a cache without any limit violates."""
 INACTIVE = "30d"
-"""The value of ``inactive``: so long that the size of the cache decides what is removed."""
+"""The value of ``inactive``. It is so long that the size of the cache decides what is removed."""
 
 _LEAST_ROOM_BYTES = 1 << 30
 _TURN_FILES = 100

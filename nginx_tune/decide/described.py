@@ -45,7 +45,7 @@ PAGE_CACHE_SHARE = 0.9
 _PAGE_CACHE_REASON = "nine tenths of the declared memory"
 _CLASSES: tuple[DiskClass, ...] = DiskClass.__args__  # type: ignore[attr-defined]  # of a Literal
 _HOST_WORDS = ("cpus", "memory", "page_cache", "disks", "directories", "facts")
-"""Words that describe a host. A link alone does not: it is added to the facts of the host at
+"""Words that describe a host. A link alone does not, since it is added to the facts of the host at
 hand."""
 _ABOVE = "/data/"
 """Parent of the invented directories of a description with several disks."""

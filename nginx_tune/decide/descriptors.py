@@ -18,7 +18,7 @@ from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.units import percent_text
 
 USUAL_CONNECTIONS = 4096
-"""Connection slots of a worker unless the peak needs more: a slot costs only 432 bytes, and without
+"""Connection slots of a worker unless the peak needs more. A slot costs only 432 bytes, and without
 a free slot a client is refused."""
 _USUAL_QUIC = 4
 """Factor on ``USUAL_CONNECTIONS`` for HTTP/3, whose clients take several slots each."""

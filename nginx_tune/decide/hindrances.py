@@ -169,8 +169,8 @@ FEW_LOST: Final = 10
 """Number of connections lost since the start of the host below which nothing is reported."""
 NEARLY_FULL: Final = 0.8
 HALF_FULL: Final = 0.5
-"""Filled share of an accept queue to report: a queue that is half full at a random moment is seldom
-empty."""
+"""Filled share of an accept queue to report, since a queue that is half full at a random moment is
+seldom empty."""
 MANY_INTERRUPTS: Final = 4
 """Least interrupts of a device with several queues; a device with a single queue has at most
 three."""

@@ -40,7 +40,8 @@ unused."""
 WORTH_OF_REQUEST = 0.05
 """Least share of a request's time in the loop that the cache must save; less is noise."""
 WORTH_OF_LOOP = 1e-3
-"""Least share of a loop's time to save at a known rate: the time of 200 warm opens a second."""
+"""Least share of a loop's time to save at a known rate, which is the time of 200 warm opens a
+second."""
 FEWEST_ENTRIES = 1000
 """Least number of entries, since a site grows and unused entries take no memory."""
 INACTIVE = "60s"

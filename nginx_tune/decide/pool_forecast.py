@@ -38,9 +38,9 @@ _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request, as a factor. Measurements by hand and in the
 scenarios are within it (6 ms predicted: thread-pools 4 to 9 ms, cold-heavy up to 20 ms)."""
 _BLOCKED_FACTOR = 1.4
-"""The error, as a factor, in the time in reads and in waits for them: a disk's mean latency differs
-under load. In the 16 cells of seeds 5309 and 7717 with blocked loops, the standard deviation of the
-logarithm of measured to predicted time was 0.34, including chance."""
+"""The error, as a factor, in the time in reads and in waits for reads, since a disk's mean latency
+differs under load. In the 16 cells of seeds 5309 and 7717 with blocked loops, the standard
+deviation of the logarithm of measured to predicted time was 0.34, including chance."""
 _COLD_FACTOR = 1.5
 """The error in the bytes of cold transfers, as a factor."""
 _SHARED_DISK_FACTOR = 1.05

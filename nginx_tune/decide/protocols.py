@@ -125,8 +125,8 @@ _HTTP3_SINCE = (1, 25, 0)
 _GSO_KERNEL = (4, 18)
 """First kernel with UDP_SEGMENT (udp(7))."""
 _GSO_BYTES = 16 << 10
-"""Smallest body that gains from ``quic_gso``: nginx combines packets only if more than three wait
-(ngx_quic_allow_segmentation)."""
+"""Smallest body that gains from ``quic_gso``, since nginx combines packets only if more than three
+wait (ngx_quic_allow_segmentation)."""
 _STREAM_BYTES = 64 << 10
 """``http3_stream_buffer_size``. Source: ngx_http_v3_module.c."""
 _MOST_STREAM_BYTES = 1 << 20

@@ -31,7 +31,7 @@ LARGEST_KEPT = 256
 _SLOTS_SHARE = 4
 """Divisor of ``worker_connections`` that gives the most idle connections to upstreams."""
 ADDRESS_BYTES: Final = 4096
-"""Bytes of a zone per address: the server takes 0.8 to 1 KiB (63 fit in 64k, on 1.18 to 1.30), and
+"""Bytes of a zone per address. The server takes 0.8 to 1 KiB (63 fit in 64k, on 1.18 to 1.30), and
 its TLS session up to 3 KiB (ngx_http_upstream_save_round_robin_peer_session)."""
 ADDRESSES_OF_NAME: Final = 8
 """Addresses to expect for a host name; each is a separate server in the zone."""

@@ -19,7 +19,7 @@ class DiskGroup(Part, frozen=True, kw_only=True):
     class_name: str
     size_bytes: Bytes | None = None
     measured: bool = False
-    """True if ``inspect --disks`` measured all of them."""
+    """True if ``inspect --disks`` measured all of the disks."""
     reads_per_second: float | None = None
     """The highest measured rate of random reads, of the slowest of these disks."""
 
@@ -49,7 +49,7 @@ class Switch(Part, frozen=True, kw_only=True):
     name: SwitchName
     decision: DecisionId
     verdict: SwitchVerdict
-    """``measure``: the facts do not settle the decision; its next command does."""
+    """``measure``: the facts do not settle the decision, but its next command does."""
     value: str = ""
     """The directive's argument, with the verdict ``set``."""
     differs: bool = False

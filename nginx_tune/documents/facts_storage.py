@@ -127,8 +127,8 @@ class PathStorage(Part, frozen=True, kw_only=True):
     read_ahead_bytes: int | None = None
     """Read-ahead of the file system's device."""
     size_bytes: int | None = None
-    """Size of the file system (statvfs), which often differs from that of its disks: a partition, a
-    volume, a RAID, a quota."""
+    """Size of the file system (statvfs), which often differs from the size of its disks (a
+    partition, a volume, a RAID, a quota)."""
     available_bytes: Annotated[int | None, VOLATILE] = None
     """Bytes that an ordinary user can still use."""
     seen_by_nginx: bool = False

@@ -57,7 +57,7 @@ class DiskStep(Part, frozen=True, kw_only=True):
     """``random``: reads at random offsets of the files; ``sequential``: each read begins where the
     last one ended."""
     read_bytes: int
-    """A multiple of 4096."""
+    """Size of one read, a multiple of 4096."""
     depth: int = 1
     """Concurrent reads; 1 for a sequential step."""
     warmup_seconds: float = 0.0

@@ -123,8 +123,8 @@ class ClassMeasurement(Part, frozen=True, kw_only=True):
     truncated: int = 0
     """Bodies shorter than declared, and connections closed with no reply at all."""
     censored: int = 0
-    """Unfinished requests at the end. They are in ``response_seconds`` with their age, like those
-    that timed out (``timeout``, ``connect_timeout``)."""
+    """Unfinished requests at the end. They are in ``response_seconds`` with their age, like
+    requests that timed out (``timeout``, ``connect_timeout``)."""
     censored_from_seconds: float | None = None
     """Age of the youngest censored request; quantiles below it are exact."""
     errors: dict[str, int] = {}

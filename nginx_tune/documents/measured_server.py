@@ -371,7 +371,7 @@ class Harm(NamedTuple):
     is_kind: bool = True
     """True for a kind of log lines that no other row counts; False for all other counters."""
     read: Callable[[ServerMeasurement], int | None] | None = None
-    """The source of the count; null for the field of that name."""
+    """The source of the count; null for the field with the row's name."""
 
     def counted(self, server: ServerMeasurement) -> int | None:
         """The count; None if unknown."""

@@ -13,8 +13,8 @@ GZIP_LINE = re.compile(
     r"gzip(?:_(?:static|vary|proxied|types|min_length|comp_level|buffers|http_version|disable))?"
     r"(?: [^\s;{}#\"'$\\]{1,127}){1,200}"
 )
-"""A ``gzip`` line that may be written: a directive of nginx itself, whose arguments have no quotes.
-"""
+"""A ``gzip`` line that may be written. It is a directive of nginx itself, whose arguments have no
+quotes."""
 
 
 COMPRESSED_ORIGIN = "compressed-origin"

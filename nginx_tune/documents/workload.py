@@ -111,8 +111,8 @@ class Concurrency(Part, frozen=True, kw_only=True):
     cold_peak: Number | None = None
     """Peak of concurrent transfers that miss the page cache."""
     cold_by_popularity: bool = False
-    """True if the clients in ``cold_peak`` request by popularity: all may miss at once, but the
-    mean share of misses is the miss ratio."""
+    """True if the clients in ``cold_peak`` request by popularity. All of them may miss at once,
+    although the mean share of misses is the miss ratio."""
     client_bytes_per_second: MeanBytes | None = None
     """Highest rate of one client, if clients are slow."""
     clients_keep_pace: bool = False

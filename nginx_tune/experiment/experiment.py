@@ -166,7 +166,7 @@ def _glance(measurement: Measurement) -> str:
 
 _FIRST_PER_SECOND = 100.0
 _CONNECTIONS = 512
-"""Connections of an open-loop class: so many that arrivals never wait for a free one."""
+"""Connections of an open-loop class, so many that arrivals never wait for a free one."""
 
 
 def search_variants(

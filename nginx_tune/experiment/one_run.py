@@ -389,7 +389,7 @@ def _connections(
 
 _PRIME_SECONDS = 60.0
 _MOST_LINE_BYTES = 1 << 16
-"""Bound on a line of the log: nginx writes up to 2048 (NGX_MAX_ERROR_STR), modules any number."""
+"""Bound on a line of the log. nginx writes up to 2048 (NGX_MAX_ERROR_STR), modules any number."""
 
 
 def _prime(target: Target, urls: list[str]) -> None:

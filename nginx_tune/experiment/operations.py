@@ -161,7 +161,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int | None = None
     length_bytes: int | None = None
-    """The length of the body: by its header, else counted."""
+    """The length of the body, from its header or else counted."""
     digest: str = ""
     """The digest of the body's beginning."""
     fault: str = ""

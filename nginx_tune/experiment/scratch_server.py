@@ -400,7 +400,7 @@ class FirstAnswers:
 
 
 _TAKE_SECONDS = 12.0
-"""The time for a change: nginx retries a failed bind for 2.5 s, with the master blocked."""
+"""The time for a change. nginx retries a failed bind for 2.5 s, with the master blocked."""
 _AFTER_FAULT_SECONDS = 1.0
 _AFTER_BIND_SECONDS = 4.0
 _NEW_MASTER_SECONDS = 8.0

@@ -27,7 +27,7 @@ _COMPARED_BYTES = 2048
 """Bytes of a body that are compared; with the length, they distinguish two answers."""
 _PIECE_BYTES = 1 << 20
 _MOST_SILENT = 20
-"""Requests without an answer after which the rest are skipped: each takes seconds."""
+"""Requests without an answer after which the rest are skipped, since each takes seconds."""
 _NOT_ASKED = Response(fault="not requested: too many others got no answer", was_asked=False)
 
 

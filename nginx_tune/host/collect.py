@@ -333,7 +333,7 @@ class Collector:
                 self.run("zpool", "list", "-vHPL", source.partition("/")[0])
 
     def _ask_sources(self, filesystem: str, source: str) -> None:
-        """Ask about the devices of a mount; the source of a bcachefs lists several."""
+        """Ask about the devices of a mount; the source of a bcachefs lists several devices."""
         for device in source.split(":") if filesystem == "bcachefs" else [source]:
             self.real(_plain(device))
 

@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.002
 """The polling interval; nginx starts in about 10 ms."""
 _IDLE_LOOKS = 5
 _MOST_SAID = 1 << 20
-"""The most characters of standard error to read: a module can write without limit."""
+"""The most characters of standard error to read, since a module can write without limit."""
 _MASTER = "nginx: master process"
 _FOREMOST = -20
 """The lowest nice value."""

@@ -80,7 +80,7 @@ class Door:
             os.close(number)
 
     def _shut(self) -> None:
-        """Refuse connections from now on: lead to a file that is not a socket (connect(2))."""
+        """Refuse further connections, by leading to a file that is not a socket (connect(2))."""
         if self._socket is not None:
             nothing = os.memfd_create("door")
             os.dup2(nothing, self._number, inheritable=False)

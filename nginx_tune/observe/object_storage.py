@@ -24,7 +24,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?\[]")
 _BLOCK_BYTES = 8 << 20
 _BLOCKS = 3
-"""Blocks of an object in memory: the next block is fetched while the current one is
+"""Blocks of an object in memory, since the next block is fetched while the current one is
 decompressed."""
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "Last-Modified", "LastModified", "mtime")
 """The fields by which storages identify the state of an object, the most exact first."""

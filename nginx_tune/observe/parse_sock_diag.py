@@ -175,7 +175,7 @@ def parse_established(text: str, ports: AbstractSet[int]) -> set[int]:
 
 
 _CLOCK_SECONDS = 0.0055
-"""Resolution of the times of sockets: the kernel counts whole ticks, mostly of 4 ms."""
+"""Resolution of the times of sockets, since the kernel counts whole ticks, mostly of 4 ms."""
 _SHORT_SECONDS = 0.02
 """An idle time that is too short to draw conclusions from."""
 LATEST_ACK_SECONDS = 0.25

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from nginx_tune.host.parse_storage import Mount, is_inside, parse_mountinfo
 
 PRIVATE = ("/dev", "/proc", "/sys", "/run", "/tmp", "/var/tmp", "/var/run")  # noqa: S108
-"""Directories that are never shown whole: each sandbox has its own, or none."""
+"""Directories that are never shown whole, since each sandbox has its own, or none."""
 KERNELS_OWN = frozenset(
     {
         "proc", "sysfs", "devtmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "debugfs", "tracefs",

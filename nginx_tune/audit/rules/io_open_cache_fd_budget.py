@@ -17,7 +17,7 @@ from nginx_tune.conf.workers import open_file_caches
 from nginx_tune.decide.model.connections import suffices
 
 SMALL_PART = 4
-"""Divisor of the limit: a cache smaller than the quotient is not the cause."""
+"""Divisor of the limit. A cache smaller than the quotient is not the cause."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

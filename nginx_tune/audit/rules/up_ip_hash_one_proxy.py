@@ -13,7 +13,7 @@ _PROXY_HEADER = re.compile(
     r"\$\{?(?:http_x_forwarded_(?:for|proto|port)|http_x_real_ip|http_cf_connecting_ip"
     r"|http_true_client_ip|http_x_client_ip)\b"
 )
-"""Headers that only a proxy sets: an nginx that trusts such a header is behind a proxy."""
+"""Headers that only a proxy sets, so that an nginx that trusts such a header is behind a proxy."""
 _TRUSTING_DIRECTIVES = ("proxy_set_header", "if", "set", "return", "fastcgi_param", "add_header")
 
 

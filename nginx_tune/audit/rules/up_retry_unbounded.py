@@ -10,7 +10,7 @@ from nginx_tune.conf.upstreams import Pass
 from nginx_tune.documents.decisions import Evidence
 
 MANY_SERVERS = 5
-"""Number of servers to report: a request may wait for a read timeout (60 s) of each."""
+"""Number of servers to report, since a request may wait for a read timeout (60 s) of each."""
 
 _OFF = frozenset({"", "0", "0s"})
 

@@ -48,12 +48,12 @@ from nginx_tune.nginx.reload.workers import (
 )
 
 RELOAD_SECONDS = 20.0
-"""Time limit of a reload: nginx first resolves names, and retries ports in use for 2.5 s."""
+"""Time limit of a reload. nginx first resolves names, and retries ports in use for 2.5 s."""
 PATIENCE_SECONDS = 30.0
 """The longest wait for the lock while another process holds it."""
 QUIET_SECONDS = 3.0
-"""How long to watch for new workers after the reload command failed. A reload that did begin shows
-by then: nginx retries ports in use for 2.5 s."""
+"""Time to watch for new workers after the reload command failed. A reload that did begin shows by
+then, since nginx retries ports in use for 2.5 s."""
 _POLL_SECONDS = 0.1
 RELOADED = "reloaded"
 NOT_TOLD = "not told"

@@ -139,7 +139,8 @@ _MOST_BODY_BYTES = 1 << 20
 """The most bytes of an answer to read: enough to show that it arrives."""
 _REQUESTS_BEFORE = 5
 _FAILURES = 2
-"""Failures in a row that count as an error: a single request may hit an old worker as it exits."""
+"""Failures in a row that count as an error, since a single request may hit an old worker as it
+exits."""
 _GOOD = range(200, 400)
 _SLOWER_RATIO = 3.0
 _SLOWER_SECONDS = 0.2

@@ -48,7 +48,7 @@ from nginx_tune.errors import UsageError
 _TO_ADD = re.compile(r" \((main|events|http|server|location|upstream)( [^)]*)?\)$")
 """The end of a text in ``needs`` for a line that must still be added, which names its context."""
 _UNNAMED_FORMAT = "combined"
-"""Default format of a log: a format must precede options (ngx_http_log_set_log())."""
+"""Default format of a log, since a format must precede options (ngx_http_log_set_log())."""
 Leaves = Callable[[Mapping[str, bytes]], set[str]]
 """The ids of decisions that would still change something once the given files are replaced."""
 

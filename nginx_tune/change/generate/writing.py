@@ -33,7 +33,8 @@ from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 
 MOST_BYTES = 1024
-"""Longest value in bytes: a word must fit into the 4096-byte buffer that nginx reads through."""
+"""Longest value in bytes, since a word must fit into the 4096-byte buffer that nginx reads
+through."""
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+,=~^*!?&|<>()\[\]-]+", re.ASCII)
 _OWN_VARIABLES = re.compile(
     r"(?:\$(?:request_uri|uri|disk|host|scheme|pid|connection|http_authorization|http_upgrade"
@@ -301,7 +302,7 @@ _SERVER_OPTION = re.compile(
     re.ASCII,
 )
 MOST_CHAINED = 10
-"""Most roots to search in turn: a request may have ten internal redirects
+"""Most roots to search in turn, since a request may have ten internal redirects
 (NGX_HTTP_MAX_URI_CHANGES in ngx_http_named_location)."""
 MOST = 256
 """Most entries in one list of a site."""

@@ -48,8 +48,8 @@ _IN_THE_KEY = frozenset({
     "document_uri", "args", "query_string", "is_args", "https", "proxy_host", "request_method",
     "request_filename", "document_root", "http_accept_encoding",
 })  # fmt: skip
-"""Variables that the cache key determines (``KEY_AMONG_OTHERS``). ``$request_method`` counts too: a
-cache stores only GET, and treats HEAD as GET."""
+"""Variables that the cache key determines (``KEY_AMONG_OTHERS``). ``$request_method`` counts too,
+since a cache stores only GET, and treats HEAD as GET."""
 _OF_THE_REQUEST = frozenset({
     "remote_addr", "realip_remote_addr", "remote_port", "proxy_protocol_addr", "http_upgrade",
     "proxy_add_x_forwarded_for", "request_id", "msec", "time_local", "time_iso8601", "connection",

@@ -28,7 +28,7 @@ from nginx_tune.decide.sendfile import SMALLEST_CHUNK_BYTES
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
 AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
-"""Directives whose current values stay if larger: the operator may know of a peak."""
+"""Directives whose current values stay if larger, since the operator may know of a peak."""
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
 """Directives with a list of conditions, any of which suffices."""
 _UNSAID = {
@@ -42,7 +42,7 @@ LITTLE_TO_CALL = 0.9
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )
-"""Cache directives whose current values always stay: a custom key may separate responses."""
+"""Cache directives whose current values always stay, since a custom key may separate responses."""
 KEPT = ("proxy_http_version", "proxy_set_header")
 """Directives that a location needs for upstream keepalive."""
 

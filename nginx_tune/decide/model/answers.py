@@ -55,7 +55,8 @@ of the others, whichever way the sum is rounded."""
 _KEEPS_UP = 0.95
 """Highest utilisation of a resource at which it counts as keeping up."""
 _LEAST_SHARE = 1e-6
-"""Lowest rate to try, as a share of the greatest: a goal missed there is missed at any rate."""
+"""Lowest rate to try, as a share of the greatest. If the goal is missed there, it is missed at any
+rate."""
 _PRECISION = 1.004
 """Precision of a rate that is found, as a factor."""
 Statistic = Literal["mean", "p50", "p90", "p99", "p999"]

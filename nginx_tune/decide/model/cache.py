@@ -20,7 +20,7 @@ from typing import NamedTuple
 from nginx_tune.decide.model.disk import ModelDisk
 
 FITS_RATIO = 0.9
-"""Share of the page cache up to which data counts as fitting: the rest holds metadata, logs and
+"""Share of the page cache up to which data counts as fitting. The rest holds metadata, logs and
 buffers, and the kernel reclaims pages before the limit."""
 PAGE_BYTES = 4096
 HALF_PAGE_BYTES = PAGE_BYTES / 2

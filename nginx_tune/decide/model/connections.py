@@ -29,7 +29,8 @@ PORTS_SYSCTL = "net.ipv4.ip_local_port_range"
 PORTS_FACT = f"kernel.sysctls[{PORTS_SYSCTL}]"
 _TIME_WAIT_SECONDS = 60
 _NEARLY_ALL_PORTS = 0.9
-"""Share of all ports: the last free ones are hard to find, and a count misses some connections."""
+"""Share of all ports that counts as nearly all. The last free ports are hard to find, and a count
+misses some connections."""
 
 
 def limit_for(needed: int) -> int:

@@ -245,8 +245,9 @@ _STANDS_OUT = 10.0
 """Factor by which the longest read must exceed the 99.9th percentile to count as a stall instead of
 the tail of usual read times."""
 _LEAST_STALL_SECONDS = 0.05
-"""Assumed: a shorter delay affects a single read on one channel (a retry, a pause of one die), and
-other reads overtake it. A stall of a whole disk is longer (the sources, C2: up to a second)."""
+"""Assumed length of the shortest stall. A shorter delay affects a single read on one channel (a
+retry, a pause of one die), and other reads overtake it. A stall of a whole disk is longer (the
+sources, C2: up to a second)."""
 _LEAST_STALLED = 1e-3
 """The least share of time in stalls that a probe can detect."""
 

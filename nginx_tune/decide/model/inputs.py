@@ -36,7 +36,7 @@ _LESS_ROOM = 0.9
 COUNTED = 200
 """Typical number of requests in a measurement: runs of some seconds have 70 to 1000."""
 _COUNTED_SECONDS = 10.0
-"""Assumed: the least total time of all runs of a measurement."""
+"""Assumed least total time of all runs of a measurement."""
 _LEAST_COUNTED = 20.0
 """Assumed: least number of requests in a measurement; a measurement is longer if there are
 fewer."""

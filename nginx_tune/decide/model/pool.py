@@ -30,11 +30,11 @@ DEFAULT_QUEUE = 65536
 PER_DISK_THREADS = 16
 """Threads of a disk's own pool. Source: row A16 of the sources."""
 MAX_THREADS = 128
-"""Most threads of a pool in one worker. With more, thread switching and page-cache churn cost more
-than waiting: with one worker, 160 threads served 2.5 requests a second, and no pool 4."""
+"""Most threads of a pool in one worker. With more threads, switching and page-cache churn cost more
+than waiting. With one worker, 160 threads served 2.5 requests a second, and no pool 4."""
 MAX_THREADS_ALL_WORKERS = 2048
-"""Most threads of all workers: each has an 8-MiB virtual stack and counts against the cgroup's
-pids.max."""
+"""Most threads of all workers, since each has an 8-MiB virtual stack and counts against the
+cgroup's pids.max."""
 CACHE_SHARE_FOR_COLD = 0.5
 """Largest share of the page cache for the read-ahead windows of concurrent cold reads, which would
 otherwise evict hot files."""

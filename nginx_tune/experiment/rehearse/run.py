@@ -65,7 +65,7 @@ class OldAndNew(NamedTuple):
     """nginx's ``-p``; None for the build's own."""
     nginx: Nginx
     new_nginx: Nginx | None
-    """The new program; None for the same one."""
+    """The new program; None for the same program."""
     new_path: str = ""
     refused_here: Sequence[str] = ()
     """Parts of the new configuration that the sandbox accepts, but this host would refuse."""
@@ -365,7 +365,7 @@ def _held_notes(held: ClientsToHold) -> list[str]:
 
 
 _MOST_RETRIES = 12
-"""Bound on retries of places that a limit refused; each one starts nginx."""
+"""Bound on retries of places that a limit refused; each retry starts nginx."""
 
 
 class ComparedAnswers(NamedTuple):

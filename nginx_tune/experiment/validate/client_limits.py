@@ -36,7 +36,7 @@ _DEEPEST = 8
 _SHARE = 0.8
 """The share of a limit's rate that a slowed-down load uses."""
 _SHARE_WITHOUT_BURST = 0.5
-"""The share without a burst: a request that is late by half an interval is not refused yet."""
+"""The share without a burst. A request that is late by half an interval is not refused yet."""
 _LEAST_PER_SECOND = 1.0
 """The rate below which a class has too few answers in a run to be judged."""
 

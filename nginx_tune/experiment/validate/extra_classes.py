@@ -41,7 +41,7 @@ from nginx_tune.experiment.validate.successors import (
 from nginx_tune.measure.load.classes import ServedFile
 
 _MOST_RETRIES = 8
-"""Bound on retries of refused requests; each one starts nginx."""
+"""Bound on retries of refused requests; each retry starts nginx."""
 _MOST_LOOKS = 2
 """Rounds of requests: first samples of each batch, then all files of batches whose samples
 differ."""

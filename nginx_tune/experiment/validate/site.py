@@ -34,7 +34,7 @@ from nginx_tune.measure.proof.gates import check_expressions
 from nginx_tune.measure.proof.objective import parse_objective
 
 MOST_LOOKED_AT = 200
-"""Bound on places that are requested only once: a place that hangs takes seconds."""
+"""Bound on places that are requested only once, since a place that hangs takes seconds."""
 NO_CLASSES = frozenset({"server", "generator", "total"})
 """First words of metrics that do not name a class."""
 

@@ -36,7 +36,7 @@ from nginx_tune.measure.load.classes import (
 SITE = "site"
 """The class of the site's own traffic."""
 _CONNECTIONS = 512
-"""Connections of a class: so many that arrivals never wait for a free one."""
+"""Connections of a class, so many that arrivals never wait for a free one."""
 _DEFAULT_EXPONENT = 0.8
 _LEAST_RATIO = 0.001
 """The share of requests below which a class is left out."""

@@ -23,8 +23,9 @@ from nginx_tune.documents.loadplan import (
 from nginx_tune.errors import UsageError
 
 OPEN_LOOP_CONNECTIONS = 1000
-"""The most connections of an open loop: so many that arrivals never wait for a free one, and few
-enough for a host's usual 28,000 local ports and nginx's usual 1,024 connections per worker."""
+"""The most connections of an open loop. They are so many that arrivals never wait for a free one,
+and few enough for a host's usual 28,000 local ports and nginx's usual 1,024 connections per
+worker."""
 
 CLOSED_LOOP_USERS = 10
 

@@ -194,7 +194,7 @@ def _complete(pairs: list[tuple[float | None, float | None]]) -> Series | None:
 
 
 _FEWEST_OF_A_TREND = 7
-"""The fewest seconds: with fewer, and several classes, no order is unlikely enough."""
+"""The fewest seconds of a trend. With fewer, and several classes, no order is unlikely enough."""
 _ALPHA = 0.01
 _WORTH = 1.10
 """The smallest trend that matters, last third over first."""

@@ -39,7 +39,7 @@ requests took long, requests were unanswered or unsent at the end, an answer was
 server was still warming up, or it closed QUIC connections (failures of their class)."""
 
 _CLASS_FLAG = "lateness"
-"""First word of the flag that discards one class only: the speed at which a class is answered
+"""First word of the flag that discards one class only, since the speed at which a class is answered
 decides how late the probe may be."""
 
 _WRONG_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")

@@ -39,7 +39,7 @@ from nginx_tune.documents.facts_storage import CurvePoint
 from nginx_tune.documents.units import number_text, seconds_text
 
 ALPHA = 0.05
-"""The significance level: the share of wrong differences."""
+"""The significance level, which is the share of wrong differences."""
 
 _EXACT_FLIPS = 32
 """Most values for which all sign patterns are counted, as two halves of at most 2^16 sums."""
@@ -255,7 +255,7 @@ def _strengths(values: Sequence[float], seed: int) -> list[float]:
 
 
 FEWEST_SECONDS = 20
-"""The fewest seconds of a series: with fewer there are too few stretches to resample."""
+"""The fewest seconds of a series. With fewer seconds there are too few stretches to resample."""
 _MOST_POINTS = 600
 """The most points of a series; a longer one is shortened by summing equal stretches."""
 _RESAMPLES = 4000

@@ -21,7 +21,7 @@ _MOST_CHANNELS = 1024
 _MOST_SECONDS = 60.0
 _LEAST_MEMORY_BYTES = 16 << 20
 _LEAST_DIRTY_BYTES = 1 << 20
-"""Least limit of unwritten data: below a few hundred pages, the kernel admits only one writer at a
+"""Least limit of unwritten data. Below a few hundred pages, the kernel admits only one writer at a
 time."""
 DiskClassName = Literal["hdd", "ssd", "nvme", "memory"]
 

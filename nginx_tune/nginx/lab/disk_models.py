@@ -33,7 +33,7 @@ from nginx_tune.errors import UndecidedError
 _DEPTHS = (1, 2, 4, 8, 16, 32, 64)
 SMALL_READ_BYTES = 4096
 _REGION_BYTES = 128 << 10
-"""The size of a bad region: the kernel's usual read-ahead."""
+"""The size of a bad region, which is the kernel's usual read-ahead."""
 _SEQUENTIAL_READ_BYTES = 1 << 20
 _PROBED_READS = 10_000
 """The number of reads that a probe makes at each depth; it reports the longest."""
@@ -255,7 +255,8 @@ MODELS: dict[str, DiskModel] = {
         tail_seconds=0.004,
     ),
 }
-"""Models by class. NVMe drives have none: they answer faster than the server of a model could."""
+"""Models by class. NVMe drives have none, since they answer faster than the server of a model
+could."""
 
 CLASSES = tuple(LIMITS)
 

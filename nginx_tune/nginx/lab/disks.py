@@ -262,7 +262,7 @@ CACHE_BYTES = 8 << 30
 _LAYOUT = 1
 _LAYOUT_WITH_ROOM = 2
 _ROOM_BYTES_PER_INODE = 16 << 10
-"""Bytes of free space per inode, as by default in mke2fs: a cache makes a directory or two for each
+"""Bytes of free space per inode, as by default in mke2fs. A cache makes a directory or two for each
 of its first files."""
 _OVERHEAD_BYTES = 24 << 20
 _SPARE_BYTES = 256 << 20

@@ -41,7 +41,7 @@ _CLONE_NEWNET = 0x40000000
 _LEAST_BURST_BYTES = 256 << 10
 """The least size of the bucket: segments of up to 64 KiB must fit into it."""
 _TURN_SECONDS = 0.004
-"""Time that fills the bucket: a tick of the kernel's clock."""
+"""Time that fills the bucket, which is a tick of the kernel's clock."""
 _MOST_WAIT = "50ms"
 
 

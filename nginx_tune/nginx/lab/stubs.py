@@ -167,7 +167,7 @@ def _start_web(
 
 
 def _temporary_paths(binary: str, directory: Path) -> str:
-    """Directives that put nginx's temporary directories into ours: the host's are read-only."""
+    """Directives that put nginx's temporary directories into ours, as the host's are read-only."""
     flags = run_program([binary, "-V"], is_checked=True).stderr.decode(errors="replace")
     modules = [
         name

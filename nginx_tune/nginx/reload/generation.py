@@ -31,7 +31,7 @@ from nginx_tune.nginx.reload.workers import (
 
 _POLL_SECONDS = 0.05
 _STABLE_SECONDS = 0.6
-"""The time for which workers must not change: a worker that dies at its start is replaced at once,
+"""The time for which workers must not change. A worker that dies at its start is replaced at once,
 so a single sample may show it alive."""
 _MOST_PLACES = 64
 _SEEING_SECONDS = 1.5

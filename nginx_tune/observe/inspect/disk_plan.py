@@ -46,7 +46,8 @@ _TURN_SECONDS = 0.2
 of a slice counts as a gain."""
 _LEAST_MEASURED_SECONDS = 0.1
 _DEPTH_1_WEIGHT = 2.0
-"""The weight of depth 1 in time: it gives the model its latency, with the fewest reads a second."""
+"""The weight of depth 1 in time, which gives the model its latency with the fewest reads a
+second."""
 
 
 def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
@@ -115,7 +116,7 @@ def _timed(step: DiskStep, seconds: float) -> DiskStep:
 
 
 MOST_BUSY_RATIO = 0.2
-"""The utilisation above which a disk is too busy: a probe would slow down other work."""
+"""The utilisation above which a disk is too busy, since a probe would slow down other work."""
 _QUIET = (None, "idle", "frozen")
 """Sync actions during which an md array does not read its members on its own account."""
 

@@ -30,8 +30,8 @@ DISK_SECONDS = 10.0
 _FINDING_SECONDS = 2.0
 """Time to find files."""
 _LEAST_BYTES = 64 << 20
-"""The fewest bytes of files: fewer bytes would fit into the disk's own cache, so the device is
-read."""
+"""The fewest bytes of files. Fewer bytes would fit into the disk's own cache, so the device is read
+instead."""
 
 
 class ProbedDisks(NamedTuple):

@@ -28,8 +28,8 @@ from nginx_tune.observe.inspect.facts import gather_facts
 from nginx_tune.observe.parse_counters import logged_messages, parse_error_log
 
 SCAN_SECONDS = 1.0
-"""Seconds for scanning all datasets: an audit must be quick. An unfinished scan gives lower bounds,
-which suffice for a large dataset."""
+"""Seconds for scanning all datasets, since an audit must be quick. An unfinished scan gives lower
+bounds, which suffice for a large dataset."""
 MOST_DATASETS = 32
 MOST_PATHS = 256
 MOST_LOGS = 8

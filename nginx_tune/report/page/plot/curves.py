@@ -159,7 +159,8 @@ _FEWEST_BEYOND = 10
 """Least number of samples beyond a point of a curve; with fewer, chance decides its place."""
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
-"""The start of the axis, the tenth percentile: below it, a few fast requests would stretch it."""
+"""The start of the axis, the tenth percentile. Below this, a few fast requests would stretch the
+axis."""
 _MEDIAN_NINES = -math.log10(0.5)
 
 
@@ -370,7 +371,7 @@ def line_plot(
 
 
 _LEAST_MISS_RATIO = 1e-3
-"""Least miss ratio of a plot: a smaller ratio is drawn here, since a logarithmic axis has no 0."""
+"""Least miss ratio of a plot. A smaller ratio is drawn here, since a logarithmic axis has no 0."""
 
 
 def sizing_plots(sizing: Sizing) -> list[CurvePlot]:
