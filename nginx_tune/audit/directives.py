@@ -139,7 +139,7 @@ def _outside_parts(context: Context) -> Iterator[UnknownNames]:
 
 
 def judges_names(context: Context) -> bool:
-    """True if all names of this nginx are known: no fork, no unknown module."""
+    """True if all names of this nginx are known, without a fork or an unknown module."""
     return not _is_fork(context) and _foreign_module(context) is None
 
 

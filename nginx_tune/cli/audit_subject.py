@@ -124,7 +124,7 @@ def _by_names_here(tree: ConfTree, reader: FilesElsewhere) -> dict[str, bytes]:
 
 
 def subject_notes(subject: AuditSubject) -> list[str]:
-    """Remarks on the choice of the configuration: another one may be meant."""
+    """Remarks on the choice of the configuration, if another configuration may be meant."""
     note = [subject.subject.note] if subject.subject.note else []
     words = main_file_above(subject.tree, subject.host)
     if not words:

@@ -300,7 +300,7 @@ def is_named(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_listed(name: str) -> bool:
-    """True if the hand-kept list has the name or a pattern for it: a fork or module may have it."""
+    """True if the hand-kept list has the name or a pattern for it, as for forks and modules."""
     names, patterns = _listed()
     return name in names or any(fnmatchcase(name, pattern) for pattern in patterns)
 

@@ -312,7 +312,7 @@ def status_locations(tree: ConfTree) -> list[StatusLocation]:
 
 
 def is_for_monitors(scope: Scope) -> bool:
-    """True if the last word of a location's path suggests monitoring: a few requests a minute."""
+    """True if the last word of a location's path suggests monitoring (a few requests a minute)."""
     return names_monitors(scope.own)
 
 

@@ -127,7 +127,7 @@ def _words_in(args: _Args) -> set[str]:
 
 
 def _is_change(was: _Args, now: _Args, asked: Sequence[_Args], words: AbstractSet[str]) -> bool:
-    """True if ``was`` may have become ``now``: only wanted words are new, no argument is lost."""
+    """True if ``was`` may have become ``now``, with only wanted words new and no argument lost."""
     if now in asked:
         return True
     allowed = {*was, *(word for one in asked for word in one)}
@@ -156,7 +156,7 @@ def _as_meant(one: Statement) -> Statement:
 
 
 def _unspelled(word: str) -> str:
-    """The decoded word as crossplane gives it: a backslash stays escaped."""
+    """The decoded word as crossplane gives it, with escaped backslashes."""
     return _SPELLED.sub(lambda found: _written(bytes.fromhex(found[1]).decode()), word)
 
 

@@ -65,7 +65,7 @@ class UpstreamBlock:
 
     @property
     def balancer(self) -> Directive | None:
-        """The line that sets the balancing method: the last one; None for round robin."""
+        """The last line that sets the balancing method; None for round robin."""
         lines = [line for line in self.block if line.name in BALANCERS]
         return lines[-1] if lines else None
 

@@ -145,7 +145,7 @@ def _falls_behind(i: BlockingInputs, p: Prediction) -> bool:
 
 
 def is_overrun(s: Situation, i: BlockingInputs) -> bool:
-    """True if the demand exceeds the capacity of the way to the clients: no steady state."""
+    """True if the demand exceeds the capacity of the way to the clients, without a steady state."""
     asked = asked_of_way(i)
     return asked is not None and asked > 1 and not measured(s)
 

@@ -297,7 +297,7 @@ def slots_of_a_client(s: Situation) -> int:
 
 
 def _wish(s: Situation) -> Evidence | None:
-    """The reason to offer HTTP/3: the site's request, or clients in a log; None without one."""
+    """The reason to offer HTTP/3 (the site's request, or clients in a log), or None."""
     if s.site.http3:
         return Evidence(fact="site.http3", value=True, provenance="declared")
     version = s.workload.http_version

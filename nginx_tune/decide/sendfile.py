@@ -363,7 +363,7 @@ def _wait_from_memory(
 
 
 def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
-    """The decision for the smallest chunk: other requests wait less, and sending is as fast."""
+    """The decision for the smallest chunk, where other requests wait less at the same speed."""
     size = nginx_size(CHUNK_FROM_MEMORY_BYTES)
     waits = _wait_from_memory(s, plan, DEFAULT_CHUNK_BYTES)
     less = _wait_from_memory(s, plan, CHUNK_FROM_MEMORY_BYTES)

@@ -216,7 +216,7 @@ class ScratchServer:
             return self._doors[path].path
 
     def _keep_doors(self) -> None:
-        """Keep sockets reachable: nginx may remove or recreate one at any time."""
+        """Keep sockets reachable, since nginx may remove or recreate one at any time."""
         while not self._over.wait(_LOOK_SECONDS):
             self._look_at_doors()
 
@@ -500,7 +500,7 @@ class Taking:
         return Taken("taken", faults=tuple(faults), workers=workers)
 
     def _settle(self, fault: str) -> Taken:
-        """The outcome after a fault: nginx may serve all the same."""
+        """The outcome after a fault, since nginx may serve all the same."""
         longest = _AFTER_BIND_SECONDS if "bind() to" in fault else _AFTER_FAULT_SECONDS
         until = time.monotonic() + longest
         try:

@@ -62,7 +62,7 @@ def is_same(name: str, other: str) -> bool:
 
 
 def _is_special(file: str) -> bool:
-    """True for a device or a pipe (``/dev/stdout``): no result replaces it."""
+    """True for a device or a pipe (``/dev/stdout``), which no result replaces."""
     return Path(file).exists() and not Path(file).is_file()
 
 

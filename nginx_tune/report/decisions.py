@@ -97,7 +97,7 @@ def prove_by_plan(decisions: Decisions, plan_command: str) -> Decisions:
 
 
 def is_unsettled(decision: Decision) -> bool:
-    """True if the facts do not settle a decision: the speed of the disks could flip it, say."""
+    """True if the facts do not settle a decision, for example if the disks' speed could flip it."""
     return decision.verdict == "not_enough_evidence" or (
         decision.id in ("thread-pools", "per-disk-pools")
         and decision.confidence == "low"

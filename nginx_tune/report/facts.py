@@ -59,7 +59,7 @@ def render_host_toml(facts: Facts) -> bytes:
 
 
 def _without_defaults(value: Any) -> Any:
-    """Tables as a person writes them: no nulls, no empty values, whole numbers without a point."""
+    """Tables as a person writes them, without nulls and empty values, and with whole numbers."""
     if isinstance(value, dict):
         kept = {key: _without_defaults(item) for key, item in value.items() if key != "facts"}
         found = {

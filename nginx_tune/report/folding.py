@@ -153,7 +153,7 @@ def _own_words(words: list[str]) -> int:
 
 
 def _unfilled(lines: list[str]) -> list[str]:
-    """Paragraphs on one line: a line is joined if its first word did not fit on the one before."""
+    """Paragraphs on one line; a line is joined if its first word did not fit on the one before."""
     joined: list[str] = []
     before = ""
     for line in lines:

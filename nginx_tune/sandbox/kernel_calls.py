@@ -246,7 +246,7 @@ class _Beneath(ctypes.Structure):
 
 
 def make_ruleset(files: int, scoped: int) -> int:
-    """Create a Landlock ruleset: it forbids these file rights wherever no rule allows them."""
+    """Create a Landlock ruleset that forbids these file rights wherever no rule allows them."""
     rules = _Ruleset(files, 0, scoped)
     size = ctypes.sizeof(rules) if scoped else 8
     number = _libc.syscall(

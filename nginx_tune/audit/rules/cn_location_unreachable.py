@@ -47,7 +47,7 @@ def _merges_slashes(context: Context, scope: Scope) -> bool:
 
 
 def _is_internal_target(context: Context, location: Directive) -> bool:
-    """True if a line redirects to the path as written: nginx does not normalise that again."""
+    """True if a line redirects to the path as written, which nginx does not normalise again."""
     uri = location.args[-1]
     return any(
         arg.startswith(uri)

@@ -34,7 +34,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _least_limit(scope: Scope) -> int:
-    """The smallest limit that is reported here: a lower limit is reached over HTTP/1 too."""
+    """The smallest limit to report, since a lower limit is reached over HTTP/1 too."""
     place = scope.chain[depth_of(scope, "limit_conn")]
     is_narrow = place.name == "location" and place.args != ("/",)
     return BROWSER_CONNECTIONS if is_narrow else 0

@@ -60,7 +60,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _narrowness(passed: Pass) -> int:
-    """Sort key for locations: the widest comes first, because it gets most requests."""
+    """Sort key for locations, the widest first, because it gets most requests."""
     return len(passed.scope.own.args[-1]) if passed.scope.own.args else 0
 
 

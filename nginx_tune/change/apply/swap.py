@@ -114,7 +114,7 @@ def swap_in(entries: Sequence[Entry]) -> None:
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Created files before files that may include them: a reload in between sees the old tree."""
+    """Files in order, created files first, so that a reload in between sees the old tree."""
     return sorted(entries, key=lambda entry: entry.kind != "create")
 
 

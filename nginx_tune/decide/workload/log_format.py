@@ -146,7 +146,7 @@ def _slot_of(names: tuple[str, ...]) -> Slot | None:
 
 
 def _without_doubles(slots: list[Slot | None], pieces: list[_Piece]) -> list[Slot | None]:
-    """The slots without duplicates: the preferred variable stays, and the most precise time."""
+    """The slots without duplicates; the preferred variable and the most precise time stay."""
     order = list(_SLOTS)
     best: dict[Slot, int] = {}
     for at, slot in enumerate(slots):

@@ -211,7 +211,7 @@ def matches(contender: str | None, reference: str) -> list[Match]:
 
 
 def answer_of(contest: Contest, verdicts: Mapping[Match, Verdict]) -> SearchAnswer:
-    """The answer: the candidate only if it beats both other configurations on fresh seeds."""
+    """The answer; the candidate only if it beats both other configurations on fresh seeds."""
     own = [verdicts[match] for match in contest.lookings if match.candidate == contest.contender]
     if own and all(map(is_ahead, own)):
         return "candidate"

@@ -260,7 +260,7 @@ class _Place:
         self._bodies = {server: _body(server) for server in (*before.servers, *after.servers)}
 
     def continues(self, server: Directive, other: Directive) -> bool:
-        """True if ``other`` is the same server: it shares a name, or has the same other lines."""
+        """True if ``other`` is the same server, by a shared name or the same other lines."""
         shared = self._names[server] & self._names[other]
         return bool(shared) or self._bodies[server] == self._bodies[other]
 

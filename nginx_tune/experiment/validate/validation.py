@@ -469,7 +469,7 @@ class Looking:
         return (self._deadline.used_seconds - self._began) / measured if measured else None
 
     def look_now(self, measurements: Sequence[Measurement]) -> Look:
-        """The final look of an interrupted validation: a new one if pairs came after the last."""
+        """The final look of an interrupted validation; a new look if pairs came after the last."""
         pairs = len(pair_runs(measurements).counting_for(self._metric).pairs)
         if self.look is None or pairs > self.look.pairs:
             self._take(measurements, pairs=pairs)

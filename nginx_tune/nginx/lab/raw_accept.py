@@ -73,7 +73,7 @@ def _serve_blocking(listener: socket.socket, log: int) -> NoReturn:
 
 
 def _serve_epoll(listener: socket.socket, log: int) -> NoReturn:
-    """Wait in epoll: each process keeps its place in the queue of the listener."""
+    """Wait in epoll, in which each process keeps its place in the queue of the listener."""
     listener.setblocking(False)
     poller = select.epoll()
     poller.register(listener, select.EPOLLIN | select.EPOLLEXCLUSIVE)

@@ -72,7 +72,7 @@ def given_up() -> list[SandboxPart]:
 
 
 def unshare_command(*, root: bool) -> list[str]:
-    """The start of a command line: it runs the rest of the line in a new sandbox."""
+    """The start of a command line that runs the rest of the line in a new sandbox."""
     command = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork"]
     command += ["--kill-child=SIGKILL", "--mount-proc"]
     if not root:

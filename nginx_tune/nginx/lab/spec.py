@@ -313,7 +313,7 @@ def _class_name(disks: Sequence[Disk]) -> DiskClassName:
 
 
 def _lab_data(disk: str, dataset: Dataset, scale: float) -> list[LabData]:
-    """Files of the dataset's sizes: fewer of each size, but at least one."""
+    """Files of the dataset's sizes, fewer of each size but at least one."""
     buckets = dataset.sizes.buckets if dataset.sizes is not None else []
     shapes = [(bucket.files, bucket.bytes) for bucket in buckets if bucket.files and bucket.bytes]
     shapes = shapes or [(dataset.files or 1, dataset.bytes or 1)]

@@ -227,7 +227,7 @@ def _socket_files(before: ConfTree, after: ConfTree, masters: Sequence[int]) -> 
 
 
 def _listens(pid: int, path: str) -> bool:
-    """True if a process listens at a socket file: its reload keeps that socket."""
+    """True if a process listens at a socket file, so that its reload keeps the socket."""
     try:
         text = Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape")
     except OSError:

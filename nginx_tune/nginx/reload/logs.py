@@ -207,7 +207,7 @@ class Logs:
         return [text for text in faults if text not in again]
 
     def doubtful_lines(self) -> list[bytes]:
-        """The dropped emergencies and alerts: they may explain a fault, but prove none."""
+        """The dropped emergencies and alerts, which may explain a fault but prove none."""
         return [line for log in self._logs for line in log.doubtful]
 
     def number_of(self, process: Process) -> int:

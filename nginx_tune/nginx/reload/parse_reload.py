@@ -45,7 +45,7 @@ class ClientText:
     """
 
     def __init__(self, amid: int | None = None) -> None:
-        """``amid``: an offset at which a message may continue whose beginning was not read."""
+        """``amid``: an offset in the middle of a message whose beginning was not read."""
         self._request_at = -_MOST_MESSAGE_BYTES if amid is None else amid
 
     def is_free(self, at: int, line: bytes) -> bool:

@@ -186,7 +186,7 @@ _MOST_BYTES = 4096
 
 
 def _read_status(page: StatusPage) -> StatusCounters | Missing:
-    """The present counters, read within two seconds: a blocked worker may never answer."""
+    """The present counters, read within two seconds, since a blocked worker may never answer."""
     connection: http.client.HTTPConnection
     if page.tls:
         # It is this host's own address, whose certificate may not match.

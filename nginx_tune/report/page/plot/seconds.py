@@ -133,7 +133,7 @@ def _of_class(
 
 
 def _drawn(number: int, variants: int) -> int:
-    """The number of curves of a variant: if there are many variants, only two have a median."""
+    """The number of curves of a variant; if there are many variants, only two have a median."""
     return 2 if variants <= _MOST_VARIANTS_WITH_MEDIAN or number < 2 else 1  # noqa: PLR2004
 
 
