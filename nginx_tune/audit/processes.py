@@ -182,7 +182,7 @@ def main_logs(context: Context) -> list[ErrorLog] | MissingFacts:
 
 
 def lines_seen(log: ErrorLog, what: str, count: int) -> Evidence:
-    """Evidence of matching lines in a log; it says so if only the log's end was read."""
+    """Evidence of matching lines in a log, with a remark if only the log's end was read."""
     part = ""
     if not log.complete:
         size = "" if log.bytes_read is None else f"{log.bytes_read >> 20} MiB of "

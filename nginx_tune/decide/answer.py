@@ -104,7 +104,7 @@ LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"
 VERSION_COMMAND = "nginx-tune recommend --nginx-version VERSION"
 PROVES_A_FILE = "nginx-tune validate nginx.conf --against "
 OBSERVE_COMMAND = "nginx-tune observe --duration 30s -f json -o observation.json"
-"""The commands above supply inputs that a decision lacks."""
+"""A command that supplies observed inputs, as the commands above supply other inputs."""
 
 
 def setting(

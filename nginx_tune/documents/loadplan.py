@@ -193,7 +193,8 @@ class RequestClass(Part, frozen=True, kw_only=True):
     """Null for HTTP/1.1. All connections are open from the start and used in turn, or by the same
     users; ``connection_use`` and ``keepalive`` belong to HTTP/1.1 alone."""
     http3: Http3 | None = None
-    """HTTP/3 over QUIC, in place of ``http2``; the target needs ``tls``. No slow clients."""
+    """HTTP/3 over QUIC, in place of ``http2``; the target needs ``tls``. Slow clients are not
+    possible."""
     priority: Priority | None = None
     """The priority to send; null to send none."""
 

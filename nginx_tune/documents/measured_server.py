@@ -159,7 +159,7 @@ class Waiting(Part, frozen=True, kw_only=True):
     """Clients whose last request and last answer have the same time, so that their order is not
     known: they wait or are idle."""
     clients_unclear_seconds: float | None = None
-    """Mean time since their last request or answer."""
+    """Mean time since the last request or answer of these clients."""
     clients_sending: float
     """Clients that take no more data at present, while nginx has more to send."""
     upstreams: float

@@ -190,11 +190,11 @@ class ChangeRecord(Part, frozen=True, kw_only=True):
     """The change's id; empty for a dry run."""
     state: ChangeState
     begun_at: str
-    """Time at which it began, in UTC."""
+    """Time at which the change began, in UTC."""
     conf_path: str
     files: list[ChangedFile] = []
     reason: str = ""
-    """The reason why it was undone, or could not be."""
+    """The reason why the change was undone, or could not be."""
     server: str = ""
     """State of nginx after the undo."""
     stuck_paths: list[str] = []

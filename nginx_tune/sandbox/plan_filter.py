@@ -73,7 +73,7 @@ _SOCK_STREAM, _SOCK_DGRAM = 1, 2
 _PROTOCOLS = (0, 6, 17, 262)
 """Allowed protocols: the family's default, TCP, UDP, MPTCP."""
 _NEW_NAMESPACES = 0x7E020080
-"""All CLONE_NEW* flags, including CLONE_NEWTIME."""
+"""Flags of all new namespaces (CLONE_NEW*), including CLONE_NEWTIME."""
 _RLIMIT_CORE = 4
 _CLONE_THREAD = 0x00010000
 _FILE_TYPES = (0, 0o100000, 0o010000)

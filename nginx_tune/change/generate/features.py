@@ -316,7 +316,7 @@ def _streams(site: Site, workload: Workload) -> list[str]:
 def _prompts(
     streams: Sequence[str], facts: Facts, workload: Workload, settings: Sequence[Setting]
 ) -> Iterator[Setting]:
-    """Body limits for language-model locations: prompts with images are larger than 1m."""
+    """Body limits for language-model locations, since prompts with images are larger than 1m."""
     if any(setting.directive == "client_max_body_size" for setting in settings):
         return
     buffer = _body_buffer(facts, workload)

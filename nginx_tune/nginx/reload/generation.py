@@ -35,7 +35,8 @@ _STABLE_SECONDS = 0.6
 so a single sample may show it alive."""
 _MOST_PLACES = 64
 _SEEING_SECONDS = 1.5
-"""The time to try to see every worker accept: under light load, a few accept most connections."""
+"""The time to try to see every worker accept. Under light load, a few workers accept most
+connections."""
 _RETRIES = 4
 
 

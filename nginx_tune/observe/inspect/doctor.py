@@ -335,7 +335,7 @@ def _look_at_tracepoints(host: Host) -> Checked:
 
 
 def _look_at_uprobes(host: Host) -> Checked:
-    """Look for uprobes: probes on functions of programs."""
+    """Look for uprobes, which are probes on functions of programs."""
     for directory in _TRACEFS:
         if not isinstance(attempt(host.list_dir, f"{directory}/events"), Missing):
             if "uprobe_events" in host.list_dir(directory):
