@@ -43,8 +43,9 @@ ELSEWHERE: dict[str, tuple[str, list[str]]] = {
     "15": (
         "merged histograms are exact; the Python library reads them alike",
         [
-            "tests/probe/test_conformance.py::test_the_stripes_of_three_hosts_are_one_load",
-            "tests/probe/test_conformance.py::test_the_python_library_reads_the_histogram_of_each_second",
+            "tests/proof/test_prove_merge.py::test_merging_gives_what_one_recorder_of_everything_gives",
+            "tests/examples/test_kubernetes.py::test_three_pods_are_one_load",
+            "tests/probe/test_probe_nginx.py::test_histograms_read_the_same_in_the_public_library",
             "tests/proof/test_prove_histogram.py::test_adding_gives_what_recording_everything_gives",
         ],
     ),
