@@ -250,7 +250,7 @@ def _tell_way(plan: Plan, maps: Maps | None) -> None:
 
 
 def _with_fixes(changes: Changes, held: Held, rules: Sequence[Rule]) -> Changes:
-    """The changes, with those safe fixes of some rules that undo no decision."""
+    """The changes, and the safe fixes of ``rules``, except any that would undo a decision."""
     ground = Ground(
         lambda files: tree_with(held.tree, files),
         lambda tree: audited(tree, held, rules),

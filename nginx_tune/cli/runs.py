@@ -122,6 +122,9 @@ def _judge_again(run: KeptRun, requires: tuple[str, ...], primary: str | None) -
         judged = msgspec.structs.replace(run.result, gates=gates)
         return msgspec.structs.replace(run, result=judged)
     if not isinstance(run.result, Validation):
-        raise UsageError("a scenario has its own claims", hint="--require is for validations")
+        raise UsageError(
+            "a scenario is judged by its own claims alone",
+            hint="--require and --primary are for validations",
+        )
     result = rejudge(run.result, requires=requires, primary_metric=primary)
     return msgspec.structs.replace(run, result=result)

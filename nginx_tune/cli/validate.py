@@ -115,8 +115,8 @@ class _Asked(NamedTuple):
 @click.option(
     "--scale",
     type=FiniteNumber(0, 1, min_open=True),
-    help="Share of the data and memory of the facts, or of the objects of a manifest, that a lab "
-    "has (default: about 1 GiB).",
+    help="The share that a lab keeps: of the data and memory in its facts, or of the objects in a "
+    "manifest (default: enough for about 1 GiB).",
 )
 @click.option(
     "--require",

@@ -111,7 +111,9 @@ def held_uploads(found: Iterable[Scope]) -> Iterator[HeldUpload]:
 
 
 def _unbuffered(scope: Scope) -> Directive | None:
-    """The line that turns off buffering here; None if the client's body is not passed on.
+    """The ``*_request_buffering off`` line in effect where a scope passes the client's body on.
+
+    None if buffering is on, or if no body is passed on.
 
     Source: ngx_http_proxy_handler and the other modules' (``request_body_no_buffering``).
     """

@@ -246,7 +246,7 @@ class Caching(NamedTuple):
 
 
 def caches(tree: ConfTree) -> list[Cache]:
-    """The caches of http in order."""
+    """The caches of the http block (``*_cache_path``), by module and then in file order."""
     return [
         _read(module, line)
         for http in http_blocks(tree)

@@ -193,7 +193,7 @@ def decide_http3(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id="http3",
         verdict="not_enough_evidence" if is_assumed else "enable",
-        summary="Left off: that clients speak HTTP/3 is only assumed."
+        summary="Left off: it is only assumed that clients speak HTTP/3."
         if is_assumed
         else "On as requested: QUIC on the TLS port, which browsers discover by Alt-Svc.",
         settings=[] if is_assumed else lines,

@@ -32,7 +32,8 @@ class Kernel(Part, frozen=True, kw_only=True):
 
 
 _FEW_PERIODS = 100
-"""Fewest periods for a share; a period is a tenth of a second by default."""
+"""The fewest periods for which the share of throttled periods is computed. By default a period is
+a tenth of a second."""
 
 
 class Throttled(Part, frozen=True, kw_only=True):

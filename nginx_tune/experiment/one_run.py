@@ -405,7 +405,8 @@ def _prime(target: Target, urls: list[str]) -> None:
                     f"GET {url} answers {response.status}, not 200, before any load",
                     hint=f"it may come from {cause}"
                     if cause
-                    else "check root and permissions of the configuration under test",
+                    else "check the root directive of the configuration under test, and the "
+                    "permissions of its files",
                 )
         except (OSError, http.client.HTTPException) as error:
             raise UndecidedError(f"GET {url} fails before any load: {error}") from None

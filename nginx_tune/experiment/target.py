@@ -154,7 +154,9 @@ def _alternatives(socket: SocketName, place: Target) -> list[Target]:
 def _reached(
     every: Sequence[VirtualServers], socket: SocketName, place: Target
 ) -> list[VirtualServers]:
-    """The servers that a client of a place reaches: by its address, else by a wildcard.
+    """The servers that a client of ``place`` reaches.
+
+    These listen on the very address of the place, or if none does, on the wildcard address.
 
     Source: ngx_http_init_connection, which looks for the local address among those of the port.
     """

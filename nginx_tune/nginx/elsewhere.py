@@ -77,7 +77,7 @@ class FilesElsewhere(NamedTuple):
         return ConfigurationFiles(self.host).climb(path)
 
     def followed(self, path: str) -> str:
-        """The path, with links resolved below the directories of the maps."""
+        """The path; links in it are resolved if they lie below a directory of the maps."""
         for _ in range(_MOST_LINKS):
             bases = [here for _, here in self.maps if _is_below(path, here)]
             base = max(bases, key=len, default=path)

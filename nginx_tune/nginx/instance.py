@@ -352,7 +352,7 @@ def _wait_workers(instance: RunningNginx, deadline: float) -> None:
     reason = _last_line(instance.stderr())
     raise UndecidedError(
         "nginx accepts connections but starts no worker" + (f": {reason}" if reason else ""),
-        hint="its workers end at their start: see its error log, and the limits of memory",
+        hint="its workers exit as soon as they start: see its error log and the memory limits",
     )
 
 

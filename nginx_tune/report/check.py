@@ -63,9 +63,10 @@ def make_check(
 ) -> FirstLook:
     """The document of a first look.
 
-    ``data`` is the served data, as counted, learnt or declared. ``held`` is the same decisions as
-    changes to the configuration; None without a configuration. ``options`` name the inputs of this
-    look, for the next commands; ``is_live`` if the facts were read from this host now.
+    ``data`` is the served data, as counted, learnt or declared. ``held`` has the
+    decisions of ``decided`` as changes to the configuration; None without a configuration.
+    ``options`` name the inputs of this look, for the next commands. ``is_live`` is true if the
+    facts were read from this host now.
     """
     host = _host(facts, data)
     changed = {decision.id for decision in held.decisions if decision.settings} if held else set()

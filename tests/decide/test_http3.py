@@ -178,7 +178,7 @@ def test_what_is_assumed_is_a_comment_with_the_command_that_settles_it() -> None
     version = HttpVersion(value="3", provenance="assumed")
     given = complete_site(secure(http3=False), machine(), "static")
     text = emit_decided(decided(machine(), given, replace(load(), http_version=version)), given)
-    assert "#   http3: Left off: that clients speak HTTP/3 is only assumed." in text
+    assert "#   http3: Left off: it is only assumed that clients speak HTTP/3." in text
     assert "proposed: listen quic reuseport; (server)" in text
     assert "\n        listen 443 quic" not in text
 

@@ -174,7 +174,7 @@ def test_a_metric_of_what_is_not_loaded_decides_nothing(run_cli: RunCli, top: Pa
         cwd=top,
     )
     assert run.returncode == 4
-    assert "memory is not loaded, so memory.mean decides nothing" in run.stderr
+    assert "class memory gets no load, so memory.mean cannot decide" in run.stderr
 
 
 def test_rules_on_programs_take_the_probe_for_a_client_with_a_name(

@@ -166,7 +166,7 @@ class KeptConnections:
         self._users: dict[str, list[Pass]] = {name: [] for name in names}
         """The locations known to use an upstream, by the upstream's name."""
         self._open: dict[tuple[object, ...], Pass] = {}
-        """One location by kind of request in which a variable may select any upstream."""
+        """For each kind of request, one location where a variable may select any upstream."""
         self._known: dict[Directive, frozenset[str]] = {}
         """The upstreams that a line certainly uses."""
         self._perhaps: dict[Directive, set[str]] = {}

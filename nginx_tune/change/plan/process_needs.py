@@ -41,10 +41,12 @@ _OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision], Decision]:
     """A function that adapts the decision ``file-limits`` to the needs of the configuration.
 
-    Each worker must have enough descriptors, also for larger ``worker_connections`` and an existing
-    ``open_file_cache``, which stay. An existing ``worker_rlimit_nofile`` stays if it is enough.
-    Without one, nothing is written if the limit with which nginx starts is not known. If no request
-    opens a file, a connection needs one descriptor. Source: ngx_worker_process_init().
+    Each worker must have enough descriptors, also for lines that stay: ``worker_connections`` above
+    the decided number, and an ``open_file_cache``. An existing ``worker_rlimit_nofile`` stays if it
+    is enough. Without one, nothing is written if the limit with which nginx starts is not known. If
+    no request opens a file, a connection needs one descriptor.
+
+    Source: ngx_worker_process_init().
     """
     every = [setting for decision in decisions.decisions for setting in decision.settings]
     decided = [

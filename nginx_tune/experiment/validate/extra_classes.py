@@ -414,7 +414,7 @@ class _MadeOf(TypedDict):
 
 
 def _made_of(place: _Place, site: SitePair, kinds: Sequence[Kinds]) -> _MadeOf | None:
-    """The sources of both variants' answers; None if no candidate server has the same clients."""
+    """The sources of both variants' answers; None if the candidate has no succeeding server."""
     own, other = place.requests
     there = None if own.block is None else site.successors.servers.get(own.block)
     if own.block is None or there is None:

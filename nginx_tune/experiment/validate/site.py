@@ -202,7 +202,7 @@ def primary_of(
         return site.primary_metric
     if site.is_primary_given:
         raise UndecidedError(
-            f"{head} is not loaded, so {site.primary_metric} decides nothing",
+            f"class {head} gets no load, so {site.primary_metric} cannot decide",
             hint=f"name a metric of {', '.join(loaded)} with --primary",
         )
     return f"{loaded[0]}.mean"

@@ -177,7 +177,7 @@ def over_protocols(load: SiteLoad, protocols: Sequence[MultiplexedVersion]) -> S
 
 
 def class_name(name: str, protocol: MultiplexedVersion | None, count: int) -> str:
-    """The name of a class over one of ``count`` protocols."""
+    """The name of a class; it ends in the protocol if there are several, as in ``site-http2``."""
     return name if protocol is None or count == 1 else f"{name}-http{protocol}"
 
 

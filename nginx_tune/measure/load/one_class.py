@@ -111,7 +111,7 @@ def plan_load(target: Target, path: str, load: Load) -> LoadPlan:
     if held is not None and not load.keepalive.kept:
         raise UsageError(
             "an open loop keeps its connections open, and --keepalive off closes them",
-            hint="leave out --connections, or --keepalive off",
+            hint="leave out either --connections or --keepalive off",
         )
     most = load.connections or (OPEN_LOOP_CONNECTIONS if is_open else CLOSED_LOOP_USERS)
     main = msgspec.structs.replace(

@@ -119,7 +119,7 @@ def merge_latencies(latencies: Sequence[Latency]) -> Latency:
 
 
 def _bounded(value: int | None, highest: float | None) -> float | None:
-    """A quantile as the probe reports it: the end of its counter, at most the maximum."""
+    """A quantile in seconds: the upper end of its histogram bucket, but at most the maximum."""
     if value is None or highest is None:
         return None
     return min(value / _NANOSECONDS, highest)

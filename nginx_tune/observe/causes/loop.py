@@ -229,8 +229,8 @@ def held_by_cpu(window: CauseWindow) -> Cause | None:
     busiest = max(_shares(window))
     return Cause(
         id="loop-held-by-cpu",
-        summary=f"turns compute for up to {longest_text(turns)} at a time, and everything else on "
-        f"the loop waits: {seconds_text(wait)} on average; the busiest main thread computed "
+        summary=f"single turns of the loop compute for up to {longest_text(turns)}, and everything "
+        f"else on it waits: {seconds_text(wait)} on average; the busiest main thread computed "
         f"{percent_text(busiest)} of the window{ran}",
         confidence="high" if window.exceeds(window.wait_by("computing")) else "medium",
         evidence=[
