@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from free_ports import free_port
 from probe_loads import Nginx, StartNginx, load_class, load_plan
+from started import until
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.loadplan import LoadPlan, Permit, ProxyProtocol, Target, Tls
@@ -45,7 +46,9 @@ def probe(run_cli: RunCli, *arguments: object) -> Measurement:
     return decode(Measurement, run.stdout.encode())
 
 
-def said(log: Path) -> Counter[str]:
+def said(log: Path, item: ClassMeasurement) -> Counter[str]:
+    """The log's lines on a class of requests: nginx writes the last one after its answer."""
+    until(lambda: log.read_text().count("\n") >= item.requests)
     return Counter(log.read_text().splitlines())
 
 
@@ -120,16 +123,18 @@ def test_the_server_sees_the_client_of_the_proxy_protocol(
         first = ProxyProtocol(version=version, source=source)
         log.write_bytes(b"")
         there = Target(address="127.0.0.1", port=port, proxy_protocol=first)
-        assert only_class(ask(there)).errors == {}, row
-        for line in said(log):
+        item = only_class(ask(there))
+        assert item.errors == {}, row
+        for line in said(log, item):
             address, told, own, server = line.split(" ")
             assert (address, told) == (source or "127.0.0.1", own), row
             mapped = "::ffff:127.0.0.1" if source and ":" in source else "127.0.0.1"
             assert server == mapped, row
         log.write_bytes(b"")
-        assert only_class(ask(Target(unix=f"{tmp_path}/s", proxy_protocol=first))).errors == {}, row
+        item = only_class(ask(Target(unix=f"{tmp_path}/s", proxy_protocol=first)))
+        assert item.errors == {}, row
         # Without a source nothing is said of a client: UNKNOWN, or the command LOCAL.
-        assert {line.split(" ")[0] for line in said(log)} == {source or "-"}, row
+        assert {line.split(" ")[0] for line in said(log, item)} == {source or "-"}, row
 
 
 def ask(target: Target, **changes: object) -> Measurement:
@@ -202,7 +207,7 @@ def test_tls_is_spoken_as_wished(secure: tuple[int, Path], tmp_path: Path) -> No
         item = only_class(ask(target))
         assert item.errors == {}, wish
         assert item.requests == item.intended > 0, wish
-        lines = said(log)
+        lines = said(log, item)
         assert sum(lines.values()) == item.requests, wish
         assert all(re.fullmatch(seen, line) for line in lines), (wish, lines)
     stranger = {name: file.replace("client.", "stranger.") for name, file in own.items()}
@@ -222,7 +227,7 @@ def test_the_client_is_said_before_tls(secure: tuple[int, Path], tmp_path: Path)
         item = only_class(ask(target, keepalive_requests=2))
         assert item.errors == {}, version
         assert item.tls_seconds.count == item.connections_opened > 1, version
-        assert set(said(who)) == {"192.0.2.9"}, version
+        assert set(said(who, item)) == {"192.0.2.9"}, version
 
 
 def test_what_cannot_be_is_refused(run_cli: RunCli) -> None:
