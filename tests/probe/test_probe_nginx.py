@@ -136,7 +136,9 @@ def test_ten_thousand_are_held_while_others_are_served(large: Nginx, threads: in
     caps = Caps(connections=MANY + 50)
     item = load_class("/1k", connections=50)
     plan = load_plan(large, item, idle_connections=MANY, threads=threads, caps=caps)
-    measurement = run_probe(msgspec.structs.replace(plan, warmup_seconds=6.0, duration_seconds=1.0))
+    # A busy machine opened 7,902 of them in seven seconds.
+    plan = msgspec.structs.replace(plan, warmup_seconds=20.0, duration_seconds=1.0)
+    measurement = run_probe(plan)
     most = status.end()
     idle = measurement.generator.idle_connections
     assert idle is not None
