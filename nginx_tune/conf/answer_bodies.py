@@ -1,4 +1,4 @@
-"""How filters, caches and scripts handle response bodies: plain, compressed, or as a stream.
+"""Response bodies in filters, caches and scripts: plain, compressed, or as a stream.
 
 An upstream may send a response compressed over HTTP/1.1 and plain over 1.0. An upstream nginx does,
 by the default ``gzip_http_version 1.1`` (ngx_http_gzip_ok). Some locations need plain responses:

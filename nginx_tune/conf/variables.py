@@ -52,7 +52,7 @@ class Values:
 
 
 class Use(NamedTuple):
-    """How a text uses a variable whose value differs in each subrequest."""
+    """The use, in a text, of a variable whose value differs in each subrequest."""
 
     is_fresh: bool = False
     """True if the text is evaluated again in each subrequest."""
@@ -105,7 +105,7 @@ class Variables:
         return self._text(text, scope, ())
 
     def use_of(self, name: str, text: str, scope: Scope, seen: frozenset[str] = frozenset()) -> Use:
-        """How ``text`` uses a variable of nginx: directly, or through ``set`` and ``map``.
+        """The use of a variable of nginx in ``text``: directly, or through ``set`` and ``map``.
 
         Source: ngx_http_get_flushed_variable(): a map's value is kept for the request and its
         subrequests unless it is ``volatile`` (1.11.7); ``set`` runs once, in the rewrite phase,

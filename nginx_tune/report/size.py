@@ -36,7 +36,7 @@ _SHORT: dict[AnswerResource, str] = {
 _ELSEWHERE: Mapping[AnswerResource, str] = {
     "link": "a faster link does", "cpu": "more CPUs do", "clients": "faster clients do",
 }  # fmt: skip
-"""What carries more where a resource is the limit that all hosts of the table have alike."""
+"""The end of a sentence on a limit that all hosts of the table share, by resource."""
 _MARKS = {"carries": "yes", "in_doubt": "maybe", "cannot": "no", None: ""}
 _SAID: Mapping[str, str] = {
     "workload.dataset.bytes": "the size of the data",

@@ -71,7 +71,7 @@ impl<'p> Bodies<'p> {
         })
     }
 
-    /// Whether to sample the body of a request.
+    /// True if the body of this request is to be sampled.
     pub fn wants(&self, request: &Request) -> bool {
         !self.files[request.path].is_empty()
             && self.samples.len() < MOST_SAMPLES

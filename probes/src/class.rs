@@ -42,7 +42,8 @@ pub struct Class<'p> {
     pub spare_failures: u32,
     /// The number of connections, including those in their handshake.
     pub open: usize,
-    /// Of these, the number on which the server accepts no more requests; others replace them.
+    /// The number of these connections on which the server accepts no more requests. Others replace
+    /// them.
     pub leaving: usize,
     /// The index of the class whose connections carry its requests, mostly itself.
     pub owner: usize,

@@ -172,7 +172,7 @@ def look(entry: Entry) -> str:
 
 
 def _state(entry: Entry) -> str:
-    """As ``look``, but ``old`` for any file while the new file still has the hidden name.
+    """The answer of ``look``, but ``old`` while the new file still has its hidden name.
 
     The files were not exchanged yet, so the file in place is not from this change and stays.
     """

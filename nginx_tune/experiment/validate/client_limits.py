@@ -53,7 +53,7 @@ class ClientLimit(NamedTuple):
     per_second: float | None
     """The rate of ``limit_req``."""
     burst: int
-    """How many requests of ``limit_req`` may come at once above the rate."""
+    """The burst of ``limit_req``: requests above the rate that may come at once."""
     at_once: int | None
     """The number of ``limit_conn``."""
 
