@@ -21,25 +21,21 @@ from nginx_tune.audit.rule import Rule, select_rules
 from nginx_tune.audit.suppression import NOTICES, baseline_of, without_known
 from nginx_tune.cli.audit_formats import FORMATS, audit_renderers, write_fix_diff
 from nginx_tune.cli.audit_subject import (
+    SUBJECT_OPTIONS,
     AuditSubject,
-    holds_files,
-    read_audit_subject,
-    read_dumped,
-    saved_dump,
+    named_subject,
     subject_notes,
 )
-from nginx_tune.cli.configurations import read_plan, read_planned, tell_unread
+from nginx_tune.cli.configurations import tell_unread
 from nginx_tune.cli.described import (
-    GivenInputs,
     facts_for_tree,
     read_facts_and_workload,
     typed_words,
 )
-from nginx_tune.cli.inputs import read_bytes, read_document, read_overlays, read_pipe
+from nginx_tune.cli.inputs import read_document
 from nginx_tune.cli.options import (
     Whole,
     accept_missing_option,
-    check_maps,
     facts_option,
     host_options,
     kind_option,
@@ -53,18 +49,14 @@ from nginx_tune.cli.options import (
     weaker_sandbox_option,
 )
 from nginx_tune.conf.directive import as_utf8
-from nginx_tune.conf.dumps import is_payload
-from nginx_tune.conf.tree import ConfTree, Maps
+from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts, with_nginx_version
 from nginx_tune.documents.findings import Baseline, Findings, NeedsFacts, Severity, Unparsed
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import ExitStatus, UndecidedError, worst
-from nginx_tune.host.door import Host
-from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.elsewhere import missing_includes
-from nginx_tune.nginx.subject import ConfigurationFiles
 from nginx_tune.report.findings import finding_lines, summary_text, unparsed_lines
 from nginx_tune.report.terminal.output import (
     RESULT_FILE,
@@ -214,7 +206,7 @@ def command(
     rules = select_rules(
         (*ALL, *NOTICES), select=asked.select, ignore=asked.ignore, profile=asked.profile
     )
-    subject = _subject(asked, given, **{key: options[key] for key in _SUBJECT_OPTIONS})
+    subject = named_subject(given, **{key: options[key] for key in SUBJECT_OPTIONS})
     notes: list[str] = []
     if given.described is not None:
         facts, notes = facts_for_tree(given.described, subject.tree)
@@ -376,90 +368,10 @@ class _Asked(NamedTuple):
     """The requests of the site, if known; decisions take them into account."""
 
 
-_SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
-                    "plan_path", "maps", "runs_test", "pid")  # fmt: skip
-
-
 def _of_kind(workload: Workload | None, kind: Kind | None) -> Workload | None:
     if kind is None:
         return workload
     return replace(workload or Workload(), kind=kind, kind_provenance="declared")
-
-
-def _subject(
-    asked: _Asked,
-    inputs: GivenInputs,
-    *,
-    conf: str | None,
-    conf_option: str | None,
-    prefix: str | None,
-    facts_source: str | None,
-    nginx_binary: str | None,
-    overlays: tuple[str, ...],
-    plan_path: str | None,
-    maps: Maps,
-    runs_test: bool,
-    pid: int | None,
-) -> AuditSubject:
-    if conf is not None and conf_option is not None:
-        raise click.UsageError("give CONF or -c, not both")
-    facts = inputs.facts
-    if inputs.described is not None and facts_source is not None:
-        raise click.UsageError(f"--facts {facts_source}, and a host is described: give one of them")
-    check_maps(maps)
-    host, replaced = LiveHost(), read_overlays(overlays)
-    named = conf or conf_option
-    if plan_path is not None:
-        if named is not None or overlays:
-            raise click.UsageError("--plan names the files: leave CONF and --overlay out")
-        plan = read_plan(plan_path)
-        named, prefix = plan.conf_path, prefix or plan.prefix
-        replaced = read_planned(plan, plan_path, ConfigurationFiles(host), prefix=prefix).files
-    if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
-        raise click.UsageError(
-            "--pid names a process of this host: it does not go with - or --facts FILE"
-        )
-    tests = runs_test or asked.diff_base is not None
-    given = read_bytes("-") if conf == "-" else None
-    dump, piped = (given, {}) if conf == "-" else _given(host, named, prefix, tests=tests)
-    replaced = {**piped, **replaced}
-    if dump is not None:
-        kind = "crossplane" if is_payload(dump) else "nginx -T"
-        what = "a dump on standard input" if conf == "-" else f"{named}, the output of {kind},"
-        if maps:
-            raise click.UsageError(f"{what} already names all files: it does not go with --map")
-        if runs_test or asked.diff_base is not None or facts_source == "live":
-            raise click.UsageError(
-                f"{what} has no files on this host: it does not go with --test, --diff-base, "
-                "--facts live"
-            )
-        name = "standard input" if conf == "-" else str(named)
-        return read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced, name=name)
-    return read_audit_subject(
-        host,
-        named,
-        prefix=prefix,
-        facts=facts,
-        wants_live_facts={None: None, "live": True}.get(facts_source, False),
-        nginx_binary=nginx_binary,
-        pid=pid,
-        replaced=replaced,
-        maps=maps,
-    )
-
-
-def _given(
-    host: Host, named: str | None, prefix: str | None, *, tests: bool
-) -> tuple[bytes | None, dict[str, bytes]]:
-    """A saved dump of all files, or None; and the contents of a named pipe, by its name."""
-    if named is None:
-        return None, {}
-    if not Path(named).is_fifo():
-        return saved_dump(host, named, prefix), {}
-    if tests:
-        raise click.UsageError(f"{named} is a pipe: save it in a file for --test, --diff-base")
-    piped = read_pipe(named)  # it can be read once only
-    return (piped, {}) if holds_files(piped) else (None, {named: piped})
 
 
 def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: ConfTree) -> Findings:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import posixpath
 import shlex
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 from msgspec.structs import replace
 
-from nginx_tune.cli.configurations import Overlaid
+from nginx_tune.cli.configurations import Overlaid, read_plan, read_planned
+from nginx_tune.cli.described import GivenInputs
+from nginx_tune.cli.inputs import read_bytes, read_overlays, read_pipe
+from nginx_tune.cli.options import check_maps
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.dumps import Dump, is_dump, is_payload, parse_dump, read_payload
 from nginx_tune.conf.edits import apply_edits, set_arguments
@@ -22,16 +23,16 @@ from nginx_tune.conf.secrets import redact_message
 from nginx_tune.conf.tree import ConfTree, Maps, Reader, is_pattern, lines_in, mapped
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
-from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.host.door import Host, HostReadError
+from nginx_tune.host.live import LiveHost
 from nginx_tune.host.paths import absolute_path
-from nginx_tune.host.programs import ProgramError, run_program, start_program
 from nginx_tune.nginx.elsewhere import (
     FilesElsewhere,
     files_of,
     main_file_above,
     read_as_meant,
 )
+from nginx_tune.nginx.revision import RevisionReader
 from nginx_tune.nginx.subject import (
     ConfigurationFiles,
     Subject,
@@ -46,9 +47,6 @@ from nginx_tune.nginx.subject import (
 )
 from nginx_tune.report.terminal.output import refuse_results
 from nginx_tune.report.text import plain
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class AuditSubject(NamedTuple):
@@ -204,7 +202,92 @@ def holds_files(data: bytes) -> bool:
     return is_dump(data) or is_payload(data)
 
 
-def read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
+SUBJECT_OPTIONS = ("conf", "conf_option", "prefix", "facts_source", "nginx_binary", "overlays",
+                    "plan_path", "maps", "runs_test", "diff_base",
+                   "pid")  # fmt: skip
+
+
+def named_subject(
+    inputs: GivenInputs,
+    *,
+    conf: str | None,
+    conf_option: str | None,
+    prefix: str | None,
+    facts_source: str | None,
+    nginx_binary: str | None,
+    overlays: tuple[str, ...],
+    plan_path: str | None,
+    maps: Maps,
+    runs_test: bool,
+    diff_base: str | None,
+    pid: int | None,
+) -> AuditSubject:
+    """The subject that the options name: a file, a plan, a dump, or this host's configuration.
+
+    Errors: UsageError for options that contradict each other.
+    """
+    if conf is not None and conf_option is not None:
+        raise click.UsageError("give CONF or -c, not both")
+    facts = inputs.facts
+    if inputs.described is not None and facts_source is not None:
+        raise click.UsageError(f"--facts {facts_source}, and a host is described: give one of them")
+    check_maps(maps)
+    host, replaced = LiveHost(), read_overlays(overlays)
+    named = conf or conf_option
+    if plan_path is not None:
+        if named is not None or overlays:
+            raise click.UsageError("--plan names the files: leave CONF and --overlay out")
+        plan = read_plan(plan_path)
+        named, prefix = plan.conf_path, prefix or plan.prefix
+        replaced = read_planned(plan, plan_path, ConfigurationFiles(host), prefix=prefix).files
+    if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
+        raise click.UsageError(
+            "--pid names a process of this host: it does not go with - or --facts FILE"
+        )
+    tests = runs_test or diff_base is not None
+    given = read_bytes("-") if conf == "-" else None
+    dump, piped = (given, {}) if conf == "-" else _given(host, named, prefix, tests=tests)
+    replaced = {**piped, **replaced}
+    if dump is not None:
+        kind = "crossplane" if is_payload(dump) else "nginx -T"
+        what = "a dump on standard input" if conf == "-" else f"{named}, the output of {kind},"
+        if maps:
+            raise click.UsageError(f"{what} already names all files: it does not go with --map")
+        if runs_test or diff_base is not None or facts_source == "live":
+            raise click.UsageError(
+                f"{what} has no files on this host: it does not go with --test, --diff-base, "
+                "--facts live"
+            )
+        name = "standard input" if conf == "-" else str(named)
+        return _read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced, name=name)
+    return read_audit_subject(
+        host,
+        named,
+        prefix=prefix,
+        facts=facts,
+        wants_live_facts={None: None, "live": True}.get(facts_source, False),
+        nginx_binary=nginx_binary,
+        pid=pid,
+        replaced=replaced,
+        maps=maps,
+    )
+
+
+def _given(
+    host: Host, named: str | None, prefix: str | None, *, tests: bool
+) -> tuple[bytes | None, dict[str, bytes]]:
+    """A saved dump of all files, or None; and the contents of a named pipe, by its name."""
+    if named is None:
+        return None, {}
+    if not Path(named).is_fifo():
+        return saved_dump(host, named, prefix), {}
+    if tests:
+        raise click.UsageError(f"{named} is a pipe: save it in a file for --test, --diff-base")
+    piped = read_pipe(named)  # it can be read once only
+    return (piped, {}) if holds_files(piped) else (None, {named: piped})
+
+
+def _read_dumped(host: Host, dump: bytes, *, prefix: str | None, facts: Facts | None,
                 replaced: dict[str, bytes], name: str) -> AuditSubject:  # fmt: skip
     """The subject for a tree in ``dump``, the output of ``nginx -T`` or ``crossplane parse``."""
     reader = read_payload(dump, name) if is_payload(dump) else parse_dump(dump)
@@ -290,152 +373,3 @@ def _read(host: Host, subject: Subject, replaced: dict[str, bytes]) -> tuple[Ove
 
 def _prefix(facts: Facts | None) -> str | None:
     return None if facts is None else own_prefix(facts.nginx)
-
-
-_LINK = "120000"
-_ENVIRONMENT = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
-"""The environment of git, as a repository may configure a program that fetches objects."""
-_FOREIGN = (
-    "the settings of a repository can make git run programs, so root reads only root's "
-    "repositories, even under sudo: run this as the owner, with --facts, or allow the repository "
-    "for all users: git config --system --add safe.directory {}"
-)
-_MOST_LINKS = 40
-"""Most links that the kernel follows (path_resolution(7))."""
-
-
-class _Entry(NamedTuple):
-    mode: str
-    object: str
-
-
-class RevisionReader:
-    """A reader that takes files of a git repository from a revision, and all others from disk.
-
-    Use as a context manager, in which a ``git cat-file`` process runs.
-    """
-
-    def __init__(
-        self, reader: Reader, path: str, revision: str, *, maps: Maps | None = None
-    ) -> None:
-        self._reader = reader
-        self._maps = maps
-        directory = os.path.dirname(os.path.abspath(path))  # noqa: PTH100, PTH120  # links stay
-        self._top = _git(directory, "rev-parse", "--show-toplevel").decode().rstrip("\n")
-        commit = _git(
-            directory,
-            *("rev-parse", "--verify", "--quiet", "--end-of-options", revision + "^{commit}"),
-            fault=f"--diff-base {revision}: no such revision (a shallow clone: fetch it first)",
-        )
-        self._entries: dict[str, _Entry] = {}
-        self._names: dict[str, set[str]] = {}
-        tree = _git(self._top, "ls-tree", "-r", "-z", "--full-tree", commit.decode().strip())
-        for record in tree.split(b"\0"):
-            head, _, name = record.decode("utf-8", "surrogateescape").partition("\t")
-            if name:
-                mode, _, blob = head.split(" ")
-                self._entries[name] = _Entry(mode, blob)
-                self._add_names(name)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Self:
-        self._process = start_program(
-            ["git", "-C", self._top, "cat-file", "--batch"],
-            environment=_ENVIRONMENT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-
-    def read_bytes(self, path: str) -> bytes:
-        """Contents of a file."""
-        name = self._name(path)
-        if name is None:
-            return self._reader.read_bytes(path)
-        for _ in range(_MOST_LINKS):
-            entry = self._entries.get(name)
-            if entry is None:
-                raise HostReadError(f"read {path}", "No such file in the revision")
-            data = self._blob(entry.object)
-            if entry.mode != _LINK:
-                return data
-            target = data.decode("utf-8", "surrogateescape")
-            if self._maps is not None and posixpath.isabs(target):
-                here = mapped(target, self._maps)
-                if here is None:
-                    raise HostReadError(f"read {path}", "No such file in the revision")
-                target = os.path.abspath(here)  # noqa: PTH100  # links are followed in the revision
-            full = posixpath.normpath(posixpath.join(self._top, posixpath.dirname(name), target))
-            inside = self._name(full)
-            if inside is None:
-                return self._reader.read_bytes(full)
-            name = inside
-        raise HostReadError(f"read {path}", "Too many levels of symbolic links")
-
-    def list_dir(self, path: str) -> list[str]:
-        """Names in a directory."""
-        name = self._name(path)
-        if name is None:
-            return self._reader.list_dir(path)
-        if name not in self._names:
-            raise HostReadError(f"list {path}", "No such directory in the revision")
-        return sorted(self._names[name])
-
-    def _name(self, path: str) -> str | None:
-        """The name of a path in the revision; None if it is outside the repository."""
-        full = os.path.abspath(path)  # noqa: PTH100  # links are followed in the revision
-        if full == self._top:
-            return ""
-        if full.startswith(self._top + "/"):
-            return full[len(self._top) + 1 :]
-        real = os.path.realpath(os.path.dirname(full))  # noqa: PTH120
-        if real == self._top or real.startswith(self._top + "/"):
-            return posixpath.join(real, posixpath.basename(full))[len(self._top) + 1 :]
-        return None
-
-    def _add_names(self, name: str) -> None:
-        while name:
-            directory, _, last = name.rpartition("/")
-            known = self._names.setdefault(directory, set())
-            if last in known:
-                return
-            known.add(last)
-            name = directory
-
-    def _blob(self, name: str) -> bytes:
-        process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
-            raise HostReadError(f"object {name}", "git does not run")
-        process.stdin.write(name.encode() + b"\n")
-        process.stdin.flush()
-        head = process.stdout.readline().split()
-        if len(head) != len(("name", "type", "size")):
-            raise HostReadError(f"object {name}", "not in the repository")
-        data = process.stdout.read(int(head[2]) + 1)
-        return data[:-1]
-
-
-def _git(directory: str, *arguments: str, fault: str = "") -> bytes:
-    try:
-        run = run_program(
-            ["git", "-C", directory, *arguments],
-            environment=_ENVIRONMENT,
-        )
-    except ProgramError as error:
-        raise MissingToolError(f"git: {error}", hint="apt-get install git") from None
-    if run.returncode != 0:
-        words = run.stderr.decode(errors="replace").strip().partition("\n")[0]
-        is_foreign = "dubious ownership" in words
-        raise UsageError(
-            (fault if not is_foreign else "") or f"--diff-base: {words.removeprefix('fatal: ')}",
-            hint=_FOREIGN.format(shlex.quote(directory)) if is_foreign else "",
-        )
-    return run.stdout

@@ -148,9 +148,9 @@ def run_command(  # one parameter an option
     validate.
     """
     from nginx_tune.change.generate.nginx_conf import write_variant  # noqa: PLC0415
+    from nginx_tune.cli.experiments import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
     from nginx_tune.cli.options import parse_duration  # noqa: PLC0415  # heavy imports below
-    from nginx_tune.cli.validate import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.scenario import ExperimentSpec  # noqa: PLC0415
     from nginx_tune.experiment.scenario.files import load_experiment  # noqa: PLC0415

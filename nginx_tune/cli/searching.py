@@ -1,4 +1,4 @@
-"""The candidates of ``validate --search``, and its answer as a plan.
+"""``validate --search``: the candidates, the search, and its answer as a plan.
 
 Each candidate is a plan: the recommendation with one decision reversed, made by the code of
 ``plan`` for the same configuration.
@@ -16,29 +16,36 @@ from msgspec.structs import replace
 from nginx_tune.change.plan.alternatives import alternatives
 from nginx_tune.cli.configurations import read_plan, read_planned
 from nginx_tune.cli.deciding import Held, read_held
+from nginx_tune.cli.experiments import Wanted, configuration_meant, exit_status, started_with
+from nginx_tune.cli.options import keep_run, tell_choice
 from nginx_tune.cli.plan import PRIVATE, make_plan
+from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.conf.secret_values import redact_text
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.plan import Plan, Search
 from nginx_tune.documents.scenario import ExperimentSpec
-from nginx_tune.errors import UndecidedError
+from nginx_tune.errors import ExitStatus, UndecidedError
 from nginx_tune.experiment.session import served_files, split_cpus
-from nginx_tune.experiment.validate.search import Found, SearchVariant
+from nginx_tune.experiment.store import Clock
+from nginx_tune.experiment.validate.search import Found, SearchVariant, run_search
+from nginx_tune.experiment.validate.validation import Sides
 from nginx_tune.experiment.view import emulate, lab_datasets
 from nginx_tune.host.door import Host
+from nginx_tune.host.live import LiveHost
 from nginx_tune.measure.proof.search import MOST_CANDIDATES, RECOMMENDED
+from nginx_tune.nginx.binary import read_linked, read_nginx
 from nginx_tune.nginx.lab.spec import LabPlan, Shape
 from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
 from nginx_tune.report.plan import hunk_text
 from nginx_tune.report.search import candidate_text, search_screen
 from nginx_tune.report.terminal.output import write_result
-from nginx_tune.report.terminal.saying import say
+from nginx_tune.report.terminal.saying import progress_printer, say
 from nginx_tune.report.terminal.writer import screen_bytes
 
 
-class SearchInputs(NamedTuple):
+class _SearchInputs(NamedTuple):
     """The configurations of a search."""
 
     today: ConfTree
@@ -50,21 +57,59 @@ class SearchInputs(NamedTuple):
     """The plan that leaves the current configuration as it is."""
 
 
-def read_search(
+def search(
+    ctx: click.Context,
+    spec: ExperimentSpec,
+    lab: LabPlan | None,
+    wanted: Wanted,
+    *,
+    workload_path: str | None,
+    facts_path: str | None,
+) -> ExitStatus:
+    """Run a search, store the comparison with the current configuration, and print the answer.
+
+    ``facts_path`` names the file from which the lab is made, if any.
+    """
+    clock, host = Clock(), LiveHost()
+    meant = configuration_meant(spec)
+    nginx, _ = read_nginx(host, binary=wanted.nginx_binary, conf_path=meant, to_run=True)
+    with as_interrupt():
+        inputs = _read_search(
+            *(ctx, host, spec, nginx),
+            nginx_binary=wanted.nginx_binary,
+            workload_path=workload_path,
+            facts_path=facts_path,
+            lab=lab,
+        )
+        tell_choice(ctx, nginx)
+        prefix = started_with(inputs.unchanged.prefix, nginx, (inputs.today.path,))
+        build = read_linked(host, nginx)
+        sides = Sides(inputs.today, inputs.today, lab, (prefix, prefix), (build, build))
+        found = run_search(spec, sides, inputs.variants, progress=progress_printer(ctx))
+    if not wanted.no_store:
+        name = spec.plan or inputs.today.path
+        keep_run(ctx, found.validation, kind="validate", name=name, clock=clock)
+    _write_search(inputs, found, wanted.formats, wanted.output)
+    verdict = found.validation.verdict
+    if found.search.reference == found.search.answer == "today" and verdict.outcome == "worse":
+        verdict = replace(verdict, outcome="no_difference")  # only the winner is the answer
+    return exit_status(verdict, wanted)
+
+
+def _read_search(
     ctx: click.Context,
     host: Host,
     spec: ExperimentSpec,
-    *,
     nginx: Nginx,
+    *,
     nginx_binary: str | None,
-    workload: str | None,
-    facts: str | None,
+    workload_path: str | None,
+    facts_path: str | None,
     lab: LabPlan | None,
-) -> SearchInputs:
+) -> _SearchInputs:
     """The recommendation and at most eight candidates around it, chosen before any run.
 
-    ``facts`` names the file from which the lab is made, if any; otherwise the lab's limits replace
-    those of this host.
+    Without ``facts_path``, the lab's limits replace those of this host.
     Errors: those of ``plan``; UndecidedError if there is nothing to compare.
     """
     given = read_plan(spec.plan) if spec.plan else None
@@ -74,8 +119,8 @@ def read_search(
         ctx,
         conf,
         prefix,
-        facts_path=facts,
-        workload_path=workload,
+        facts_path=facts_path,
+        workload_path=workload_path,
         kind=None,
         site_path=None,
         datasets=(),
@@ -83,7 +128,7 @@ def read_search(
         cache_dirs=(),
         nginx_binary=nginx_binary,
         to_run=True,
-        emulated=None if lab is None or facts else _emulated(lab),
+        emulated=None if lab is None or facts_path else _emulated(lab),
     )
     unchanged = Plan(conf_path=held.tree.path, prefix=prefix)
     if given is None:
@@ -110,13 +155,13 @@ def read_search(
     if not ctx.obj["quiet"]:
         for variant in variants:
             say(candidate_text(variant.name, variant.changes, variant.reason))
-    return SearchInputs(
+    return _SearchInputs(
         today, variants, {name: plan for name, (plan, _) in plans.items()}, unchanged
     )
 
 
-def write_search(
-    inputs: SearchInputs, found: Found, formats: tuple[str, ...], output: str | None
+def _write_search(
+    inputs: _SearchInputs, found: Found, formats: tuple[str, ...], output: str | None
 ) -> None:
     """Print the answer; as JSON, it is the plan for ``apply``, with its proof."""
     search: Search = found.search

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,47 +14,24 @@ from nginx_tune.cli.options import (
     FiniteNumber,
     Whole,
     against_nginx_option,
-    keep_run,
     lab_option,
     nginx_options,
     parse_duration,
     prefix_option,
     store_option,
-    tell_choice,
     weaker_sandbox_option,
 )
-from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.paths import absolute_path
-from nginx_tune.report.terminal.output import output_options, write_result
-from nginx_tune.report.terminal.saying import clear_progress, progress_printer, say
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options
 
 if TYPE_CHECKING:
-    from nginx_tune.conf.tree import ConfTree
-    from nginx_tune.documents.facts import Nginx
     from nginx_tune.documents.scenario import ExperimentSpec, MultiplexedVersion, SiteLoad
-    from nginx_tune.documents.verdict import Verdict
-    from nginx_tune.experiment.validate.validation import Sides
-    from nginx_tune.host.door import Host
-    from nginx_tune.nginx.lab.spec import LabPlan
 
 _SHORTEST_RUN_SECONDS = 0.1
 _FEWEST_PAIRS = 6
 """The fewest pairs that can show a difference (docs/proof.md)."""
 _MOST_SECONDS = 600.0
-
-
-class Wanted(NamedTuple):
-    """The programs of an experiment, how its verdict is used, and where results go."""
-
-    nginx_binary: str | None
-    against_nginx: str | None
-    """The baseline's nginx, if different."""
-    no_store: bool
-    accept_inconclusive: bool
-    formats: tuple[str, ...]
-    output: str | None
 
 
 class _Asked(NamedTuple):
@@ -245,17 +221,23 @@ def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
     so far are judged and stored. Requests have no bodies, which would change the state of real
     applications.
     """
-    wanted = Wanted(**{name: options.pop(name) for name in Wanted._fields})
-    asked = _Asked(**options)
-    _refuse_contradictions(ctx, asked, wanted)
+    asked = _Asked(**{name: options.pop(name) for name in _Asked._fields})
+    _refuse_contradictions(ctx, asked, options["against_nginx"])
+
+    from nginx_tune.cli.experiments import Wanted, run_experiment  # noqa: PLC0415  # the lab
+
+    wanted = Wanted(**options)
     spec = _spec_of(asked)
     lab = read_lab_plan(asked.lab, asked.scale, replays=asked.manifest is not None)
     if asked.search:
-        return _search(ctx, asked, spec, lab, wanted)
+        from nginx_tune.cli.searching import search  # noqa: PLC0415  # also loads plan
+
+        facts = asked.lab if asked.lab and asked.lab.endswith(".json") else None
+        return search(ctx, spec, lab, wanted, workload_path=asked.workload, facts_path=facts)
     return run_experiment(ctx, spec, lab, wanted, settle_only=asked.dry_run)
 
 
-def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) -> None:
+def _refuse_contradictions(ctx: click.Context, asked: _Asked, against_nginx: str | None) -> None:
     """Raise UsageError for options that contradict each other."""
     if asked.conf and asked.conf_option:
         raise UsageError("CONF is given twice", hint="name it once, with or without -c")
@@ -263,8 +245,8 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
     if asked.plan_path and (asked.candidate or asked.against):
         raise UsageError("--plan names both configurations", hint="leave CONF and --against out")
     if asked.search:
-        _refuse_beside_search(asked, wanted)
-    elif not (asked.plan_path or asked.candidate or wanted.against_nginx):
+        _refuse_beside_search(asked, against_nginx)
+    elif not (asked.plan_path or asked.candidate or against_nginx):
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     if asked.starts and not asked.lab:
         raise UsageError(
@@ -289,11 +271,11 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, wanted: Wanted) ->
         )
 
 
-def _refuse_beside_search(asked: _Asked, wanted: Wanted) -> None:
+def _refuse_beside_search(asked: _Asked, against_nginx: str | None) -> None:
     """Raise UsageError for an option that a search cannot use."""
     others = {
         "--against": asked.against,
-        "--against-nginx": wanted.against_nginx,
+        "--against-nginx": against_nginx,
         "--objective": asked.objectives,
         "--self-check": asked.self_check,
         "--dry-run": asked.dry_run,
@@ -373,226 +355,3 @@ def _load_named(asked: _Asked) -> SiteLoad:
         speed=asked.speed,
         hashed=head.get("paths") != "kept",
     )
-
-
-def _search(
-    ctx: click.Context, asked: _Asked, spec: ExperimentSpec, lab: LabPlan | None, wanted: Wanted
-) -> ExitStatus:
-    """Run a search, store the comparison with the current configuration, and print the answer."""
-    from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
-
-    from nginx_tune.cli.searching import read_search, write_search  # noqa: PLC0415
-    from nginx_tune.experiment.store import Clock  # noqa: PLC0415
-    from nginx_tune.experiment.validate.search import run_search  # noqa: PLC0415
-    from nginx_tune.experiment.validate.validation import Sides  # noqa: PLC0415
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.nginx.binary import read_linked, read_nginx  # noqa: PLC0415
-
-    clock, host = Clock(), LiveHost()
-    meant = _configuration_meant(spec)
-    nginx, _ = read_nginx(host, binary=wanted.nginx_binary, conf_path=meant, to_run=True)
-    is_facts = asked.lab is not None and asked.lab.endswith(".json")
-    with as_interrupt():
-        inputs = read_search(
-            ctx,
-            host,
-            spec,
-            nginx=nginx,
-            nginx_binary=wanted.nginx_binary,
-            workload=asked.workload,
-            facts=asked.lab if is_facts else None,
-            lab=lab,
-        )
-        tell_choice(ctx, nginx)
-        prefix = _started_with(inputs.unchanged.prefix, nginx, (inputs.today.path,))
-        build = read_linked(host, nginx)
-        sides = Sides(inputs.today, inputs.today, lab, (prefix, prefix), (build, build))
-        found = run_search(spec, sides, inputs.variants, progress=progress_printer(ctx))
-    if not wanted.no_store:
-        name = spec.plan or inputs.today.path
-        keep_run(ctx, found.validation, kind="validate", name=name, clock=clock)
-    write_search(inputs, found, wanted.formats, wanted.output)
-    verdict = found.validation.verdict
-    if found.search.reference == found.search.answer == "today" and verdict.outcome == "worse":
-        verdict = replace(verdict, outcome="no_difference")  # only the winner is the answer
-    return _status(verdict, wanted)
-
-
-def run_experiment(
-    ctx: click.Context,
-    spec: ExperimentSpec,
-    lab: LabPlan | None,
-    wanted: Wanted,
-    *,
-    settle_only: bool = False,
-) -> ExitStatus:
-    """Run an experiment, store it and print the verdict; or print the dry run."""
-    from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
-
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
-    from nginx_tune.experiment.store import Clock  # noqa: PLC0415
-    from nginx_tune.experiment.validate.validation import look_at, run_validation  # noqa: PLC0415
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
-    from nginx_tune.report.verdict import (  # noqa: PLC0415
-        render_experiment,
-        short_of_outcome,
-        verdict_screen,
-    )
-
-    clock = Clock()
-    host = LiveHost()
-    meant = _configuration_meant(spec)
-    nginx, _ = read_nginx(host, binary=wanted.nginx_binary, conf_path=meant, to_run=True)
-    other = nginx
-    if wanted.against_nginx:
-        other, _ = read_nginx(host, binary=wanted.against_nginx, conf_path=meant, to_run=True)
-    with as_interrupt():
-        sides = _read_sides(host, spec, lab, (other, nginx))
-        tell_choice(ctx, nginx)
-        progress = progress_printer(ctx)
-
-        def warn(text: str) -> None:
-            if not ctx.obj["quiet"]:
-                clear_progress()
-                say(f"warning: {text}")
-
-        if not settle_only and (short := short_of_outcome(spec)):
-            warn(f"too few pairs for an outcome: {short}")
-        if settle_only:
-            settled = replace(
-                look_at(spec, sides, progress=progress),
-                baseline="" if spec.plan else sides.baseline.path,
-                candidate="" if spec.plan else sides.candidate.path,
-                plan=absolute_path(spec.plan) if spec.plan else "",
-            )
-            pages = {
-                "toml": lambda: render_experiment(settled).encode(),
-                "json": lambda: encode(settled),
-            }
-            write_result(pages, wanted.formats, wanted.output)
-            return ExitStatus.OK
-        validation = run_validation(spec, sides, progress=progress, warn=warn)
-    if not wanted.no_store:
-        keep_run(
-            ctx,
-            validation,
-            kind="validate",
-            name=spec.plan or spec.candidate or sides.candidate.path,
-            clock=clock,
-        )
-    verdict = validation.verdict
-    renderers = {
-        "console": lambda: screen_bytes(verdict_screen(verdict), wanted.formats, wanted.output),
-        "json": lambda: encode(verdict),
-    }
-    write_result(renderers, wanted.formats, wanted.output)
-    return _status(verdict, wanted)
-
-
-def _status(verdict: Verdict, wanted: Wanted) -> ExitStatus:
-    from nginx_tune.measure.proof.verdict import verdict_status  # noqa: PLC0415
-
-    if verdict.stopped == "interrupted":
-        return ExitStatus.INTERRUPTED
-    return verdict_status(verdict, accept_inconclusive=wanted.accept_inconclusive)
-
-
-def _configuration_meant(spec: ExperimentSpec) -> str | None:
-    """The absolute path of the configuration by which nginx is chosen; None if none is named.
-
-    Also None for a plan from a pipe, which can be read only once, and is read later.
-    """
-    from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415
-
-    if spec.plan:
-        is_here = Path(spec.plan).is_file()
-        return believed_plan(spec.plan).conf_path if is_here else None
-    named = spec.baseline or spec.candidate
-    return full_path(named, spec.prefix) if named else None
-
-
-def _read_sides(
-    host: Host, spec: ExperimentSpec, lab: LabPlan | None, builds: tuple[Nginx, Nginx]
-) -> Sides:
-    """The two sides of an experiment; ``builds`` run the baseline and the candidate.
-
-    If no baseline is named, it is the configuration of the host's nginx; with two builds, the
-    candidate's. If no candidate is named, it is the baseline's configuration.
-    """
-    from nginx_tune.cli.configurations import (  # noqa: PLC0415
-        full_path,
-        host_configuration,
-        read_configuration,
-        read_plan,
-        read_planned,
-    )
-    from nginx_tune.experiment.validate.validation import Sides  # noqa: PLC0415
-    from nginx_tune.nginx.binary import read_linked  # noqa: PLC0415
-    from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix  # noqa: PLC0415
-
-    prefix = spec.prefix
-    planned: Mapping[str, bytes] = {}
-    trees: tuple[ConfTree, ConfTree]
-    names: tuple[str, ...]
-    if spec.plan:
-        plan = read_plan(spec.plan)
-        names = (plan.conf_path,)
-        own = prefix or own_prefix(builds[1], *names)
-        before, after, planned = read_planned(
-            plan, spec.plan, ConfigurationFiles(host), prefix=own, to_run=True
-        )
-        trees, prefix = (before, after), plan.prefix or prefix
-    else:
-        same = spec.candidate if builds[0] is not builds[1] else ""
-        baseline = spec.baseline or same or host_configuration(builds[1])
-        sides = (baseline, spec.candidate or baseline)
-        # A candidate next to the running nginx's file is meant to be started as that nginx is.
-        names = tuple(full_path(name, prefix) for name in sides)
-        before, after = (
-            read_configuration(
-                *(host, name, prefix),
-                default_prefix=own_prefix(build, *names),
-                nginx=build,
-                to_run=True,
-            )
-            for name, build in zip(sides, builds, strict=True)
-        )
-        if builds[0] is builds[1] and _is_one_file(*names) and after.complete:
-            raise UsageError(
-                f"{sides[1]} is both the candidate and the baseline: nothing would be compared",
-                hint="name another file with --against; for the noise of this host, --self-check",
-            )
-        trees = (before, after)
-    return Sides(
-        baseline=trees[0],
-        candidate=trees[1],
-        lab=lab,
-        prefixes=(
-            _started_with(prefix, builds[0], names),
-            _started_with(prefix, builds[1], names),
-        ),
-        builds=(read_linked(host, builds[0]), read_linked(host, builds[1])),
-        planned=planned,
-    )
-
-
-def _is_one_file(one: str, other: str) -> bool:
-    """True if both paths are the same name in the same directory; copies and links are not."""
-    return (
-        Path(one).name == Path(other).name
-        and Path(one).parent.resolve() == Path(other).parent.resolve()
-    )
-
-
-def _started_with(prefix: str | None, nginx: Nginx, names: tuple[str, ...]) -> str | None:
-    """The value of ``-p``: the option, or the running master's prefix if it is not the build's.
-
-    The master counts only if it runs one of the files in ``names``.
-    """
-    from nginx_tune.nginx.subject import own_prefix  # noqa: PLC0415
-
-    if prefix:
-        return prefix
-    own = own_prefix(nginx, *names)
-    return None if own == nginx.prefix else own
