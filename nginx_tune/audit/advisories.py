@@ -161,7 +161,7 @@ def _capture_in_proxied(context: Context) -> Iterator[Directive]:
 
 
 def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
-    """Rewrites with nested groups in the pattern and several captures as the only variables.
+    """Rewrites with nested groups in the pattern, several captures and no other variables.
 
     Only redirects and rewrites that add arguments are affected.
     Source: ngx_http_script_regex_start_code.

@@ -290,7 +290,7 @@ class Context:
 
     @cached_property
     def cold(self) -> list[Cold | MissingFacts]:
-        """Served directories whose reads surely block workers, and facts missing for others."""
+        """Served directories whose reads certainly block workers, and facts missing for others."""
         found = cold_and_blocking(self.served, self.facts, self.total)
         pools = self.decided.on("thread-pools") if found else None
         # A decision against pools means that these reads cost less than a pool.

@@ -314,7 +314,7 @@ def _several(block: Block) -> Iterator[list[Directive]]:
 
 
 def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> list[Grammar]:
-    """The grammars that may apply; empty if some possible version has none in the tables."""
+    """The grammars that may apply; empty if the tables have none for some possible version."""
     grammars = [
         grammar
         for grammar in grammars_of(name)
@@ -334,7 +334,7 @@ def _grammars(name: str, rows: list[DirectiveRow], version: Version | None) -> l
 
 
 def _table_versions(version: Version | None) -> frozenset[Version]:
-    """The table versions to judge a version by: itself, or its neighbours; all if unknown."""
+    """The table versions to judge by: the version itself, or its neighbours; all if unknown."""
     seen = versions_read()
     if version is None:
         return seen

@@ -348,7 +348,7 @@ class Absence:
 
 
 def _holds_for(level: _Chain, chain: _Chain) -> bool:
-    """True if lines of a block apply inside a chain of blocks; main's lines apply only in main."""
+    """True if lines of a block apply inside a chain of blocks; lines of main apply only in main."""
     return chain[: len(level)] == level if level else not chain
 
 
@@ -387,8 +387,8 @@ def commands_for(
 ) -> Iterator[tuple[str, tuple[str, ...], str]]:
     """Each rule with its facts and a command line that collects them.
 
-    One ``inspect`` command collects the facts of all rules, and again those that were measured or
-    counted for ``known``, whose file it may replace. Paths are quoted for a shell.
+    One ``inspect`` command collects the facts of all rules. It also repeats what was measured or
+    counted for ``known``, since it may replace that file. Paths are quoted for a shell.
     """
     inspected = {fact for facts in needs.values() for fact in facts if _is_inspected(fact)}
     inspect = _inspect(inspected, conf, known)

@@ -140,7 +140,7 @@ def events_directive(context: Context, name: str) -> Directive | None:
 
 
 def main_place(context: Context, *names: str) -> Directive | None:
-    """The line to point at if a main directive is absent: a named one, else the first line."""
+    """The line to point at if a main directive is absent: one of ``names``, else the first line."""
     for name in names:
         if (found := context.tree.main.first(name)) is not None:
             return found

@@ -66,7 +66,8 @@ class Rule:
     until: str = ""
     """The first nginx version that the rule no longer applies to."""
     whole_tree: bool = False
-    """True if the rule relies on a line that is nowhere: every file must have been parsed."""
+    """True if the rule relies on a line that is in no file, so that every file must have been
+    parsed."""
     by_absence: bool = False
     """True if the rule relies on a line that is absent around the finding's place. Evidence of a
     default implies this already."""

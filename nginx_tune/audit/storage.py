@@ -216,8 +216,8 @@ def sizes_missing(unknown: list[Served], facts: Facts, total: Total) -> MissingF
 def _blocking(served: list[Served], facts: Facts) -> list[Served]:
     """Directories whose files are all read in the event loop.
 
-    A directory is left out if another scope of the same server offloads reads of some of its
-    files: which of the scopes a request uses is not known.
+    A directory is left out if another scope of the same server offloads reads of some of its files:
+    it is not known which of the scopes a request uses.
     """
     offloaded: dict[Directive, list[str]] = {}
     for one in served:

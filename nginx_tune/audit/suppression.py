@@ -246,7 +246,10 @@ def notices_of(
     answered: frozenset[str],
     today: str | None,
 ) -> Iterator[tuple[Rule, Hit]]:
-    """The faults of a comment, after all rules ran; ``answered`` lists rules that had all facts."""
+    """The faults of a comment, found after all rules ran.
+
+    ``answered`` lists the rules that had all facts.
+    """
     unknown = [rule for rule in suppression.rules if rule not in known_rules]
     if not suppression.rules:
         yield MALFORMED, _hit(suppression, suppression.fault, suppression.comment.value)

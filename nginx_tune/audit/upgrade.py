@@ -86,7 +86,10 @@ class ChangedDefault(NamedTuple):
 
 
 def _unset(name: str, needs: str = "") -> Callable[[Context], list[Directive]]:
-    """Finds the http block, if no line in it sets ``name`` and (if given) one sets ``needs``."""
+    """A finder of the http block, if no line in it sets ``name``.
+
+    If ``needs`` is given, a line in the block must set that directive.
+    """
 
     def places(context: Context) -> list[Directive]:
         if context.client_lines(name) or (needs and not context.client_lines(needs)):
@@ -153,7 +156,7 @@ def _tls_passes(context: Context) -> list[Directive]:
 
 
 def _tls_unset(name: str) -> Callable[[Context], list[Directive]]:
-    """Finds the first TLS listen line whose default server does not set the directive."""
+    """A finder of the first TLS listen line whose default server does not set the directive."""
 
     def places(context: Context) -> list[Directive]:
         found = [
@@ -188,7 +191,7 @@ def _kept_upstreams(context: Context) -> list[Directive]:
 
 
 def _static(name: str) -> Callable[[Context], list[Directive]]:
-    """Finds the first line that serves files, if no line sets the directive."""
+    """A function that finds the first line that serves files, if no line sets the directive."""
 
     def places(context: Context) -> list[Directive]:
         if context.client_lines(name):

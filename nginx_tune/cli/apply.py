@@ -185,7 +185,7 @@ def command(
 def _change_of(
     plan_path: str | None, options: dict[str, Any]
 ) -> tuple[list[Proposed], dict[str, str], dict[str, Any]]:
-    """Shape: the files that a plan or ``--overlay`` changes, SHA-256 by path, nginx's options.
+    """The files that a plan or ``--overlay`` changes, SHA-256 by path, and nginx's options.
 
     The last two come from a plan, and are empty for ``--overlay``.
     """

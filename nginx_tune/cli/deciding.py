@@ -350,7 +350,10 @@ class Held(NamedTuple):
         return any(absolute_path(at or ".") != name for name, at in self.tree.maps or ())
 
     def without(self, written: Collection[str], chosen: Collection[str]) -> Held | None:
-        """Decide again as if only ``written`` were applied; None if ``chosen`` fit already."""
+        """Decide again, with only the decisions ``written`` applied.
+
+        None if the decisions ``chosen`` already fit that case.
+        """
         settled = FittedDecisions(self.inputs.decisions, self.decisions, self.stays)
         solver = Solver(self.inputs.decide, self.tree, self.inputs.facts)
         again = solver.without(settled, written, chosen)

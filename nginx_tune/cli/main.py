@@ -71,7 +71,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """The commands by purpose, for ``--help``."""
 
 _MOST_OWNERS = 3
-"""The commands that are named for an option of theirs."""
+"""The most commands that a message names as having an option."""
 
 
 _FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--(?:no-)?color")
@@ -359,7 +359,10 @@ def _told_by(error: click.ClickException) -> tuple[str, str]:
 
 
 def _option_meant(context: click.Context, name: str) -> str:
-    """The option, or the format, of this command with such a name, or the commands that have it."""
+    """The option or format of this command that ``name`` probably means.
+
+    Otherwise, the commands that have such an option.
+    """
     formats = next((one for one in context.command.params if one.name == "formats"), None)
     word = name.lstrip("-")
     if formats is not None and word in re.findall(r"\w+", formats.help or ""):
@@ -376,7 +379,7 @@ def _option_meant(context: click.Context, name: str) -> str:
 
 
 def _owners(context: click.Context, name: str) -> list[str]:
-    """The commands that have an option; if some serve the purpose of this command, these alone."""
+    """The commands that have an option; if some of them are in this command's group, only those."""
     owners = {
         command
         for command in COMMANDS

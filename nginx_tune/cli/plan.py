@@ -316,7 +316,7 @@ class Chosen(NamedTuple):
     decisions: Decisions
     rules: list[Rule]
     alone: list[Refusal]
-    """Chosen decisions that, without a decision that is not chosen, have no effect or do harm."""
+    """Chosen decisions that have no effect or do harm without a decision that is not chosen."""
 
 
 def _choose(decisions: Decisions, only: tuple[str, ...], but: tuple[str, ...]) -> Chosen:

@@ -2,8 +2,8 @@
 
 An upstream may send a response compressed over HTTP/1.1 and plain over 1.0. An upstream nginx does,
 by the default ``gzip_http_version 1.1`` (ngx_http_gzip_ok). Some locations need plain responses:
-those with a body filter or a cache, and those whose responses a script reads by a subrequest. They
-get them only while their requests use HTTP/1.0 or ask for no compression.
+those with a body filter or a cache, and those whose responses a script reads by a subrequest. A
+location gets plain responses only while its requests use HTTP/1.0 or ask for no compression.
 
 All other changes of HTTP/1.1 are undone before a filter sees them: chunks and trailers by
 ngx_http_proxy_chunked_filter, 1xx responses by ngx_http_proxy_process_header. ``Connection`` is
@@ -226,7 +226,7 @@ def _asked_by(scope: Scope) -> Directive | None:
 
 
 def _asks(line: Directive) -> bool:
-    """True if a line uses responses of other locations, or is a script that may use them."""
+    """True if a line uses the responses of other locations, or is a script that may use them."""
     if line.name not in SCRIPTS:
         return is_on(line)
     if line.name.endswith("_file") or line.name.startswith("js_"):

@@ -96,7 +96,7 @@ class HeldUpload(NamedTuple):
 
 
 def held_uploads(found: Iterable[Scope]) -> Iterator[HeldUpload]:
-    """The uploads that over HTTP/2 would wait a round trip for each flow-control window."""
+    """The uploads that have to wait a round trip for each flow-control window over HTTP/2."""
     for scope in found:
         line = _unbuffered(scope)
         if line is None:

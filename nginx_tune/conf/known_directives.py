@@ -100,8 +100,8 @@ class DirectiveRow(NamedTuple):
     def is_surely_absent(self, version: Version) -> bool:
         """True if the directive is certainly missing in ``version``.
 
-        Either nginx's history has it in other releases only, or a build was seen without it, and
-        those with it lie beyond that build.
+        Either nginx's history has it in other releases only, or ``version`` lies on the far side of
+        a build that was seen without it.
         """
         if self.is_own and is_outside_history(self.name, version):
             return True

@@ -62,7 +62,7 @@ class LocationMatcher:
         return self._find(server, normalised(path[:_LONGEST_PATH]))[1]
 
     def _find(self, around: Directive, uri: str) -> tuple[bool, Directive | None]:
-        """Shape: True if no other location may match, and the location found so far."""
+        """A pair: True if no other location may match, and the location found so far."""
         level = self._level(around)
         if uri in level.exact:
             return True, level.exact[uri]

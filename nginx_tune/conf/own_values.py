@@ -215,7 +215,7 @@ def _file_cache(args: Sequence[str]) -> str:
 
 
 def _access_log(args: Sequence[str]) -> str:
-    """The accepted form, if a buffer is set for a path with variables, or ``flush`` without one."""
+    """The accepted form, if a path with variables has a buffer, or if ``flush`` has none."""
     path, words = args[0], [arg.partition("=")[0] for arg in args[2:]]  # after the format
     is_buffered = "buffer" in words or "gzip" in words
     if "flush" in words and not is_buffered:

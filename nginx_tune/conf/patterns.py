@@ -1,8 +1,8 @@
-"""Regular expressions of a configuration: where they stand, and what no PCRE compiles.
+"""Regular expressions of a configuration: their places, and faults that no PCRE accepts.
 
 Python's ``re`` reads another language, so a fault is only what PCRE 8 and PCRE2 both reject in any
 version: a group or a class that does not end, a quantifier with nothing before it, and a group
-whose name is none. Source: pcre2pattern(3), ngx_regex_compile.
+without a valid name. Source: pcre2pattern(3), ngx_regex_compile.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from itertools import pairwise
 from nginx_tune.conf.values import is_placeholder
 
 _UNREAD = re.compile(r"\\Q|\\E|\(\*|\(\?[#C(]|\(\?\^?[a-wyzA-Z-]*x")
-"""Quoted parts, verbs, comments, callouts, conditions and free spacing, which change what follows.
-
-A pattern with one of them is not judged."""
+"""Quoted parts, verbs, comments, callouts, conditions and free spacing. They change the meaning of
+the text after them, so a pattern with one of them is not judged."""
 _TOKEN = re.compile(
     r"""
     (?P<escape>\\.)

@@ -146,12 +146,13 @@ _QUOTED = re.compile(r'"([^"\n]*)"')
 _OF_DIRECTIVE = re.compile(r'"(\w+)" directive')
 _PROSE = re.compile(r"(?:[ ,:;(][^\"]*)?[ (]")
 _KEY_PATH = re.compile(r"((?:^|/)(?:data|engine|store):).+", re.IGNORECASE)
-"""A path that nginx's message makes from its prefix and a key, taking the key for a file name."""
+"""A path that nginx's message builds from its prefix and a key, as if the key were a file name."""
 _PATH = re.compile(r"/[^\s?\"]*(?::[0-9]+)?")
 _LEAST_CHARACTERS = 4
 _WORD = re.compile(r"\w+")
 _WEAK = re.compile(r"[a-z]{1,7}|[0-9]{1,5}")
-"""Hidden values that may also be ordinary words: replaced only if a quotation is nothing else."""
+"""Hidden values that may also be ordinary words. They are replaced only if they are a whole
+quotation."""
 
 
 class TreeSecrets:

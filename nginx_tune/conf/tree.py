@@ -409,9 +409,9 @@ _LINK_TEXT = re.compile(r"[^\s;{}\"'#$]*/[^\s;{}\"'#$]+\s*")
 
 
 def _stored_link(text: str) -> str:
-    """The fault of a file that holds the name of another file alone; empty for any other file.
+    """The fault of a file that contains only the name of another file; empty for any other file.
 
-    Git without ``core.symlinks``, as on Windows, and some archives store a link so.
+    Git without ``core.symlinks``, as on Windows, and some archives store a link in this way.
     """
     if not _LINK_TEXT.fullmatch(text):
         return ""

@@ -340,7 +340,7 @@ def identity_of_tls(users: Sequence[Pass], variables: Variables) -> Directive | 
 
 
 def _unlike(users: Sequence[Pass], variables: Variables, names: Sequence[str]) -> Directive | None:
-    """A line of one of the directives that another location sets differently or not at all.
+    """A line of one of the directives that another location lacks or has with another value.
 
     None if there is none.
     """
@@ -398,9 +398,9 @@ def _other_protocol(users: Sequence[Pass], variables: Variables, to: str) -> Dir
 
 
 def _is_tls(one: Pass, variables: Variables, to: str) -> set[bool]:
-    """The schemes that a location may use for an upstream: True for TLS; empty if not known.
+    """True for TLS, False for cleartext: the schemes that a location may use for an upstream.
 
-    An empty name ``to`` means any upstream.
+    Empty if not known. An empty name ``to`` means any upstream.
     """
     if not one.has_variables:
         return {is_tls_url(one.place.value)} if one.place.value else set()

@@ -166,7 +166,7 @@ def names_of(server: Directive) -> list[str]:
 
 
 def sample_hosts(name: str) -> Iterator[str]:
-    """Hosts that a name matches: a likely one, and one that hardly any other server names.
+    """Hosts that a name matches: a likely one, and one that hardly any other server has.
 
     Empty for a name with variables, and for a pattern without a known sample.
     """

@@ -23,16 +23,16 @@ from nginx_tune.documents.units import bytes_text, nginx_size, percent_text
 _FEW_MISSES = 0.01
 """Share of misses below which waits for a lock stay out of the 99th percentile."""
 _SEGMENT_BYTES = 4 << 20
-"""Mean size whose fetch at 64 Mbit/s takes half a second, as long as nginx waits to check the lock
-again."""
+"""The mean size of objects whose fetch at 64 Mbit/s takes half a second. nginx checks the lock
+again after that time."""
 _LONGEST_BYTES = 10 * _SEGMENT_BYTES
-"""99th percentile of sizes whose fetch ends before ``proxy_cache_lock_timeout`` (5 s). Requests for
-a larger object wait 5 s and fetch it all the same."""
+"""The largest 99th percentile of sizes at which a fetch ends before ``proxy_cache_lock_timeout`` (5
+s). Requests for a larger object wait 5 s and fetch it all the same."""
 _ONCE = 1.5
 """Mean requests per object up to which the objects of a group count as requested once."""
 _MOSTLY_ONCE = 0.5
-"""Least share of bytes in objects requested about once for which it pays to keep such objects out
-of the cache."""
+"""The share of all bytes in objects requested about once from which it pays to keep such objects
+out of the cache."""
 
 
 def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:

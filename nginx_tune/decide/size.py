@@ -74,7 +74,7 @@ _FASTER: Mapping[str, Sequence[DiskClass]] = {
 """Disk classes to compare with the host's own class if no prices are given."""
 _CURVE_POINTS = 24
 _NO_LOAD = 1e-6
-"""The share of a host's rate at which an answer meets no other."""
+"""The share of a host's rate at which no answer has to wait for another."""
 _BISECTIONS = 12
 
 

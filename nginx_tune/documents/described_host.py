@@ -54,9 +54,9 @@ class DescribedDirectory(Part, frozen=True, kw_only=True):
 
     path: str
     disks: list[str] = []
-    """Names of the disks under the directory. If no directory names disks, each directory has one
-    disk where their numbers are equal; else the only directory has all disks, or all directories
-    share the only disk."""
+    """Names of the disks under the directory. If no directory names disks, each directory gets one
+    disk if there are as many disks as directories. A single directory gets all disks, and a single
+    disk is shared by all directories."""
     filesystem: str | None = None
     mount_point: str | None = None
     """Mount point of its file system; null for the path itself."""

@@ -18,8 +18,7 @@
     file_bytes = 4194304
 
 Without ``model`` a modelled disk has the model of its class (``nginx/lab/disk_models.py``). For
-``validate`` the ``mount`` may be omitted (the served root), and ``data`` too (files like those of
-that root).
+``validate``, ``mount`` defaults to the served root, and ``data`` to files like those of that root.
 
 ``labs`` lists the remains and kept images of labs on this machine.
 """

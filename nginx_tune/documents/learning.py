@@ -123,8 +123,8 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
     """Most requests for objects to keep; if there are more, a sample by the hash of their lines is
     kept."""
     most_seconds: int = 1 << 24
-    """Most seconds to count one by one (half a year). In a longer time seconds are counted in twos,
-    then in fours, and so on."""
+    """Most seconds to count one by one (half a year). If the logs cover a longer time, seconds are
+    counted in pairs, then in fours, and so on."""
     most_requests: int = 0
     """Most requests to keep for a manifest."""
     most_places: int = 0

@@ -351,8 +351,8 @@ class ServerMeasurement(Part, frozen=True, kw_only=True):
 
 
 Weight = Literal["never", "seldom", "sign"]
-"""``never``: a single count is too many. ``seldom``: a few counts are normal, and more than chance
-explains is worse. ``sign``: an increase hints at harm, but is not harm itself."""
+"""``never``: a single count is too many. ``seldom``: a few counts are normal, and only an increase
+beyond chance is worse. ``sign``: an increase hints at harm, but is not harm itself."""
 
 _WORSE_LEVELS = ("error", "crit", "alert", "emerg")
 

@@ -40,9 +40,9 @@ WITHOUT_FILE = frozenset({"memory"})
 class ScenarioClass(RequestClass, frozen=True, kw_only=True):
     """A request class of a scenario; its paths come from ``source``.
 
-    With HTTP/2 the listener must have it: ``listen … http2`` or ``http2 on``, in a lab with TLS;
-    without TLS only ``http2 on``, since readiness checks use HTTP/1.1. With HTTP/3 it must have
-    ``listen … quic``, in a lab with TLS.
+    For HTTP/2, the listener needs ``listen … http2`` or ``http2 on`` in a lab with TLS. Without TLS
+    it needs ``http2 on``, since readiness checks use HTTP/1.1. For HTTP/3, it needs a lab with TLS
+    and ``listen … quic``.
     """
 
     source: Literal["random", "hot", "memory"]

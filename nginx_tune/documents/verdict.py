@@ -52,8 +52,8 @@ class MetricVerdict(Part, frozen=True, kw_only=True):
     ratio: float | None
     """candidate / baseline: Hodges-Lehmann estimate over pairs; null where both are bounds."""
     baseline_middle: float | None = None
-    """The baseline's typical run by the ratio's estimator, such that the quotient of both variants'
-    middles is the ratio; null without a ratio of pairs."""
+    """The middle of the baseline's runs, by the estimator of the ratio. The quotient of the
+    variants' middles is exactly the ratio. Null without a ratio of pairs."""
     candidate_middle: float | None = None
     low: float | None = None
     high: float | None = None

@@ -36,7 +36,8 @@ _WRITE_BYTES = 1024
 _RECEIVE_BUFFER_BYTES = 8192
 _ANSWER_SECONDS = 10.0
 _ALIVE_BYTES = 32 << 20
-"""Bytes that exceed kernel buffers: a client that has read so many reads from a live server."""
+"""More bytes than kernel buffers hold. A client that has read this many reads from a live
+process."""
 _EARLY_SECONDS = 0.7
 """The time for a server to refuse an upload before reading it."""
 _SWITCHING = 101
@@ -50,7 +51,7 @@ _RETRY_SECONDS = 0.15
 _MOST_RETRIES = 30
 _HURRY_SECONDS = 3.0
 _ENDING: tuple[HeldKind, ...] = ("download", "silent")
-"""Kinds whose fate shows only if they go on at full speed."""
+"""Kinds that finish at full speed, since only this shows whether the connection is lost."""
 _LOOK_SECONDS = 0.01
 _MOST_CANCELS = 10
 _CANCEL_SECONDS = 0.3
@@ -517,7 +518,10 @@ class HeldClients:
                 pending.pop()()
 
     async def _live_past_limits(self, record: ClientState, is_open: Callable[[], None]) -> None:
-        """The client's life, opened again after refusals by a limit, each client at other times."""
+        """Live the client's life.
+
+        If a limit refuses the connection, try again, each client at its own time.
+        """
         share = self._records.index(record) / len(self._records)
         for left in range(_MOST_RETRIES, -1, -1):
             try:

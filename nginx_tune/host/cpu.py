@@ -63,9 +63,9 @@ def read_cpu(host: Host, *, process: str = "self") -> tuple[Cpu, Gaps]:
 def with_workers(cpu: Cpu, libc: str | None, gaps: Gaps) -> Cpu:
     """Add the workers that ``worker_processes auto`` starts, and those that can run at once.
 
-    Source: ngx_posix_init.c uses sysconf(_SC_NPROCESSORS_ONLN). glibc returns the CPUs online
-            (getsysstats.c; only 2.34 the affinity mask, unless patched), musl the affinity mask
-                    (src/conf/sysconf.c). Neither considers a quota.
+    Source: ngx_posix_init.c uses sysconf(_SC_NPROCESSORS_ONLN). glibc counts the CPUs online
+    (getsysstats.c; 2.34 alone counts the affinity mask, unless patched). musl counts the affinity
+    mask (src/conf/sysconf.c). Neither considers a quota.
     """
     counted = cpu.cpuset if libc == "musl" else cpu.online
     reason = {

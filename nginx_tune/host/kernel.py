@@ -90,8 +90,8 @@ def read_kernel(host: Host) -> tuple[Kernel, Gaps]:
 def of_network(kernel: Kernel, asked: Listening | Missing) -> tuple[Kernel, Gaps]:
     """The kernel's facts as they apply to an nginx in another network namespace.
 
-    Sysctls that the namespace lacks are global, more of them in older kernels. If the namespace's
-    sysctls are unknown, network sysctls are left out.
+    A sysctl that the namespace lacks is global; older kernels have more such sysctls. If the
+    namespace's sysctls are unknown, network sysctls are left out.
     """
     if isinstance(asked, Missing) or asked.sysctls is None:
         reason = asked.reason if isinstance(asked, Missing) else "it was not asked"

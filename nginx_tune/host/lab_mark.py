@@ -23,7 +23,7 @@ _MODULE = b"nginx_tune."
 def is_in_lab(host: Any, pid: int) -> bool:
     """True for a process of a lab, seen from outside of any lab; False if nothing is readable.
 
-    With the mark, a process can only exclude itself and its children from the host's processes.
+    A process that forges the mark only excludes itself and its children from the host's processes.
     """
     return _is_of_lab(host, pid) and not is_marked(host, "self")
 

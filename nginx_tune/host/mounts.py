@@ -151,8 +151,9 @@ def _hierarchy_mount(mounts: list[Mount], version: int, controller: str) -> Moun
 def _directory(mount: Mount, path: str) -> str:
     """The directory of a group below a mount, which may show only a part of the hierarchy.
 
-    A container without a cgroup namespace sees the host's path while only its own group is mounted:
-    the mount's ``root`` is then that path. For a path outside of it, this is the mount point.
+    A container without a cgroup namespace sees the host's path, but only its own group is mounted.
+    That path is then the mount's ``root``. For a path outside of ``root``, the mount point is
+    returned.
     """
     if mount.root != "/" and is_inside(path, mount.root):
         path = path[len(mount.root) :]

@@ -333,7 +333,9 @@ class SizeCounter:
         bucket[1] += size_bytes
 
     def sizes(self, scale: float = 1.0) -> Sizes | None:
-        """The distribution of sizes; a quantile is a size that its share of files does not exceed.
+        """The distribution of sizes.
+
+        The quantile q is a size that a share q of the files does not exceed.
 
         ``scale`` is the number of files that each counted one represents.
         """
@@ -390,9 +392,9 @@ class Sampled(NamedTuple):
 class ByteSample:
     """A sample of files in which each byte of the tree is equally likely.
 
-    With all files laid end to end and a mark in each stride, the files with a mark are kept. The
-    stride is 0 (all files) until the sample is full and doubles each time it is full again, so one
-    walk is enough and the tree's size need not be known.
+    All files are thought of as laid end to end, with a mark at each multiple of the stride. The
+    files with a mark are kept. The stride is 0 (all files) until the sample is full, and doubles
+    each time it is full again. So one walk is enough, and the tree's size need not be known.
     """
 
     def __init__(self, capacity: int) -> None:

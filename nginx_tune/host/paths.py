@@ -107,7 +107,7 @@ _PLACES = ("TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME")
 
 
 def settle_places() -> list[str]:
-    """Remove variables from root's environment that name places others could change.
+    """Remove from root's environment the variables that name a directory which others could change.
 
     Shape: a sentence for each. HOME is replaced silently, since sudo may keep or change it.
     """

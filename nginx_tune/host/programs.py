@@ -96,7 +96,10 @@ def why_not_run(path: str) -> str:
 
 
 def why_distrusted(path: str) -> str:
-    """The reason why an untrusted user could write a program; empty if none, or if vouched for."""
+    """The reason why an untrusted user could write a program.
+
+    Empty if none could, or if the operator vouched for the program.
+    """
     if is_vouched_for(path):
         return ""
     process = _OF_PROCESS.fullmatch(path)

@@ -23,7 +23,7 @@ _OVERLAYFS = 0x794C7630
 _ZFS = 0x2FC12FC1
 _SEED = 1
 _FEW_FILES = 30
-"""Fewest files of a ratio that is trusted, if the sample is larger."""
+"""The least number of checked files for a ratio, unless the whole sample is smaller."""
 _NO_CACHESTAT = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
 
 ResidencyMethod = Literal["cachestat", "mincore"]
@@ -92,8 +92,8 @@ def read_residency(
 def weighted_share(shares: list[tuple[float, float]]) -> tuple[float, float]:
     """The mean of (share, weight) pairs and half of its 95 % interval.
 
-    Where all files agree, the rule of three is the bound: of n equal files fewer than 3 in n
-    differ, 19 times in 20. Unequal weights count as fewer files (Kish's effective sample size).
+    If all n files agree, the bound is the rule of three: with 95 % confidence, a share below 3/n of
+    all files differs. Unequal weights count as fewer files (Kish's effective sample size).
     """
     total = sum(weight for _, weight in shares)
     mean = sum(share * weight for share, weight in shares) / total

@@ -52,12 +52,15 @@ def distrust(path: str) -> str:
 
 
 def distrust_directory(path: str) -> str:
-    """The reason why an untrusted user could change or create a directory's contents, or empty."""
+    """The reason why an untrusted user could change or create a directory's contents.
+
+    Empty if none could.
+    """
     return _Looker().directory(path)
 
 
 def distrust_place(path: str) -> str:
-    """The reason why others could change or replace this user's files at a path, or empty.
+    """The reason why others could change or replace this user's files at a path; else empty.
 
     Unlike for programs, a directory with the sticky bit, such as /tmp, is accepted: everyone may
     create files in it, but only their owner may rename or remove them.
@@ -230,7 +233,7 @@ class _Looker:
 
     @staticmethod
     def _brought(path: str, status: os.stat_result, before: Optional[int]) -> str:
-        """The reason why an ordinary user may have mounted a step's file system; or empty."""
+        """The reason why an ordinary user may have mounted a step's file system; else empty."""
         if before is None or status.st_dev == before or stat.S_ISLNK(status.st_mode):
             return ""
         if not _is_nosuid(path) or _is_nosuid("/"):

@@ -40,7 +40,7 @@ _READING = (True, None, False)
 
 
 class Eligibility(NamedTuple):
-    """A running master, with the rules on choosing it and on running its program."""
+    """A running master, and whether it may be chosen and its program run."""
 
     master: Master
     user: str | None
@@ -196,7 +196,10 @@ def _reads(host: Host, master: Master, conf_path: str | None) -> bool | None:
 def _running(
     standings: Sequence[Eligibility], chosen: Eligibility | None, *, is_program: bool
 ) -> list[NginxCandidate]:
-    """The masters as candidates; ``is_program``: the chosen master runs the chosen nginx."""
+    """The masters as candidates.
+
+    ``is_program``: true if the chosen nginx is the chosen master's program.
+    """
     return [
         NginxCandidate(
             binary="" if isinstance(candidate.master.binary, Missing) else candidate.master.binary,

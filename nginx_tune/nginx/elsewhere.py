@@ -53,7 +53,7 @@ class NotHereError(HostReadError):
 
 
 class FilesElsewhere(NamedTuple):
-    """A reader of files by their names here; absolute links lead through the maps."""
+    """A reader of files by their names here; the maps resolve absolute links."""
 
     host: Host
     maps: Maps
@@ -140,12 +140,13 @@ def read_as_meant(
     is_here: bool | None,
     recorded: Nginx | None = None,
 ) -> ConfTree:
-    """The tree that ``read`` gives with the maps that apply to it.
+    """The tree that ``read`` returns for the maps that apply.
 
     ``asked`` are the maps of the command line. Without them, a tree of this host needs none. In any
-    other tree, absolute names lead only to the main file's directory, which stands for that of the
-    ``recorded`` nginx. ``is_here``: true if an nginx of this host reads the file; None if that was
-    not looked at, because the tree is read by its text or with recorded facts.
+    other tree, absolute names lead only to the main file's directory, which stands for the
+    directory of the ``recorded`` nginx. ``is_here``: true if an nginx of this host reads the file;
+    None if that was not checked, because the tree is judged by its text alone or with recorded
+    facts.
     """
     if not asked and is_here:
         return read(None)
@@ -276,7 +277,7 @@ def likely_maps(
 
 
 def main_file_above(tree: ConfTree, host: Host) -> list[str]:
-    """An nginx.conf above that includes the tree's main file, then the options that find it.
+    """The nginx.conf above that includes the tree's main file, and the options to read it.
 
     Empty if nothing is missing in the tree, or no such file is near.
     """
@@ -303,7 +304,7 @@ class _Listed(NamedTuple):
     names: dict[str, list[str]]
 
     def has(self, directory: str, tail: str, *, other_than: set[str]) -> bool:
-        """True if a directory has the name or a match for it, other than what was tried."""
+        """True if a directory has ``tail`` or a match for it, whose path was not tried already."""
         path = posixpath.join(directory, tail)
         if absolute_path(path) in other_than:
             return False

@@ -35,7 +35,7 @@ def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
 
 
 def refuse_in_tree(files: Sequence[str], read: Iterable[str], asked: Iterable[str]) -> None:
-    """Refuse results that are files of a configuration, or would become its files.
+    """Refuse results that would overwrite a configuration's files, or that its includes would read.
 
     ``read`` are its files; ``asked`` are the names and patterns of its includes.
     Errors: UsageError that names the file.

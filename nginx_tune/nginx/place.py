@@ -32,7 +32,9 @@ def place_text(place: SocketPlace) -> str:
 
 
 def connect(place: SocketPlace, *, pid: int, timeout_seconds: float) -> socket.socket:
-    """A connection to a process; through a Unix socket, only if it or one in its sandbox listens.
+    """A connection to nginx at ``place``.
+
+    Through a Unix socket, nothing is sent unless ``pid`` or a process in its sandbox listens there.
 
     Errors: OSError.
     """
@@ -136,7 +138,7 @@ def _names(path: str) -> list[str]:
 
 
 def _connect(number: int, pid: int, timeout_seconds: float) -> socket.socket:
-    """A connection to an open socket, if a process or one in its sandbox listens on it.
+    """A connection to an open socket, if ``pid`` or a process in its sandbox listens on it.
 
     Errors: OSError; PermissionError if another process listens.
     """
@@ -158,11 +160,11 @@ def _check_listener(client: socket.socket, pid: int) -> None:
 
 
 def _is_beside(listener: int, pid: int) -> bool:
-    """True if a listener belongs to a process.
+    """True if a listener belongs to the nginx with process id ``pid``.
 
-    That is so if both are in one sandbox or, without a sandbox, if the listener is the process or
-    descends from it. The kernel reports 0 for a process that cannot be seen here: one of the host,
-    from inside.
+    That is so if both are in one sandbox or, without a sandbox, if the listener is that process or
+    a descendant. The kernel reports 0 for a process that is not visible here, as the host's
+    processes are inside a sandbox.
     """
     if listener <= 0:
         return False

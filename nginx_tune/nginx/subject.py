@@ -33,7 +33,7 @@ class Subject(NamedTuple):
     prefix: str | None
     """The directory that relative paths start from; None if not known."""
     is_hosts: bool
-    """True if this host's nginx runs with it or would start with it."""
+    """True if this host's nginx runs with this file or would start with it."""
     maps: Maps | None = None
     """Pairs of directories: absolute names below the first lead to the second, in a tree that is
     not on its host. None for a tree of this host."""
@@ -141,7 +141,8 @@ def read_subject(reader: Reader, subject: Subject, *, may_be_absent: bool = Fals
 def place_of(conf: str, prefix: str | None) -> str:
     """The path of a named file; a relative name is below the prefix, as in nginx.
 
-    If a file exists here but not below the prefix, as when a shell completed the name, it is meant.
+    If the file is not there but exists below the working directory, as when a shell completed the
+    name, that file is taken.
     Source: ngx_process_options, which passes -c to ngx_conf_full_name.
     """
     if prefix is None or posixpath.isabs(conf):
@@ -153,8 +154,8 @@ def place_of(conf: str, prefix: str | None) -> str:
 def own_prefix(nginx: Nginx, *meant: str) -> str | None:
     """The base of relative paths without ``-p``: the running master's prefix, else the built one.
 
-    The master's prefix applies only to its own configuration; if ``meant`` is given, that must be
-    one of them. An nginx started for another file has no such ``-p``.
+    ``meant`` are the files in question. If none of them is the master's own configuration, the
+    built prefix is returned, since the master's ``-p`` is for its own file.
     """
     running = nginx.running
     own = running.conf_path if running else None

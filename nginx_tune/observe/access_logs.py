@@ -43,8 +43,8 @@ LONGEST_LINE_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
 _GZIP, ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 _OF_KERNEL = ("/proc/", "/sys/")
-"""Files that the kernel makes. Reading such a file may wait, and reading /proc/kmsg removes what is
-read."""
+"""Directories of files that the kernel makes. Reading such a file may wait, and reading /proc/kmsg
+removes what was read."""
 _TOLD_EVERY_SECONDS = 0.2
 _PATIENCE_SECONDS = 0.3
 """The time after which a pipe without a writer is reported."""

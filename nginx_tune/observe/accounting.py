@@ -108,7 +108,10 @@ class BlockDelayMeter:
 
 
 def delay_between(before: DelayReading, after: DelayReading) -> dict[int, float | None]:
-    """The seconds waited by thread; None for a count that grew by more than the elapsed time."""
+    """The seconds that each thread waited between two readings.
+
+    None for a count that grew by more than the elapsed time.
+    """
     most = (after.at - before.at) * _SLACK + 0.02
     waited: dict[int, float | None] = {}
     for thread, seconds in after.seconds.items():

@@ -156,7 +156,10 @@ def sort_waiting(
     ports: AbstractSet[int],
     turns: TurnTaking | None = None,
 ) -> WaitingLook:
-    """The sockets of workers, sorted into clients and upstreams by the listening ``ports``."""
+    """The waiting clients and upstreams among the workers' sockets.
+
+    A socket at a listening port (``ports``) is a client's.
+    """
     ours = set().union(*held.values())
     mine = [sock for sock in sockets if sock.inode in ours]
     clients = [sock for sock in mine if sock.port in ports]

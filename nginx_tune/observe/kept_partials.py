@@ -47,7 +47,10 @@ _SHOWN_LOGS = 3
 
 
 class LearnJob(NamedTuple):
-    """Everything except the log on which a partial result depends; the plan contains the key."""
+    """Everything that a partial result depends on, except the log itself.
+
+    The plan contains the key for hashes.
+    """
 
     plan: LearnPlan
     places: Places | None

@@ -117,7 +117,10 @@ class Places:
         )
 
     def find(self, sample: RequestSample) -> RequestSample:
-        """The requests with the number of their place instead of the path, and few other fields."""
+        """The requests, with the number of their place instead of the path.
+
+        Most other fields are left out.
+        """
         found = [(line, self._found(request)) for line, request in sample.requests]
         return msgspec.structs.replace(sample, requests=found if self._numbers else [])
 

@@ -60,7 +60,7 @@ def pack_partial(partial: Partial) -> bytes:
 
 
 def is_partial(path: str) -> bool:
-    """True if a file begins like a partial result; False if it cannot be read."""
+    """True if a file begins as a partial result does; False if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(ZSTD)) == ZSTD

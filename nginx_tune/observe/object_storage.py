@@ -1,8 +1,7 @@
 """Logs and partial results by URL: in object storage, on web servers, or wherever fsspec reads.
 
-fsspec is an extra (``nginx-tune[s3]``), imported with the first URL. The way to reach a storage is
-set in its configuration and that of the storage's library (``AWS_PROFILE``, ``AWS_ENDPOINT_URL``,
-…).
+fsspec is an extra (``nginx-tune[s3]``), imported with the first URL. Access to a storage is
+configured in fsspec and in the storage's own library (``AWS_PROFILE``, ``AWS_ENDPOINT_URL``, …).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 _PATTERN = re.compile(r"[*?\[]")
 _BLOCK_BYTES = 8 << 20
 _BLOCKS = 3
-"""Blocks of an object in memory, since the next block is fetched while the current one is
+"""The number of an object's blocks in memory. The next block is fetched while the current one is
 decompressed."""
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "Last-Modified", "LastModified", "mtime")
 """The fields by which storages identify the state of an object, the most exact first."""

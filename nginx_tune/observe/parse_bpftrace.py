@@ -198,9 +198,9 @@ def add_open_turns(
 ) -> None:
     """Count the turn that each thread is in at a mark, with its age so far.
 
-    ``silent`` has the wait of each thread whose system call shows that it is in a turn. A thread
-    that never left or entered epoll_wait has been in the same turn since tracing began. If it never
-    left or got a CPU either, it has waited since then.
+    ``silent`` has each thread whose system call shows that it is in a turn, with the reason why it
+    waits (None if it can run). A thread that never left or entered epoll_wait has been in the same
+    turn since tracing began. If it never left or got a CPU either, it has waited since then.
     """
     now = round(reading.at_seconds * 1e9)
     began = reading.maps.get("@began", {}).get("", now)
@@ -222,7 +222,7 @@ def add_open_turns(
 
 
 def _under_way(reading: MarkReading, thread: int, now: int) -> dict[Wait, int]:
-    """The current wait of a thread; its time in the run queue is counted separately."""
+    """The nanoseconds that a thread has waited so far; time in the run queue is a separate wait."""
     off, why, woken = (_numbers(reading, f"@{m}").get(thread, 0) for m in ("off", "why", "woken"))
     wait = WHY.get(why)
     if not off or wait is None:

@@ -30,7 +30,7 @@ _SEGMENTS_AT = 136
 """Offset of tcpi_segs_out, tcpi_segs_in, tcpi_notsent_bytes, tcpi_min_rtt, tcpi_data_segs_in and
 tcpi_data_segs_out; Linux has all of them since 4.6."""
 _SYN = 1
-"""The handshake of the side that connects counts as one byte acknowledged."""
+"""The handshake adds one acknowledged byte to a connection, on the side that connects."""
 _MILLISECONDS = struct.Struct("=I")
 _MICROSECONDS = struct.Struct("=I")
 DONE, ERROR = 3, 2

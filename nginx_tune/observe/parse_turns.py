@@ -59,7 +59,10 @@ class TurnCounts:
         return TurnCounts(**counters, traced_seconds=self.traced_seconds - earlier.traced_seconds)
 
     def count(self, thread: int, turn: Turn, *, is_bound: bool = False) -> None:
-        """Count a turn; its waits were counted as they ended, so only the squares are new."""
+        """Count a turn.
+
+        Its waits were counted when they ended, so only its length and the squares are added.
+        """
         self.values[turn.nanoseconds] += 1
         self.turns[thread] += 1
         self.busy[thread] += turn.nanoseconds
@@ -204,9 +207,10 @@ class TurnReader:
     ) -> None:
         """Count the turns that have not ended, with their length so far.
 
-        ``in_turns`` has the wait of each thread whose system call shows that it is in a turn. A
-        thread that never left or entered epoll_wait has been in the same turn since the recording
-        began. If it never left or got a CPU either, it has waited since then.
+        ``in_turns`` has each thread whose system call shows that it is in a turn, with the reason
+        why it waits (None if it can run). A thread that never left or entered epoll_wait has been
+        in the same turn since the recording began. If it never left or got a CPU either, it has
+        waited since then.
         """
         if self._began:
             for thread, held in (in_turns or {}).items():

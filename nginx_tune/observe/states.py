@@ -169,7 +169,7 @@ def read_call(thread: int) -> Call | None:
 
 
 def threads_in_turns(threads: Mapping[int, int]) -> dict[int, Wait | None]:
-    """The threads outside epoll_wait, each with its wait.
+    """The threads outside epoll_wait, each with the reason why it waits.
 
     ``threads`` maps the ids that we see to the kernel's ids, which are the keys of the result.
     Threads that cannot be read are left out; a thread that runs or could run has no wait.
@@ -215,7 +215,7 @@ _SIZE = 128
 _ENABLE = 0x2400
 _CLOEXEC = 8
 _PAGES = 16
-"""Pages of the ring buffer: 12 s of samples of a thread that always runs."""
+"""Pages of the ring buffer. They hold 12 s of samples of a thread that always runs."""
 _HEAD, _TAIL = 1024, 1032
 MOST_THREADS = 64
 

@@ -44,7 +44,7 @@ class TraceFs(NamedTuple):
     """The descriptor of a private mount, which ends when the descriptor is closed."""
 
     def events(self, group: str, *names: str) -> list[str]:
-        """The names among these of events that this kernel has."""
+        """The events of this kernel among ``names``."""
         return [name for name in names if (self.root / "events" / group / name).is_dir()]
 
     def close(self) -> None:

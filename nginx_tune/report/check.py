@@ -173,7 +173,7 @@ def _switch(name: str, decided: Decision, held: Decision | None) -> Switch:
 def _first(
     conf_path: str | None, changed: set[DecisionId], findings: Findings | None
 ) -> NextStep | None:
-    """The step that findings or changes call for; None without either."""
+    """The next step, if findings or changes call for one; None without either."""
     if conf_path is None or findings is None:
         return NextStep(
             command="nginx-tune generate", reason="no configuration was found: write one"
@@ -201,7 +201,7 @@ def _is_audit(step: NextStep) -> bool:
 
 
 _RESULTS = {"facts.json": "--facts", "workload.json": "--workload"}
-"""The options that take the results of the commands that settle a decision."""
+"""The files that settling commands write, with the options that read them."""
 
 
 def _settling(
@@ -210,10 +210,10 @@ def _settling(
     own_conf: str | None,
     options: Sequence[str],
 ) -> list[NextStep]:
-    """The commands that settle the switches with the verdict ``measure``, each once.
+    """The commands that settle the switches with the verdict ``measure``, without repetition.
 
-    Logs are read in the format that ``own_conf`` gives them. The look that follows keeps the facts
-    and the workload of ``options``.
+    ``learn`` reads logs in the format that ``own_conf`` sets. The ``check`` that follows keeps the
+    facts and the workload of ``options``.
     """
     learn = "nginx-tune learn "
     with_format = f"{learn}-c {shlex.quote(own_conf)} " if own_conf else learn
@@ -237,7 +237,7 @@ def _settling(
 
 
 def _documents(options: Sequence[str], *, but: str) -> list[str]:
-    """The options with a facts or workload file, except the option ``but``."""
+    """The options that name a facts or workload file, except the option ``but``."""
     pairs = pairwise(options)
     return [
         word

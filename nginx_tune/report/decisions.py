@@ -122,7 +122,7 @@ def switch_word(decision: Decision, *, changes: bool) -> str:
 
 
 def _beside(word: str, text: str) -> str:
-    """The text without the word before it, which stands in the column beside it."""
+    """The text without ``word`` at its beginning, since the column beside it has that word."""
     return one_line(text.removeprefix(f"{word} "))
 
 

@@ -332,7 +332,7 @@ def _left_out(dataset: Dataset) -> str:
 
 
 def _kept(dataset: Dataset) -> str:
-    """The space that a sparse or compressed dataset takes on its disk."""
+    """The space that a sparse or compressed dataset takes on its disk, as text."""
     kept, size = dataset.allocated_bytes, dataset.bytes
     if kept is None or not size or kept >= _SPARSE_RATIO * size:
         return ""

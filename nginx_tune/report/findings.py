@@ -165,7 +165,7 @@ def unread_hint(includes: Sequence[MissingInclude], likely_maps: Sequence[str]) 
 
 
 def missing_text(include: MissingInclude, likely_maps: Sequence[str]) -> str:
-    """The reason why a missing include is accepted, else what to do about it."""
+    """The reason why a missing include is accepted; otherwise, what to do about it."""
     return include.accepted or unread_hint([include], likely_maps)
 
 

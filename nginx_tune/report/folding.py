@@ -153,7 +153,10 @@ def _own_words(words: list[str]) -> int:
 
 
 def _unfilled(lines: list[str]) -> list[str]:
-    """Paragraphs on one line; a line is joined if its first word did not fit on the one before."""
+    """The lines, with each paragraph joined into one line.
+
+    A line is joined to the one before it if its first word would not have fitted there.
+    """
     joined: list[str] = []
     before = ""
     for line in lines:

@@ -198,7 +198,7 @@ def _latencies(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
 
 
 def _notes(header: Sequence[str], rows: list[tuple[str, ...]]) -> list[str]:
-    """Notes on missing cells, on the columns left out because of them, and on lower bounds."""
+    """Notes on missing cells, on columns without any cell, and on lower bounds."""
     cells = [cell for row in rows for cell in row]
     columns = zip(header, *rows, strict=True)
     absent = [name for name, *column in columns if {*column} == {_NOT_MEASURED}]

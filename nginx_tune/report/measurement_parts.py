@@ -95,7 +95,10 @@ def _beneath(streams: Http3Streams) -> list[str]:
 
 
 def sessions_text(sessions: Sequence[TlsSessions]) -> str:
-    """``TLS 1.3 TLS_AES_256_GCM_SHA384``; several kinds of session with the connections of each."""
+    """The kinds of TLS sessions, as ``TLS 1.3 TLS_AES_256_GCM_SHA384``.
+
+    Several kinds are each shown with their connections.
+    """
     if len(sessions) == 1:
         return f"TLS {_agreed(sessions[0])}"
     said = (

@@ -1,4 +1,4 @@
-"""A plan as text: a diff and below it the reasons for its lines; or as a page of Markdown.
+"""A plan as a diff with the reasons below it, or as a page of Markdown.
 
 The diff is a unified one that ``patch -p1`` and ``git apply`` take.
 Source: POSIX diff -u; git-diff(1) for quoted names and for a missing line end.
@@ -109,7 +109,7 @@ def _near(path: str, conf_path: str) -> str:
 
 
 def _refusals(refusals: Sequence[Refusal], form: _Form) -> list[str]:
-    """A line for each reason, with the decisions and rules that it holds back."""
+    """A line for each reason, with the decisions and rules that the reason blocks."""
     reasons: dict[str, list[str]] = {}
     for refusal in refusals:
         setting = f" ({form.code(refusal.setting.rstrip(';'))})" if refusal.setting else ""

@@ -147,7 +147,7 @@ def comparison_screen(comparison: Comparison) -> Screen:
 
 
 def _mark(reason: str, notes: dict[str, int]) -> str:
-    """The mark of the note on an outcome's reason; rows with the same reason share a note."""
+    """The mark of the note that explains an outcome; rows with the same reason share a note."""
     return f" [{notes.setdefault(reason, len(notes) + 1)}]" if reason else ""
 
 

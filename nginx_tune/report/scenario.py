@@ -225,7 +225,7 @@ def _arrivals(arrivals: Arrivals) -> str:
 
 _HEAD = ("row", "fact", "source", "shown", "by")
 _SHARES = (("fact", 3), ("figure", 2), ("by", 4))
-"""The shares of the width that the two narrow columns leave, by column."""
+"""The widths of these columns, as shares of the width that the two narrow columns leave."""
 _NARROW = len("row  ") + len("shown  ") + 2 * len("  ")
 _WIDTH = 120
 """The width in columns if the output is not a terminal."""
@@ -266,7 +266,7 @@ def render_source_rows_markdown(rows: SourceRows) -> str:
 
 
 def _by(row: SourceRow, *, claims: bool = False) -> str:
-    """The evidence for a row: scenarios with their claims, set-ups, commands; and the gaps."""
+    """The evidence for a row: scenarios with their claims, set-ups, commands and the gaps."""
     parts = []
     for name in row.scenarios:
         of_it = [claim.name for claim in row.claims if claim.scenario == name]

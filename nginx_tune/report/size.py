@@ -36,7 +36,7 @@ _SHORT: dict[AnswerResource, str] = {
 _ELSEWHERE: Mapping[AnswerResource, str] = {
     "link": "a faster link does", "cpu": "more CPUs do", "clients": "faster clients do",
 }  # fmt: skip
-"""The end of a sentence on a limit that all hosts of the table share, by resource."""
+"""The end of a sentence, by resource, if all hosts of the table share that limit."""
 _MARKS = {"carries": "yes", "in_doubt": "maybe", "cannot": "no", None: ""}
 _SAID: Mapping[str, str] = {
     "workload.dataset.bytes": "the size of the data",
@@ -46,7 +46,7 @@ _SAID: Mapping[str, str] = {
     "time of a disk read": "the speed of the disks",
     "CPU of a request": "the CPU time of a request",
 }
-"""Facts as the headline names them."""
+"""The names of facts in the headline."""
 _KNOWN: Sequence[Provenance] = ("measured", "learnt", "declared", "assumed")
 
 
@@ -82,7 +82,7 @@ def _answers(sizing: Sizing) -> list[Line]:
 
 
 def _is_limited_outside(sizing: Sizing) -> bool:
-    """True if neither memory nor disks limit any host: all carry the same, for no other price."""
+    """True if all hosts carry the same rate, whatever their memory and disks, without a price."""
     if any(host.cost is not None and host.verdict != "cannot" for host in sizing.hosts):
         return False
     rates = {_digits(host.carried_per_second.expected) for host in sizing.hosts}
@@ -90,7 +90,7 @@ def _is_limited_outside(sizing: Sizing) -> bool:
 
 
 def _no_host(sizing: Sizing, asked: str) -> str:
-    """The reason why no host of the table surely carries the rate, and what would."""
+    """The reason why no host of the table is sure to carry the rate, and what would help."""
     if any(host.verdict != "cannot" for host in sizing.hosts):
         return f"No memory or disks of the table are sure to carry {asked}."
     has = {item.fact: item.value for item in sizing.evidence}
@@ -190,7 +190,7 @@ def _name(sizing: Sizing, host: SizedHost) -> str:
 
 
 def _table(sizing: Sizing) -> ScreenBlock:
-    """Memory (rows) by disks (columns), and its legend; nothing where no host carries any rate."""
+    """The table of memory (rows) by disks (columns) with its legend; empty without any rate."""
     if all(host.carried_per_second.high <= 0 for host in sizing.hosts):
         return []
     width = len(sizing.columns)

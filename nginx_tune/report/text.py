@@ -96,7 +96,7 @@ _ASCII = str.maketrans("▁▂▃▄▅▆▇█▏▎▍▌▋▊▉×÷–—�
 
 
 def ascii_text(text: str) -> str:
-    """``text`` for an ASCII terminal: replaces the non-ASCII characters that this program uses."""
+    """``text`` for an ASCII terminal, with this program's non-ASCII characters replaced."""
     return text.translate(_ASCII)
 
 

@@ -109,12 +109,15 @@ def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | N
 
 
 def _fewest(verdict: Verdict) -> int:
-    """The fewest pairs for an outcome; an interim analysis may spend only a part of the 5 %."""
+    """The fewest pairs for an outcome.
+
+    An interim analysis, which may spend only a part of the 5 %, needs more.
+    """
     return fewest_pairs() if verdict.stopped == "pairs" else FEWEST_FIRST
 
 
 def _worse(verdict: Verdict) -> str:
-    """The metrics that make the candidate worse; empty for another reason, such as failures."""
+    """The metrics that make the candidate worse; empty if something else does, such as failures."""
     names = [metric.name for metric in verdict.metrics if metric.name in _named(verdict.reason)]
     return "; ".join(_against(metric) for metric in verdict.metrics if metric.name in names)
 
@@ -218,7 +221,10 @@ def _looks(verdict: Verdict) -> ScreenBlock:
 
 
 def _capacities(verdict: Verdict) -> ScreenBlock:
-    """``hot.p99 <= 50ms: 310/s → 2,900/s``, with what limited the load if it was not nginx."""
+    """The capacities, as ``hot.p99 <= 50ms: 310/s → 2,900/s``.
+
+    If something other than nginx limited the load, it is named.
+    """
     if not verdict.capacities:
         return []
     found = verdict.capacities
@@ -350,7 +356,7 @@ def _table(
 
 
 def columns_of(metric: MetricVerdict) -> tuple[float | None, float | None]:
-    """The table's values for baseline and candidate: medians over the runs, as for the ratio.
+    """The values of both variants in the table: the middle of their runs, as for the ratio.
 
     Without a ratio of pairs, the values of all runs together.
     """

@@ -2,9 +2,9 @@
 
 There are three processes. The caller's fork creates the namespaces and waits. Its child is the
 first process of the new PID namespace: it builds the root, starts nginx, answers the system calls
-that the filter leaves to it (``Supervisor``) and reaps ended children. The third drops its rights
-and becomes nginx. If either of the first two ends, all end, since the kernel kills a PID namespace
-with its first process.
+that the filter leaves to it (``Supervisor``) and reaps ended children. The third process drops its
+rights and becomes nginx. If either of the first two ends, all three end, since the kernel kills a
+PID namespace together with its first process.
 
 The supervisor counts new processes and file-AIO contexts, which the kernel cannot limit for one
 sandbox. It refuses and records every other call that it gets.

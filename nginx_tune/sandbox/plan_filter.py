@@ -162,7 +162,7 @@ def _socket(families: list[int], refuse: int) -> FilterProgram:
 
 
 def _pair(refuse: int) -> FilterProgram:
-    """Allow only pairs of unix streams: a datagram socket of a pair could send anywhere.
+    """Allow only pairs of unix streams, since a datagram socket of a pair could send anywhere.
 
     Another family would make the host load its module (net-pf-N, __sock_create()).
     """
@@ -201,9 +201,9 @@ def _one_of(place: int, values: Iterable[int], refuse: int, *, without: int = 0)
 
 
 def _set_limit(place: int, refuse: int, *, value: int | None = None) -> FilterProgram:
-    """Allow setting any limit except for core dumps, and reading that one.
+    """Allow setting any limit except that of core dumps, which may only be read.
 
-    ``value`` is the place of the argument that points to a new limit.
+    ``value`` is the position of the argument that points to a new limit.
     """
     part = FilterProgram()
     part.load(_argument(place))

@@ -36,7 +36,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 def _fix(key: Directive) -> str:
     """The same key with the arguments added after its path.
 
-    The rest is kept: without its ``$slice_range``, all slices of a file would share one entry.
+    The other parts of the key are kept. Without its ``$slice_range``, all slices of a file would
+    share one entry.
     """
     new = _PATH_VARIABLE.sub(_with_arguments, key.value, count=1)
     if new == key.value:

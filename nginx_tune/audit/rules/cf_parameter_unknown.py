@@ -21,7 +21,7 @@ from nginx_tune.documents.decisions import Evidence
 
 _QUIC_FLAG = "--with-http_v3_module"
 _OF_ANOTHER_RULE = {"aio": "sendfile"}
-"""The value that ``io-aio-on-not-built`` reports, since no nginx on Linux accepts it."""
+"""Values left to the rule ``io-aio-on-not-built``, since no nginx on Linux accepts them."""
 
 
 def check(context: Context) -> Iterator[Hit | MissingFacts]:

@@ -91,10 +91,10 @@ def _is_media(served: Served) -> bool:
 
 
 def _has_none(context: Context, served: Served) -> bool:
-    """True if a directory is known to have no files that gzip is used for.
+    """True if the files of a directory are known not to gain from gzip.
 
-    It is empty, all its files are shorter than ``gzip_min_length``, or most are larger than
-    stylesheets and scripts.
+    The directory is empty, all its files are shorter than ``gzip_min_length``, or most are larger
+    than stylesheets and scripts.
     """
     dataset = covering(served.path, context.facts.datasets)
     if dataset is None:

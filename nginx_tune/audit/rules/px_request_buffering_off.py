@@ -34,8 +34,9 @@ def _servers(context: Context, passed: Pass) -> int:
 def _retries_bodies(conditions: tuple[str, ...], profile: str) -> bool:
     """True if nginx would send a body to another server.
 
-    It sends POST and PATCH, which most bodies come with, only once unless ``non_idempotent`` is set
-    (ngx_http_upstream_test_next). That leaves PUT, which counts in the profile strict.
+    Unless ``non_idempotent`` is set, nginx sends POST and PATCH only once
+    (ngx_http_upstream_test_next). Most bodies come with these methods. PUT is left, which counts in
+    the profile strict.
     """
     return "off" not in conditions and ("non_idempotent" in conditions or profile == "strict")
 

@@ -66,7 +66,10 @@ def _pool(context: Context, upstream: UpstreamBlock) -> Evidence | None:
 
 
 def _shared_line(context: Context, upstream: UpstreamBlock, users: list[Pass]) -> Directive | None:
-    """The line that makes reused connections differ; implicit pools belong to one location."""
+    """The line that makes reused connections differ.
+
+    An implicit pool belongs to one location, so only its own lines count.
+    """
     reused = [user for user in users if _reuses(context, user)]
     differing = identity_of_clients if upstream.keepalive is None else identity_that_differs
     line = differing(reused, context.variables, upstream.name)

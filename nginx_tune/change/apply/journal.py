@@ -438,7 +438,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def store(directory: int, name: str, content: bytes) -> None:
-    """Write a new file to the disk; the caller flushes the directory, and thus the file's name.
+    """Write a new file to the disk. The caller flushes the directory, and with it the file's name.
 
     Errors: OSError.
     """

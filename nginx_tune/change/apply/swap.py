@@ -225,7 +225,8 @@ def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
 def _put_back_one(directory: int, entry: Entry, original: Original | None) -> tuple[str, bool]:
     """Put one file back.
 
-    Shape: the hindrance (empty if there is none), and True if the new file was moved away.
+    Shape: the reason why it could not be put back (empty if it was), and True if the new file was
+    moved away.
     """
     name = posixpath.basename(entry.path)
     state = _state(entry)

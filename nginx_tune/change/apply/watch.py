@@ -44,7 +44,7 @@ def watch(
     canaries: Sequence[Canary],
     seconds: float,
 ) -> None:
-    """Watch for ``seconds``, then wait for one more answer of every canary that is still in doubt.
+    """Watch for ``seconds``, and then until no canary's last answer was bad.
 
     Errors: ReloadError that names the fault.
     """
@@ -67,7 +67,9 @@ def watch(
 
 
 class _Lasting:
-    """The check that no worker dies. It asks the kernel, because clients can put text into logs.
+    """The check that no worker dies.
+
+    It asks the kernel, because clients can write text into the logs.
 
     nginx replaces a dead worker at once, and all workers in a reload. The new workers of a reload
     start while the old workers live; a replacement starts after the death.

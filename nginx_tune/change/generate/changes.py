@@ -328,7 +328,7 @@ def _without_edits(findings: Findings, held: Sequence[Finding]) -> Findings:
 
 
 def brought(before: Findings, after: Findings) -> list[Finding]:
-    """Findings above "info" that a change adds, of rules with more findings than before."""
+    """The findings above "info" that a change adds, of rules that had fewer findings before."""
     count = Counter(finding.rule for finding in before.findings)
     known = {(finding.rule, finding.file, finding.message) for finding in before.findings}
     grown = Counter(finding.rule for finding in after.findings) - count
@@ -391,7 +391,7 @@ _WAKES_KEEPALIVE = "up-keepalive-before-lb"
 def blocked_fixes(tree: ConfTree, findings: Findings) -> Iterator[tuple[Finding, str]]:
     """The findings whose fixes a decision refused, each with the reason.
 
-    Such a fix moves ``keepalive`` after a balancing method that disables it. This could enable it
+    The fix that moves ``keepalive`` after a balancing method is one. It could enable ``keepalive``
     in an upstream for which the decision ``upstream-keepalive`` refused it.
     """
     concerned = [finding for finding in findings.findings if finding.rule == _WAKES_KEEPALIVE]

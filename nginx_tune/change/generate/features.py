@@ -349,8 +349,8 @@ def _websockets(
 
     The evidence is empty if the operator names the locations. In a log, WebSockets have status 101.
     A workload without statuses shows them as requests over HTTP/1.1 that last for minutes (Little's
-    law), one per connection, with small responses. Long polls look the same; the settings do not
-    affect them.
+    law), one per connection, with small responses. Long polls look the same, but the settings do
+    not affect them.
     """
     if "websocket" in found:
         return list(dict.fromkeys(prefix or "/" for prefix in found["websocket"])), "", True

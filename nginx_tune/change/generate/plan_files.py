@@ -114,9 +114,9 @@ class TracedFile:
             at += piece.size
 
     def origin(self, line: int) -> int:
-        """The line of the old file for a current line; for a new line, that of the line before it.
+        """The line of the old file at which a current line originates.
 
-        Both count from 1.
+        For a new line, that is the line of the line before it. Both count from 1.
         """
         at, left = 0, _line_start(self.content, line)
         for piece in self._pieces:
@@ -319,7 +319,9 @@ _NUMBERS = re.compile(r"[0-9]{1,20}(?:[ \t]+[0-9]{1,20})?")
 
 
 def host_parts(decisions: Iterable[Decision], facts: Facts) -> list[HostPart]:
-    """The drop-ins for the host, kernel settings first: the unit's limit may depend on one.
+    """The drop-ins for the host.
+
+    Kernel settings come first, since the unit's limit may depend on one.
 
     Empty if nginx runs in a container, where the host's files do not apply, and on systems other
     than Linux.

@@ -158,7 +158,7 @@ def merge(settings: Iterable[Setting], forced: Iterable[Setting]) -> list[Settin
 def within(
     settings: Sequence[Setting], context: DirectiveContext, block: str = ""
 ) -> list[Setting]:
-    """The settings for one block: its own, and those of the context that its own do not replace."""
+    """The settings for one block: its own, and those of the context that it does not replace."""
     own = [s for s in settings if s.context == context and s.block == block and block]
     taken = {key_of(s) for s in own}
     general = [

@@ -32,7 +32,8 @@ _THREADS_FACTOR = 4
 _MOST_THREADS, _FEWEST_THREADS = 256, 4
 _WHY = "a candidate of a search"
 _DOUBT: Mapping[Confidence, float] = {"low": math.log(2), "medium": math.log(8), "high": math.inf}
-"""Log ratio to the break-even, assumed by confidence, unless a known ratio is smaller."""
+"""The log ratio to the break-even that is assumed for each confidence. A smaller known ratio
+replaces it."""
 _OF_A_CACHE: tuple[tuple[DecisionId, ...], ...] = (
     ("cache-misses",),
     ("cache-updates",),
@@ -80,7 +81,7 @@ _Named = tuple[str, DecisionId, dict[DecisionId, _Turned]]
 
 
 def _all_turned(by_id: Mapping[DecisionId, Decision]) -> Iterator[_Named]:
-    """The name, the decision whose doubt counts, and the changed decisions of each alternative."""
+    """Each alternative: its name, the decision whose doubt ranks it, and the changed decisions."""
     yield from _pools(by_id)
     yield from _threads(by_id)
     yield from _chunks(by_id)

@@ -147,7 +147,7 @@ class SharedAnswers:
         return None
 
     def _tells_nothing(self, line: Directive, scope: Scope) -> bool:
-        """True if a request header depends only on the cache key, or matters only for logs."""
+        """True if a request header depends only on the cache key, or is only for servers' logs."""
         name = line.value.lower()
         if name.startswith(("if-", "range")):
             return False  # the cached response would be partial or empty

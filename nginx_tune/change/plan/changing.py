@@ -81,7 +81,7 @@ def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
 
 
 def _without_idle_reason(held: Decision, wanted: Decision, current: CurrentTree) -> Decision:
-    """The decision without ``blocked_by`` if it would have changed nothing anyway."""
+    """The decision without ``blocked_by`` if it has settings, or if there is nothing to change."""
     if not held.blocked_by:
         return held
     is_idle = not held.settings and not _would_change(wanted, current)
@@ -197,7 +197,7 @@ def _compared(decision: Decision, current: CurrentTree) -> Decision:
 def _standing(
     wanted: Setting, decision: Decision, current: CurrentTree
 ) -> tuple[bool, Directive | None]:
-    """Shape: True if a setting is already in all its places, and the first line that differs."""
+    """A pair: True if every place already has the setting, and the first line that differs."""
     if wanted.directive == "listen":
         return not listen_options(wanted, current.tree).lines, None
     found = current.lines(wanted, own_blocks(decision, wanted.directive))

@@ -298,7 +298,7 @@ class KeptConnections:
         return self._known.get(line, frozenset()) | self._perhaps.get(line, set())
 
     def _never_leaves(self, one: Pass) -> str:
-        """The reason why requests from a location always close their connection; else empty."""
+        """The reason why requests from a location close their connection; empty if they do not."""
         line = self.line_of_its_own(one.scope) if one.module == "proxy" else None
         if line is None:
             return ""
@@ -466,7 +466,7 @@ def _kind(one: Pass) -> tuple[object, ...]:
 
 
 def _host_is_open(one: Pass) -> bool:
-    """True if a variable is part of the server's name, not only of the path after it."""
+    """True if a variable may change the server's name, not only the path after it."""
     before, _, after = _server_part(one).partition("$")
     before = _SCHEME.sub("", before, count=1)
     is_path = before != "" and _PATH.match(after) is not None

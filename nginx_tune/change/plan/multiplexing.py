@@ -328,7 +328,10 @@ def _is_sent(name: str, value: str) -> bool:
 
 
 def _added(scope: Scope, name: str) -> list[Directive]:
-    """The lines of the innermost level that has any; of all levels with ``merge`` (1.29.3)."""
+    """The lines in effect: those of the innermost level that has any.
+
+    With ``merge`` (1.29.3), the lines of all levels.
+    """
     if scope.value(f"{name}_inherit") == "merge":
         return _of_all_levels(scope, name)
     return scope.effective_all(name)

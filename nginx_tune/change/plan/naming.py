@@ -401,7 +401,7 @@ def _of_stream_and_mail(tree: ConfTree, *, is_quic: bool) -> list[tuple[SocketNa
 
 
 class _Lines:
-    """Choice of lines that give an option to the addresses that lack it, and to no others."""
+    """The choice of lines that give an option to the addresses that lack it, and to no others."""
 
     def __init__(self, every: Sequence[ListenAddress], *, is_of_socket: bool) -> None:
         self._is_of_socket = is_of_socket

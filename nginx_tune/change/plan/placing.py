@@ -202,7 +202,7 @@ def _of_scope(
 
 
 def _beside_others(scope: Scope, wanted: Setting) -> Directive | None:
-    """The outer block with lines that an inner line of the same name would replace; else None.
+    """The outer block whose lines a new inner line would replace; None if there is none.
 
     Source: ngx_http_proxy_merge_loc_conf() (headers_source), ngx_conf_merge_ptr_value().
     """

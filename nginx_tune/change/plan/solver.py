@@ -434,7 +434,7 @@ READ_BY_THREADS: tuple[DecisionId, ...] = ("thread-pools", "per-disk-pools")
 
 class _Bond(NamedTuple):
     needs: tuple[DecisionId, ...]
-    """The decisions on which the decision depends, if they write anything."""
+    """The decisions on which this decision depends, provided that they write anything."""
     directive: str = ""
     """The directive that the decision must write for the dependency to apply; empty: always."""
 

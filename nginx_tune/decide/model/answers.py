@@ -46,7 +46,7 @@ percentile 2 ms, both as measured (``blocking``)."""
 _BEYOND_MEAN = math.exp(-1)
 """Probability that an exponential time exceeds its mean."""
 _SELDOM = 1e-9
-"""Share of waiting reads below which it counts as 0, since its square would underflow."""
+"""The share of waiting reads below which it counts as 0, since its square would underflow."""
 _PRECISE = 1e-4
 """Relative precision of a time."""
 _ROUNDING = 1e-9
@@ -185,9 +185,10 @@ class Answers:
         return self._holds(self._of(hits=goal.hits), _BEYOND[goal.statistic], goal.seconds)
 
     def binding(self, goal: AnswerGoal | None) -> AnswerResource:
-        """The resource that takes most time of the kind of answers that misses the goal most often.
+        """The resource that limits the rate under a goal.
 
-        Without a goal, the busiest resource.
+        Of the kind of answers that misses the goal most often, it takes the most time. Without a
+        goal, it is the busiest resource.
         """
         if goal is None:
             return max(self.uses, key=lambda name: self.uses[name])

@@ -119,8 +119,8 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     each transfer in progress. The wait is 0 if clients are slower than the loop, so that sockets
     are full, or if not known.
     Source: drawn-5309-039, 64 transfers of 9 MB among small ones on one worker: small answers took
-            18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; 4 transfers 1.3 ms, 0.8,
-            0.5 and 0.2. With a rate Pollaczek-Khinchine, of passes.
+            18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; with 4 transfers 1.3 ms,
+            0.8, 0.5 and 0.2. At a known rate, Pollaczek-Khinchine for passes.
     """
     if not i.clients_keep_pace or not i.sendfile_bytes:
         return 0.0
@@ -215,7 +215,8 @@ def first_reads(
     Source: Linux mm/readahead.c, page_cache_async_ra(): the next window is requested when the first
             pages of this one are touched; the queue as in M/M/1. Measured: 20-MB files over 200
             Mbit/s from a hard disk blocked loops for 4.7 % of the time; 45-MB files over such a
-            link for 1.0 %, where files read in one go would have for 2.7 (drawn-4201-000).
+            link for 1.0 %, where files read in one go would have blocked them for 2.7 %
+            (drawn-4201-000).
     """
     taken = _taken_bytes_per_second(i, requests_per_second, is_bound=is_bound)
     if taken is None or not i.turn_bytes or taken >= i.disk.bytes_per_second:

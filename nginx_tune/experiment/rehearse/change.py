@@ -195,7 +195,7 @@ def wants_bpf(tree: ConfTree) -> list[Directive]:
 def without_bpf(
     old: ConfTree, new: ConfTree, change: Mapping[str, bytes]
 ) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Both sets of files with ``quic_bpf off``: those to replace before the change, and its own.
+    """The files with ``quic_bpf off``: those to replace before the change, and those of the change.
 
     ``change``: the files that differ in the new configuration, by their paths in the old one.
     """

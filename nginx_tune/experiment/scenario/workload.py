@@ -197,7 +197,7 @@ def _users(classes: list[ScenarioClass]) -> int:
 
 
 _EVEN = 1e-9
-"""An exponent so small that requests are spread evenly, over the same ranks as with others."""
+"""An exponent so small that requests are spread evenly. The ranks are numbered as with others."""
 
 
 class _Files(NamedTuple):

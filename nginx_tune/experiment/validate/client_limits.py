@@ -36,7 +36,8 @@ _DEEPEST = 8
 _SHARE = 0.8
 """The share of a limit's rate that a slowed-down load uses."""
 _SHARE_WITHOUT_BURST = 0.5
-"""The share without a burst. A request that is late by half an interval is not refused yet."""
+"""The share of the rate if the limit allows no burst. Then no request is refused if it comes late
+by half an interval."""
 _LEAST_PER_SECOND = 1.0
 """The rate below which a class has too few answers in a run to be judged."""
 
@@ -227,8 +228,8 @@ _NO_BOUND = _Bound()
 def _bounds(met: Mapping[str, Collection[ClientLimit]]) -> dict[str, _Bound]:
     """The bounds of each class; the rate of a zone is shared among its classes.
 
-    If it is too low for all of them, only the first ones share it: as many as get enough of it,
-    and as may arrive at one moment.
+    If the rate is too low for all classes, only the first ones share it. Each of these gets enough
+    of it, and all of them may arrive at one moment.
     """
     sharing = Counter(zone for found in met.values() for zone in {limit.zone for limit in found})
     taken: Counter[str] = Counter()

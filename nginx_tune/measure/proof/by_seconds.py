@@ -137,9 +137,10 @@ def read_window(document: Observation | Measurement) -> ComparedWindow:
 
 
 def _bounded(measurement: Measurement) -> Iterable[str]:
-    """Names of quantiles that cut-off requests affect, in the whole window or in one second.
+    """Names of the quantiles that are only lower bounds, because requests were cut off.
 
-    Requests that are unfinished at the end are in no second.
+    A quantile is listed if it is a bound in the whole window or in one second. Requests that are
+    unfinished at the end are in no second.
     """
     for name, part in measurement.classes.items():
         latency = part.response_seconds
@@ -194,10 +195,11 @@ def _complete(pairs: list[tuple[float | None, float | None]]) -> Series | None:
 
 
 _FEWEST_OF_A_TREND = 7
-"""The fewest seconds of a trend. With fewer, and several classes, no order is unlikely enough."""
+"""The fewest seconds in which a trend is sought. With fewer seconds and several classes, chance
+alone gives any order too often."""
 _ALPHA = 0.01
 _WORTH = 1.10
-"""The smallest trend that matters, last third over first."""
+"""The smallest trend that matters, as the ratio of the last third to the first."""
 _MOST_EXACT = 60
 FLAG = "not_steady"
 
@@ -243,7 +245,11 @@ def warmup_seconds(run: Measurement) -> int | None:
 
 
 def find_trends(series: Sequence[SeriesPoint]) -> dict[str, float]:
-    """For each class with a trend, the ratio of last to first third: of medians, else of rates."""
+    """The size of the trend of each class that has one.
+
+    The size is the ratio of the last third to the first, of medians if they have a trend, else of
+    request rates.
+    """
     trends: dict[str, float] = {}
     names = dict.fromkeys(name for point in series for name in point.classes)
     for name in names:

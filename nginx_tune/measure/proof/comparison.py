@@ -340,7 +340,7 @@ class CostComparison(MetricPairs):
 
     @cached_property
     def middles(self) -> None:
-        """None, since the ratio is for the same requests, but the figures shown are as measured."""
+        """Always None: the ratio is for the same requests, the figures shown are as measured."""
         return None
 
     @cached_property

@@ -135,7 +135,7 @@ def judge_claims(
 
 
 def _with_less_than(result: ClaimResult, results: Sequence[ClaimResult]) -> ClaimResult:
-    """The result, also judged against the claim whose number it must stay below."""
+    """The result of a claim that must also stay below the number of another claim."""
     if not result.less_than or result.left_out:
         return result
     other = next((other for other in results if other.name == result.less_than), None)
@@ -199,7 +199,7 @@ def answer_expression(
 
 
 def _answer_bound(expression: Expression, reading: Reading) -> Evaluated:
-    """The result from a bound, if a bound decides: a lower bound may prove "above the limit"."""
+    """The result, if a bound alone decides it: a lower bound above the limit proves ``>``."""
     bound = reading.at_most if reading.at_least is None else reading.at_least
     if bound is None or expression.operator in ("==", "!="):
         return _unknown(reading.reason)
@@ -353,7 +353,8 @@ def _held_by_round(
 
 
 _BLOCKED = "server.loop_blocked_ratio without pools"
-"""For a server without pools, the model's share of blocked time: of all time, not of turns."""
+"""The model's name for the share of time in which disks block a server without pools. It is a share
+of all time, not of loop turns."""
 
 _CHUNK = "seconds of one cold chunk"
 """The time of one blocking sendfile(), which makes the longest turns of a loop without pools."""

@@ -39,8 +39,8 @@ requests took long, requests were unanswered or unsent at the end, an answer was
 server was still warming up, or it closed QUIC connections (failures of their class)."""
 
 _CLASS_FLAG = "lateness"
-"""First word of the flag that discards one class only, since the speed at which a class is answered
-decides how late the probe may be."""
+"""First word of the flag that discards one class only. How late the probe may be depends on how
+fast a class is answered."""
 
 _WRONG_ANSWERS = ("truncated", "parse", "status", "length", "range", "hash")
 """Last words of the metrics that count wrong answers. The server causes them however late the probe

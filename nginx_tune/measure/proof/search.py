@@ -9,9 +9,9 @@ The best of many noisy figures is partly the luckiest: most winners of a search 
 measured again (Freischuetz et al., TUNA, EuroSys 2025). So a search claims nothing. It names a
 challenger, which is compared on fresh seeds, by the looks of ``verdict``, with the recommendation
 and with the current configuration. The challenger is announced only if it beats both. If all
-candidates are equal, both comparisons must wrongly say "better" for that. All looks of a comparison
-together may be wrong in 5 % of cases, and half of these say "better". So at most 2.5 % of searches
-announce a wrong winner, whatever the number of candidates and looks.
+candidates are equal, that happens only if both comparisons wrongly say "better". All looks of a
+comparison together are wrong in at most 5 % of cases, and half of these say "better". So at most
+2.5 % of searches announce a wrong winner, whatever the number of candidates and looks.
 """
 
 from __future__ import annotations

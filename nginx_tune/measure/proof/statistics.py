@@ -47,7 +47,7 @@ _SAMPLED_FLIPS = 20_000
 _ROUNDING = 1e-9
 """The relative rounding error of a sum in another order."""
 _SIGNED_RANK_EFFICIENCY = 3 / math.pi
-"""The efficiency of the signed-rank interval against the mean's on normal data."""
+"""The efficiency of the signed-rank interval relative to the mean's interval, for normal data."""
 _POWER = 0.8
 _MOST_PAIRS = 1000
 """Bound on the number of pairs that is worth suggesting."""
@@ -325,13 +325,13 @@ def _stretch_sums(values: Sequence[float], length: int) -> list[float]:
 
 
 LEAST_GAIN = 1.05
-"""The factor in reads per second that a step to the next depth must bring."""
+"""The smallest factor by which a step to the next depth must raise the reads per second."""
 
 MOST_P99_GROWTH = 2.0
-"""The factor in p99 that a step must not exceed."""
+"""The largest factor by which a step may raise p99."""
 
 NOISE_FACTOR = 2.0
-"""The standard errors of the difference that a gain must exceed."""
+"""The number of standard errors of the difference that a gain must exceed."""
 
 _BURST_RATIO = 0.25
 """The ratio of median to mean read time at depth 1 below which reads come in bursts."""
@@ -347,10 +347,10 @@ class Knee(NamedTuple):
 def find_knee(points: Sequence[CurvePoint]) -> Knee:
     """The first depth whose next step does not pay.
 
-    A step pays if reads per second gain at least 5 % and more than the noise, and p99 does not
-    double. A single bad step that the next one makes up for is noise. The depth is None if
-    not even the first step pays (a plateau: a throttled disk, or one that serves one read at a
-    time), or if the last step still pays.
+    A step pays if reads per second rise by at least 5 % and by more than the noise, and p99 does
+    not double. A single bad step counts as noise if the next step makes up for it. The depth is
+    None if not even the first step pays (a plateau: a throttled disk, or one that serves one read
+    at a time), or if the last step still pays.
     """
     curve = sorted((p for p in points if p.reads_per_second > 0), key=lambda p: p.depth)
     if len(curve) < 3:  # noqa: PLR2004  # two steps: one that pays and one that does not
@@ -387,7 +387,7 @@ def plateau_reads_per_second(points: Sequence[CurvePoint]) -> float | None:
 
 
 def _gains(curve: Sequence[CurvePoint], index: int) -> bool:
-    """True if reads per second gain with the next step or with the next two."""
+    """True if reads per second rise by enough with the next step or with the next two."""
     here = curve[index]
     return any(
         _is_more(here, deeper, LEAST_GAIN**steps)

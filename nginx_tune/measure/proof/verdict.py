@@ -1,22 +1,22 @@
 """The verdict on a candidate: better, worse, no difference, inconclusive or invalid.
 
-Two metrics are named beforehand and tested separately: the primary one, and the cost of the
-same requests (CPU time). All others are tested together (``step_down``). A difference needs at
-least six pairs, an exact interval clear of 1, an estimate beyond both the smallest effect worth
-having and the host's noise floor, and, if tested together, a corrected p-value.
+Two metrics are named beforehand and tested separately: the primary one, and the cost of the same
+requests (CPU time). All others are tested together (``step_down``). A difference needs at least six
+pairs, an exact interval clear of 1, an estimate beyond both the smallest effect worth having and
+the host's noise floor, and, if tested together, a corrected p-value.
 
-- worse: the candidate fails more requests, or a judged metric is worse that the caller did not
-  accept beforehand;
+- worse: the candidate fails more requests, or a judged metric is worse and the caller did not
+  accept that beforehand;
 - better: the primary metric is better; or it shows no difference, and another one is better;
 - no difference: the whole intervals of the primary metric and of the cost lie inside the margin;
 - invalid: too few pairs count, or disks failed reads;
 - inconclusive: anything else, with the number of pairs that would settle it.
 
 Looks: testing at 5 % after every pair and stopping at the first difference would be wrong in far
-more than 5 % of cases. So there are few looks, each with half as many pairs again. The first spends
-the smallest alpha that its pairs can give (seven that agree: 2 of 2^7 patterns), every further one
-a fixed share of the rest. Together they spend at most 5 %, so all intervals hold together with 95
-%, and a comparison may stop at any look for any reason.
+more than 5 % of cases. So there are few looks, each with 1.5 times the pairs of the one before. The
+first look spends the smallest alpha that its pairs can give (seven that agree: 2 of 2^7 patterns).
+Each further look spends a fixed share of the rest. Together they spend at most 5 %, so all
+intervals hold together with 95 %, and a comparison may stop at any look for any reason.
 
 Source: Bonferroni over looks; repeated confidence intervals, Jennison and Turnbull 1989.
 """

@@ -76,8 +76,8 @@ class LabCgroups:
 
     ``before_making`` gets each directory before it is made. ``before_enabling`` gets each
     controller before it is given to the root's children (``NAME FILE``). So both can be cleaned up
-    even if the maker dies at once. For the root of a v2 tree, ``delegate`` returns the directory to
-    arrange; without ``delegate`` it is the root itself.
+    even if the maker dies at once. ``delegate`` takes the root of a v2 tree and returns the
+    directory for the lab's group. Without ``delegate``, that is the root itself.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class LabCgroups:
         return controller
 
     def _arrangeable(self, controller: Controller) -> Path:
-        """The directory for the group on a v2 tree."""
+        """The directory of a v2 tree in which the lab may make its group."""
         root = controller.parent
         if self._delegate is None:
             return root

@@ -461,7 +461,7 @@ def _fill(mount: Path, files: Mapping[str, int], source: random.Random, progress
 
 @contextlib.contextmanager
 def _making(path: Path) -> Iterator[None]:
-    """Lock an image while it is made; others then find it complete."""
+    """Lock an image while it is made. Whoever waits for the lock then finds the image complete."""
     lock = path.with_suffix(".lock")
     with _locked(lock):
         try:
@@ -472,9 +472,10 @@ def _making(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the exclusive lock of the file that has this name once it is locked.
+    """Hold the exclusive lock of the file at ``path``.
 
-    The previous holder may have removed the file in the meantime; others then lock a new one.
+    The previous holder may remove the file while we wait. In that case, the new file of that name
+    is locked.
     """
     while True:
         with path.open("w") as file:

@@ -1,9 +1,9 @@
 """The enclosure: the one sandbox of a lab, in which all of its nginx processes start.
 
-It collects the paths that nginx must find elsewhere than on the host, or must write. They exist
-only in the root of each sandbox, to which no path of the lab leads. After a change of these paths,
-the sandbox is planned anew. The lab itself sees the host's mounts read-only, and has a place in
-memory (``STATE``).
+It collects the paths that nginx must find in another place than on the host, and those that it must
+write. These exist only in the root of each sandbox; the lab itself has no path to that root. After
+a change of these paths, the sandbox is planned anew. The lab itself sees the host's mounts
+read-only, and has a place in memory (``STATE``).
 """
 
 from __future__ import annotations

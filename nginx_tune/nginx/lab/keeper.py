@@ -2,9 +2,9 @@
 
 The keeper starts before anything that outlives a process, in a session of its own, so that Ctrl-C
 does not reach it. It reads its tasks from a pipe that only the command holds. The pipe closes at a
-normal end, an error, or kill -9 of the command. The keeper then kills the lab's first process, with
-whose namespaces all other processes and mounts end. It detaches loop devices, and removes the
-cgroups and the directory.
+normal end, an error, or kill -9 of the command. The keeper then kills the lab's first process. The
+namespaces end with that process, and so do all other processes and mounts. Then the keeper detaches
+loop devices, and removes the cgroups and the directory.
 
 Only a killed keeper leaves something behind. The next run finds it by the mark in the lab's
 directory, or by the directory's name, and cleans it up.

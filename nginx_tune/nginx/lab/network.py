@@ -269,7 +269,7 @@ _LOOPBACK_INDEX = 1
 
 
 def take_addresses(addresses: Iterable[str]) -> None:
-    """Add to ``lo`` the addresses that the host's links have outside.
+    """Add to ``lo`` the addresses that the host's interfaces have outside the sandbox.
 
     An address that the kernel refuses is left out; nginx reports it when it binds to it.
     Source: netdevice(7); in6_ifreq of linux/ipv6.h.

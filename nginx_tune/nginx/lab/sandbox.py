@@ -62,12 +62,12 @@ _given_up: list[SandboxPart] = []
 
 
 def give_up(parts: Iterable[SandboxPart]) -> None:
-    """Accept (``--weaker-sandbox``) that this host lacks these parts of the sandbox."""
+    """Accept a sandbox without these parts if this host lacks them (``--weaker-sandbox``)."""
     _given_up[:] = sorted(set(parts))
 
 
 def given_up() -> list[SandboxPart]:
-    """The parts of the sandbox that the user gave up, in case they are impossible."""
+    """The parts that the user allows a sandbox to lack if they are impossible."""
     return list(_given_up)
 
 

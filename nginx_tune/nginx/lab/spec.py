@@ -142,7 +142,7 @@ def _data(disk: str, shape: Shape) -> LabData:
 
 _MOST_SCALED_FILES = 50_000
 _TAIL_FACTOR = 2.0
-"""Multiple of the median from which a p99 is a tail; a smaller p99 is a spread."""
+"""The multiple of the median from which a p99 counts as a tail, and below which as a spread."""
 
 
 class _Group(NamedTuple):

@@ -282,7 +282,10 @@ def socket_files_of(tree: ConfTree) -> dict[str, Directive]:
 
 
 def in_the_way(binding: Binding, taken: Iterable[BoundSocket]) -> list[BoundSocket]:
-    """The sockets that overlap with a binding and can share it only by options of both."""
+    """The sockets that overlap with a binding.
+
+    Both can be bound only with the right socket options.
+    """
     return [other for other in taken if _overlaps(binding, other)]
 
 

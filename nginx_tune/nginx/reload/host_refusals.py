@@ -1,7 +1,7 @@
 """Reasons for nginx to refuse a configuration on this host that a sandbox does not show.
 
-A sandbox has directories, addresses and ports of its own. Only new directives are checked: either
-the previous configuration works on this host, or another host is meant.
+A sandbox has directories, addresses and ports of its own. Only new directives are checked: the
+previous configuration works on this host, or it is for another one.
 
 Source: ngx_conf_open_file, ngx_init_cycle (opens logs), ngx_create_paths (creates only the last
         directory of a path), ngx_create_pidfile, ngx_open_listening_sockets (with ``-t`` it does

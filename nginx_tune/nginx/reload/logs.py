@@ -162,9 +162,11 @@ class Logs:
 
     If a reload fails after zones were created, the emergency is in the new log; the old log ends
     with the attempt.
-    Source: ngx_init_cycle (the log changes before the sockets do). ``only_own`` drops lines that a
-            client may have written (``ClientText``). ``begins`` maps a log to the offset where the
-            text about this nginx begins.
+
+    ``only_own`` drops lines that a client may have written (``ClientText``). ``begins`` maps a log
+    to the offset where the text about this nginx begins.
+
+    Source: ngx_init_cycle (the log changes before the sockets do).
     """
 
     def __init__(

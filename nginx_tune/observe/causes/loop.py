@@ -243,7 +243,7 @@ def held_by_cpu(window: CauseWindow) -> Cause | None:
 
 
 def saturated(window: CauseWindow) -> Cause | None:
-    """The cause of loops without idle time, though each turn is short."""
+    """The cause of loops that are hardly ever idle, though each turn is short."""
     shares = _shares(window)
     at_work = [_at_work(window, worker) for worker in window.server.workers]
     busy = [

@@ -208,7 +208,7 @@ _MUCH = 0.5
 
 
 def slow_upstream(window: CauseWindow) -> Cause | None:
-    """The cause of upstreams that do not answer, or accept no connections."""
+    """The cause of upstreams that do not answer or do not accept connections."""
     waiting = _looked(window)
     if waiting is None or waiting.upstreams_waiting_ratio < _OFTEN:
         return None if waiting is None else _likely_upstream(window, waiting)
@@ -244,7 +244,10 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
 
 
 def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
-    """The cause of waiting clients that only unclear upstream connections can explain."""
+    """True if a wait is expected to last beyond the allowed time.
+
+    On average, a sample sees a wait when half of it is over.
+    """
     left = _unexplained(window)
     if left is None or waiting.upstreams_unclear < max(_FEWEST_WAITING, 0.5 * left):
         return None

@@ -47,7 +47,7 @@ class CauseWindow(NamedTuple):
 
     @property
     def is_beyond(self) -> bool:
-        """True when turns, or the waits for them, exceed the allowed time."""
+        """True if turns are longer than allowed, or arrivals wait longer for them than allowed."""
         if self.turns is None:
             return False
         wait = self.arrival_wait_seconds or 0.0
@@ -58,9 +58,10 @@ class CauseWindow(NamedTuple):
         return wait_seconds >= ALLOWED_SHARE * self.allowed_seconds
 
     def is_held_by(self, part: str) -> bool:
-        """True when this part of the turns makes them exceed the allowed time.
+        """True if this part of the turns makes them exceed the allowed time.
 
-        After a single long turn the mean wait may be small; this part must then be most of it.
+        After a single long turn the mean wait may be small; this part must then be at least half of
+        it.
         """
         whole, own = self.arrival_wait_seconds or 0.0, self.wait_by(part)
         if not self.is_beyond or not whole:

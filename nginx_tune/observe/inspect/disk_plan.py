@@ -32,7 +32,7 @@ _TLS_BYTES = 32 << 10
 
 _DEEPEST = 64
 _DEEPEST_PARALLEL = 128
-"""The greatest depth for disks with many queues and for arrays of several disks."""
+"""The greatest depth for disks with many queues, and for arrays of several disks."""
 _MANY_LEAVES = 4
 
 _OPENING_SHARE = 0.1
@@ -46,8 +46,8 @@ _TURN_SECONDS = 0.2
 of a slice counts as a gain."""
 _LEAST_MEASURED_SECONDS = 0.1
 _DEPTH_1_WEIGHT = 2.0
-"""The weight of depth 1 in time, which gives the model its latency with the fewest reads a
-second."""
+"""The weight of depth 1 in time. The model takes its latency from this depth, which has the fewest
+reads per second."""
 
 
 def read_bytes_for(size: ReadSize, read_ahead_bytes: int | None) -> int:
@@ -118,7 +118,7 @@ def _timed(step: DiskStep, seconds: float) -> DiskStep:
 MOST_BUSY_RATIO = 0.2
 """The utilisation above which a disk is too busy, since a probe would slow down other work."""
 _QUIET = (None, "idle", "frozen")
-"""Sync actions during which an md array does not read its members on its own account."""
+"""Sync actions of an md array during which it starts no reads of its members itself."""
 
 
 class DiskTarget(NamedTuple):
@@ -396,7 +396,7 @@ def _stalls(steps: Sequence[DiskStepRun]) -> list[str]:
 
 
 def curve_gaps(curve: Curve) -> dict[str, str]:
-    """The reasons why values of a curve are null, by JSON pointer relative to the curve."""
+    """The reason for each null value of a curve, by JSON pointer relative to the curve."""
     gaps = _sweep_gaps(curve)
     if curve.small_reads is not None:
         gaps |= {f"/small_reads{path}": why for path, why in _sweep_gaps(curve.small_reads).items()}

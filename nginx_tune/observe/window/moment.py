@@ -216,7 +216,7 @@ def _read_status(page: StatusPage) -> StatusCounters | Missing:
 
 
 def _find_refaults(host: Host, subjects: Subjects) -> tuple[Path | None, str]:
-    """The file with the refaults of the workers' cgroup, else of the host; and its kind."""
+    """The file with the refaults of the workers' cgroup, or else of the host; and its kind."""
     process = str(next(iter(subjects.workers), subjects.master))
     group = read_group(host, "memory", process)
     if not isinstance(group, Missing):

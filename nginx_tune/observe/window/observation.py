@@ -220,11 +220,11 @@ def _disks(
 def watched_disks(
     host: Host, paths: Sequence[str], *, nginx_pid: int | None = None
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
-    """The block devices under the paths, and the ones directly on top of each.
+    """The block devices that hold the paths, and the devices stacked directly on each.
 
-    A loop device is watched as a separate disk: it shows the waits of its file system even if the
-    disk with its file does not. Its reads also count as reads of that disk. ``nginx_pid`` names an
-    nginx in another mount namespace, to which the paths belong.
+    A loop device is watched as a separate disk. It shows the waits of its file system even if the
+    disk that holds its image does not. Its reads also count as reads of that disk. ``nginx_pid``
+    names an nginx in another mount namespace, to which the paths belong.
 
     Shape: names in order; {disk: disks on it}, only for disks with some.
     """
@@ -341,7 +341,7 @@ def _cpu_seconds(master: Master) -> float | None:
 
 
 def with_pointer(observation: Observation) -> Observation:
-    """The observation; if evidence is missing, it points to another nginx that was busier."""
+    """The observation, with a pointer to a busier nginx if it lacks evidence."""
     busier = busier_other(observation)
     causes = [
         replace(cause, next_command=f"nginx-tune observe --pid {busier.pid}")

@@ -121,7 +121,7 @@ def plan_server(window: Window) -> tuple[ServerMeasurement, Gaps]:
 def _log_counts(window: Window, gaps: Gaps) -> dict[str, Any]:
     """Lines of error logs by counter; null if a log is unreadable or hides them.
 
-    A count above zero is kept although another log hides such lines: it is a lower bound.
+    If one log hides such lines, a count above zero from another log is kept as a lower bound.
     """
     if isinstance(window.logs, Missing):
         gaps.update({f"/{name}": window.logs.reason for name in LOGGED})
@@ -286,7 +286,7 @@ def _mean(values: Sequence[float | None], gaps: Gaps) -> float | None:
 
 
 _ALIKE = 1.05
-"""A quantile that a bound moves by less than this factor is taken as exact."""
+"""The factor by which a bound may move a quantile that is still taken as exact."""
 
 
 def _plan_turns(window: Window, gaps: Gaps) -> LoopTurn | None:
@@ -362,7 +362,7 @@ def _at_least(latency: Latency, counts: TurnCounts) -> list[str]:
 
 
 def _exact_up_to(latency: Latency, at_least: list[str]) -> float | None:
-    """The largest exact quantile; null when all quantiles are exact."""
+    """The largest quantile that is exact; null if all quantiles are exact."""
     known = [getattr(latency, name) for name in QUANTILES if name not in at_least]
     return max(known, default=0.0) if at_least else None
 

@@ -59,7 +59,7 @@ class Window:
         return self.moments[-1].at - self.moments[0].at
 
     def delay_of(self, pid: int) -> float | None:
-        """Block-I/O delay of a main thread; after a jump of the count only one second is lost."""
+        """The block-I/O delay of a main thread. If the count jumps, only one second is left out."""
         if self.delay_missing is not None:
             return None
         known = [
@@ -176,13 +176,15 @@ def plan_quota(window: Window) -> Quota | None:
 _LOAD_SECONDS = 60.0
 """Decay time of the first load average. Source: EXP_1 in linux/sched/loadavg.h."""
 _LEAST_LOAD_SECONDS = 6.0
-"""Long enough for two counts of tasks, which the kernel makes every five seconds (LOAD_FREQ)."""
+"""The shortest window for a host load. It holds two counts of tasks, which the kernel makes every
+five seconds (LOAD_FREQ)."""
 
 
 def plan_host_load(window: Window) -> float | None:
     """The mean number of tasks in the window, from the change of the load average.
 
-    The average decays by a known factor in the window; the rest is new.
+    In the window, the old average decays by a known factor. What remains comes from the tasks in
+    the window.
     Source: calc_load() in kernel/sched/loadavg.c.
     """
     before, after = window.moments[0].load_average, window.moments[-1].load_average

@@ -4,8 +4,8 @@ The template escapes every value, and control characters and bidi overrides are 
 that. The documents themselves are embedded in the page, as evidence and to be read back. Small ones
 are JSON, escaped so that no HTML parser can end the element early. Large ones are two parts: the
 JSON, and the bytes of its histograms, whose base64 hardly compresses. Both parts are compressed by
-bzip2 (for runs with values by second a third smaller than zlib) and written in base 85, which is a
-quarter longer than the bytes; base64 is a third longer.
+bzip2 and written in base 85. For runs with values by second, bzip2 gives a third fewer bytes than
+zlib. Base 85 makes them a quarter longer, base64 a third.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def render_page(documents: Sequence[Document], here: Mapping[str, str] | None = 
 def _to_send(document: Document) -> Document:
     """The document without whole configurations, which only ``apply`` needs.
 
-    A page is sent to others, and configurations have secrets.
+    A page may be sent to others, and configurations may contain secrets.
     """
     if not isinstance(document, Plan):
         return document
@@ -145,7 +145,7 @@ def _is_note(part: object) -> bool:
 
 
 def _folded(screen: Screen) -> list[Line]:
-    """The notes of all blocks, which the page folds away."""
+    """The notes of all blocks. The page folds them away."""
     return [part for block in screen for part in block if isinstance(part, Line) and _is_note(part)]
 
 

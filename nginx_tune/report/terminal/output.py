@@ -30,7 +30,7 @@ _ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 _COMMAND = re.compile(rb"##([a-z]*)\[")
 
 _ALSO = {"markdown": "md", "md": "markdown"}
-"""Two names of one format, for commands that have either."""
+"""The two names of one format. A command that has one of them takes both."""
 _TEXTS = frozenset({"console", "csv", "markdown", "md"})
 _JSONS = frozenset({"crossplane", "gitlab", "json", "sarif"})
 READER_SECONDS = 10.0
@@ -57,8 +57,8 @@ def output_options(*formats: str, owner: str = "", has_formats: bool = True) -> 
     """Add ``-f`` (may repeat; ``NAME`` or ``NAME=FILE``) and ``-o``; the first is the default.
 
     Both are checked before the command begins, so that minutes of work are not lost to a typo. If
-    the option ``owner`` is given, ``-o`` is for its result. Without ``has_formats`` there is no
-    ``-f``.
+    the command is called with the option ``owner``, ``-o`` names the file for that option's result.
+    Without ``has_formats`` there is no ``-f``.
     """
 
     def add(function: F) -> F:

@@ -45,7 +45,8 @@ _SHORT_CELL = 24
 _TALLEST = 4
 """Most lines of a cell that is still readable beside its neighbours."""
 _FEW = 4
-"""Most columns of a table without a head at which all may be folded and still be told apart."""
+"""The largest number of columns in a table without a head of which all may be folded. With more
+columns, the cells of a row cannot be told apart."""
 _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
 _WORDS = {
     "better": "green", "pass": "green", "held": "green", "inside": "green", "worse": "red",

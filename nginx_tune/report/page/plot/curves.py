@@ -156,7 +156,8 @@ def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
 _NANOSECONDS = 1e9
 _STEPS_PER_NINE = 24
 _FEWEST_BEYOND = 10
-"""Least number of samples beyond a point of a curve; with fewer, chance decides its place."""
+"""The least number of samples beyond a point of a curve. With fewer samples, the place of the point
+is mostly chance."""
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
 """The start of the axis, the tenth percentile. Below this, a few fast requests would stretch the
@@ -274,7 +275,7 @@ def _curve(
 
 
 _LEAST_SPAN = 8.0
-"""Least ratio of the axis ends, so that a rate that varies by a tenth looks level."""
+"""The least ratio between the ends of an axis; a rate that varies by a tenth then looks level."""
 
 _Values = dict[str, Sequence[tuple[int, float]]]
 """Points (depth, value) by the name of their curve."""

@@ -24,7 +24,7 @@ from nginx_tune.report.text import one_line, percent_text
 Tone = Literal["good", "bad", "plain"]
 _TONES: dict[str, Tone] = {"better": "good", "worse": "bad"}
 _LEAST_SPAN = (0.8, 1.25)
-"""The least range of the axis, so that a tenth of a percent does not look large."""
+"""The least range of the axis. It keeps a difference of a tenth of a percent from looking large."""
 
 
 @dataclass(frozen=True)
