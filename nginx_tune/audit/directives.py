@@ -263,7 +263,12 @@ def value_faults(context: Context) -> Iterator[DirectiveFault]:
 
 def _fault_of(grammars: Sequence[Grammar], args: Sequence[str]) -> str:
     """The newest grammar in words; empty if any grammar accepts the arguments."""
-    return "" if any(grammar.takes(args) for grammar in grammars) else grammars[-1].accepted
+    if any(grammar.takes(args) for grammar in grammars):
+        return ""
+    newest = grammars[-1]
+    wrong = [f'"{arg}"' for arg in args if not newest.takes([arg])]
+    is_list = newest.kind == "bits" and len(args) > 1
+    return newest.accepted + (f"; not {', '.join(wrong)}" if is_list and wrong else "")
 
 
 def repeated(context: Context) -> Iterator[tuple[Directive, Directive]]:

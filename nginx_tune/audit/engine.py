@@ -263,7 +263,7 @@ def _finding(rule: Rule, hit: Hit, context: Context, secrets: TreeSecrets) -> Fi
         end_column=end_column,
         block_line=_block_line(hit.place),
         message=secrets.hide(as_utf8(hit.message)),
-        why=rule.why,
+        why=hit.why or rule.why,
         evidence=list(_evidence(hit, secrets)),
         fix=secrets.hide(hit.fix) if hit.fix else rule.fix,
         fingerprint=_fingerprint(rule, hit, context.tree.path),

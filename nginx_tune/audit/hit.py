@@ -25,6 +25,8 @@ class Hit(NamedTuple):
     """A fix for this case, if the rule's own is too general."""
     severity: Severity | None = None
     """The severity of this case, if it is milder than the rule's."""
+    why: str = ""
+    """The reason in this case, if the rule's own does not hold."""
 
 
 class MissingFacts(NamedTuple):

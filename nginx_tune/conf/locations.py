@@ -319,14 +319,15 @@ def is_for_monitors(scope: Scope) -> bool:
 def names_monitors(block: Directive) -> bool:
     """True if the last word of a location block's path suggests monitoring."""
     path = block.args[-1] if block.name == "location" and block.args else ""
-    words = re.sub(r"[\\^$]", "", path).strip("/").lower().rpartition("/")[2]
-    return re.sub(r"[-_.]", "", words) in _MONITORED
+    words = re.sub(r"[\\^$()?:]", "", path).strip("/").lower().rpartition("/")[2]
+    return all(re.sub(r"[-_.]", "", word) in _MONITORED for word in words.split("|"))
 
 
 _MONITORED = frozenset(
     {
         "health", "healthz", "healthcheck", "healthy", "ping", "ready", "readyz", "readiness",
         "live", "livez", "liveness", "metrics", "status", "nginxstatus", "heartbeat",
+        "fpmstatus", "fpmping",
     }
 )  # fmt: skip
 

@@ -52,15 +52,18 @@ def render_findings(
     lines in which findings are shown.
     """
     parts = ["".join(f"{line}\n" for line in unparsed_lines(findings)), _missing(findings, width)]
-    for _, group in groupby(
-        findings.findings, key=lambda finding: (finding.severity, finding.rule, finding.fix)
-    ):
+    for _, group in groupby(findings.findings, key=_kind):
         parts.append(_rule(list(group), sources or {}, color=color, width=width))
     parts.append(_wrapped(summary_text(findings), width))
     parts.append(_wrapped(one_line(findings.nginx_choice), width) if findings.nginx_choice else "")
     parts.append(_nginx_test(findings, width))
     parts.append(_needs(findings, width=width, verbose=verbose))
     return "\n".join(part for part in parts if part)
+
+
+def _kind(finding: Finding) -> tuple[str, ...]:
+    """What findings share that are shown with one reason and one fix."""
+    return (finding.severity, finding.rule, finding.why, finding.fix)
 
 
 def _rule(findings: list[Finding], sources: Sources, *, color: bool, width: int | None) -> str:
@@ -271,9 +274,7 @@ def render_findings_markdown(findings: Findings) -> bytes:
         )
     if findings.unread:
         parts.append(markdown_text(unread_hint(findings.unread, findings.likely_maps)) + "\n")
-    for _, group in groupby(
-        findings.findings, key=lambda finding: (finding.severity, finding.rule, finding.fix)
-    ):
+    for _, group in groupby(findings.findings, key=_kind):
         parts.append(_markdown_rule(list(group)))
     if findings.needs_facts:
         parts.append("## Not judged\n")
@@ -343,7 +344,7 @@ def excerpt(finding: Finding, sources: Sources, *, width: int | None = None) -> 
     if not text.strip():
         return []
     is_one_line = finding.end_line == finding.line and finding.end_column > finding.column
-    if original == text:
+    if original.startswith(text.rstrip(" #")):  # as it is, or without its comment
         start = min(finding.column - 1, len(text) - 1)
         end = finding.end_column - 1 if is_one_line else len(text)
     else:
@@ -381,13 +382,13 @@ _MOST_NAMED = 12
 def grouped(findings: Iterable[Finding]) -> list[list[Finding]]:
     """The findings in groups of one kind and one block; a group is at the place of its first.
 
-    One kind: the same rule, severity and fix, and messages that differ only in their quotes.
+    One kind: the same rule, severity, reason and fix; messages differ only in their quotes.
     """
     kinds: dict[tuple[object, ...], list[Finding]] = {}
     for number, finding in enumerate(findings):
         message = _QUOTED.sub('""', finding.message)
         block = f"alone {number}" if finding.block_line is None else finding.block_line
-        key = (finding.rule, finding.severity, finding.fix, finding.file, block, message)
+        key = (*_kind(finding), finding.file, block, message)
         kinds.setdefault(key, []).append(finding)
     parts = []
     for group in kinds.values():

@@ -351,7 +351,7 @@ def test_a_pool_ends_no_websockets(location: str, said: str) -> None:
     assert ('Connection "";' in found.fix) is (location == "")
 
 
-@each_row(("seconds", "words"), [(90, "up to 90 s"), (300, "300 s are never reached")])
+@each_row(("seconds", "words"), [(90, "up to 90 s"), (300, "timeout 300 is never reached")])
 def test_a_connect_timeout_ends_with_the_kernels_patience(seconds: int, words: str) -> None:
     (rule,) = (one for one in ALL if one.id == "up-connect-timeout")
     tree = parse_text(proxy(f"proxy_connect_timeout {seconds};"))

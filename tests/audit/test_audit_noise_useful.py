@@ -7,6 +7,7 @@ cure must not silence.
 from __future__ import annotations
 
 from cases import outcome
+from msgspec.structs import replace
 from rows import each_row
 
 from nginx_tune.audit.context import AuditProfile
@@ -15,6 +16,7 @@ from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts_machine import Listener
 
 LOST = (
     "events {} http { server { add_header X-Content-Type-Options nosniff; "
@@ -46,7 +48,38 @@ UNTIL = (
     "location / { proxy_pass %s; } } }"
 )
 ON_HOST = linux(cpus=8)
+DROPS = replace(
+    linux(sysctls={"net.core.somaxconn": "128"}),
+    listeners=[Listener(address="0.0.0.0", port=80, backlog=128, drops=900, of_nginx=True)],
+)
 CASES: dict[str, tuple[str, str, Facts | None, int]] = {
+    "a short queue that has overflowed": (
+        "ls-backlog-capped", "events {} http { server { listen 80; } }", DROPS, 0,
+    ),
+    "a short queue of another port": (
+        "ls-backlog-capped", "events {} http { server { listen 81; } }", DROPS, 1,
+    ),
+    "a server for monitors alone": (
+        "cn-keepalive-extreme",
+        ("events {} http { server { keepalive_timeout 0; location = /status { stub_status; } "
+        "location ~ ^/(fpm-status|fpm-ping)$ { fastcgi_pass a; } } }"), None, 0,
+    ),
+    "a server with a status beside its pages": (
+        "cn-keepalive-extreme",
+        ("events {} http { server { keepalive_timeout 0; location = /status { stub_status; } "
+        "location / { root /srv; } } }"), None, 1,
+    ),
+    "a playlist's headers": (
+        "cn-add-header-lost",
+        LOST % r"location ~ \.m3u8$ { root /srv; add_header Cache-Control no-cache; }", None, 0,
+    ),
+    "a WebSocket in a server that only redirects": (
+        "cn-shutdown-timeout",
+        ("events {} http { server { return 301 https://$host; location /ws/ { "
+        "proxy_pass http://10.0.0.1; proxy_http_version 1.1; "
+        "proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; } } }"),
+        None, 0,
+    ),
     "headers of a site's own files": (
         "cn-add-header-lost",
         LOST % "location /static/ { alias /srv/s/; add_header Cache-Control public; }", None, 0,
@@ -151,6 +184,74 @@ CASES: dict[str, tuple[str, str, Facts | None, int]] = {
 }  # fmt: skip
 NEEDS = {"a key without a host in a part, whose server may not be the first"}
 """Of these the audit says what it lacks."""
+
+
+_TLS_CACHE = "events {} http { server { listen 443 ssl; ssl_session_cache %s; } }"
+TEXTS: dict[str, tuple[str, str, str | None, str, str]] = {
+    "sessions in a shared cache too": (
+        "tls-cache-builtin", _TLS_CACHE % "builtin shared:S:1m", None,
+        "shared cache finds them", "only if the same worker",
+    ),
+    "sessions in each worker alone": (
+        "tls-cache-builtin", _TLS_CACHE % "builtin", None,
+        "only if the same worker", "shared cache",
+    ),
+    "a timeout of FastCGI": (
+        "up-connect-timeout",
+        ("events {} http { server { location / { fastcgi_connect_timeout 300; "
+        "fastcgi_pass 10.0.0.1:9000; } } }"),
+        None, "Set fastcgi_connect_timeout", "proxy_connect_timeout",
+    ),
+    "TLS by a line of older versions": (
+        "cf-directive-version", "events {} http { server { listen 443; ssl on; } }", "1.26.3",
+        "listen 443 ssl;", "Remove the directive",
+    ),
+    "a directive of newer versions": (
+        "cf-directive-version", "events {} http { http2 on; }", "1.22.1",
+        "Remove the directive", "listen 443 ssl;",
+    ),
+    "a pattern that stands twice": (
+        "cn-location-unreachable",
+        r"events {} http { server { location ~ \.a$ { } location ~ \.a$ { return 404; } } }", None,
+        "Remove one of the two", "query string",
+    ),
+    "a log of a word that is no switch": (
+        "log-debug-prod", "error_log none; events {} http { }", None,
+        'a file named "none"', "level debug",
+    ),
+    "a log of many lines": (
+        "log-debug-prod", "error_log /l debug; events {} http { }", None,
+        "level debug", "no switch",
+    ),
+    "a pool that a map closes": (
+        "up-keepalive-http10",
+        ("events {} http { map $http_upgrade $c { default upgrade; '' close; } "
+        "upstream u { server 10.0.0.1; keepalive 8; } server { location / { proxy_pass http://u; "
+        "proxy_http_version 1.1; proxy_set_header Connection $c; } } }"), None,
+        "(the value of $c)", "passed on as HTTP/1.0",
+    ),
+    "one wrong word of several": (
+        "cf-value-invalid", "events {} http { gzip_proxied expired must-revalidate; }", None,
+        'not "must-revalidate"', 'not "expired"',
+    ),
+    "types that are compressed": (
+        "gz-compressed-types",
+        "events {} http { gzip_types image/png image/gif image/jpeg image/webp; server { } }", None,
+        "and 1 more are already compressed", " is already",
+    ),
+}  # fmt: skip
+"""Words that a finding must and must not have, by the case that it is about."""
+
+
+@each_row("name", TEXTS)
+def test_a_finding_speaks_of_its_own_case(name: str) -> None:
+    rule, conf, version, present, absent = TEXTS[name]
+    (chosen,) = (one for one in ALL if one.id == rule)
+    facts = linux(version=version) if version else None
+    (found,) = audit(parse_text(conf), facts, [chosen]).findings
+    text = f"{found.message}\n{found.why}\n{found.fix}"
+    assert present in text
+    assert absent not in text
 
 
 @each_row("name", CASES)

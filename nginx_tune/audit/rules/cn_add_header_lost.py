@@ -155,7 +155,8 @@ _MEDIA = frozenset(
     {
         "ico", "cur", "gif", "jpg", "jpeg", "jpe", "png", "apng", "webp", "avif", "bmp", "tif",
         "tiff", "ttf", "ttc", "otf", "eot", "woff", "woff2", "mp3", "mp4", "m4a", "m4v", "ogg",
-        "ogv", "oga", "webm", "mov", "avi", "wav", "flac", "aac", "mpg", "mpeg", "flv",
+        "ogv", "oga", "webm", "mov", "avi", "wav", "flac", "aac", "mpg", "mpeg", "flv", "ts",
+        "m3u8",
     }
 )  # fmt: skip
 """Files that browsers can mistake only for others of the same kind (MIME Sniffing, 8); nosniff
@@ -171,7 +172,7 @@ _NON_PAGES = frozenset(
     {
         "json", "txt", "csv", "zip", "gz", "tgz", "bz2", "xz", "7z",
         "rar", "tar", "exe", "dmg", "iso", "deb", "rpm", "apk", "doc", "docx", "xls", "xlsx",
-        "ppt", "pptx", "rtf", "odt", "wasm", "ts", "m3u8", "mpd", "webmanifest",
+        "ppt", "pptx", "rtf", "odt", "wasm", "mpd", "webmanifest",
     }
 )  # fmt: skip
 """Files that browsers neither display as pages nor execute, as they do SVG, PDF, XML and Flash."""

@@ -55,10 +55,13 @@ def _is_for_monitors(line: Directive) -> bool:
     around = line.parent
     while around is not None and around.name == "include":
         around = around.parent
-    block = around.block if around is not None else None
-    if around is not None and names_monitors(around):
-        return True
-    return block is not None and any(directive.name in _STATUS for directive in block)
+    if around is None or around.block is None:
+        return False
+    locations = list(around.block.all("location")) if around.name == "server" else []
+    return all(
+        names_monitors(one) or any(line.name in _STATUS for line in one.block or ())
+        for one in locations or [around]
+    )
 
 
 _CONF = """

@@ -21,6 +21,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     for scope in context.scopes_that_set("location"):
         first_patterns: dict[tuple[str, str], Directive] = {}
         for location in (scope.own.block or Block([])).all("location"):
+            fix = ""
             reason = _why_unreachable(location, partial(_merges_slashes, context, scope))
             if reason and _is_internal_target(context, location):
                 continue
@@ -29,9 +30,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 if first is not location:
                     place = f"{first.file}:{first.line}"
                     reason = f"{_UNREACHABLE} the same pattern comes first at {place}"
+                    fix = _TWICE
             if reason and location not in reported:
                 reported.add(location)
-                yield Hit(location, reason, [written(location)])
+                yield Hit(location, reason, [written(location)], fix=fix)
 
 
 def _merges_slashes(context: Context, scope: Scope) -> bool:
@@ -58,6 +60,7 @@ def _is_internal_target(context: Context, location: Directive) -> bool:
     )
 
 
+_TWICE = "Remove one of the two, or narrow the pattern of the first."
 _UNREACHABLE = "no request reaches this location:"
 
 

@@ -14,7 +14,11 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         found = [arg for arg in line.args if arg.lower() in COMPRESSED - _unused_types(context)]
         if found:
             names = ", ".join(found[:3])
-            yield hit_at(line, f"{names} is already compressed; gzip costs CPU for no gain")
+            more = f" and {len(found) - 3} more" if len(found) > 3 else ""  # noqa: PLR2004
+            verb = "is" if len(found) == 1 else "are"
+            yield hit_at(
+                line, f"{names}{more} {verb} already compressed; gzip costs CPU for no gain"
+            )
         elif "*" in line.args:
             message = "* covers every type, including files that are already compressed"
             yield hit_at(line, message)._replace(severity="advice")

@@ -23,7 +23,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             f"auto starts {workers.value} workers, but nginx may use only {fitting.value} "
             f"CPU{'' if fitting.value == 1 else 's'}",
             [workers.evidence, fitting.evidence],
-            fix=f"Set worker_processes {fitting.value}; (generated where the limit is set).",
+            fix=f"Set worker_processes {fitting.value}; where hosts differ in their limits, the "
+            "script that starts nginx can write this line.",
         )
 
 

@@ -9,6 +9,10 @@ from nginx_tune.conf.directive import Block, Directive
 
 _FLAG = "--with-debug"
 
+_WHY_OFF = (
+    "error_log has no switch: it takes the word as the name of a file. Nobody sees there that "
+    "thread pools overflow or connections run out."
+)
 _OFF = "Use error_log PATH crit; with a real path: error_log cannot be turned off."
 
 
@@ -16,12 +20,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     """Error logs at level debug, and error logs that are meant to be off."""
     can_debug = context.flags is None or _FLAG in context.flags
     for line in _error_logs(context):
-        if line.value == "off":
+        if line.value in {"off", "none"}:
             yield Hit(
                 line,
-                'errors are written to a file named "off" and to no other log',
+                f'errors are written to a file named "{line.value}" and to no other log',
                 [written(line)],
                 fix=_OFF,
+                why=_WHY_OFF,
             )
         elif can_debug and _is_debug(line):
             message = "each request writes dozens of lines to this log"
@@ -61,9 +66,7 @@ RULE = Rule(
     id="log-debug-prod",
     severity="warning",
     title="an error log at level debug, or one that is meant to be off",
-    why="At level debug the worker writes dozens to hundreds of lines per request, unbuffered. "
-    "error_log off is not a switch: it logs to a file of that name, so nobody sees that thread "
-    "pools overflow or connections run out.",
+    why="At level debug the worker writes dozens to hundreds of lines per request, unbuffered.",
     fix="Use error_log PATH warn; for selected clients: debug_connection ADDRESS; in events, or a "
     "ring buffer in memory: error_log memory:32m debug;",
     sources=(

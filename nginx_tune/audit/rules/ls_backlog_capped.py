@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
 from nginx_tune.audit.rule import Example, Rule, linux
+from nginx_tune.audit.rules.ls_backlog_overflow_seen import FEW_DROPS, sockets_of
 from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.conf.values import is_placeholder, parameter, parse_count
 from nginx_tune.documents.decisions import Evidence
@@ -33,6 +34,8 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         if (requested or DEFAULT_BACKLOG) <= limit or (requested is None and cut_default):
             continue
         cut_default |= requested is None  # reported once for all such addresses
+        if sum(socket.drops or 0 for socket in sockets_of(context, listener)) >= FEW_DROPS:
+            continue  # ls-backlog-overflow-seen reports it
         name = "backlog" if requested is not None else "backlog (default)"
         yield Hit(
             next((line for line in listener.lines if _backlog(line.args)), listener.lines[0]),

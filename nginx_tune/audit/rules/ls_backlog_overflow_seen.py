@@ -11,7 +11,7 @@ from nginx_tune.conf.listeners import ListenAddress
 from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.facts_machine import Listener as Listening
 
-_FEW = 100
+FEW_DROPS = 100
 """Overflows in the lifetime of a socket, which may be months, that need no action."""
 
 
@@ -26,9 +26,9 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield MissingFacts(("listeners",))
         return
     for listener in listeners:
-        sockets = [one for one in context.facts.listeners if _is_socket_of(one, listener)]
+        sockets = sockets_of(context, listener)
         drops = sum(socket.drops or 0 for socket in sockets)
-        if drops >= (1 if context.profile == "strict" else _FEW):
+        if drops >= (1 if context.profile == "strict" else FEW_DROPS):
             backlogs = [socket.backlog for socket in sockets if socket.backlog is not None]
             evidence = [Evidence(fact=f"drops at {listener.address}", value=drops)]
             if backlogs:
@@ -37,8 +37,13 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 listener.lines[0],
                 f"{listener.address} has dropped {drops} connection attempts since it was opened",
                 evidence,
-                severity="info" if drops < _FEW else None,
+                severity="info" if drops < FEW_DROPS else None,
             )
+
+
+def sockets_of(context: Context, listener: ListenAddress) -> list[Listening]:
+    """The host's sockets of an address of the configuration."""
+    return [one for one in context.facts.listeners if _is_socket_of(one, listener)]
 
 
 def _is_socket_of(socket: Listening, listener: ListenAddress) -> bool:

@@ -25,6 +25,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 + (" in addition to the shared one" if "shared" in kinds else ""),
                 [written(line)],
                 severity="info" if "shared" in kinds else None,
+                why=_WITH_SHARED if "shared" in kinds else "",
             )
 
 
@@ -45,6 +46,11 @@ def fixes(context: Context, hit: Hit) -> Iterable[Edit]:
     yield set_arguments(hit.place, next(shared, f"shared:{name}:10m"))
 
 
+_WITH_SHARED = (
+    "Each worker keeps the sessions that it made a second time, in OpenSSL's built-in cache, and "
+    "looks there first. The shared cache finds them for every worker anyway, and the built-in one "
+    "can fragment memory."
+)
 _NAMES = tuple(f"SSL_{number}" for number in range(1, 100))
 
 

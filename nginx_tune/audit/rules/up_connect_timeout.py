@@ -27,7 +27,12 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         seconds = parse_seconds(" ".join(line.args))
         if seconds is not None and seconds > LONGEST_SECONDS:
             reported.add(line)
-            yield Hit(line, _message(context, seconds), [written(line)])
+            yield Hit(
+                line,
+                _message(context, seconds, str(line)),
+                [written(line)],
+                fix=f"Set {line.name} 5s; or less where the server is in the same network.",
+            )
 
 
 def _answers_at_once(context: Context, server: str) -> bool:
@@ -50,11 +55,11 @@ def _servers(context: Context, passed: Pass) -> list[str]:
     return servers
 
 
-def _message(context: Context, seconds: float) -> str:
+def _message(context: Context, seconds: float, text: str) -> str:
     if seconds > KERNEL_SECONDS and context.is_linux is not False:
         return (
             "a server that does not respond holds a request until the kernel gives up, on Linux "
-            f"after about two minutes, so {seconds:g} s are never reached"
+            f"after about two minutes; {text} is never reached"
         )
     return f"a server that does not respond holds a request for up to {seconds:g} s"
 
@@ -68,7 +73,7 @@ RULE = Rule(
     why="The kernel gives up by itself: usually after 75 s according to the documentation, on "
     "Linux after about two minutes (tcp_syn_retries). Until then the request waits, and no other "
     "server is tried.",
-    fix="Set proxy_connect_timeout 1s to 5s; for servers in the same network.",
+    fix="Set a connect timeout of 5 s or less where the server is in the same network.",
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_proxy_module.html#proxy_connect_timeout",
         "Linux: Documentation/networking/ip-sysctl.rst, tcp_syn_retries",

@@ -68,6 +68,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                     f"one: {fault[0]}",
                     fault[1],
                     fix=_fix(passed, plain),
+                    why="" if fault[0] == _OLD_PROTOCOL else _WHY_CLOSED,
                 )
     if needs_version:
         yield MissingFacts(("nginx.nginx_version",))
@@ -115,9 +116,9 @@ def fault_of_reuse(
     version = http.value if http is not None else "1.1" if reuses else "1.0"
     if version == "1.0" and "keep-alive" not in sent:
         shown = written(http) if http is not None else default("proxy_http_version", "1.0")
-        return "they are HTTP/1.0", [shown]
+        return _OLD_PROTOCOL, [shown]
     if version.startswith("1") and "close" in sent and not sent & {"", "keep-alive"}:
-        return _closed(passed, header)
+        return _closed(context, passed, header)
     return None
 
 
@@ -131,9 +132,11 @@ def _connection_values(
     return frozenset(value.lower() for value in known)
 
 
-def _closed(passed: Pass, header: Directive | None) -> tuple[str, list[Evidence]]:
+def _closed(context: Context, passed: Pass, header: Directive | None) -> tuple[str, list[Evidence]]:
     if header is not None:
-        return "they carry Connection: close", [written(header)]
+        maps = [one for one in context.client_lines("map") if one.args[1:] == header.args[1:]]
+        value = f" (the value of {header.args[1]})" if "$" in header.args[1] else ""
+        return f"they carry Connection: close{value}", [written(header), *map(written, maps)]
     lost = lost_header(passed.scope, "proxy", "connection")
     if lost is None:
         return "they carry Connection: close", [default("Connection header", "close")]
@@ -143,6 +146,11 @@ def _closed(passed: Pass, header: Directive | None) -> tuple[str, list[Evidence]
     )
 
 
+_OLD_PROTOCOL = "they are HTTP/1.0"
+_WHY_CLOSED = (
+    "Connection: close makes the upstream close the connection after the response, whatever the "
+    "version of HTTP, and the pool of idle connections stays empty."
+)
 _FIX = (
     'Set proxy_http_version 1.1; and proxy_set_header Connection ""; where requests are passed '
     "on, next to the other proxy_set_header lines of that block: a block with its own inherits "
