@@ -30,10 +30,10 @@ _WRITERS = {
     "gitlab": "findings_ci.render_gitlab",
     "github": "findings_ci.render_github",
     "prometheus": "prometheus.render_findings_prometheus",
-    "markdown": "findings.render_findings_markdown",
+    "md": "findings.render_findings_markdown",
 }
 """Formats for other programs, with their module and function in ``report``."""
-_AS_ON_SCREEN = frozenset({"junit", "markdown"})
+_AS_ON_SCREEN = frozenset({"junit", "md"})
 """Formats for people, with the names of the configuration; the others have the repository's."""
 
 MOST_SHOWN = 1 << 20

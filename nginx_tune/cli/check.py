@@ -41,7 +41,6 @@ from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.engine import decide
 from nginx_tune.decide.situation import ALL_AS_DECIDED
 from nginx_tune.decide.workload.profiles import workload_for
-from nginx_tune.documents.base import encode
 from nginx_tune.documents.check import FirstLook
 from nginx_tune.documents.described_host import DescribedHost
 from nginx_tune.documents.facts import Facts
@@ -53,9 +52,9 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.elsewhere import NONE_MISSING, MissingIncludes, missing_includes
 from nginx_tune.nginx.subject import NoNginxError
 from nginx_tune.report.check import check_screen, make_check
-from nginx_tune.report.terminal.output import output_options, refuse_results, write_result
+from nginx_tune.report.terminal.output import output_options, refuse_results
 from nginx_tune.report.terminal.saying import say
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 _SCAN_SECONDS = 0.3
 """Seconds for counting the served files; an unfinished count is a lower bound."""
@@ -75,7 +74,7 @@ _SCAN_SECONDS = 0.3
 @map_option
 @accept_missing_option
 @nginx_options
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -125,14 +124,7 @@ def command(
     if looked.is_live:
         tell_choice(ctx, looked.facts.nginx)
     check = looked.check
-    write_result(
-        {
-            "console": lambda: screen_bytes(check_screen(check), formats, output),
-            "json": lambda: encode(check),
-        },
-        formats,
-        output,
-    )
+    write_screen(lambda: check_screen(check), check, formats, output)
     return looked.status
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.report.terminal.output import output_options, write_result
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 if TYPE_CHECKING:
     from nginx_tune.documents.measurement import Measurement
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--primary", metavar="METRIC", help="The metric that decides; default for runs: that of BEFORE."
 )
 @click.option("--accept-inconclusive", is_flag=True, help="Exit 0 for an inconclusive comparison.")
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 def command(
     *,
     before: str,
@@ -56,15 +56,10 @@ def command(
     Of two observations or measurements without a control, the request rates are compared first. An
     outcome is then given only if a change of traffic cannot explain it.
     """
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.measure.proof.compare import comparison_status  # noqa: PLC0415
 
     comparison = _compare(_read_alike([before, after, *(control or ())]), primary)
-    renderers = {
-        "console": lambda: screen_bytes(_screen(comparison), formats, output),
-        "json": lambda: encode(comparison),
-    }
-    write_result(renderers, formats, output)
+    write_screen(lambda: _screen(comparison), comparison, formats, output)
     return comparison_status(comparison, accept_inconclusive=accept_inconclusive)
 
 

@@ -57,7 +57,8 @@ def read_described(
         raise UsageError(f"{path}: describes nothing", hint='such as: cpus = 8, memory = "16G"')
     try:  # an invalid figure is refused before anything else is read
         described_facts(described)
-        described_workload(described)
+        # The mean size that a bandwidth needs may be in the workload, which is read later.
+        described_workload(replace(described, mean_size=described.mean_size or 1))
     except UsageError as error:
         said = f"{path}: {error.message}" if path else error.message
         raise UsageError(said, hint=error.hint) from None
@@ -200,7 +201,7 @@ def facts_for_tree(described: DescribedHost, tree: ConfTree) -> tuple[Facts, lis
 
 
 INPUTS = (
-    *("host_path", "cpus", "memory", "disks", "link", "data", "mean_size"),
+    *("host_path", "cpus", "memory", "disks", "link", "data", "mean_size", "rate", "objective"),
     *("facts_path", "workload_path", "kind", "nginx_version", "nginx_binary", "trusts_named"),
     *("site_path", "datasets", "roots", "cache_dirs", "prefix", "maps", "accept_missing"),
 )

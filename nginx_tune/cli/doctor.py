@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.live import LiveHost
 from nginx_tune.observe.inspect.doctor import examine, names, unmet
 from nginx_tune.report.listings import doctor_screen
-from nginx_tune.report.terminal.output import output_options, write_result
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 
 @click.command()
@@ -21,7 +20,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
     metavar="NAME",
     help="Exit 4 unless this check is ok; may repeat.",
 )
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 def command(*, required: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> int:
     """The measurements that this host allows, and the command that allows the rest."""
     if strangers := sorted(set(required) - set(names())):
@@ -29,9 +28,5 @@ def command(*, required: tuple[str, ...], formats: tuple[str, ...], output: str 
             f"--require {strangers[0]}: no such check", hint=f"one of {', '.join(names())}"
         )
     doctor = examine(LiveHost())
-    renderers = {
-        "console": lambda: screen_bytes(doctor_screen(doctor), formats, output),
-        "json": lambda: encode(doctor),
-    }
-    write_result(renderers, formats, output)
+    write_screen(lambda: doctor_screen(doctor), doctor, formats, output)
     return ExitStatus.UNDECIDED if unmet(doctor, list(required)) else ExitStatus.OK

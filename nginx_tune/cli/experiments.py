@@ -37,7 +37,7 @@ from nginx_tune.nginx.lab.spec import LabPlan
 from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
 from nginx_tune.report.terminal.output import write_result
 from nginx_tune.report.terminal.saying import clear_progress, progress_printer, say
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import write_screen
 from nginx_tune.report.verdict import render_experiment, short_of_outcome, verdict_screen
 
 
@@ -81,11 +81,7 @@ def run_experiment(
         name = spec.plan or spec.candidate or sides.candidate.path
         keep_run(ctx, validation, kind="validate", name=name, clock=clock)
     verdict = validation.verdict
-    renderers = {
-        "console": lambda: screen_bytes(verdict_screen(verdict), wanted.formats, wanted.output),
-        "json": lambda: encode(verdict),
-    }
-    write_result(renderers, wanted.formats, wanted.output)
+    write_screen(lambda: verdict_screen(verdict), verdict, wanted.formats, wanted.output)
     return exit_status(verdict, wanted)
 
 

@@ -65,7 +65,7 @@ _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 @click.option(
     "--workload", "workload_path", metavar="FILE", help="With --facts: the workload of that host."
 )
-@output_options("console", "markdown")
+@output_options("console", "md")
 def command(
     *,
     name: str | None,
@@ -90,7 +90,7 @@ def command(
     write_result(
         {
             "console": lambda: _console(name, steps, formats, output),
-            "markdown": lambda: _markdown(name, steps).encode(),
+            "md": lambda: _markdown(name, steps).encode(),
         },
         formats,
         output,

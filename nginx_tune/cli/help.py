@@ -125,7 +125,8 @@ _SECTIONS: dict[str, str] = {
     "Protocols": "http2 http3 streams keepalive priority unix proxy-protocol proxy-source",
     "Other clients": "slow-read slow-read-of idle-connections new-connections",
     "TLS": "insecure cacert server-name no-sessionid tls-min tls-max ciphers cert key",
-    "Gates": "objective max-rate require primary accept-worse accept-lost accept-inconclusive",
+    "Objectives and gates": "objective max-rate require primary accept-worse accept-lost "
+    "accept-inconclusive",
     "Targets and limits": "allow-target allow-live cap allow-plan-caps",
 }
 """Section titles for the help of commands with many options, with the options of each section."""

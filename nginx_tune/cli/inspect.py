@@ -34,10 +34,9 @@ from nginx_tune.report.terminal.output import (
     output_options,
     tell_written,
     write_file,
-    write_result,
 )
 from nginx_tune.report.terminal.saying import progress_printer
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 _PRIVATE = 0o600
 _WATCH_SECONDS = 1.0
@@ -185,7 +184,7 @@ def _datasets(ctx: click.Context, option: click.Parameter, values: tuple[str, ..
     help="Record the host in FILE, secrets redacted.",
 )
 @click.option("--host", "host_path", metavar="FILE", help="Inspect a recorded host instead.")
-@output_options("console", "json", "toml")
+@output_options(*SCREEN_FORMATS, "toml")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -254,12 +253,8 @@ def command(
         status = ExitStatus.INTERRUPTED if measured.interrupted else status
     if capture_path and capture:
         write_file(Path(capture_path), encode(capture), mode=_PRIVATE)
-    renderers = {
-        "console": lambda: screen_bytes(facts_blocks(facts), formats, output),
-        "json": lambda: encode(facts),
-        "toml": lambda: render_host_toml(facts),
-    }
-    write_result(renderers, formats, output)
+    toml = lambda: render_host_toml(facts)  # noqa: E731
+    write_screen(lambda: facts_blocks(facts), facts, formats, output, toml=toml)
     tell_written("the result", formats, output)
     if without_curves and status is ExitStatus.OK:
         raise UndecidedError(f"no disk was measured: {'; '.join(without_curves)}")

@@ -29,6 +29,7 @@ from nginx_tune.observe.log_partials import Merged, pack_partial, partial_of, re
 from nginx_tune.observe.object_storage import find_logs, is_url
 from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file
 from nginx_tune.report.terminal.saying import progress_printer, say
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS
 
 _PLACES = 1 << 16
 """Size of the sample of requests whose locations are found; a share's standard error is ≤ 0.3 %."""
@@ -79,7 +80,7 @@ _PLACES = 1 << 16
               help="Allow a Dask cluster without TLS (tcp://), in a trusted network.")  # fmt: skip
 @click.option("--log-host", metavar="NAME",
               help="Host of the logs, if several hosts have logs of the same name.")  # fmt: skip
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -6,13 +6,12 @@ import gzip
 from pathlib import Path
 
 from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
-from nginx_tune.documents.base import encode
 from nginx_tune.documents.learning import LearnPlan, encode_manifest
 from nginx_tune.errors import ExitStatus
 from nginx_tune.observe.access_logs import Learnt
-from nginx_tune.report.terminal.output import tell_written, write_file, write_result
+from nginx_tune.report.terminal.output import tell_written, write_file
 from nginx_tune.report.terminal.saying import say
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import write_screen
 from nginx_tune.report.workload import workload_blocks
 
 PRIVATE = 0o600
@@ -34,14 +33,7 @@ def write_learnt(
         if manifest_path.endswith(".gz"):
             data = gzip.compress(data, mtime=0)
         write_file(Path(manifest_path), data, mode=PRIVATE)
-    write_result(
-        {
-            "console": lambda: screen_bytes(workload_blocks(workload), formats, output),
-            "json": lambda: encode(workload),
-        },
-        formats,
-        output,
-    )
+    write_screen(lambda: workload_blocks(workload), workload, formats, output)
     tell_written("the workload", formats, output)
     for reason in learnt.broken:
         say(f"{reason}: read up to there")

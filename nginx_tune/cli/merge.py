@@ -15,9 +15,8 @@ from nginx_tune.report.terminal.output import (
     RESULT_FILE,
     output_options,
     write_file,
-    write_result,
 )
-from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 
 @click.command()
@@ -27,7 +26,7 @@ from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
               help="Write the sum of learn's partial results, for a further merge.")  # fmt: skip
 @click.option("--manifest", "manifest_path", type=RESULT_FILE, metavar="FILE",
               help="Write requests for a replay to FILE, as learn does.")  # fmt: skip
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 def command(
     *,
     files: tuple[str, ...],
@@ -58,7 +57,6 @@ def command(
         if option:
             raise UsageError(f"{option} is for partial results of learn, these are measurements")
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
     from nginx_tune.measure.proof.merge import (  # noqa: PLC0415
         HostMeasurement,
@@ -69,18 +67,8 @@ def command(
 
     parts = [HostMeasurement(name, read_document(Measurement, name)) for name in files]
     merged = merge_measurements(parts)
-
-    def console() -> bytes:
-        below = histogram_text([merged], histograms)
-        return screen_bytes(measured_screen(merged), formats, output) + text_bytes(
-            below, formats, output, is_page=False
-        )
-
-    renderers = {
-        "console": console,
-        "json": lambda: encode(merged),
-    }
-    write_result(renderers, formats, output)
+    below = histogram_text([merged], histograms)
+    write_screen(lambda: measured_screen(merged), merged, formats, output, below=below)
     if lost := lost_stripes([part.measurement for part in parts]):
         raise UndecidedError(f"part of the load is lost: {'; '.join(lost)}")
     return ExitStatus.OK

@@ -6,9 +6,9 @@ import click
 
 from nginx_tune.cli.options import DURATION, Whole, parse_duration, tell_choice
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.report.terminal.output import named_results, output_options, write_result
+from nginx_tune.report.terminal.output import named_results, output_options
 from nginx_tune.report.terminal.saying import progress_printer
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 _LONGEST_SECONDS = 24 * 3600.0
 
@@ -39,7 +39,7 @@ _LONGEST_SECONDS = 24 * 3600.0
     "waits of a tenth of it, are always reported.",
 )
 @click.option("--no-stub-status", is_flag=True, help="Do not request the configured stub_status.")
-@output_options("console", "json", "prometheus")
+@output_options(*SCREEN_FORMATS, "prometheus")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -59,7 +59,6 @@ def command(
     tracepoints, and reads how long the workers' main threads waited for disks and CPUs, their
     queues, drops and error logs. It names each cause with the figures that show it.
     """
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.proof.objective import parse_allowed_seconds  # noqa: PLC0415
     from nginx_tune.observe.window.observation import WatchRequest, observe  # noqa: PLC0415
@@ -85,12 +84,13 @@ def command(
         LiveHost(show), request, progress=show, tell_choice=lambda nginx: tell_choice(ctx, nginx)
     )
     observation = observed.observation
-    renderers = {
-        "console": lambda: screen_bytes(observation_screen(observation), formats, output),
-        "json": lambda: encode(observation),
-        "prometheus": lambda: render_observation_prometheus(observation),
-    }
-    write_result(renderers, formats, output)
+    write_screen(
+        lambda: observation_screen(observation),
+        observation,
+        formats,
+        output,
+        prometheus=lambda: render_observation_prometheus(observation),
+    )
     if observed.interrupted:
         return ExitStatus.INTERRUPTED
     return ExitStatus.UNDECIDED if observed.has_ended else ExitStatus.OK

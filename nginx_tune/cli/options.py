@@ -251,6 +251,18 @@ _HOST_OPTIONS = (
     click.option("--link", metavar="SPEED", help="Its network link, such as 10G."),
     click.option("--data", metavar="SIZE", help="Size of all served data, such as 2T."),
     click.option("--mean-size", metavar="SIZE", help="Mean size of a requested file."),
+    click.option(
+        "--rate",
+        metavar="R",
+        help="Demand on the host: requests for files per second, or a bandwidth such as 8Gbit/s; "
+        "default: the workload's.",
+    ),
+    click.option(
+        "--objective",
+        metavar="EXPR",
+        help="Limit on response times, such as 'p99 <= 50ms' or 'hot.p99 <= 5ms'; default: the "
+        "workload's.",
+    ),
 )
 
 
@@ -266,10 +278,10 @@ def host_options(function: F) -> F:
         disks: tuple[str, ...],
         link: str | None,
         data: str | None,
-        mean_size: str | None,
         **options: Any,
     ) -> Any:
-        words = {"cpus": cpus, "memory": memory, "link": link, "data": data, "mean_size": mean_size}
+        words = {"cpus": cpus, "memory": memory, "link": link, "data": data}
+        words |= {name: options.pop(name) for name in ("mean_size", "rate", "objective")}
         given = {name: value for name, value in words.items() if value is not None}
         described = None
         if host_path or disks or given:

@@ -14,9 +14,9 @@ from nginx_tune.cli.options import (
 from nginx_tune.cli.probe_options import InSections, given_options, probe_options
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UndecidedError, UsageError
-from nginx_tune.report.terminal.output import output_options, write_result
+from nginx_tune.report.terminal.output import output_options
 from nginx_tune.report.terminal.saying import progress_printer, say
-from nginx_tune.report.terminal.writer import screen_bytes, text_bytes
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ _URL_WITHOUT_SCHEME = re.compile(r"[\w.-]+(:\d{1,5})?(/.*)?|\[[0-9a-fA-F:.]+\](:
 @click.command(cls=InSections)
 @click.argument("what", metavar="URL|LOADPLAN")
 @probe_options
-@output_options("console", "json", "prometheus", "csv")
+@output_options(*SCREEN_FORMATS, "prometheus", "csv")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -98,7 +98,6 @@ def _measure(
     histograms: tuple[str, ...],
 ) -> ExitStatus:
     """Make one run, and print the result."""
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.measure.load.probe import ProbeInterrupted  # noqa: PLC0415
     from nginx_tune.measure.proof.objective import check_run_gates, judge_run_gates  # noqa: PLC0415
@@ -126,21 +125,15 @@ def _measure(
             raise
         measurement, status = interrupted.measurement, ExitStatus.INTERRUPTED
     gates = judge_run_gates(requires, measurement)
-
-    def console() -> bytes:
-        screen = measured_screen(measurement, describe_load(plan, what), gates_block(gates))
-        below = histogram_text([measurement], histograms)
-        return screen_bytes(screen, formats, output) + text_bytes(
-            below, formats, output, is_page=False
-        )
-
-    renderers = {
-        "console": console,
-        "json": lambda: encode(measurement),
-        "prometheus": lambda: render_measurement_prometheus(measurement),
-        "csv": lambda: render_measurement_csv(measurement),
-    }
-    write_result(renderers, formats, output)
+    write_screen(
+        lambda: measured_screen(measurement, describe_load(plan, what), gates_block(gates)),
+        measurement,
+        formats,
+        output,
+        below=histogram_text([measurement], histograms),
+        prometheus=lambda: render_measurement_prometheus(measurement),
+        csv=lambda: render_measurement_csv(measurement),
+    )
     unanswered = unanswered_classes(measurement)
     if status is ExitStatus.OK and unanswered:
         parts = [measurement.classes[name] for name in unanswered]
@@ -185,7 +178,6 @@ def _search(
     output: str | None,
 ) -> ExitStatus:
     """Make runs at one rate after another, up to the highest that meets the objective."""
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.measure.load.classes import search_capacity  # noqa: PLC0415
     from nginx_tune.measure.load.probe import run_probe  # noqa: PLC0415
     from nginx_tune.report.probing import capacity_screen, step_text  # noqa: PLC0415
@@ -205,11 +197,7 @@ def _search(
             on_start=rates.append,
             on_step=lambda step: show(step_text(step)),
         )
-    renderers = {
-        "console": lambda: screen_bytes(capacity_screen(capacity), formats, output),
-        "json": lambda: encode(capacity),
-    }
-    write_result(renderers, formats, output)
+    write_screen(lambda: capacity_screen(capacity), capacity, formats, output)
     if capacity.limited_by == "interrupted":
         return ExitStatus.INTERRUPTED
     known = capacity.capacity_per_second is not None or capacity.limited_by == "bound"

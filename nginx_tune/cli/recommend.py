@@ -12,7 +12,6 @@ from nginx_tune.cli.deciding import deciding_options, read_held, read_inputs
 from nginx_tune.cli.described import typed_words
 from nginx_tune.cli.options import accept_missing_option, map_option, prefix_option
 from nginx_tune.conf.tree import Maps
-from nginx_tune.documents.base import encode
 from nginx_tune.errors import ExitStatus
 from nginx_tune.report.decisions import (
     PROVES_PLAN,
@@ -21,8 +20,8 @@ from nginx_tune.report.decisions import (
     prove_by_plan,
     with_inputs,
 )
-from nginx_tune.report.terminal.output import output_options, write_result
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 
 @click.command()
@@ -43,7 +42,7 @@ from nginx_tune.report.terminal.writer import screen_bytes
 @prefix_option
 @map_option
 @accept_missing_option
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -76,12 +75,5 @@ def command(
         decisions = prove_by_plan(decisions, makes)
         makes += PROVES_PLAN if inputs.is_live and not held.is_moved else ""
     screen = decisions_screen(decisions) if ctx.obj["verbose"] else answer_screen(decisions, makes)
-    write_result(
-        {
-            "console": lambda: screen_bytes(screen, formats, output),
-            "json": lambda: encode(decisions),
-        },
-        formats,
-        output,
-    )
+    write_screen(lambda: screen, decisions, formats, output)
     return status

@@ -24,9 +24,9 @@ from nginx_tune.cli.options import (
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.paths import absolute_path
-from nginx_tune.report.terminal.output import output_options, refuse_results, write_result
+from nginx_tune.report.terminal.output import output_options, refuse_results
 from nginx_tune.report.terminal.saying import progress_printer
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 if TYPE_CHECKING:
     from nginx_tune.documents.facts import Nginx
@@ -145,7 +145,7 @@ _OF_NAMES = "abcdefghijklmnopqrstuvwxyz0123456789_."
 )
 @weaker_sandbox_option
 @store_option
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -257,7 +257,6 @@ def _run_named(
 ) -> ExitStatus:
     """Rehearse the named change and store the result; returns the exit status."""
     from nginx_tune.cli.configurations import believed_plan, full_path  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.experiment.rehearse.run import run_rehearsal  # noqa: PLC0415
     from nginx_tune.experiment.store import Clock  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
@@ -279,11 +278,7 @@ def _run_named(
         rehearsal = run_rehearsal(sides, wish, progress=progress_printer(ctx))
     if not no_store:
         keep_run(ctx, rehearsal, kind="rehearse", name=named.title, clock=clock)
-    renderers = {
-        "console": lambda: screen_bytes(rehearsal_screen(rehearsal), formats, output),
-        "json": lambda: encode(rehearsal),
-    }
-    write_result(renderers, formats, output)
+    write_screen(lambda: rehearsal_screen(rehearsal), rehearsal, formats, output)
     if rehearsal.interrupted:
         return ExitStatus.INTERRUPTED
     return rehearsal_status(rehearsal)

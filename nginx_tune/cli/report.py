@@ -22,7 +22,7 @@ _PAGE_ENDINGS = (".html", ".htm")
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE|ID...")
-@output_options("html", "markdown", "json")
+@output_options("html", "md", "json")
 def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | None) -> ExitStatus:
     """A page of results to send to others: first the answer, then the evidence.
 
@@ -51,11 +51,11 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
         documents += found
     renderers = {
         "html": lambda: render_page(documents, here),
-        "markdown": lambda: render_report_markdown(documents, here),
+        "md": lambda: render_report_markdown(documents, here),
         "json": lambda: _json(documents),
     }
     if not formats and output is not None and Path(output).suffix in _MARKDOWN_ENDINGS:
-        formats = ("markdown",)
+        formats = ("md",)
     # Runs and plans contain configurations: only the owner may read the file.
     write_result(renderers, formats, output, mode=0o600)
     tell_written("the report", formats, output)

@@ -11,8 +11,8 @@ from nginx_tune.cli.options import (
     histogram_text,
 )
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.report.terminal.output import output_options, write_result
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 if TYPE_CHECKING:
     from nginx_tune.documents.run import KeptRun
@@ -24,19 +24,14 @@ def command() -> None:
 
 
 @command.command("list")
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 def list_command(formats: tuple[str, ...], output: str | None) -> None:
     """List the stored runs, newest first; other files there are named and skipped."""
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.experiment.store import list_runs  # noqa: PLC0415
     from nginx_tune.report.runs import runs_screen  # noqa: PLC0415
 
     runs = list_runs()
-    renderers = {
-        "console": lambda: screen_bytes(runs_screen(runs), formats, output),
-        "json": lambda: encode(runs),
-    }
-    write_result(renderers, formats, output)
+    write_screen(lambda: runs_screen(runs), runs, formats, output)
 
 
 @command.command("show")
@@ -50,7 +45,7 @@ def list_command(formats: tuple[str, ...], output: str | None) -> None:
 )
 @click.option("--primary", metavar="METRIC", help="Judge it again by another metric.")
 @histogram_option
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 def show_command(
     run_id: str,
     *,
@@ -67,7 +62,6 @@ def show_command(
     status is that of the new verdict. --histogram adds up the runs of each variant.
     """
     from nginx_tune.cli.report import is_page, read_page_run  # noqa: PLC0415
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.rehearsal import Rehearsal  # noqa: PLC0415
     from nginx_tune.experiment.store import read_run  # noqa: PLC0415
     from nginx_tune.measure.proof.rehearsal import rehearsal_status  # noqa: PLC0415
@@ -82,18 +76,9 @@ def show_command(
     measured = [] if isinstance(result, Rehearsal) else result.measurements
     if isinstance(result, Rehearsal) and histograms:
         raise UsageError("a rehearsal keeps no histograms", hint="its JSON has the percentiles")
-
-    def console() -> bytes:
-        shown = screen_bytes(run_screen(run), formats, output)
-        text = histogram_text(measured, histograms, discard=True)
-        return shown + text.encode()
-
-    renderers = {
-        "console": console,
-        "json": lambda: encode(run),
-    }
+    below = histogram_text(measured, histograms, discard=True)
     # A whole run contains configurations: only the owner may read the file.
-    write_result(renderers, formats, output, mode=0o600)
+    write_screen(lambda: run_screen(run), run, formats, output, below=below, mode=0o600)
     if not again:
         return ExitStatus.OK
     if isinstance(result, Rehearsal):

@@ -20,7 +20,7 @@ from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.report.terminal.output import is_screen, output_options, write_result
 from nginx_tune.report.terminal.saying import progress_printer
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, screen_bytes, write_screen
 
 
 @click.group()
@@ -34,32 +34,22 @@ def command() -> None:
     is_flag=True,
     help="The facts of the sources, row by row, and the scenarios that show them.",
 )
-@output_options("console", "json", "markdown")
+@output_options(*SCREEN_FORMATS)
 def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) -> None:
     """List the built-in scenarios: name, rows of the sources, subject.
 
     With --rows, it lists the 33 facts of the sources instead: each with the source's figure and the
     scenarios, claims and commands that show it, or the reason why none does. Below are the claims
-    that this host cannot test, with reasons. The formats json and markdown have every claim.
+    that this host cannot test, with reasons. The formats json and md have every claim.
     """
-    from nginx_tune.documents.base import encode  # noqa: PLC0415  # heavy imports stay here
-    from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415
-    from nginx_tune.report.scenario import (  # noqa: PLC0415
-        render_scenario_list_markdown,
-        scenario_list_screen,
-        summarise,
-    )
+    from nginx_tune.experiment.scenario.files import list_scenarios  # noqa: PLC0415  # heavy
+    from nginx_tune.report.scenario import scenario_list_screen, summarise  # noqa: PLC0415
 
     if rows:
         _write_rows(formats, output)
         return
     found = summarise(list_scenarios())
-    renderers = {
-        "console": lambda: screen_bytes(scenario_list_screen(found), formats, output),
-        "json": lambda: encode(found),
-        "markdown": lambda: render_scenario_list_markdown(found).encode(),
-    }
-    write_result(renderers, formats, output)
+    write_screen(lambda: scenario_list_screen(found), found, formats, output)
 
 
 def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
@@ -93,7 +83,7 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
             else render_source_rows(table).encode()
         ),
         "json": lambda: encode(table),
-        "markdown": lambda: render_source_rows_markdown(table).encode(),
+        "md": lambda: render_source_rows_markdown(table).encode(),
     }
     write_result(renderers, formats, output)
 
@@ -127,7 +117,7 @@ def show_command(name: str) -> None:
 @against_nginx_option
 @weaker_sandbox_option
 @store_option
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 @click.pass_context
 def run_command(  # one parameter an option
     ctx: click.Context,
@@ -151,7 +141,6 @@ def run_command(  # one parameter an option
     from nginx_tune.cli.experiments import Wanted, run_experiment  # noqa: PLC0415
     from nginx_tune.cli.inputs import read_toml  # noqa: PLC0415
     from nginx_tune.cli.options import parse_duration  # noqa: PLC0415  # heavy imports below
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.documents.scenario import ExperimentSpec  # noqa: PLC0415
     from nginx_tune.experiment.scenario.files import load_experiment  # noqa: PLC0415
     from nginx_tune.experiment.scenario.run import Shorter, run_scenario  # noqa: PLC0415
@@ -189,11 +178,7 @@ def run_command(  # one parameter an option
         )
     if not no_store:
         keep_run(ctx, run, kind="scenario", name=run.name, clock=clock)
-    renderers = {
-        "console": lambda: screen_bytes(scenario_screen(run), formats, output),
-        "json": lambda: encode(run),
-    }
-    write_result(renderers, formats, output)
+    write_screen(lambda: scenario_screen(run), run, formats, output)
     if run.verdict.stopped == "interrupted":
         return ExitStatus.INTERRUPTED
     return scenario_status(run)

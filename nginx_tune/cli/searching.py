@@ -22,7 +22,6 @@ from nginx_tune.cli.plan import PRIVATE, make_plan
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.conf.secret_values import redact_text
 from nginx_tune.conf.tree import ConfTree
-from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.plan import Plan, Search
 from nginx_tune.documents.scenario import ExperimentSpec
@@ -40,9 +39,8 @@ from nginx_tune.nginx.lab.spec import LabPlan, Shape
 from nginx_tune.nginx.subject import ConfigurationFiles, own_prefix
 from nginx_tune.report.plan import hunk_text
 from nginx_tune.report.search import candidate_text, search_screen
-from nginx_tune.report.terminal.output import write_result
 from nginx_tune.report.terminal.saying import progress_printer, say
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.writer import write_screen
 
 
 class _SearchInputs(NamedTuple):
@@ -167,15 +165,7 @@ def _write_search(
     search: Search = found.search
     plan = inputs.unchanged if search.answer == "today" else inputs.plans[search.name]
     plan = replace(plan, proof=search)
-    write_result(
-        {
-            "console": lambda: screen_bytes(search_screen(search), formats, output),
-            "json": lambda: encode(plan),
-        },
-        formats,
-        output,
-        mode=PRIVATE,
-    )
+    write_screen(lambda: search_screen(search), plan, formats, output, mode=PRIVATE)
 
 
 def _emulated(lab: LabPlan) -> Callable[[Facts, Sequence[str]], Facts]:

@@ -339,15 +339,16 @@ def feature_alone(value: Any, _directory: str) -> Any:
 
 
 _FORMAT: Mapping[str, SettingRule] = {"format": format_alone}
-_DECIDING: Mapping[str, SettingRule] = {
-    "facts": input_below,
+_DESCRIBED: Mapping[str, SettingRule] = {
     "host": input_below,
     "workload": input_below,
     "kind": preference,
     "nginx_version": preference,
-    "root": input_below,
+    "rate": preference,
+    "objective": preference,
     **_FORMAT,
 }
+_DECIDING: Mapping[str, SettingRule] = {"facts": input_below, "root": input_below, **_DESCRIBED}
 _JUDGED: Mapping[str, SettingRule] = {"require": preference, "primary": preference, **_FORMAT}
 
 ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
@@ -355,11 +356,7 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
         "map": map_below,
         "accept_missing": preference,
         "facts": input_below,
-        "host": input_below,
-        "workload": input_below,
-        "kind": preference,
-        "nginx_version": preference,
-        **_FORMAT,
+        **_DESCRIBED,
     },
     "inspect": _FORMAT,
     "collector": {},
@@ -372,7 +369,7 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
         "accept_missing": preference,
         **_DECIDING,
     },
-    "size": {"objective": preference, "price": preference, "rate": preference, **_DECIDING},
+    "size": {"price": preference, **_DECIDING},
     "generate": {"with": feature_alone, **_DECIDING},
     "plan": {
         "observation": input_below,
@@ -385,20 +382,16 @@ ALLOWED: Mapping[str, Mapping[str, SettingRule]] = {
     },
     "audit": {
         "facts": facts_below,
-        "host": input_below,
-        "workload": input_below,
-        "kind": preference,
         "map": map_below,
         "accept_missing": preference,
         "baseline": input_below,
-        "nginx_version": preference,
         "upgrade_to": preference,
         "select": preference,
         "ignore": preference,
         "profile": preference,
         "fail_on": preference,
         "require_facts": preference,
-        **_FORMAT,
+        **_DESCRIBED,
     },
     "explain": _FORMAT,
     "probe": {"require": preference, "histogram": preference, **_FORMAT},

@@ -10,76 +10,23 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from nginx_tune.cli.deciding import Inputs, deciding_options, read_inputs
-from nginx_tune.cli.options import FiniteNumber
-from nginx_tune.documents.base import Provenance, encode
+from nginx_tune.cli.deciding import deciding_options, read_inputs
 from nginx_tune.documents.described_host import parse_size
 from nginx_tune.errors import UndecidedError, UsageError
-from nginx_tune.report.terminal.output import output_options, write_result
-from nginx_tune.report.terminal.writer import screen_bytes
+from nginx_tune.report.terminal.output import output_options
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 if TYPE_CHECKING:
-    from nginx_tune.decide.model.answers import AnswerGoal
     from nginx_tune.decide.size import HostSizes, Prices
     from nginx_tune.documents.sizing import Sizing
 
-_FORMATS = ("console", "json", "scenario")
-_STATISTICS = ("mean", "p50", "p90", "p99", "p999")
 _PRICED = ("hdd", "ssd", "nvme", "card", "network", "virtual", "unknown")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 _PROOF = "proof.toml"
 
 
-_BANDWIDTH = re.compile(
-    r"(?P<number>[0-9]{1,6}(?:\.[0-9]{1,6})?) ?(?P<prefix>[kMGT]?)(?:bit/s|bps)", re.IGNORECASE
-)
-_THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-
-
-class Bandwidth(str):
-    """A bandwidth as it was typed, such as ``8Gbit/s``."""
-
-    __slots__ = ()
-
-    @property
-    def bits_per_second(self) -> float:
-        """The bandwidth in bits per second."""
-        found = _BANDWIDTH.fullmatch(self)
-        if found is None:
-            raise AssertionError("Demand takes nothing else for one")
-        return float(found["number"]) * _THOUSANDS[found["prefix"].lower()]
-
-
-class Demand(FiniteNumber):
-    """Requests per second, or a bandwidth such as ``8Gbit/s``."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The rate or bandwidth from text. Errors: BadParameter."""
-        text = str(value).strip()
-        if _BANDWIDTH.fullmatch(text):
-            return Bandwidth(text)
-        if text[-1:].isalpha():
-            self.fail(
-                f"'{value}': give requests per second, or a bandwidth such as 8Gbit/s", param, ctx
-            )
-        return super().convert(value, param, ctx)
-
-
 @click.command()
 @deciding_options
-@click.option(
-    "--objective",
-    metavar="EXPR",
-    help="Limit on response times, such as 'p99 <= 50ms' or 'hot.p99 <= 5ms'; default: the "
-    "workload's, else the capacity of the host.",
-)
-@click.option(
-    "--rate",
-    type=Demand(min=0.001, max=1e9),
-    metavar="R",
-    help="Demand on the host: requests for files per second, or a bandwidth such as 8Gbit/s; "
-    "default: the workload's.",
-)
 @click.option(
     "--price",
     "prices",
@@ -88,14 +35,12 @@ class Demand(FiniteNumber):
     help="Price of memory (memory=3/16G) or of one disk of a class (nvme=80), in any currency; "
     "may repeat. The table has the named classes.",
 )
-@output_options(*_FORMATS)
+@output_options(*SCREEN_FORMATS, "scenario")
 @click.pass_context
 def command(
     ctx: click.Context,
     /,
     *,
-    objective: str | None,
-    rate: float | Bandwidth | None,
     prices: tuple[str, ...],
     formats: tuple[str, ...],
     output: str | None,
@@ -109,53 +54,31 @@ def command(
     """
     from nginx_tune.decide.objectives import time_goal  # noqa: PLC0415  # not for --help
     from nginx_tune.decide.size import SizeRequest, size_hosts  # noqa: PLC0415
+    from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
 
     priced = _prices(prices)
-    asked = parse_goal(objective) if objective else None
     inputs = read_inputs(ctx, **named)
     inputs.tell()
-    provenance: Provenance = "declared"
-    if objective is None and (found := time_goal(inputs.workload.objectives)) is not None:
-        asked, of_workload = found
-        objective, provenance = of_workload.expression, of_workload.provenance
+    goal, objective = time_goal(inputs.workload.objectives) or (None, None)
     sizes = size_hosts(
         inputs.facts,
         inputs.workload,
         site=inputs.site,
         request=SizeRequest(
-            goal=asked,
-            objective=objective or "",
-            objective_provenance=provenance,
-            asked_per_second=_requests(rate, inputs),
+            goal=goal,
+            objective=objective.expression if objective else "",
+            objective_provenance=objective.provenance if objective else "declared",
             prices=priced,
         ),
     )
     sizing, scenario = _with_proof(sizes, sizes.sizing(), ctx)
-    write_result(
-        {
-            "console": lambda: _console(sizing, formats, output),
-            "json": lambda: encode(sizing),
-            "scenario": lambda: _scenario(scenario),
-        },
+    write_screen(
+        lambda: sizing_screen(sizing),
+        sizing,
         formats,
         output,
+        scenario=lambda: _scenario(scenario),
     )
-
-
-def _requests(asked: float | Bandwidth | None, inputs: Inputs) -> float | None:
-    """Requests per second; for a bandwidth, by the mean size of a response."""
-    if not isinstance(asked, Bandwidth):
-        return asked
-    mean = inputs.workload.sizes.mean_bytes
-    if not mean:
-        raise UsageError("--rate as a bandwidth needs the mean size of an answer (--mean-size)")
-    return asked.bits_per_second / 8 / mean
-
-
-def _console(sizing: Sizing, formats: tuple[str, ...], output: str | None) -> bytes:
-    from nginx_tune.report.size import sizing_screen  # noqa: PLC0415
-
-    return screen_bytes(sizing_screen(sizing), formats, output)
 
 
 def _with_proof(
@@ -178,30 +101,6 @@ def _scenario(found: Mapping[str, Any] | UndecidedError) -> bytes:
     if isinstance(found, UndecidedError):
         raise found
     return tomli_w.dumps(found).encode()
-
-
-def parse_goal(text: str) -> AnswerGoal:
-    """The latency bound of an objective.
-
-    Errors: UsageError for an objective that is no upper bound on response times.
-    """
-    from nginx_tune.decide.model.answers import AnswerGoal  # noqa: PLC0415  # not for --help
-    from nginx_tune.decide.objectives import FROM_MEMORY  # noqa: PLC0415
-    from nginx_tune.measure.proof.expression import parse_expression  # noqa: PLC0415
-    from nginx_tune.measure.proof.objective import check_objectives  # noqa: PLC0415
-
-    check_objectives([text])
-    expression = parse_expression(text)
-    of_class, _, statistic = expression.name.rpartition(".")
-    limit = expression.limit
-    if statistic not in _STATISTICS or "." in of_class or not isinstance(limit, float | int):
-        raise UsageError(
-            f"--objective '{text}': the size command predicts only the time to a complete response",
-            hint=f"such as 'p99 <= 50ms'; one of {', '.join(_STATISTICS)}",
-        )
-    if limit <= 0:
-        raise UsageError(f"--objective '{text}': a limit must be above 0")
-    return AnswerGoal(statistic, float(limit), hits=of_class in FROM_MEMORY)  # type: ignore[arg-type]  # one of them
 
 
 def _prices(texts: tuple[str, ...]) -> Prices:

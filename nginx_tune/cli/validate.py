@@ -24,6 +24,7 @@ from nginx_tune.cli.options import (
 from nginx_tune.errors import ExitStatus, UsageError
 from nginx_tune.host.paths import absolute_path
 from nginx_tune.report.terminal.output import output_options
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS
 
 if TYPE_CHECKING:
     from nginx_tune.documents.scenario import ExperimentSpec, MultiplexedVersion, SiteLoad
@@ -210,7 +211,7 @@ class _Asked(NamedTuple):
 @against_nginx_option
 @weaker_sandbox_option
 @store_option
-@output_options("console", "json")
+@output_options(*SCREEN_FORMATS)
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> ExitStatus:
     """Compare two configurations, or two builds of nginx, in a sandbox, with gates.

@@ -17,12 +17,14 @@ from msgspec.structs import replace
 from nginx_tune.conf.known_directives import version_fault
 from nginx_tune.conf.values import parse_bytes
 from nginx_tune.decide.model.volumes import VOLUME_NAMES
+from nginx_tune.decide.objectives import time_goal
 from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.described_host import (
     DescribedDirectory,
     DescribedDisk,
     DescribedHost,
     DescribedSize,
+    parse_rate,
     parse_size,
     parse_speed,
 )
@@ -37,7 +39,7 @@ from nginx_tune.documents.facts_storage import (
     Volume,
 )
 from nginx_tune.documents.units import bytes_text, plural
-from nginx_tune.documents.workload import ObjectSizes, ServedData, Workload
+from nginx_tune.documents.workload import Objective, ObjectSizes, ServedData, Workload
 from nginx_tune.errors import UsageError
 
 PAGE_CACHE_SHARE = 0.9
@@ -224,7 +226,8 @@ def check_room(described: DescribedHost) -> None:
 def described_workload(described: DescribedHost, given: Workload | None = None) -> Workload | None:
     """The given workload with the described data and traffic; None if both are missing.
 
-    Errors: UsageError for a figure that ``given`` has too.
+    The described rate and objective are a demand, and replace those of ``given``.
+    Errors: UsageError for another figure that ``given`` has too.
     """
     found = given or Workload()
     parts: dict[str, Any] = {}
@@ -251,9 +254,18 @@ def described_workload(described: DescribedHost, given: Workload | None = None) 
         parts["concurrency"] = replace(
             found.concurrency, peak=described.clients, provenance="declared"
         )
-    if described.rate:
-        _once("rate", found.rate.peak_per_second or found.rate.mean_per_second)
-        parts["rate"] = replace(found.rate, peak_per_second=described.rate, provenance="declared")
+    if described.rate is not None:
+        peak = parse_rate(described.rate, mean or found.sizes.mean_bytes, "rate")
+        parts["rate"] = replace(found.rate, peak_per_second=peak, provenance="declared")
+    if described.objective is not None:
+        wanted = [Objective(expression=described.objective)]
+        if time_goal(wanted) is None:
+            raise UsageError(
+                f"objective '{described.objective}': not an upper limit on the time of a complete "
+                "response",
+                hint="such as 'p99 <= 50ms' or 'hot.p99 <= 5ms'; mean, p50, p90, p99 or p999",
+            )
+        parts["objectives"] = wanted
     if described.kind:
         if found.kind_provenance != "assumed" and found.kind != described.kind:
             raise UsageError(

@@ -98,8 +98,6 @@ class SizeRequest:
     objective: str = ""
     """The goal as written."""
     objective_provenance: Provenance = "declared"
-    asked_per_second: float | None = None
-    """Requests per second; None for the workload's own rate."""
     prices: Prices = _NO_PRICES
 
 
@@ -140,11 +138,9 @@ class HostSizes:
         cache = self.situation.page_cache.value or 0.0
         return float(max(self.situation.memory_bytes or 0, cache))
 
-    @cached_property
+    @property
     def asked(self) -> Quantity:
         """The requested rate."""
-        if self.request.asked_per_second is not None:
-            return Quantity("--rate", self.request.asked_per_second, "requests/s", "declared")
         return self.situation.rate
 
     @cached_property

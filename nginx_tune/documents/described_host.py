@@ -94,8 +94,10 @@ class DescribedHost(Document, frozen=True, kw_only=True, tag="nginx-tune/host/1"
     """Mean size of a requested object."""
     clients: Number | None = None
     """Requests in flight at the peak."""
-    rate: Number | None = None
-    """Requests per second at the peak."""
+    rate: Number | str | None = None
+    """Requests per second at the peak, or a bandwidth of answers, such as ``8Gbit/s``."""
+    objective: str | None = None
+    """Upper limit on the time of a complete response, such as ``p99 <= 50ms``."""
 
 
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgtp])(i?b)?|b)?", re.IGNORECASE)
@@ -135,3 +137,29 @@ def parse_speed(text: DescribedSize, place: str = "") -> int:
         name = f"{place} " if place else ""
         raise UsageError(f"{name}'{text}' is not a link speed", hint="for example 10G")
     return speed
+
+
+_RATE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
+_BANDWIDTH = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})? ?[kmgt]?(?:bit/s|bps)", re.IGNORECASE)
+
+
+def parse_rate(text: float | str, mean_bytes: float | None, place: str) -> float:
+    """A rate of requests, or a bandwidth (``8Gbit/s``) of answers of this mean size.
+
+    Units:  requests per second.
+    Errors: UsageError that names ``place``.
+    """
+    said = str(text).strip()
+    if _BANDWIDTH.fullmatch(said):
+        if not mean_bytes:
+            raise UsageError(
+                f"{place} {said}: a bandwidth needs the mean size of an answer (--mean-size)"
+            )
+        return parse_speed(said, place) / 8 / mean_bytes
+    rate = float(said) if _RATE.fullmatch(said) else 0.0
+    if rate <= 0:
+        raise UsageError(
+            f"{place} {said}: not a rate",
+            hint="give requests per second, or a bandwidth such as 8Gbit/s",
+        )
+    return rate

@@ -197,7 +197,7 @@ def fold_file(text: str, form: str, width: int) -> str:
     lines: list[str] = []
     is_code = False
     for line in text.split("\n"):
-        if form in _MARKDOWN and line.startswith(_FENCE):
+        if form == "md" and line.startswith(_FENCE):
             is_code = not is_code
         lines += [line] if is_code or len(line) <= width else folded(line, width)
     return "\n".join(lines)
@@ -238,12 +238,11 @@ def _sentence(line: str, width: int) -> list[str]:
     return fold(line, width, hang=len(_BULLET) if line.startswith(_BULLET) else 0)
 
 
-_MARKDOWN = ("md", "markdown")
 _FORMS: dict[str, Callable[[str, int], list[str]]] = {
     "nginx": _commented,
     "sysctl": _commented,
     "unit": _commented,
     "toml": _commented,
     "diff": _headed,
-    **dict.fromkeys(_MARKDOWN, _sentence),
+    "md": _sentence,
 }

@@ -61,11 +61,6 @@ def scenario_list_screen(scenarios: Scenarios) -> Screen:
     return [[Table(_list(scenarios))]]
 
 
-def render_scenario_list_markdown(scenarios: Scenarios) -> str:
-    """The list as a table in Markdown."""
-    return markdown_table(_list(scenarios))
-
-
 def _list(scenarios: Scenarios) -> list[tuple[str, str, str]]:
     rows = [
         (scenario.name, ", ".join(scenario.source_rows), scenario.title)

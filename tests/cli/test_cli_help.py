@@ -56,7 +56,7 @@ def test_an_example_parses(words: str, line: str) -> None:
         (["scenario", "show", "stalled"], None),
         (["scenario", "show", "pool-overfow"], "pool-overflow"),
         (["explain", "io-pool"], "io-pool"),
-        (["explain", "--list", "-f", "markdwn"], "markdown"),
+        (["explain", "--list", "-f", "mdd"], "md"),
         (["validate", "x.conf", "--lab", "nvm"], "nvme"),
         (["xyzzy"], None),
     ],
@@ -96,10 +96,7 @@ def test_help_cuts_nothing_and_breaks_examples_as_a_shell_takes_them(
         ("recommend --kindd media", "no such option '--kindd' (is --kind meant?)"),
         ("recommend --cpu 4", "no such option '--cpu' (is --cpus meant?)"),
         ("rehearse --max-time 5", "no such option '--max-time' (validate has it)"),
-        (
-            "recommend --objective x",
-            "no such option '--objective' (size has it)",
-        ),
+        ("recommend --price x", "no such option '--price' (size has it)"),
         ("audit --sarif", "no such option '--sarif' (-f sarif)"),
         ("check --rooot /srv", "no such option '--rooot'"),
         ("probe", "missing argument 'URL|LOADPLAN' (nginx-tune probe --help)"),
@@ -111,6 +108,15 @@ def test_errors_of_the_command_line_are_said_as_all_others(
 ) -> None:
     assert main(typed.split()) == 2
     assert capsys.readouterr().err == f"nginx-tune: {told}\n"
+
+
+def test_each_command_with_a_screen_has_the_same_formats() -> None:
+    """Those that only report what they did, or list, have lines instead."""
+    lines = {"apply", "confirm", "rollback", "history", "lab list", "lab clean", "explain"}
+    for words, command in _paths().items():
+        formats = next((one.help for one in command.params if one.name == "formats"), "") or ""
+        if formats.startswith("console") and words not in lines:
+            assert re.match(r"console, json, (sarif.*, )?md\b", formats), (words, formats)
 
 
 def test_the_nearest_name() -> None:

@@ -103,10 +103,11 @@ def test_the_screen_is_as_wide_as_the_terminal(
         (["--price", "memory=3"], 2, "memory=AMOUNT/SIZE"),
         (["--price", "tape=3"], 2, "no such thing"),
         (["--price", "ssd=-1"], 2, "CLASS=AMOUNT"),
-        (["--objective", "p99 >= 5ms"], 2, "bound it from above"),
+        (["--objective", "p99 >= 5ms"], 2, "not an upper limit on the time"),
         (["--objective", "hot.errors == 0"], 2, "complete response"),
         (["--objective", "p99 <= 50"], 2, "50"),
-        (["--rate", "0"], 2, "--rate"),
+        (["--rate", "0"], 2, "rate 0: not a rate"),
+        (["--rate", "1e9x"], 2, "rate 1e9x: not a rate"),
         (["--rate", "8G"], 2, "a bandwidth such as 8Gbit/s"),
         (["--kind", "proxy"], 4, "proxy"),
     ],
@@ -127,6 +128,8 @@ def test_a_bandwidth_is_a_rate_by_the_mean_size(run_cli: RunCli, inputs: list[ob
     assert bandwidth.returncode == 0, bandwidth.stderr
     assert json.loads(bandwidth.stdout)["asked_per_second"] == 90
     assert bandwidth.stdout.replace("--rate 47.18592Mbit/s", "--rate 90") == rate.stdout
+    alone = run_cli("size", "--memory", "8G", "--data", "90G", "--rate", "8Gbit/s")
+    assert "a bandwidth needs the mean size of an answer (--mean-size)" in alone.stderr
     assert "Mbit/s of answers of 64.0 KiB" in run_cli("size", *inputs).stdout
 
 

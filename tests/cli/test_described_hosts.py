@@ -143,6 +143,8 @@ def test_what_is_no_size_is_refused_by_its_place(text: str) -> None:
         ("--disk gp3,fast", "not READS"),
         ("--memory much", "memory much: not a size"),
         ("--link fast", "link 'fast'"),
+        ("--objective 'hot.errors == 0'", "not an upper limit on the time"),
+        ("--cpus 8 --rate 8G", "a bandwidth such as 8Gbit/s"),
         (f"--cpus 8 --facts {FACTS}", "a described host exclude each other"),
         ("--cpus 8 --dataset /usr", "--dataset scans this host"),
         ("--disk hdd:4:8TB --data 40TB", "the 4 disks hold 29.1 TiB"),
@@ -293,6 +295,13 @@ def test_every_deciding_command_takes_a_described_host(
     assert done.returncode in {0, 1}, done.stderr
     assert "(--link)" in done.stderr
     assert done.stdout
+    # The demand is an input too, and the next command repeats it.
+    wanted = run_cli(name, *rest, *line.split(), "--rate", "9", "--objective", "p99 <= 1s")
+    assert wanted.returncode in {0, 1}, wanted.stderr
+    if name == "check":
+        assert "the load of 9 requests/s" in wanted.stdout
+        assert "Within p99 <= 1s" in wanted.stdout
+        assert "--rate 9 --objective 'p99 <= 1s'" in " ".join(wanted.stdout.split())
     if name in {"plan", "generate"}:
         assert "aio" in done.stdout
 

@@ -29,9 +29,9 @@ _ENDS = re.compile(rb"\xc2[\x80-\x9f]|\xe2\x80[\xa8\xa9]")
 """Characters (UTF-8) that JSON does not need to escape, but that end a line for some readers."""
 _COMMAND = re.compile(rb"##([a-z]*)\[")
 
-_ALSO = {"markdown": "md", "md": "markdown"}
-"""The two names of one format. A command that has one of them takes both."""
-_TEXTS = frozenset({"console", "csv", "markdown", "md"})
+_ALSO = {"markdown": "md"}
+"""Other names of formats."""
+_TEXTS = frozenset({"console", "csv", "md"})
 _JSONS = frozenset({"crossplane", "gitlab", "json", "sarif"})
 READER_SECONDS = 10.0
 """Longest wait for the reader of a pipe."""
@@ -242,8 +242,7 @@ def _places(
         name, equals, named = item.partition("=")
         if equals and not named:
             raise UsageError(f"-f {item}: the file name is missing", hint="is a variable not set?")
-        if _ALSO.get(name) in known:
-            name = _ALSO[name]
+        name = _ALSO.get(name, name)
         if name not in known:
             raise UsageError(f"unknown format '{name}'", hint=_formats_hint(name, known))
         jobs.append((name, named or output))

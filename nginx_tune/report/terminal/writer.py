@@ -11,22 +11,24 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from nginx_tune.documents.base import encode
 from nginx_tune.report.folding import LEAST_CELL, fold, fold_text, hold_units
 from nginx_tune.report.screen import (
     Line,
     Screen,
     Table,
+    markdown,
     plain_text,
     without_details,
     without_empty_columns,
 )
-from nginx_tune.report.terminal.output import console_width
+from nginx_tune.report.terminal.output import console_width, write_result
 from nginx_tune.report.text import ascii_text
 
 if TYPE_CHECKING:
@@ -53,6 +55,39 @@ _WORDS = {
     "FAIL": "bold red", "REFUSED": "bold red", "DOWN": "bold red", "NOT AS WRITTEN": "bold red",
     "CANNOT TELL": "yellow", "NOT HELD": "bold red", "OUTSIDE": "yellow", "inconclusive": "yellow",
 }  # fmt: skip
+
+
+SCREEN_FORMATS = ("console", "json", "md")
+"""The formats of a result that has a screen."""
+
+
+def write_screen(
+    screen: Callable[[], Screen],
+    document: Any,
+    formats: tuple[str, ...],
+    output: str | None,
+    *,
+    below: str = "",
+    mode: int = 0o644,
+    **others: Callable[[], bytes],
+) -> None:
+    """Write a document as a screen, as JSON or as Markdown, or in one of the ``others``.
+
+    ``below``: text after the screen on a console.
+    """
+
+    def console() -> bytes:
+        return screen_bytes(screen(), formats, output) + text_bytes(
+            below, formats, output, is_page=False
+        )
+
+    renderers = {
+        "console": console,
+        "json": lambda: encode(document),
+        "md": lambda: markdown(screen()).encode(errors="backslashreplace"),
+        **others,
+    }
+    write_result(renderers, formats, output, mode=mode)
 
 
 def screen_bytes(screen: Screen, formats: Sequence[str], output: str | None) -> bytes:
