@@ -23,6 +23,8 @@ class Line:
     text: str
     role: Role = "text"
     indent: int = 0
+    over_details: str = ""
+    """The text instead, where the details that the line summarises follow; empty for the same."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ Screen: TypeAlias = Sequence[ScreenBlock]
 
 def plain_text(screen: Screen, *, details: bool = True) -> str:
     """The blocks with an empty line between them, tables in columns of spaces."""
-    shown = screen if details else without_details(screen)
+    shown = with_details(screen) if details else without_details(screen)
     return "\n".join("".join(map(_plain, block)) for block in shown if block)
 
 
@@ -58,9 +60,22 @@ def without_details(screen: Screen) -> Screen:
     ]
 
 
+def with_details(screen: Screen) -> Screen:
+    """The screen with all of its tables, and without the lines that stand for them."""
+    return [
+        [
+            replace(part, text=part.over_details)
+            if isinstance(part, Line) and part.over_details
+            else part
+            for part in block
+        ]
+        for block in screen
+    ]
+
+
 def markdown(screen: Screen) -> str:
     """The screen in Markdown: the answer in bold, headings as headings, tables as tables."""
-    return "\n".join("\n".join(map(_markdown, block)) for block in screen if block)
+    return "\n".join("\n".join(map(_markdown, block)) for block in with_details(screen) if block)
 
 
 def without_empty_columns(table: Table) -> Table:

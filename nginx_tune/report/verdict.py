@@ -319,7 +319,7 @@ def _metrics(verdict: Verdict) -> ScreenBlock:
         if found:
             names = ", ".join(one_line(metric.name) for metric in found)
             more = "why" if what == "not measured" else "figures"
-            block.append(Line(f"{what}: {names} ({more}: -v)", indent=2))
+            block.append(Line(f"{what}: {names} ({more}: -v)", "text", 2, over_details=f"{what}:"))
             block += _table(found, verdict, few, is_detail=True)
     if idle:
         names = ", ".join(one_line(metric.name) for metric in idle)

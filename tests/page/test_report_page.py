@@ -372,6 +372,19 @@ def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
 
 
 @pytest.mark.long
+@each_row("page", EXAMPLES, ids=lambda page: page.stem)
+def test_an_example_has_the_words_of_this_version(page: Path) -> None:
+    """`make pictures` draws the pages again."""
+
+    def words(text: str) -> list[str]:
+        return re.sub(r"<[^>]*>", " ", text[: text.index('class="document"')]).split()
+
+    text = page.read_text()
+    documents = [decode(KeptRun, one) for one in embedded_documents(text, source=page.name)]
+    assert words(render_page(documents).decode()) == words(text)
+
+
+@pytest.mark.long
 def test_a_page_of_an_hour_of_eight_variants_and_four_classes_is_below_two_megabytes() -> None:
     rounds = draws(3, 15)
     run = hour(rounds=rounds)

@@ -28,7 +28,7 @@ from nginx_tune.documents.plan import Plan, PlannedFile
 from nginx_tune.errors import UsageError
 from nginx_tune.report.folding import hold_units, let_go
 from nginx_tune.report.page.sections import Section, section_of
-from nginx_tune.report.screen import Line, Screen, Table, markdown
+from nginx_tune.report.screen import Line, Screen, Table, markdown, with_details
 from nginx_tune.report.text import plain
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _folded(screen: Screen) -> list[Line]:
 
 def _unfolded(screen: Screen) -> Screen:
     """The blocks without the answer (the first) and without notes."""
-    kept = [[part for part in block if not _is_note(part)] for block in screen[1:]]
+    kept = [[part for part in block if not _is_note(part)] for block in with_details(screen[1:])]
     return [block for block in kept if block]
 
 

@@ -25,6 +25,7 @@ from nginx_tune.report.screen import (
     Table,
     markdown,
     plain_text,
+    with_details,
     without_details,
     without_empty_columns,
 )
@@ -141,7 +142,7 @@ def lay_out(screen: Screen, terminal: Console, *, verbose: bool) -> str:
         emoji=False,
     )
     with out.capture() as capture:
-        shown = screen if verbose else without_details(screen)
+        shown = with_details(screen) if verbose else without_details(screen)
         for number, block in enumerate(filter(None, shown)):
             if number:
                 out.print()
