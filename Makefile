@@ -24,6 +24,10 @@ WORKERS := $(shell expr 2 '*' $$(nproc))
 SIDE_BY_SIDE := -m 'not alone' --dist=worksteal --tx '$(WORKERS)*popen//python=tests/own-namespaces $(BIN)/python'
 # Tests start Python many times, in sandboxes too, and never compile twice what was compiled.
 unexport PYTHONDONTWRITEBYTECODE
+# uv believes only the authorities that it brings along; a company's own are the system's, as for pip.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_NATIVE_TLS := true
+endif
 UV_INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILE := $(BIN)/python -m compileall -q -j 0 nginx_tune
 BUILD_AHEAD := { ! command -v cargo >/dev/null || \

@@ -239,6 +239,8 @@ def read_inputs(
     observation = read_document(Observation, observation_path) if observation_path else None
     if fill_current is None:
         site = with_seen_logs(site, facts.nginx, None if is_live else facts.access_logs)
+        if is_live:  # saved facts then give the same lines, whatever nginx runs here by then
+            facts = replace(facts, access_logs=_seen_logs(site))
 
     def made(stays: Pinned) -> Decisions:
         found = decide(facts, workload, site=site, observation=observation, stays=stays)
@@ -464,6 +466,15 @@ def _configuration(
             hint="name the main file (nginx.conf), which includes the others",
         )
     return tree
+
+
+def _seen_logs(site: Site) -> list[AccessLog]:
+    """The access logs that were looked at on this host, for its facts."""
+    return [
+        AccessLog(path=log, is_file=log in site.plain_logs)
+        for log in [*site.plain_logs, *site.piped_logs]
+        if log.startswith("/")
+    ]
 
 
 def with_seen_logs(

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from loop_disks import MIB, make_data, run_fio
 from started import until
+from tiers import ALL, draws
 
 from nginx_tune.documents.facts_storage import Curve
 from nginx_tune.documents.lab import DiskModel
@@ -73,19 +74,22 @@ def attached(
 @pytest.mark.usefixtures("_ahead")
 @pytest.mark.parametrize("model", [HDD, SSD], ids=["hdd", "ssd"])
 def test_fio_sees_the_model(model: DiskModel, data: Path, tmp_path: Path) -> None:
+    """Nothing makes reads faster than the model; only a quiet machine makes them no slower."""
     depths = tuple(dict.fromkeys((1, model.channels, 4 * model.channels)))
     expected = {d: predict_reads_per_second(model, 4096, d) for d in depths}
     best = dict.fromkeys(depths, 0.0)
     with attached(data, tmp_path, model) as (device, file):
         file.switch(on=True)
-        for _ in range(TRIES):
+        for _ in range(draws(1, TRIES)):
             for depth in depths:
                 if best[depth] < 0.9 * expected[depth]:
                     seen = run_fio(device, read_bytes=4096, depth=depth, seconds=0.5)
                     best[depth] = max(best[depth], seen.reads_per_second)
-    assert best == pytest.approx(expected, rel=0.15)
-    knee = best[depths[-1]] / best[1]
-    assert knee == pytest.approx(predict_knee(model, 4096), rel=0.15)
+    assert all(0 < best[depth] <= 1.15 * expected[depth] for depth in depths), (best, expected)
+    if ALL:
+        assert best == pytest.approx(expected, rel=0.15)
+        knee = best[depths[-1]] / best[1]
+        assert knee == pytest.approx(predict_knee(model, 4096), rel=0.15)
 
 
 @pytest.mark.needs("probe")

@@ -131,18 +131,23 @@ def large(start_nginx: StartNginx) -> Nginx:
 
 @pytest.mark.parametrize("threads", [2, pytest.param(1, marks=pytest.mark.thorough)])
 def test_ten_thousand_are_held_while_others_are_served(large: Nginx, threads: int) -> None:
-    status = Status(large)
-    status.start()
-    caps = Caps(connections=MANY + 50)
     item = load_class("/1k", connections=50)
+    caps = Caps(connections=MANY + 50)
     plan = load_plan(large, item, idle_connections=MANY, threads=threads, caps=caps)
     # A busy machine opened 7,902 of them in seven seconds.
-    plan = msgspec.structs.replace(plan, warmup_seconds=20.0, duration_seconds=1.0)
-    measurement = run_probe(plan)
-    most = status.end()
-    idle = measurement.generator.idle_connections
-    assert idle is not None
-    assert (idle.wanted, idle.open, idle.lost, idle.failed) == (MANY, MANY, 0, 0)
+    for warmup in (6.0, 30.0, 120.0):
+        status = Status(large)
+        status.start()
+        measurement = run_probe(
+            msgspec.structs.replace(plan, warmup_seconds=warmup, duration_seconds=1.0)
+        )
+        most = status.end()
+        idle = measurement.generator.idle_connections
+        assert idle is not None
+        assert (idle.wanted, idle.lost, idle.failed) == (MANY, 0, 0)
+        if idle.open == MANY:
+            break
+    assert idle.open == MANY
     # What nginx itself counts: theirs and those of the class.
     assert MANY < most <= MANY + 50
     found = measurement.classes["c"]
