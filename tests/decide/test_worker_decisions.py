@@ -67,6 +67,10 @@ def test_connections_stay_below_the_hard_limit_and_a_tenth_of_memory() -> None:
     assert lines(one(decisions, "connections")) == ["worker_connections 480"]
     assert lines(one(decisions, "file-limits")) == ["worker_rlimit_nofile 1024"]
     assert "LimitNOFILE" in one(decisions, "file-limits").next_command
+    for hard, provenance in ((1024, "measured"), (None, "assumed")):
+        limited = host(limits=Limits(nofile_soft=256, nofile_hard=hard))
+        found = one(decide(limited, load(), site=site()), "connections").evidence
+        assert {e.provenance for e in found if e.unit == "descriptors"} == {provenance}
     small = host(memory_bytes=64 * MEBIBYTE, page_cache_bytes=32 * MEBIBYTE)
     few = one(decide(small, load(), site=site()), "connections")
     assert 64 <= int(few.settings[0].args[0]) < 4096

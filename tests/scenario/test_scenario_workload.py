@@ -134,19 +134,24 @@ def test_the_exponent_of_a_class_is_in_its_popularity() -> None:
     assert hit_ratio(classes, 300.0) == pytest.approx(expected, abs=0.01)
 
 
-def test_classes_of_several_popularities_are_added_by_their_rates() -> None:
+def test_classes_of_several_popularities_are_added_by_their_rates_or_users() -> None:
     """One in four even over the first hundred files, the others skewed over all of them."""
     few = msgspec.structs.replace(open_class("few", "random", 25), first_files=100)
     skewed = msgspec.structs.replace(open_class("all", "random", 75), exponent=0.8)
-    asked = declared(many_files(), few, skewed)
-    ratio_of_first = next(p.requests_ratio for p in asked.curve if p.bytes >= 100_000)
     head = zipf_classes(1000.0, 0.8)
     seen, covered = 0.0, 0.0
     for objects, each in head:
         covered += each * max(0.0, min(objects, 100 - seen))
         seen += objects
-    assert ratio_of_first == pytest.approx(0.25 + 0.75 * covered, abs=0.03)
-    assert asked.curve[-1].requests_ratio == pytest.approx(1.0)
+    waiting = [
+        msgspec.structs.replace(one, arrivals=Arrivals(kind="closed", users=users))
+        for one, users in ((few, 25), (skewed, 75))
+    ]
+    for classes in ([few, skewed], waiting):
+        asked = declared(many_files(), *classes)
+        ratio_of_first = next(p.requests_ratio for p in asked.curve if p.bytes >= 100_000)
+        assert ratio_of_first == pytest.approx(0.25 + 0.75 * covered, abs=0.03)
+        assert asked.curve[-1].requests_ratio == pytest.approx(1.0)
 
 
 def test_of_a_block_that_starts_full_the_requests_count() -> None:
