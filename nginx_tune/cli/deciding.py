@@ -239,8 +239,7 @@ def read_inputs(
     observation = read_document(Observation, observation_path) if observation_path else None
     if fill_current is None:
         site = with_seen_logs(site, facts.nginx, None if is_live else facts.access_logs)
-        if is_live:  # saved facts then give the same lines, whatever nginx runs here by then
-            facts = replace(facts, access_logs=_seen_logs(site))
+        facts = _with_logs(facts, site) if is_live else facts
 
     def made(stays: Pinned) -> Decisions:
         found = decide(facts, workload, site=site, observation=observation, stays=stays)
@@ -468,13 +467,11 @@ def _configuration(
     return tree
 
 
-def _seen_logs(site: Site) -> list[AccessLog]:
-    """The access logs that were looked at on this host, for its facts."""
-    return [
-        AccessLog(path=log, is_file=log in site.plain_logs)
-        for log in [*site.plain_logs, *site.piped_logs]
-        if log.startswith("/")
-    ]
+def _with_logs(facts: Facts, site: Site) -> Facts:
+    """The facts of this host with the site's access logs: saved, they give the same lines again."""
+    logs = [path for path in [*site.plain_logs, *site.piped_logs] if path.startswith("/")]
+    seen = [AccessLog(path=path, is_file=path in site.plain_logs) for path in logs]
+    return replace(facts, access_logs=seen)
 
 
 def with_seen_logs(
