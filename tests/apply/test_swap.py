@@ -30,6 +30,9 @@ from nginx_tune.change.apply.swap import clear, look, put_back, swap_in
 from nginx_tune.change.apply.undo import recover
 from nginx_tune.host.live import LiveHost
 
+NODUMP = 0x40
+"""A flag of chattr(1) that changes nothing else. Source: include/uapi/linux/fs.h."""
+
 
 @pytest.fixture
 def state(tmp_path: Path) -> State:
@@ -71,6 +74,10 @@ def _random_tree(tree: Path, draw: random.Random) -> dict[Path, bytes]:
             if draw.random() < 0.5:
                 with contextlib.suppress(OSError):  # not every file system has them
                     os.setxattr(path, "user.note", draw.randbytes(draw.randint(0, 30)))
+            if draw.random() < 0.5:
+                with contextlib.suppress(OSError), path.open("rb") as file:
+                    flags = calls.inode_flags(file.fileno()) | NODUMP
+                    calls.set_inode_flags(file.fileno(), flags)
             os.utime(path, ns=(draw.randrange(10**18), draw.randrange(10**18)))
         edits[path] = content + b"\n" + draw.randbytes(draw.randint(0, 50))
     return edits
