@@ -17,13 +17,15 @@ import sys
 import tempfile
 import termios
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 Run = subprocess.CompletedProcess[str]
+RunCli = Callable[..., Run]
+"""The fixtures ``run_cli`` and ``start_cli`` of ``conftest.py``."""
 
 HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM)
 

@@ -6,13 +6,13 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from command_line import RunCli
 from started import is_alive, until
 
 from nginx_tune.change.apply.journal import Journal
@@ -21,10 +21,9 @@ from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-def _apply(site: Site, run_cli: Run, *more: str) -> dict[str, object]:
+def _apply(site: Site, run_cli: RunCli, *more: str) -> dict[str, object]:
     said = run_cli(*site.overlay("-f", "json", *more))
     assert said.returncode == 0, said.stderr
     return json.loads(said.stdout)["changes"][0]  # type: ignore[no-any-return]
@@ -34,7 +33,9 @@ def _guardian(site: Site, change: dict[str, object]) -> int:
     return int((site.state.journals / str(change["id"]) / "guardian").read_text())
 
 
-def test_without_confirm_it_is_the_old_tree(make_site: Make, run_cli: Run, start_cli: Run) -> None:
+def test_without_confirm_it_is_the_old_tree(
+    make_site: Make, run_cli: RunCli, start_cli: RunCli
+) -> None:
     """The process that began it has ended long before."""
     site = make_site()
     before = snapshot(site.tree)
@@ -49,7 +50,7 @@ def test_without_confirm_it_is_the_old_tree(make_site: Make, run_cli: Run, start
     assert "not confirmed in time" in late.stderr
 
 
-def test_confirmed_it_stays_and_nothing_is_left_running(make_site: Make, run_cli: Run) -> None:
+def test_confirmed_it_stays_and_nothing_is_left_running(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     change = _apply(site, run_cli, "--confirm", "60s")
     guardian = _guardian(site, change)
@@ -69,7 +70,7 @@ def test_confirmed_it_stays_and_nothing_is_left_running(make_site: Make, run_cli
 
 
 def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next_one(
-    make_site: Make, run_cli: Run
+    make_site: Make, run_cli: RunCli
 ) -> None:
     site = make_site()
     before = snapshot(site.tree)
@@ -89,7 +90,7 @@ def test_a_dead_guardian_or_another_start_of_the_machine_is_finished_by_the_next
 
 @pytest.mark.parametrize("runs", [True, False])
 def test_told_to_end_the_guardian_takes_the_change_back(
-    make_site: Make, run_cli: Run, runs: bool
+    make_site: Make, run_cli: RunCli, runs: bool
 ) -> None:
     """As when the machine shuts down: nginx may have ended already."""
     site = make_site()
@@ -108,7 +109,7 @@ def test_told_to_end_the_guardian_takes_the_change_back(
         assert site.ask() == "old\n"
 
 
-def test_what_ends_a_session_does_not_end_the_guardian(make_site: Make, run_cli: Run) -> None:
+def test_what_ends_a_session_does_not_end_the_guardian(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     change = _apply(site, run_cli, "--confirm", "60s")
     guardian = _guardian(site, change)
@@ -123,7 +124,7 @@ def test_what_ends_a_session_does_not_end_the_guardian(make_site: Make, run_cli:
     assert site.ask() == "new\n"
 
 
-def test_what_was_taken_back_is_no_success(make_site: Make, run_cli: Run) -> None:
+def test_what_was_taken_back_is_no_success(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     said = run_cli(*site.overlay("-f", "json", main=site.text("working_directory /nowhere;")))
     assert said.returncode == 1

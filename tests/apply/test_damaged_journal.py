@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from change_files import Change, begin
+from command_line import RunCli
 from fuzzing import changed, fuzzed
 from hypothesis import given
 
@@ -26,8 +26,6 @@ from nginx_tune.change.apply.model_journal import (
 from nginx_tune.change.apply.swap import clear, swap_in
 from nginx_tune.change.apply.undo import recover_all, roll_back
 from nginx_tune.host.live import LiveHost
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def _kept(state: State, path: Path, content: bytes) -> Change:
@@ -64,7 +62,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def test_a_damaged_journal_is_told_and_nothing_guessed(tmp_path: Path, run_cli: Run) -> None:
+def test_a_damaged_journal_is_told_and_nothing_guessed(tmp_path: Path, run_cli: RunCli) -> None:
     path = tmp_path / "nginx.conf"
     path.write_bytes(b"# old\n")
     state = State(tmp_path / "state")
@@ -103,7 +101,7 @@ def test_a_last_record_that_is_not_whole_was_never_acted_upon(
         assert path.read_bytes() == b"# old\n", cut
 
 
-def test_a_change_of_which_nothing_was_begun_is_no_damage(tmp_path: Path, run_cli: Run) -> None:
+def test_a_change_of_which_nothing_was_begun_is_no_damage(tmp_path: Path, run_cli: RunCli) -> None:
     state = State(tmp_path / "state")
     state.prepare()
     directory = state.new().directory

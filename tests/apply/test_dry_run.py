@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from apply_site import Site
 from change_files import begin, snapshot
+from command_line import RunCli
 from planned_files import planned_file
 
 from nginx_tune.change.apply import calls
@@ -27,7 +27,7 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.reload.workers import Process
 
 pytestmark = pytest.mark.needs("root", "nginx")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
 EDIT = 'return 200 "new\\n";'
 
 
@@ -142,7 +142,7 @@ def _plan(site: Site, new: bytes, root: Path) -> Path:
 
 
 def test_the_command_says_it_as_text_as_json_and_as_a_diff(
-    make_site: Callable[..., Site], root: Path, run_cli: Run
+    make_site: Callable[..., Site], root: Path, run_cli: RunCli
 ) -> None:
     site = make_site()
     path = site.tree / "conf.d" / "site.conf"
@@ -171,7 +171,7 @@ def test_the_command_says_it_as_text_as_json_and_as_a_diff(
 
 
 def test_what_a_reload_does_is_worked_out_here_and_not_read(
-    make_site: Callable[..., Site], root: Path, run_cli: Run
+    make_site: Callable[..., Site], root: Path, run_cli: RunCli
 ) -> None:
     """A plan that leaves it out is refused all the same."""
     zone = "limit_req_zone {} zone=z:1m rate=1r/s;\n"

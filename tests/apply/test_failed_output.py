@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from command_line import RunCli
 from started import until
 
 pytestmark = pytest.mark.needs("root", "nginx")
@@ -107,10 +108,7 @@ def test_ctrl_c_twice_says_that_it_was_taken_back(make_site: Make, tmp_path: Pat
     assert "every file is as it was; nginx was reloaded" in said.read_text()
 
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def test_a_result_that_nginx_would_read_is_refused_before(make_site: Make, run_cli: Run) -> None:
+def test_a_result_that_nginx_would_read_is_refused_before(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     before = snapshot(site.tree)
     for result in (
@@ -126,7 +124,7 @@ def test_a_result_that_nginx_would_read_is_refused_before(make_site: Make, run_c
         assert (site.root / "new.conf").read_text().startswith("server")
 
 
-def test_a_result_beside_the_tree_is_written(make_site: Make, run_cli: Run) -> None:
+def test_a_result_beside_the_tree_is_written(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     run = run_cli(*site.overlay("-f", f"json={site.tree}/result.json"))
     assert (run.returncode, site.ask()) == (0, "new\n"), run.stderr
@@ -134,7 +132,7 @@ def test_a_result_beside_the_tree_is_written(make_site: Make, run_cli: Run) -> N
 
 
 def test_no_result_takes_the_place_of_a_file_that_was_changed(
-    make_site: Make, run_cli: Run
+    make_site: Make, run_cli: RunCli
 ) -> None:
     """``rollback -o nginx.conf`` would put the file back, and then write over it."""
     site = make_site()

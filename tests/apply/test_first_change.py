@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from command_line import RunCli
 from free_ports import free_port
 from recorded_hosts import facts_file
 
@@ -61,7 +62,7 @@ def test_the_first_change_can_be_followed_literally(root: Path) -> None:
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = facts_file("raid10-4hdd")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
 QUICK = {
     "audit": ["--fail-on", "never"],  # of this configuration there is something to be found
     "plan": ["--facts", str(FACTS), "--only", "connections"],
@@ -83,7 +84,7 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.needs("root", "nginx")
-def test_each_line_does_what_it_says(make_site: Callable[..., Site], run_cli: Run) -> None:
+def test_each_line_does_what_it_says(make_site: Callable[..., Site], run_cli: RunCli) -> None:
     site = make_site()
     before = snapshot(site.tree)
     plan = site.root / "plan.json"

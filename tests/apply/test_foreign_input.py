@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from change_files import begin
+from command_line import RunCli
 from planned_files import planned_file
 from unprivileged import NOBODY
 
@@ -25,7 +26,7 @@ from nginx_tune.host.live import LiveHost
 from nginx_tune.nginx.reload.workers import Process
 
 pytestmark = pytest.mark.needs("root", "nginx")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
 NGINX = Path("/usr/sbin/nginx")
 
 
@@ -63,7 +64,7 @@ def _plan(conf: Path, content: bytes, **more: object) -> bytes:
     return encode(Plan(conf_path=str(conf), files=[file], **more))  # type: ignore[arg-type]
 
 
-def _apply(run_cli: Run, root: Path, *words: str | Path, **more: object) -> str:
+def _apply(run_cli: RunCli, root: Path, *words: str | Path, **more: object) -> str:
     said = run_cli("apply", "--no-reload", "--state-dir", root / "state", *words, **more)
     assert said.returncode == 2, said
     return said.stderr
@@ -71,7 +72,7 @@ def _apply(run_cli: Run, root: Path, *words: str | Path, **more: object) -> str:
 
 @pytest.mark.parametrize("how", ["plan", "link", "overlay"])
 def test_what_another_user_wrote_is_not_put_in_force(
-    root: Path, conf: Path, run_cli: Run, how: str
+    root: Path, conf: Path, run_cli: RunCli, how: str
 ) -> None:
     new = b"events {}\n# theirs\n"
     handed = root / "handed"
@@ -93,7 +94,7 @@ def test_what_another_user_wrote_is_not_put_in_force(
 
 @pytest.mark.needs("gcc")
 def test_the_target_is_not_even_tested_with_what_others_could_have_written(
-    root: Path, conf: Path, module: Path, run_cli: Run
+    root: Path, conf: Path, module: Path, run_cli: RunCli
 ) -> None:
     for way in ("module", "include", "directory"):
         theirs = root / f"theirs-{way}"
@@ -165,7 +166,7 @@ def _is_believed(root: Path, whose: str, command: str) -> bool:
     return True
 
 
-def test_a_journal_that_is_no_file_is_told(root: Path, run_cli: Run) -> None:
+def test_a_journal_that_is_no_file_is_told(root: Path, run_cli: RunCli) -> None:
     state = State(root / "state")
     state.prepare()
     change = state.new()
@@ -182,7 +183,7 @@ def test_a_journal_that_is_no_file_is_told(root: Path, run_cli: Run) -> None:
 
 
 def test_a_plan_with_zero_bytes_in_its_names_is_refused(
-    root: Path, conf: Path, run_cli: Run
+    root: Path, conf: Path, run_cli: RunCli
 ) -> None:
     plain = json.loads(_plan(conf, b"x"))
     for name, words in (("conf_path", ["apply"]), ("prefix", ["audit", "--plan"])):

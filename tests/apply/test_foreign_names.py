@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from command_line import RunCli
 
 from nginx_tune.change.apply.model_journal import RefusedError, Tested, Undone, encode_record
 from nginx_tune.change.apply.watch import check_url
@@ -16,7 +16,6 @@ from nginx_tune.documents.plan import Plan
 from nginx_tune.errors import UsageError
 
 Make = Callable[..., Site]
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_a_reason_is_escaped_and_a_path_is_refused() -> None:
@@ -40,7 +39,7 @@ def test_a_canary_is_of_ascii() -> None:
 
 
 @pytest.mark.needs("root", "nginx")
-def test_a_file_that_is_no_utf8_is_refused_before(make_site: Make, run_cli: Run) -> None:
+def test_a_file_that_is_no_utf8_is_refused_before(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     new = site.root / "new.conf"
     new.write_text("# new\n")
@@ -59,7 +58,7 @@ def test_a_file_that_is_no_utf8_is_refused_before(make_site: Make, run_cli: Run)
 
 
 @pytest.mark.needs("root", "nginx")
-def test_history_leaves_out_what_standard_error_does(make_site: Make, run_cli: Run) -> None:
+def test_history_leaves_out_what_standard_error_does(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     new = site.root / "new.conf"
     new.write_text(site.server("location / { proxy_pass http://user:SECRET9@nosuch.invalid:x/; }"))

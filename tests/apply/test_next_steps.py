@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from apply_site import Site
 from change_files import snapshot
+from command_line import RunCli
 from started import is_alive, until
 
 from nginx_tune.change.apply.model_journal import StuckError
@@ -25,7 +26,6 @@ from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def _told(text: str, verb: str) -> list[str]:
@@ -34,7 +34,7 @@ def _told(text: str, verb: str) -> list[str]:
     return shlex.split(found[1])
 
 
-def test_a_reload_command_that_fails_is_taken_back(make_site: Make, run_cli: Run) -> None:
+def test_a_reload_command_that_fails_is_taken_back(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     before = snapshot(site.tree)
     said = run_cli(*site.overlay("--reload-command", "false"))
@@ -45,7 +45,7 @@ def test_a_reload_command_that_fails_is_taken_back(make_site: Make, run_cli: Run
     assert site.ask() == "new\n"
 
 
-def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: Run) -> None:
+def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     command = [
         "sh",
@@ -71,14 +71,16 @@ def test_what_is_stuck_names_the_way_out(make_site: Make, run_cli: Run) -> None:
     assert run_cli(*site.overlay()).returncode == 0
 
 
-def test_the_printed_confirm_confirms(make_site: Make, run_cli: Run) -> None:
+def test_the_printed_confirm_confirms(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     said = run_cli(*site.overlay("--confirm", "60s"))
     assert run_cli(*_told(said.stdout, "confirm")).returncode == 0
     assert site.state.all()[-1].read().phase == "kept"
 
 
-def test_killed_it_is_unfinished_and_the_next_step_ends_it(make_site: Make, run_cli: Run) -> None:
+def test_killed_it_is_unfinished_and_the_next_step_ends_it(
+    make_site: Make, run_cli: RunCli
+) -> None:
     site = make_site()
     command = [sys.executable, "-m", "nginx_tune", *site.overlay("--watch", "60s")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as one:
@@ -93,7 +95,7 @@ def test_killed_it_is_unfinished_and_the_next_step_ends_it(make_site: Make, run_
     assert site.ask() == "old\n"
 
 
-def test_one_that_waits_for_nobody_is_told_as_that(make_site: Make, run_cli: Run) -> None:
+def test_one_that_waits_for_nobody_is_told_as_that(make_site: Make, run_cli: RunCli) -> None:
     site = make_site()
     said = run_cli(*site.overlay("--confirm", "2s", "-f", "json"))
     change = json.loads(said.stdout)["changes"][0]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from apply_site import Site, amid_watch
 from change_files import snapshot
+from command_line import RunCli
 from started import is_alive, until
 
 from nginx_tune.change.apply.model_journal import StuckError
@@ -21,7 +22,6 @@ from nginx_tune.host.live import LiveHost
 
 pytestmark = pytest.mark.needs("root", "nginx")
 Make = Callable[..., Site]
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def _empty(state: Path) -> None:
@@ -82,7 +82,7 @@ def test_what_else_lies_in_the_state_directory_may_go(
 
 @pytest.mark.parametrize("is_confirmed", [False, True])
 def test_one_that_waits_is_taken_back_unless_it_was_confirmed_before(
-    make_site: Make, run_cli: Run, is_confirmed: bool
+    make_site: Make, run_cli: RunCli, is_confirmed: bool
 ) -> None:
     site = make_site()
     before = snapshot(site.tree)

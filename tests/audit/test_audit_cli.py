@@ -7,18 +7,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 from rows import each_row
 
 from nginx_tune.audit.rule import linux
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Facts
-
-Run = Callable[..., "CompletedProcess[str]"]
 
 PLAIN = """
 error_log logs/error.log;
@@ -48,7 +45,7 @@ def _write_facts(directory: Path, facts: Facts) -> Path:
     return path
 
 
-def test_a_file_from_a_repository_says_nothing_about_this_host(run_cli: Run, conf: Path) -> None:
+def test_a_file_from_a_repository_says_nothing_about_this_host(run_cli: RunCli, conf: Path) -> None:
     run = run_cli("audit", conf)
     assert run.returncode == 0
     assert run.stdout.startswith("no findings in 1 file")
@@ -59,7 +56,7 @@ def test_a_file_from_a_repository_says_nothing_about_this_host(run_cli: Run, con
     assert run_cli("-q", "audit", conf).stderr == ""
 
 
-def test_facts_of_a_file(run_cli: Run, conf: Path, facts: Path) -> None:
+def test_facts_of_a_file(run_cli: RunCli, conf: Path, facts: Path) -> None:
     run = run_cli("audit", conf, "--facts", facts)
     assert run.returncode == 0, "a warning is below --fail-on error"
     assert f"{conf}:4: warning[io-no-pool-cold-dataset]" in run.stdout
@@ -70,7 +67,7 @@ def test_facts_of_a_file(run_cli: Run, conf: Path, facts: Path) -> None:
 
 
 def test_json_is_the_findings_document_and_the_same_everywhere(
-    run_cli: Run, conf: Path, facts: Path, tmp_path: Path
+    run_cli: RunCli, conf: Path, facts: Path, tmp_path: Path
 ) -> None:
     run = run_cli("audit", "-c", "nginx.conf", "--facts", facts, "-f", "json", cwd=tmp_path)
     document = json.loads(run.stdout)
@@ -84,12 +81,12 @@ def test_json_is_the_findings_document_and_the_same_everywhere(
     assert out.read_text() == run.stdout
 
 
-def test_require_facts(run_cli: Run, conf: Path, facts: Path) -> None:
+def test_require_facts(run_cli: RunCli, conf: Path, facts: Path) -> None:
     assert run_cli("audit", conf, "--require-facts").returncode == 4
     assert run_cli("audit", conf, "--facts", facts, "--require-facts").returncode == 0
 
 
-def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: Run, conf: Path) -> None:
+def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: RunCli, conf: Path) -> None:
     conf.write_text(PLAIN % "aio threads=nope;")
     assert run_cli("audit", conf).returncode == 1
     conf.write_text("include broken.conf;\n" + PLAIN % "sendfile_max_chunk 0;")
@@ -108,7 +105,7 @@ def test_errors_fail_and_an_unparsed_file_outranks_them(run_cli: Run, conf: Path
     [((), 10), (("--fail-on", "warning"), 10), (("--fail-on", "never"), 10), (("-f", "github"), 0)],
 )
 def test_where_the_report_is_a_file_the_faults_that_fail_are_shown(
-    run_cli: Run, conf: Path, options: tuple[str, ...], shown: int
+    run_cli: RunCli, conf: Path, options: tuple[str, ...], shown: int
 ) -> None:
     faults = "".join(f"location /{number} {{ sendfile yes; }}\n" for number in range(11))
     conf.write_text(PLAIN % f"sendfile_max_chunk 0; {faults}")
@@ -133,7 +130,7 @@ def test_where_the_report_is_a_file_the_faults_that_fail_are_shown(
         (["nginx.conf", "--nginx", "/bin/true", "--facts", "live"], "not nginx"),
     ],
 )
-def test_wrong_usage(run_cli: Run, conf: Path, arguments: list[str], says: str) -> None:
+def test_wrong_usage(run_cli: RunCli, conf: Path, arguments: list[str], says: str) -> None:
     run = run_cli("audit", *arguments, cwd=conf.parent)
     assert run.returncode == 2
     assert run.stdout == ""
@@ -142,7 +139,7 @@ def test_wrong_usage(run_cli: Run, conf: Path, arguments: list[str], says: str) 
 
 
 def test_live_facts_read_the_dataset_and_the_main_error_log(
-    run_cli: Run, conf: Path, tmp_path: Path
+    run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "www").mkdir()
     (tmp_path / "www" / "a").write_bytes(bytes(9000))
@@ -174,7 +171,7 @@ def test_without_a_name_it_takes_the_hosts_own() -> None:
 
 
 def test_terminal_escapes_of_a_configuration_do_not_reach_the_terminal(
-    run_cli: Run, conf: Path
+    run_cli: RunCli, conf: Path
 ) -> None:
     conf.write_text(PLAIN % 'aio "threads=\x1b[2Jx";')
     run = run_cli("audit", conf)
@@ -184,7 +181,7 @@ def test_terminal_escapes_of_a_configuration_do_not_reach_the_terminal(
 
 
 def test_nothing_is_written_and_no_nginx_test_is_run(
-    run_cli: Run, conf: Path, tmp_path: Path
+    run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:
     fake = tmp_path / "nginx"
     fake.write_text(
@@ -198,7 +195,7 @@ def test_nothing_is_written_and_no_nginx_test_is_run(
 
 
 def test_a_pipe_is_read_and_one_without_a_writer_is_named(
-    run_cli: Run, conf: Path, tmp_path: Path
+    run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -224,7 +221,7 @@ def test_a_pipe_is_read_and_one_without_a_writer_is_named(
 
 
 @pytest.mark.needs("root", "nginx")
-def test_fixes_that_nginx_refuses_are_left_out(run_cli: Run, conf: Path, tmp_path: Path) -> None:
+def test_fixes_that_nginx_refuses_are_left_out(run_cli: RunCli, conf: Path, tmp_path: Path) -> None:
     """The directive that is added may stand in a file of which only nginx knows."""
     conf.write_text(
         "events { accept_mutex on; }\nhttp { server { listen 127.0.0.1:8000 reuseport; "
@@ -246,7 +243,7 @@ def test_fixes_that_nginx_refuses_are_left_out(run_cli: Run, conf: Path, tmp_pat
     assert "not tried with this tree: a dump has no files here" in dumped.stderr
 
 
-def test_a_finding_knows_the_block_it_stands_in(run_cli: Run, tmp_path: Path) -> None:
+def test_a_finding_knows_the_block_it_stands_in(run_cli: RunCli, tmp_path: Path) -> None:
     """Not that of the file which includes it: no line of its own file says where that begins."""
     (tmp_path / "more.conf").write_text("root /srv;\nkeepalive 4;\nindex a;\n")
     conf = tmp_path / "nginx.conf"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 from nginx_versions import Nginx, since
 from rows import each_row
 from scratch_nginx import Server
@@ -18,7 +18,6 @@ from nginx_tune.audit.rule import linux
 from nginx_tune.audit.upgrade import CHANGED, CHANGES, ChangedDefault
 from nginx_tune.conf.tree import parse_text
 
-Run = Callable[..., "CompletedProcess[str]"]
 Serve = Callable[[str], Server]
 
 CONF = """events {}
@@ -142,7 +141,7 @@ def test_what_is_written_does_not_move() -> None:
     assert _moved(written, "1.10.0", "1.30.6") == set()
 
 
-def test_a_part_that_was_not_read_withholds_defaults(tmp_path: Path, run_cli: Run) -> None:
+def test_a_part_that_was_not_read_withholds_defaults(tmp_path: Path, run_cli: RunCli) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF.replace("sendfile on;", "include gone.conf;"))
     run = run_cli("-v", "audit", conf, "--map", f"/etc={tmp_path}", "--nginx-version", "1.18.0",
@@ -152,7 +151,7 @@ def test_a_part_that_was_not_read_withholds_defaults(tmp_path: Path, run_cli: Ru
     assert CHANGED.id in run.stdout
 
 
-def test_a_version_by_hand_and_what_an_upgrade_brings(tmp_path: Path, run_cli: Run) -> None:
+def test_a_version_by_hand_and_what_an_upgrade_brings(tmp_path: Path, run_cli: RunCli) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF)
     old = json.loads(run_cli("audit", conf, "--nginx-version", "1.22.1", "-f", "json").stdout)
@@ -170,7 +169,7 @@ def test_a_version_by_hand_and_what_an_upgrade_brings(tmp_path: Path, run_cli: R
     assert run.returncode == 1
 
 
-def test_the_version_decides_what_is_recommended(tmp_path: Path, run_cli: Run) -> None:
+def test_the_version_decides_what_is_recommended(tmp_path: Path, run_cli: RunCli) -> None:
     facts = tmp_path / "facts.json"
     from nginx_tune.documents.base import encode  # noqa: PLC0415
 
@@ -183,7 +182,7 @@ def test_the_version_decides_what_is_recommended(tmp_path: Path, run_cli: Run) -
 
 
 @each_row("value", ["new", "1", "1.2.3.4", "v1.26", "1.26;x"])
-def test_what_is_no_version_is_refused(tmp_path: Path, run_cli: Run, value: str) -> None:
+def test_what_is_no_version_is_refused(tmp_path: Path, run_cli: RunCli, value: str) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF)
     for option in ("--nginx-version", "--upgrade-to"):
@@ -192,7 +191,7 @@ def test_what_is_no_version_is_refused(tmp_path: Path, run_cli: Run, value: str)
         assert "give a version" in run.stderr
 
 
-def test_an_upgrade_from_nowhere_is_not_decided(tmp_path: Path, run_cli: Run) -> None:
+def test_an_upgrade_from_nowhere_is_not_decided(tmp_path: Path, run_cli: RunCli) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(CONF)
     run = run_cli("audit", conf, "--facts", "none", "--upgrade-to", "1.30.6")
@@ -219,7 +218,7 @@ def test_a_connection_takes_more_than_a_hundred_requests(serve: Serve, nginx: Ng
     assert answered == 150
 
 
-def test_a_finding_is_shown_in_its_line(tmp_path: Path, run_cli: Run) -> None:
+def test_a_finding_is_shown_in_its_line(tmp_path: Path, run_cli: RunCli) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(
         "events {}\nhttp {\n\tserver { listen 80; sendfile  yes; }\n"

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.paths import written_paths
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Facts, Nginx
-
-Run = Callable[..., "CompletedProcess[str]"]
 
 EVERYTHING = """
 user root;
@@ -44,7 +41,7 @@ http {
 
 
 @pytest.mark.needs("nginx")
-def test_a_live_audit_misses_no_facts(run_cli: Run, tmp_path: Path) -> None:
+def test_a_live_audit_misses_no_facts(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "www").mkdir()
     (tmp_path / "error.log").touch()

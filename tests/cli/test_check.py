@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from situations import GIBIBYTE, host, load, measured
 
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.facts import Nginx
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CONF = """\
 worker_processes auto;
 worker_rlimit_nofile 65536;

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import get_args
 
 import pytest
+from command_line import RunCli
 from rows import each_row
 
 from nginx_tune.decide.engine import ALL as DECISIONS
@@ -15,7 +14,6 @@ from nginx_tune.documents.decisions import DecisionId
 from nginx_tune.report.decisions import decision_pages
 from nginx_tune.report.rule_page import EVERY, render_index, render_markdown_page, render_text_page
 
-Run = Callable[..., "CompletedProcess[str]"]
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "rules"
 
 
@@ -37,7 +35,7 @@ def test_a_page_has_every_section_and_no_long_line(rule: object) -> None:
     assert "\x1b" not in text
 
 
-def test_everything_is_listed_by_kind(run_cli: Run) -> None:
+def test_everything_is_listed_by_kind(run_cli: RunCli) -> None:
     listed = run_cli("explain")
     assert listed.returncode == 0
     assert run_cli("explain", "--list").stdout == listed.stdout
@@ -50,7 +48,7 @@ def test_everything_is_listed_by_kind(run_cli: Run) -> None:
     assert any(line.startswith("  server.pool_overflow ") for line in sections["metrics"])
 
 
-def test_decisions_have_pages(run_cli: Run) -> None:
+def test_decisions_have_pages(run_cli: RunCli) -> None:
     assert len(decision_pages()) == len(DECISIONS)
     run = run_cli("explain", "per-disk-pools")
     assert run.returncode == 0
@@ -77,7 +75,7 @@ def test_decisions_have_pages(run_cli: Run) -> None:
         (["\x1b[31m"], "\\x1b"),
     ],
 )
-def test_wrong_usage(run_cli: Run, arguments: list[str], says: str) -> None:
+def test_wrong_usage(run_cli: RunCli, arguments: list[str], says: str) -> None:
     run = run_cli("explain", *arguments)
     assert run.returncode == 2
     assert says in run.stderr
@@ -106,7 +104,7 @@ def test_every_decision_has_a_page_with_a_body() -> None:
         "ratio(hot.p99",
     ],
 )
-def test_an_expression_is_explained_by_its_metric(run_cli: Run, name: str) -> None:
+def test_an_expression_is_explained_by_its_metric(run_cli: RunCli, name: str) -> None:
     assert run_cli("explain", name).stdout == run_cli("explain", "hot.p99").stdout
 
 
@@ -121,7 +119,7 @@ def test_an_expression_is_explained_by_its_metric(run_cli: Run, name: str) -> No
     ],
 )
 def test_a_suggestion_is_a_name_that_can_be_asked_for(
-    run_cli: Run, name: str, called: str, hint: str
+    run_cli: RunCli, name: str, called: str, hint: str
 ) -> None:
     done = run_cli("explain", name)
     assert done.returncode == 2
@@ -132,7 +130,7 @@ def test_a_suggestion_is_a_name_that_can_be_asked_for(
         assert run_cli("explain", meant).returncode == 0
 
 
-def test_a_word_of_one_name_shows_its_page_and_of_several_proposes_them(run_cli: Run) -> None:
+def test_a_word_of_one_name_shows_its_page_and_of_several_proposes_them(run_cli: RunCli) -> None:
     shown = run_cli("explain", "keepalive")
     assert shown.stdout.startswith("upstream-keepalive (a decision")
     assert "upstream-keepalive" in shown.stderr

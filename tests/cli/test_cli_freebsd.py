@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 from recorded_hosts import freebsd_file
 
-Run = Callable[..., "CompletedProcess[str]"]
 OF_THREADS = {"thread_pool", "aio_write"}
 
 
@@ -22,7 +20,7 @@ def tuned(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["static", "media", "cache", "proxy"])
-def test_freebsd_reads_by_itself(run_cli: Run, tmp_path: Path, kind: str) -> None:
+def test_freebsd_reads_by_itself(run_cli: RunCli, tmp_path: Path, kind: str) -> None:
     host = freebsd_file(tmp_path)
     asked = ("--facts", host, "--kind", kind, "--root", "/media/disk1", "--root", "/media/disk2")
     said = run_cli("recommend", *asked, "-f", "json")
@@ -44,7 +42,7 @@ def test_freebsd_reads_by_itself(run_cli: Run, tmp_path: Path, kind: str) -> Non
     assert json.loads(audited.stdout)["findings"] == []
 
 
-def test_freebsd_is_not_told_to_use_threads(run_cli: Run, tmp_path: Path) -> None:
+def test_freebsd_is_not_told_to_use_threads(run_cli: RunCli, tmp_path: Path) -> None:
     """Four times the memory in files on hard disks, read without aio: ``aio on`` cures it there."""
     conf = tmp_path / "nginx.conf"
     conf.write_text(

@@ -6,20 +6,18 @@ import json
 import os
 import stat
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from recorded_hosts import capture_file, facts_bytes, freebsd_file
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Facts
 from nginx_tune.errors import UsageError
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
-
-def test_this_host_as_json(run_cli: Run) -> None:
+def test_this_host_as_json(run_cli: RunCli) -> None:
     said = run_cli("inspect", "-f", "json")
     assert said.returncode == 0
     facts = json.loads(said.stdout)
@@ -30,7 +28,7 @@ def test_this_host_as_json(run_cli: Run) -> None:
     assert any(link["name"] == "lo" for link in facts["network"]["links"])
 
 
-def test_one_screen_for_people(run_cli: Run, tmp_path: Path) -> None:
+def test_one_screen_for_people(run_cli: RunCli, tmp_path: Path) -> None:
     said = run_cli("inspect", "--host", capture_file("three-disk-node", tmp_path))
     assert said.returncode == 0
     assert "3 independent disks" in said.stdout
@@ -41,7 +39,7 @@ def test_one_screen_for_people(run_cli: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("root")
-def test_an_ordinary_user_gets_facts_too(run_cli: Run) -> None:
+def test_an_ordinary_user_gets_facts_too(run_cli: RunCli) -> None:
     """Without any right beyond its own: fewer facts, a reason for each that is missing."""
     code = (
         "import os, sys; from nginx_tune.cli.main import main; "
@@ -59,7 +57,7 @@ def test_an_ordinary_user_gets_facts_too(run_cli: Run) -> None:
     assert json.loads(said.stdout)["memory"]["total_bytes"]
 
 
-def test_a_capture_replays_byte_for_byte(run_cli: Run, tmp_path: Path) -> None:
+def test_a_capture_replays_byte_for_byte(run_cli: RunCli, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "file").write_bytes(b"x" * 12345)
@@ -73,14 +71,14 @@ def test_a_capture_replays_byte_for_byte(run_cli: Run, tmp_path: Path) -> None:
     assert json.loads(live.stdout)["datasets"][0]["bytes"] == 12345
 
 
-def test_a_capture_does_not_widen_a_file_that_was_there(run_cli: Run, tmp_path: Path) -> None:
+def test_a_capture_does_not_widen_a_file_that_was_there(run_cli: RunCli, tmp_path: Path) -> None:
     capture = tmp_path / "host.json"
     capture.touch(mode=0o644)
     assert run_cli("inspect", "--capture", capture).returncode == 0
     assert stat.S_IMODE(capture.stat().st_mode) == 0o600
 
 
-def test_facts_go_to_a_file_and_a_screen_at_once(run_cli: Run, tmp_path: Path) -> None:
+def test_facts_go_to_a_file_and_a_screen_at_once(run_cli: RunCli, tmp_path: Path) -> None:
     host = capture_file("virtio-vm", tmp_path)
     said = run_cli("inspect", "--host", host, "-f", "console", "-f", f"json={tmp_path}/facts.json")
     assert said.returncode == 0
@@ -88,7 +86,7 @@ def test_facts_go_to_a_file_and_a_screen_at_once(run_cli: Run, tmp_path: Path) -
     assert (tmp_path / "facts.json").read_bytes() == facts_bytes("virtio-vm")
 
 
-def test_a_sampled_dataset_tells_its_error(run_cli: Run, tmp_path: Path) -> None:
+def test_a_sampled_dataset_tells_its_error(run_cli: RunCli, tmp_path: Path) -> None:
     for number in range(2000):
         (tmp_path / str(number)).write_bytes(b"x" * (number % 97))
     arguments = ("inspect", "--dataset", tmp_path, "--dataset-sample", "0.2")
@@ -99,7 +97,7 @@ def test_a_sampled_dataset_tells_its_error(run_cli: Run, tmp_path: Path) -> None
     assert "±" in run_cli(*arguments).stdout
 
 
-def test_a_capture_holds_configurations_only_when_asked(run_cli: Run, tmp_path: Path) -> None:
+def test_a_capture_holds_configurations_only_when_asked(run_cli: RunCli, tmp_path: Path) -> None:
     plain, full = tmp_path / "plain.json", tmp_path / "full.json"
     assert run_cli("inspect", "--capture", plain).returncode == 0
     assert run_cli("inspect", "--capture", full, "--with-config").returncode == 0
@@ -109,7 +107,7 @@ def test_a_capture_holds_configurations_only_when_asked(run_cli: Run, tmp_path: 
         assert any(question.endswith(".conf") for question in asked[1])
 
 
-def test_a_declared_link_speed(run_cli: Run, tmp_path: Path) -> None:
+def test_a_declared_link_speed(run_cli: RunCli, tmp_path: Path) -> None:
     capture = capture_file("virtio-vm", tmp_path)
     arguments = ("--host", capture, "--link-speed", "eth0=2.5G", "-f", "json")
     said = run_cli("inspect", *arguments)
@@ -118,7 +116,7 @@ def test_a_declared_link_speed(run_cli: Run, tmp_path: Path) -> None:
     assert links["eth0"]["speed_reason"] == "declared"
 
 
-def test_a_declared_volume(run_cli: Run, tmp_path: Path) -> None:
+def test_a_declared_volume(run_cli: RunCli, tmp_path: Path) -> None:
     """Nothing on the host tells what was bought."""
     capture = capture_file("ebs-volume", tmp_path)
     plain = json.loads(run_cli("inspect", "--host", capture, "-f", "json").stdout)
@@ -160,7 +158,7 @@ def test_a_declared_volume(run_cli: Run, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_one_line(
-    run_cli: Run, tmp_path: Path, arguments: list[str], says: str
+    run_cli: RunCli, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
     arguments = [str(freebsd_file(tmp_path)) if one == "FACTS" else one for one in arguments]
     said = run_cli("inspect", *arguments)
@@ -170,7 +168,7 @@ def test_wrong_usage_is_one_line(
     assert len(said.stderr.splitlines()) == 1
 
 
-def test_a_hostile_capture_cannot_steer_the_terminal(run_cli: Run) -> None:
+def test_a_hostile_capture_cannot_steer_the_terminal(run_cli: RunCli) -> None:
     evil = "\x1b]0;gotcha\x07\x1b[31m\u202e"
     mountinfo = f"28 1 8:1 / /srv{evil} rw - ext4 /dev/{evil} rw\n"
     capture = {

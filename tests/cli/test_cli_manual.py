@@ -7,12 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from command_line import RunCli
 from jsonschema import Draft202012Validator
 from recorded_hosts import facts_file
 
@@ -22,7 +22,6 @@ from nginx_tune.cli.manual import SHELLS, ManPage, completion_script, manual_pag
 
 ROOT = Path(__file__).resolve().parents[2]
 FACTS = facts_file("three-disk-node")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def test_what_stands_in_share_is_current() -> None:
@@ -114,7 +113,7 @@ def test_zsh_can_load_its_completion(tmp_path: Path) -> None:
     assert _completions("zsh", script, tmp_path).strip() == "_nginx_tune_completion"
 
 
-def _validator(run_cli: Run) -> Draft202012Validator:
+def _validator(run_cli: RunCli) -> Draft202012Validator:
     schema = json.loads(run_cli("schema", "settings").stdout)
     Draft202012Validator.check_schema(schema)
     return Draft202012Validator(schema)
@@ -136,7 +135,7 @@ def _validator(run_cli: Run) -> Draft202012Validator:
     ],
 )
 def test_the_schema_of_the_settings_says_what_the_program_says(
-    run_cli: Run, tmp_path: Path, text: str, *, is_right: bool
+    run_cli: RunCli, tmp_path: Path, text: str, *, is_right: bool
 ) -> None:
     settings = tmp_path / "nginx-tune.toml"
     settings.write_text(text)

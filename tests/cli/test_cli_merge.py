@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 
 from nginx_tune.documents.base import decode, encode
 from nginx_tune.documents.loadplan import Stripe
 from nginx_tune.documents.measurement import Measurement
 
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SEEN = Path(__file__).parent.parent / "proof" / "data" / "probe-measurement.json"
 
 

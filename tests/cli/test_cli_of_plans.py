@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import RunCli
 from planned_files import as_json, planned_file
 from recorded_hosts import facts_file
 from tiers import dice
 
 FACTS = facts_file("raid10-4hdd")
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
 CONF = """\
 user root;
 worker_processes 2; events {{

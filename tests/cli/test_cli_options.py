@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import CompletedProcess
 from typing import NamedTuple
 
 import click
 import pytest
+from command_line import RunCli
 
 from nginx_tune.cli import inputs
 from nginx_tune.cli.main import COMMANDS, cli
 from nginx_tune.errors import UsageError
-
-Run = Callable[..., "CompletedProcess[str]"]
 
 
 class Meaning(NamedTuple):
@@ -97,7 +95,7 @@ def test_a_long_option_is_given_in_the_same_way_everywhere() -> None:
     ],
 )
 def test_a_prefix_without_a_configuration_means_the_one_that_the_build_reads_there(
-    run_cli: Run, tmp_path: Path, built: str, wanted: str
+    run_cli: RunCli, tmp_path: Path, built: str, wanted: str
 ) -> None:
     program = tmp_path / "nginx"
     program.write_text(
@@ -126,7 +124,7 @@ def two_trees(tmp_path: Path) -> tuple[Path, Path]:
     return prefix, here
 
 
-def _read(run_cli: Run, command: str, *options: str | Path, cwd: Path) -> str:
+def _read(run_cli: RunCli, command: str, *options: str | Path, cwd: Path) -> str:
     """Which of the two configurations a command reads."""
     run = run_cli(command, *options, "-f", "json", cwd=cwd)
     if command == "audit":
@@ -137,7 +135,7 @@ def _read(run_cli: Run, command: str, *options: str | Path, cwd: Path) -> str:
 
 @pytest.mark.parametrize("command", ["audit", "learn"])
 def test_a_relative_name_stands_on_the_prefix_as_nginx_takes_it(
-    run_cli: Run, two_trees: tuple[Path, Path], command: str
+    run_cli: RunCli, two_trees: tuple[Path, Path], command: str
 ) -> None:
     prefix, here = two_trees
     conf = ("-c", "conf/nginx.conf")
@@ -150,7 +148,7 @@ def test_a_relative_name_stands_on_the_prefix_as_nginx_takes_it(
 
 
 def test_what_a_log_is_written_in_is_found_below_a_relative_prefix(
-    run_cli: Run, two_trees: tuple[Path, Path]
+    run_cli: RunCli, two_trees: tuple[Path, Path]
 ) -> None:
     prefix, here = two_trees
     (prefix / "logs").mkdir()
@@ -166,7 +164,7 @@ def test_what_a_log_is_written_in_is_found_below_a_relative_prefix(
 
 @pytest.mark.needs("nginx")
 def test_recommend_and_validate_take_the_prefix_too(
-    run_cli: Run, two_trees: tuple[Path, Path]
+    run_cli: RunCli, two_trees: tuple[Path, Path]
 ) -> None:
     prefix, here = two_trees
     (prefix / "conf" / "nginx.conf").write_text("events {")
@@ -190,7 +188,7 @@ _OF_A_TREE: dict[str, tuple[str, ...]] = {
 @pytest.mark.needs("nginx", "root")
 @pytest.mark.parametrize("command", _OF_A_TREE)
 def test_every_command_finds_the_includes_below_the_prefix(
-    run_cli: Run, two_trees: tuple[Path, Path], command: str
+    run_cli: RunCli, two_trees: tuple[Path, Path], command: str
 ) -> None:
     """The one tree cannot be read, the other of the same names could."""
     prefix, here = two_trees
@@ -240,7 +238,7 @@ def test_a_pipe_without_a_writer_and_an_endless_device_are_no_documents(
     ],
 )
 def test_a_version_that_is_not_known_is_told(
-    version: str, status: int, said: str, tmp_path: Path, run_cli: Run
+    version: str, status: int, said: str, tmp_path: Path, run_cli: RunCli
 ) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text("events { }\n")

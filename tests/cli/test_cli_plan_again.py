@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import RunCli
 from recorded_hosts import facts_bytes
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 WORDPRESS = """\
 events { worker_connections 1024; }

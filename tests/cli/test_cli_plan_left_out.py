@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import RunCli
 from situations import host, load, nginx
 
 from nginx_tune.documents.base import encode
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 TLS = """worker_processes auto; events {}
 http {
     access_log off;

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 from recorded_hosts import facts_file
 
-Run = Callable[..., "CompletedProcess[str]"]
 FACTS = facts_file("three-disk-node")
 CONF = Path(__file__).resolve().parent.parent / "conf" / "valid" / "one-line.conf"
 
@@ -21,7 +20,9 @@ def kind_of(run: CompletedProcess[str]) -> str:
     return str(json.loads(run.stdout)["kind"])
 
 
-def test_flag_before_environment_before_file_before_default(run_cli: Run, tmp_path: Path) -> None:
+def test_flag_before_environment_before_file_before_default(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
     ask = ("recommend", "--facts", FACTS, "-f", "json")
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
@@ -42,7 +43,7 @@ def test_flag_before_environment_before_file_before_default(run_cli: Run, tmp_pa
     ],
 )
 def test_settings_bear_the_names_of_the_options(
-    run_cli: Run, tmp_path: Path, settings: str, env: dict[str, str]
+    run_cli: RunCli, tmp_path: Path, settings: str, env: dict[str, str]
 ) -> None:
     named = tmp_path / "named.toml"
     named.write_text(settings.format(facts=FACTS))
@@ -59,7 +60,7 @@ def test_settings_bear_the_names_of_the_options(
         ("NGINX_TUNE_RECOMMEND_WORK_LOAD", "NGINX_TUNE_RECOMMEND_WORKLOAD"),
     ],
 )
-def test_a_misspelt_variable_is_refused(run_cli: Run, name: str, meant: str) -> None:
+def test_a_misspelt_variable_is_refused(run_cli: RunCli, name: str, meant: str) -> None:
     """It would do nothing, and a gate that was asked for would pass."""
     run = run_cli("recommend", "--facts", FACTS, env={name: "media"})
     assert run.returncode == 2
@@ -68,13 +69,13 @@ def test_a_misspelt_variable_is_refused(run_cli: Run, name: str, meant: str) -> 
     assert run.stderr.count("\n") == 1
 
 
-def test_the_tests_own_variables_are_no_options(run_cli: Run) -> None:
+def test_the_tests_own_variables_are_no_options(run_cli: RunCli) -> None:
     names = ("NGINX_TUNE_TESTS", "NGINX_TUNE_REQUIRE", "NGINX_TUNE_FUZZ_SECONDS")
     run = run_cli("recommend", "--facts", FACTS, env=dict.fromkeys(names, "5"))
     assert (run.returncode, "in the environment" in run.stderr) == (0, False), run.stderr
 
 
-def test_the_audit_s_threshold_is_not_lost(run_cli: Run, tmp_path: Path) -> None:
+def test_the_audit_s_threshold_is_not_lost(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "nginx.conf").write_text("events {}\n")
     env = {"NGINX_TUNE_AUDIT_FAILON": "advice"}
     run = run_cli("audit", tmp_path / "nginx.conf", "--facts", "none", env=env)
@@ -83,7 +84,7 @@ def test_the_audit_s_threshold_is_not_lost(run_cli: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.needs("root")
-def test_a_settings_file_of_another_user_is_not_believed(run_cli: Run, tmp_path: Path) -> None:
+def test_a_settings_file_of_another_user_is_not_believed(run_cli: RunCli, tmp_path: Path) -> None:
     """It could name the program that root runs, and the file that root writes."""
     path = tmp_path / "nginx-tune.toml"
     path.write_text('[recommend]\nkind = "media"\n')
@@ -106,7 +107,7 @@ def test_a_settings_file_of_another_user_is_not_believed(run_cli: Run, tmp_path:
     "command", ["confirm", "rollback", "rollback --recover", "history", "audit {conf}"]
 )
 def test_a_settings_file_of_another_user_stops_nothing(
-    run_cli: Run, tmp_path: Path, command: str
+    run_cli: RunCli, tmp_path: Path, command: str
 ) -> None:
     """Whoever may write beside root's working directory would have a change taken back."""
     (tmp_path / "own").mkdir()
@@ -128,7 +129,7 @@ def test_a_settings_file_of_another_user_stops_nothing(
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("name", ["TMPDIR", "XDG_CACHE_HOME", "XDG_STATE_HOME"])
 def test_root_keeps_nothing_where_others_could_change_it(
-    run_cli: Run, tmp_path: Path, name: str
+    run_cli: RunCli, tmp_path: Path, name: str
 ) -> None:
     own, theirs = tmp_path / "own", tmp_path / "theirs"
     own.mkdir()
@@ -143,14 +144,14 @@ def test_root_keeps_nothing_where_others_could_change_it(
     assert run_cli("runs", "list", env={"HOME": str(theirs)}).stderr == ""
 
 
-def test_a_subcommand_has_a_table_of_its_own(run_cli: Run, tmp_path: Path) -> None:
+def test_a_subcommand_has_a_table_of_its_own(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "nginx-tune.toml").write_text("[scenario.run]\npairs = 0\n")
     run = run_cli("scenario", "run", "thread-pools", cwd=tmp_path)
     assert run.returncode == 2
     assert "--pairs" in run.stderr
 
 
-def test_the_settings_file_can_be_named(run_cli: Run, tmp_path: Path) -> None:
+def test_the_settings_file_can_be_named(run_cli: RunCli, tmp_path: Path) -> None:
     named = tmp_path / "other.toml"
     named.write_text('[recommend]\nkind = "media"\n')
     ask = ("recommend", "--facts", FACTS, "-f", "json")
@@ -174,7 +175,7 @@ def test_the_settings_file_can_be_named(run_cli: Run, tmp_path: Path) -> None:
     ],
 )
 def test_a_setting_that_means_nothing_is_refused(
-    run_cli: Run, tmp_path: Path, settings: str, said: str
+    run_cli: RunCli, tmp_path: Path, settings: str, said: str
 ) -> None:
     named = tmp_path / "named.toml"
     named.write_text(settings)

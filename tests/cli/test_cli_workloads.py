@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 from recorded_hosts import facts_file
 
-Run = Callable[..., "CompletedProcess[str]"]
 FACTS = facts_file("raid10-4hdd")
 TIME = "a time needs its unit: 50 ms or s? (write"
 
 
-def refused(run_cli: Run, *words: str) -> str:
+def refused(run_cli: RunCli, *words: str) -> str:
     done = run_cli(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
@@ -37,7 +35,7 @@ def written(folder: Path, text: str) -> str:
     ],
 )
 def test_each_command_that_takes_one_refuses_it(
-    run_cli: Run, tmp_path: Path, command: str, text: str, said: str
+    run_cli: RunCli, tmp_path: Path, command: str, text: str, said: str
 ) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text("events {} http { server { root /srv; } }", encoding="utf-8")
@@ -49,7 +47,7 @@ def test_each_command_that_takes_one_refuses_it(
 
 
 def test_an_objective_without_a_class_is_told_as_it_was_written(
-    run_cli: Run, tmp_path: Path
+    run_cli: RunCli, tmp_path: Path
 ) -> None:
     workload = written(tmp_path, '"objectives": [{"expression": "p99 <= 50"}]')
     line = refused(run_cli, "recommend", "--facts", str(FACTS), "--workload", workload)
@@ -59,7 +57,7 @@ def test_an_objective_without_a_class_is_told_as_it_was_written(
     assert run_cli("recommend", "--facts", str(FACTS), "--workload", workload).returncode == 0
 
 
-def test_a_number_of_a_site_has_bounds(run_cli: Run, tmp_path: Path) -> None:
+def test_a_number_of_a_site_has_bounds(run_cli: RunCli, tmp_path: Path) -> None:
     site = tmp_path / "site.toml"
     for text in ("log_files = -1", "stream_silence_seconds = 1e300", "listening_sockets = true"):
         site.write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ from subprocess import CompletedProcess
 
 import click
 import pytest
+from command_line import RunCli
 from recorded_hosts import facts_file
 from rows import each_row
 from unprivileged import AS_NOBODY, copy_package, interpreter
@@ -28,7 +29,6 @@ from nginx_tune.cli.settings import ALLOWED, SITE_TABLE, setting_names
 from nginx_tune.documents.site import Site
 from nginx_tune.errors import UsageError
 
-Run = Callable[..., "CompletedProcess[str]"]
 FACTS = facts_file("three-disk-node")
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 NAME = "nginx-tune.toml"
@@ -208,7 +208,7 @@ def test_values_that_lead_elsewhere_are_refused(
     assert f"({why}" in capsys.readouterr().err
 
 
-def test_inputs_are_those_beside_the_file(run_cli: Run, tmp_path: Path) -> None:
+def test_inputs_are_those_beside_the_file(run_cli: RunCli, tmp_path: Path) -> None:
     """Wherever below it the command is called; a file of the same name there is another one."""
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
@@ -261,7 +261,7 @@ def test_root_takes_no_input_of_another_user(
     assert "audit.facts (" in capsys.readouterr().err
 
 
-def test_the_settings_that_a_found_file_made_are_told(run_cli: Run, tmp_path: Path) -> None:
+def test_the_settings_that_a_found_file_made_are_told(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "n.conf").write_text("events {}\n")
     file = write(tmp_path, '[audit]\nformat = "json"\nselect = ["io"]\nfail_on = "never"\n')
     ask = ("audit", tmp_path / "n.conf", "--facts", "none")
@@ -276,7 +276,7 @@ def test_the_settings_that_a_found_file_made_are_told(run_cli: Run, tmp_path: Pa
     assert run_cli("--config", file, *ask, cwd=tmp_path).stderr == ""
 
 
-def test_the_site_of_a_found_file_is_told_where_it_is_used(run_cli: Run, tmp_path: Path) -> None:
+def test_the_site_of_a_found_file_is_told_where_it_is_used(run_cli: RunCli, tmp_path: Path) -> None:
     file = write(tmp_path, '[site]\nserver_names = ["a"]\n[scenario.list]\nformat = "json"\n')
     (tmp_path / "s.toml").write_text("")
     ask = ("recommend", "--facts", FACTS)
@@ -352,7 +352,7 @@ def attacked(
         assert (repository / "kept").read_text() == "kept\n"
 
 
-def test_a_repository_s_settings_run_and_write_nothing(repository: Path, run_cli: Run) -> None:
+def test_a_repository_s_settings_run_and_write_nothing(repository: Path, run_cli: RunCli) -> None:
     attacked(repository, lambda words: run_cli(*words, cwd=repository))
 
 
@@ -373,7 +373,7 @@ def test_nor_for_an_ordinary_user(repository: Path) -> None:
     attacked(repository, call, each=5)
 
 
-def test_the_same_file_is_believed_when_it_is_named(repository: Path, run_cli: Run) -> None:
+def test_the_same_file_is_believed_when_it_is_named(repository: Path, run_cli: RunCli) -> None:
     file = write(repository, '[recommend]\nnginx = "./evil.sh"\ntrust = true\n')
     run_cli("--config", file, "recommend", cwd=repository)
     assert "-V" in (repository / "evil.sh.ran").read_text()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
 
 import msgspec
 import pytest
+from command_line import RunCli
 from situations import (
     GIBIBYTE,
     MEBIBYTE,
@@ -40,8 +39,6 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.findings import Finding
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Workload
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 COUNT = draws(40, 1500)
 ADDS = {
@@ -227,7 +224,7 @@ def test_a_configuration_is_decided_on_by_what_it_serves() -> None:
         assert decide_configured(parse_text(text), slow).kind == kind
 
 
-def test_a_workload_has_the_audit_agree_with_recommend(run_cli: Run, tmp_path: Path) -> None:
+def test_a_workload_has_the_audit_agree_with_recommend(run_cli: RunCli, tmp_path: Path) -> None:
     """By the facts alone reads would hold the loop; by what is asked for they hold nobody up."""
     conf, facts, asked = (tmp_path / name for name in ("n.conf", "f.json", "w.json"))
     conf.write_text(STOCK, encoding="utf-8")

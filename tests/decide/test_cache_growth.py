@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+from command_line import RunCli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import each_row
@@ -23,8 +22,6 @@ from nginx_tune.documents.decisions import Decision
 from nginx_tune.documents.facts import Dataset, Disk, PathStorage, Storage
 from nginx_tune.documents.site import CacheBounds, Site
 from nginx_tune.documents.workload import ObjectSizes, Workload
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 UNITS = {"k": 1 << 10, "m": MEBIBYTE, "g": GIBIBYTE}
 
@@ -222,7 +219,7 @@ def test_files_in_a_directory_that_nobody_named_a_cache_are_told(files: int) -> 
 
 @each_row("files", [0, 3])
 def test_generate_tells_of_files_in_a_new_caches_directory(
-    run_cli: Run, tmp_path: Path, files: int
+    run_cli: RunCli, tmp_path: Path, files: int
 ) -> None:
     for number in range(files):
         (tmp_path / f"{number}.jpg").write_bytes(b"x")
@@ -272,7 +269,7 @@ def test_more_memory_never_leaves_more_to_the_origin(memory_gib: int) -> None:
 
 
 def test_an_assumed_size_of_objects_makes_no_bound_and_is_said(
-    run_cli: Run, tmp_path: Path
+    run_cli: RunCli, tmp_path: Path
 ) -> None:
     """64 KiB were assumed in silence: 371 GB of each disk of 8 TB."""
     facts = host(disks=4, memory_bytes=32 * GIBIBYTE)

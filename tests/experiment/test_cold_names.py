@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
@@ -16,8 +15,6 @@ from nginx_tune.documents.measured_server import ServerMeasurement
 from nginx_tune.documents.scenario import ScenarioClass, ScenarioRun
 from nginx_tune.measure.load.classes import ServedFile, plan_load
 from nginx_tune.nginx.lab.building import contents_of
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_files_are_spread_over_directories() -> None:

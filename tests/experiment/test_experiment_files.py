@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import each_row
@@ -21,7 +20,6 @@ from nginx_tune.experiment.scenario.files import list_scenarios, load_experiment
 from nginx_tune.measure.load.classes import default_classes
 from nginx_tune.report.verdict import render_experiment
 
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SPEC = ExperimentSpec(candidate="/etc/new.conf", load=SiteLoad(classes=default_classes()))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 SECONDS = st.floats(0.001, 1e6)

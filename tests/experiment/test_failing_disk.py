@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.errors import ExitStatus
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 FAILING = """
 name = "failing-disk"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ScenarioRun
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 MEMORY_BYTES = 64 << 20
 SCENARIO = f"""

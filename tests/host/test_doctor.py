@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_line import RunCli
 from machine import Machine
 from machines import CAPTURES
 from machines_more import CAPTURES as MORE_CAPTURES
@@ -25,7 +25,6 @@ from nginx_tune.documents.inspection import Doctor
 from nginx_tune.host.door import ProgramResult
 from nginx_tune.observe.inspect.doctor import examine, names, unmet
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 BUILDERS = {**CAPTURES, **MORE_CAPTURES}
 ALL_CAPABILITIES = "000001ffffffffff"
 
@@ -276,14 +275,14 @@ def test_what_is_required_and_not_there() -> None:
 
 
 @pytest.mark.long
-def test_a_requirement_decides_the_status(run_cli: Run) -> None:
+def test_a_requirement_decides_the_status(run_cli: RunCli) -> None:
     found = {c["name"]: c for c in json.loads(run_cli("doctor", "-f", "json").stdout)["checks"]}
     for name in ("root", "threads", "bpftrace", "delay-accounting"):
         status = run_cli("doctor", "--require", name, "-o", "/dev/null").returncode
         assert status == (0 if found[name]["status"] == "ok" else 4), name
 
 
-def test_a_check_that_is_none(run_cli: Run) -> None:
+def test_a_check_that_is_none(run_cli: RunCli) -> None:
     run = run_cli("doctor", "--require", "luck")
     assert run.returncode == 2
     assert "no such check" in run.stderr
@@ -314,7 +313,7 @@ def test_a_missing_probe_is_one_line_with_the_command_that_installs_it(
     line: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    run_cli: Run,
+    run_cli: RunCli,
 ) -> None:
     records = {"INSTALLER": f"{installer}\n"}
     if origin:

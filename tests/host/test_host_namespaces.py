@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import RunCli
 from started import until, workers_of
 
 from nginx_tune.documents.facts import Facts
@@ -22,7 +23,6 @@ from nginx_tune.nginx import subject
 from nginx_tune.observe.inspect.facts import gather_facts
 
 pytestmark = pytest.mark.needs("root", "nginx", "loop", "ip")
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 PORTS = "20000 20010"
 CONF = """
@@ -152,7 +152,7 @@ def test_its_accept_queue_and_drops(contained: int) -> None:
 
 
 def test_beside_it_the_installed_configuration_is_read(
-    contained: int, run_cli: Run, monkeypatch: pytest.MonkeyPatch
+    contained: int, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = f"nginx-tune: the running nginx (process {contained}) sees other files: a container"
     for command in ("check", "audit", "plan"):
@@ -165,7 +165,9 @@ def test_beside_it_the_installed_configuration_is_read(
     assert (alone.returncode, alone.stderr.startswith(f"{away} (run nginx-")) == (4, True)
 
 
-def test_a_capture_of_it_replays_without_it(contained: int, tmp_path: Path, run_cli: Run) -> None:
+def test_a_capture_of_it_replays_without_it(
+    contained: int, tmp_path: Path, run_cli: RunCli
+) -> None:
     capture = tmp_path / "host.json"
     data = f"{tmp_path}/nginx/data"
     live = run_cli(

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from needs import lacks
 from recorded_hosts import capture_file, facts_bytes
 from rows import each_row
 from tiers import draws
 
 ROOT = Path(__file__).resolve().parents[2]
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 NAMES = ["three-disk-node", "container-nginx", "kvm-guest", "silent-sysfs"]
 
@@ -41,7 +40,7 @@ def test_with_no_environment_and_from_elsewhere(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.needs("root")
-def test_this_host_in_a_container_that_has_nothing(run_cli: Run, tmp_path: Path) -> None:
+def test_this_host_in_a_container_that_has_nothing(run_cli: RunCli, tmp_path: Path) -> None:
     """No /sys, nothing of /proc but an own process, no network, another name, an empty /tmp."""
     capture = tmp_path / "host.json"
     live = run_cli("inspect", "--capture", capture, "-f", "json")

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 from loop_disks import MIB, limited, loop_over, make_data, run_fio
 from needs import lacks
 from recorded_hosts import capture_file
@@ -28,8 +29,6 @@ from nginx_tune.measure.load.probe import RunInterrupted, find_probe
 from nginx_tune.observe.inspect.disk_plan import curve_of, plan_disk
 from nginx_tune.observe.inspect.disks import measure_disks, run_disk_probe
 from nginx_tune.observe.inspect.inspection import with_disk_probes
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("probe")
 

@@ -8,16 +8,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.nginx.lab import keeper
 from nginx_tune.nginx.lab.keeper import Keeper, find_labs, make_directory, start_time, write_mark
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 CONF = "events {}\nhttp { server { listen 127.0.0.1:18090; return 200; } }\n"
 SIZES = ["size=4k,nr_inodes=2", "size=4k,nr_inodes=4", "size=4k"]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 from twins import twin
-
-RunCli = Callable[..., "CompletedProcess[str]"]
 
 LINES = [
     "error_log {path};\nevents {{ }}\nhttp {{ server {{ listen 8098; root {root}; }} }}\n",

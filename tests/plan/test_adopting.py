@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 from made_decisions import decide
 from rows import each_row
 from situations import GIBIBYTE, host, load, nginx, site
@@ -27,8 +26,6 @@ from nginx_tune.documents.decisions import Decision, Setting
 from nginx_tune.documents.facts import Dataset
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 CONF = """\
 user www-data;
@@ -293,7 +290,7 @@ def test_a_site_without_a_cache_may_get_one_with_all_it_needs() -> None:
     assert [p.line for p in choice.places] == [11, 12]
 
 
-def test_the_command_names_the_sites_own(run_cli: Run, tmp_path: Path) -> None:
+def test_the_command_names_the_sites_own(run_cli: RunCli, tmp_path: Path) -> None:
     conf = tmp_path / "nginx.conf"
     conf.write_text(SITE)
     facts = tmp_path / "facts.json"

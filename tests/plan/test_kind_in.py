@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
+from command_line import RunCli
 from made_decisions import decide
 from rows import each_row
 from situations import host, load, site
@@ -15,8 +14,6 @@ from nginx_tune.change.plan.solver import kind_in
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.workload import Workload
-
-Run = Callable[..., subprocess.CompletedProcess[str]]
 
 PROXIED = "location / { proxy_pass http://127.0.0.1:8080; }"
 FILES = "location /files/ { root /srv; }"
@@ -100,7 +97,7 @@ def test_an_assumed_kind_gives_no_high_confidence() -> None:
     ],
 )
 def test_recommend_says_the_kind_and_where_it_is_from(
-    run_cli: Run, tmp_path: Path, workload: Workload | None, args: list[str], said: str
+    run_cli: RunCli, tmp_path: Path, workload: Workload | None, args: list[str], said: str
 ) -> None:
     path, facts, asked = (tmp_path / name for name in ("n.conf", "facts.json", "workload.json"))
     path.write_text(f"events {{}} http {{ server {{ listen 80; {PROXIED} }} }}\n")

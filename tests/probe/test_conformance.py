@@ -10,11 +10,11 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 from probe_loads import StartNginx, load_class, load_plan
 from truth import ground_truth, truth_plan
 
@@ -29,8 +29,6 @@ from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.measure.proof.runs import Pair, PairedRuns
 from nginx_tune.report.measurement import measured_screen
 from nginx_tune.report.screen import plain_text
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("probe")
 

@@ -9,18 +9,16 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 from probe_loads import Nginx, load_class, load_plan
 from started import children
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measurement import Measurement
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 

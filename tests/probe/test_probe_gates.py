@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
-from collections.abc import Callable
 
 import pytest
+from command_line import RunCli
 from probe_loads import Nginx
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import ClassSecond, Measurement, SeriesPoint
 from nginx_tune.report.measurement import render_measurement_csv
 from nginx_tune.report.prometheus import render_measurement_prometheus
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 SHORT = ("--allow-live", "--duration", "1s", "--warmup", "0", "--rate", "500")
 

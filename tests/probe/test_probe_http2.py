@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from command_line import RunCli
 from http2_peer import (
     GOAWAY,
     SETTINGS,
@@ -29,8 +30,6 @@ from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.measure.proof.histogram import decode_histogram
 from nginx_tune.nginx.lab.network import make_certificate
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 

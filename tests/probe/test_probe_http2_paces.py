@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,6 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.classes import family_faults
 from nginx_tune.measure.load.probe import run_probe
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 

@@ -10,12 +10,13 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from command_line import RunCli
 from free_ports import free_port
 from nginx_versions import find_nginx, marked
 from probe_loads import SIZES, Nginx, load_class, load_plan
@@ -38,8 +39,6 @@ from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.nginx.lab.network import make_certificate
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("nginx", "probe", "nginx-1.30", "openssl")
 

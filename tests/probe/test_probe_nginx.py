@@ -6,13 +6,12 @@ import http.client
 import math
 import re
 import resource
-import subprocess
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 from hdrh.histogram import HdrHistogram
 from needs import lacks
 from probe_loads import Nginx, StartNginx, load_class, load_plan
@@ -80,9 +79,6 @@ def _quantile(histogram: HdrHistogram, share: float) -> int:
         if rank <= 0:
             return histogram.get_highest_equivalent_value(item.value_iterated_to)
     raise AssertionError
-
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 MANY = 10_000

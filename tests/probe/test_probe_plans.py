@@ -7,12 +7,12 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
+from command_line import RunCli
 from probe_loads import Nginx, StartNginx, load_class, load_plan
 
 from nginx_tune.cli.probe_load import (
@@ -32,8 +32,6 @@ from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.classes import plan_at_rate
 from nginx_tune.measure.load.one_class import Keepalive, OfferedRate
 from nginx_tune.measure.load.probe import run_probe
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "loadplan" / "hot-and-cold.json"
 

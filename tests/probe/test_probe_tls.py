@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pytest
+from command_line import RunCli
 from free_ports import free_port
 from probe_loads import SIZES, StartNginx, load_class, load_plan
 
@@ -20,8 +19,6 @@ from nginx_tune.measure.load.probe import run_probe
 from nginx_tune.nginx.lab.network import make_certificate
 from nginx_tune.report.measurement import measured_screen
 from nginx_tune.report.screen import plain_text
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("nginx", "probe", "openssl")
 

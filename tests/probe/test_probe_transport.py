@@ -11,12 +11,12 @@ import socketserver
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from command_line import RunCli
 from free_ports import free_port
 from probe_loads import Nginx, StartNginx, load_class, load_plan
 from started import until
@@ -27,8 +27,6 @@ from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.load.probe import run_probe
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("nginx", "probe")
 

@@ -11,15 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import RunCli
 from nginx_versions import present
 from started import until
 
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--before", "400ms", "--after", "300ms", "--drain", "1s", "-f", "json")
 SYSTEM_NGINX = "/usr/sbin/nginx"
 

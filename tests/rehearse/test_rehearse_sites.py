@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import RunCli
 from needs import SYSTEM_PATH
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from subprocess import CompletedProcess
 from typing import get_args
 
+from command_line import RunCli
 from rows import each_row
 
 from nginx_tune.documents.observation import CauseId
@@ -15,8 +14,6 @@ from nginx_tune.report.explained import (
     render_cause_markdown,
     render_cause_text,
 )
-
-Run = Callable[..., "CompletedProcess[str]"]
 
 
 def test_every_cause_has_a_page() -> None:
@@ -35,7 +32,7 @@ def test_a_page_says_all(name: str, page: CausePage) -> None:
     assert max(map(len, text.splitlines())) <= 110
 
 
-def test_pages_from_the_command_line(run_cli: Run) -> None:
+def test_pages_from_the_command_line(run_cli: RunCli) -> None:
     run = run_cli("explain", "loop-held-by-cpu")
     assert run.returncode == 0, run.stderr
     assert "gzip_static" in run.stdout

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from msgspec.structs import replace
 
 from nginx_tune.documents.measured_class import ClassMeasurement
@@ -19,8 +18,6 @@ from nginx_tune.report.scenario import scenario_screen
 from nginx_tune.report.screen import plain_text
 from nginx_tune.report.verdict import settles_text
 from tests.proof.test_prove_reports import RUN
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_as_many_pairs_as_were_run_do_not_settle_it() -> None:

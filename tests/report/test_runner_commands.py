@@ -13,10 +13,10 @@ import subprocess
 import sys
 import unicodedata
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from recorded_hosts import facts_file
 from rows import each_row
 
@@ -24,7 +24,6 @@ from nginx_tune.cli.audit_formats import FORMATS
 from nginx_tune.cli.plan import FORMATS as PLAN_FORMATS
 from nginx_tune.report.text import markdown_block, plain, xml_text
 
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 FACTS = facts_file("raid10-4hdd")
 EVIL = (
     "a\n::error file=x::pwned\r::warning::b\u2028::notice::c\x85 ::debug::d ##[error]e##vso[task]f"
@@ -74,7 +73,7 @@ def test_the_hostile_tree_would_give_commands(tree: Path) -> None:
 @each_row("main", ["nginx.conf", "::error::main.conf"])
 @each_row("form", FORMATS)
 def test_an_audit_gives_the_runner_no_command(
-    run_cli: Run, tree: Path, form: str, main: str
+    run_cli: RunCli, tree: Path, form: str, main: str
 ) -> None:
     said = run_cli("-v", "audit", "-c", main, "--facts", "none", "-f", form, cwd=tree)
     assert said.returncode == 3, said.stderr
@@ -94,7 +93,7 @@ def test_an_audit_gives_the_runner_no_command(
 
 
 @each_row("form", PLAN_FORMATS)
-def test_a_plan_gives_the_runner_no_command(run_cli: Run, tree: Path, form: str) -> None:
+def test_a_plan_gives_the_runner_no_command(run_cli: RunCli, tree: Path, form: str) -> None:
     (tree / "conf.d" / f"{EVIL.replace('/', '')}2.conf").unlink(missing_ok=True)
     (tree / "nginx.conf").write_text(CONF.replace(f'"::error::{EVIL}" on;', ""))
     asked = ("plan", "nginx.conf", "--facts", FACTS, "--kind", "static", "-f", form)
@@ -133,7 +132,7 @@ def test_a_diff_has_its_bytes_and_the_runner_is_told_to_listen_to_none(tree: Pat
     assert (tree / "kept").read_bytes() == bare, "a file gets the bytes alone"
 
 
-def test_an_edited_generated_file_gives_the_runner_no_command(run_cli: Run, tree: Path) -> None:
+def test_an_edited_generated_file_gives_the_runner_no_command(run_cli: RunCli, tree: Path) -> None:
     (tree / EVIL.replace("/", "")).write_text(CONF)
     asked = ("--facts", FACTS, "--check", EVIL.replace("/", ""))
     said = run_cli("generate", *asked, cwd=tree)
@@ -153,7 +152,7 @@ def test_an_edited_generated_file_gives_the_runner_no_command(run_cli: Run, tree
     ids=lambda asked: ascii(asked)[:40],
 )  # fmt: skip
 def test_an_error_gives_the_runner_no_command(
-    run_cli: Run, tree: Path, asked: tuple[str, ...]
+    run_cli: RunCli, tree: Path, asked: tuple[str, ...]
 ) -> None:
     said = run_cli(*asked, cwd=tree)
     assert said.returncode != 0

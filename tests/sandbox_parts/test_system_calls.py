@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from nginx_versions import SERIES, find_nginx, marked
 from twins import twin
 from unprivileged import let_all_see
 
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 MODULES = Path("/usr/lib/nginx/modules")
 NAMES = ("ndk_http", "ngx_http_lua", "ngx_http_perl", "ngx_http_js")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 GOOD = (resources.files("nginx_tune") / "scenarios" / "page-cache-fits.toml").read_text()
 DISK = '[[lab.disks]]\nname = "disk1"\nclass_name = "memory"\nmount = "/srv/disk1"\n'
 FAULTS = {

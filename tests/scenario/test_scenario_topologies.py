@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.scenario import ScenarioRun
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 SHORT = """
 name = "short"

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.audit.engine import audit
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.scenario import ScenarioRun
 from nginx_tune.experiment.scenario.files import list_scenarios
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 in_the_lab = pytest.mark.needs("root", "nginx", "loop", "blkio", "probe")
 

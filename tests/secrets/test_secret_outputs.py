@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from corpus import Way, forms_of, ways
 from rows import each_row
 from tiers import REPEAT
@@ -24,7 +24,6 @@ from nginx_tune.host.recording import redact
 from nginx_tune.observe.inspect.inspection import read_configuration
 from nginx_tune.report.terminal.saying import shown_line
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
 PACKAGE = Path(__file__).resolve().parents[2] / "nginx_tune"
 WAYS = [way for way in ways() if way.place != "whole"]
 
@@ -66,7 +65,7 @@ def test_a_capture_of_all_ways(tmp_path: Path, drawn_secrets: list[str]) -> None
 
 @each_row("command", ["audit", "recommend"])
 def test_commands_that_read_a_configuration(
-    command: str, run_cli: Run, tmp_path: Path, drawn_secrets: list[str]
+    command: str, run_cli: RunCli, tmp_path: Path, drawn_secrets: list[str]
 ) -> None:
     for number in (0, 2):
         folder = tmp_path / str(number)
@@ -86,7 +85,9 @@ def test_commands_that_read_a_configuration(
 
 
 @pytest.mark.needs("root", "nginx")
-def test_what_nginx_says_of_a_tree(run_cli: Run, tmp_path: Path, drawn_secrets: list[str]) -> None:
+def test_what_nginx_says_of_a_tree(
+    run_cli: RunCli, tmp_path: Path, drawn_secrets: list[str]
+) -> None:
     secret = drawn_secrets[0]
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "file").write_text("x")
@@ -106,7 +107,7 @@ def test_what_nginx_says_of_a_tree(run_cli: Run, tmp_path: Path, drawn_secrets: 
 
 
 @pytest.mark.needs("probe")
-def test_access_logs(run_cli: Run, tmp_path: Path, drawn_secrets: list[str]) -> None:
+def test_access_logs(run_cli: RunCli, tmp_path: Path, drawn_secrets: list[str]) -> None:
     secret = drawn_secrets[0]
     log, manifest = tmp_path / "access.log", tmp_path / "manifest"
     lines = [

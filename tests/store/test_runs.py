@@ -6,12 +6,11 @@ import gzip
 import json
 import os
 import random
-import subprocess
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from msgspec.structs import replace
 from twins import twin
 
@@ -27,7 +26,6 @@ from nginx_tune.experiment.store import Clock, list_runs, read_run, store_run
 from nginx_tune.measure.proof.latency import latency_of
 from nginx_tune.measure.proof.verdict import alpha_of, judge, rejudge
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 RATE = "hot.requests_per_second"
 
 

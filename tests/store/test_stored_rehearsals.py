@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.documents.rehearsal import Phase, Rehearsal, RehearsedReload
 from nginx_tune.experiment.store import Clock, list_runs, read_run, store_run
 from nginx_tune.measure.proof.rehearsal import worst_outcome
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 THERE = RehearsedReload(
     manner="reload",
     outcome="taken",

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from rows import each_row
 
 from nginx_tune.errors import UsageError
 from nginx_tune.nginx.overwriting import refuse_in_tree
-
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -49,7 +46,7 @@ def _files(site: Path) -> dict[Path, bytes]:
         "learn -c nginx.conf access.log -o conf.d/a.conf",
     ],
 )
-def test_a_result_below_an_include_is_refused(run_cli: Run, site: Path, arguments: str) -> None:
+def test_a_result_below_an_include_is_refused(run_cli: RunCli, site: Path, arguments: str) -> None:
     before = _files(site)
     run = run_cli(*arguments.split(), cwd=site)
     assert run.returncode == 2, run.stderr
@@ -68,7 +65,7 @@ def test_a_result_below_an_include_is_refused(run_cli: Run, site: Path, argument
     ],
 )
 def test_a_result_that_no_include_takes_is_written(
-    run_cli: Run, site: Path, arguments: str
+    run_cli: RunCli, site: Path, arguments: str
 ) -> None:
     before = _files(site)
     run = run_cli("audit", "nginx.conf", "--fail-on", "never", *arguments.split(), cwd=site)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.errors import UsageError
 from nginx_tune.report.terminal import output
 
-Run = Callable[..., "CompletedProcess[str]"]
 CONF = Path(__file__).resolve().parents[1] / "conf" / "valid" / "one-line.conf"
 
 
@@ -42,14 +40,16 @@ def test_a_reader_that_comes_gets_all_of_it(tmp_path: Path) -> None:
     assert [len(one) for one in found] == [1 << 20]
 
 
-def test_a_format_with_an_empty_name_is_refused(run_cli: Run, tmp_path: Path) -> None:
+def test_a_format_with_an_empty_name_is_refused(run_cli: RunCli, tmp_path: Path) -> None:
     run = run_cli("audit", CONF, "-f", "json=")
     assert (run.returncode, run.stdout) == (2, "")
     assert "the file name is missing" in run.stderr
     assert run_cli("audit", CONF, "-f", f"json={tmp_path}/x").returncode == 0
 
 
-def test_an_overlay_is_no_larger_than_a_configuration_can_be(run_cli: Run, tmp_path: Path) -> None:
+def test_an_overlay_is_no_larger_than_a_configuration_can_be(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
     new = tmp_path / "new"
     with new.open("wb") as file:
         file.truncate((256 << 20) + 1)

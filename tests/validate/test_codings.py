@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.conf.tree import ConfTree, read_tree
 from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, Target
@@ -16,8 +15,6 @@ from nginx_tune.experiment.validate.workbench_notes import (
     compression_notes,
     with_codings,
 )
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 class OneFile:

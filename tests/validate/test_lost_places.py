@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+from command_line import RunCli
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")
 

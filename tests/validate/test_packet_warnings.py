@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+from command_line import RunCli
 
 from nginx_tune.conf.tree import ConfTree, parse_text
 from nginx_tune.documents.lab import Lab
 from nginx_tune.experiment.validate.workbench_notes import packet_warnings
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 CONF = """
 events {}

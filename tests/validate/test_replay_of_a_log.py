@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from command_line import RunCli
 from free_ports import free_port
 from started import running, until
 from twins import twin
@@ -21,7 +21,6 @@ from nginx_tune.documents.loadplan import Arrivals, LoadClass, LoadPlan, Paths, 
 from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.validate.replay import Placing, make_replay, plan_files
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SIZES = {"a.jpg": 30_000, "b/c d.bin": 120_000, "big": 900_000, "dir/index.html": 5_000}
 ASKED = [
     ("/a.jpg", {}), ("/b/c%20d.bin", {}), ("/dir", {}), ("/dir/", {}), ("/gone", {}),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from command_line import RunCli
 from rows import each_row
 from unprivileged import let_all_see
 
@@ -35,7 +35,6 @@ from nginx_tune.experiment.validate.validation import Deadline, Looking
 from nginx_tune.measure.load.classes import ServedFile, default_classes, for_seconds, plan_load
 from nginx_tune.measure.proof.search import RECOMMENDED, TODAY, Rung
 
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 Rates = Mapping[str, float]
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from command_line import RunCli
 from twins import twin
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 FILES, FILE_BYTES = 512, 131_072
 MEMORY_BYTES = 32 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from msgspec.structs import replace
 from nginx_versions import NEWEST, find_nginx
 from tiers import dice
@@ -18,7 +18,6 @@ from nginx_tune.nginx.binary import LinkedBuild, build_differences
 from nginx_tune.report.screen import plain_text
 from nginx_tune.report.verdict import verdict_screen
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = "/usr/sbin/nginx"
 DEBIAN = Nginx(

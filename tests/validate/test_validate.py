@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from unprivileged import let_all_see
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.verdict import Verdict
-
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 
 CONF = """
 user root;  # so that the rights of the shared temporary directory do not matter

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from twins import twin
 
-RunCli = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--pairs", "1", "--duration", "300ms", "--warmup", "100ms", "--accept-inconclusive")
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.verdict import Verdict
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe")
 

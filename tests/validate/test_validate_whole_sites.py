@@ -9,17 +9,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import RunCli
 from twins import twin
 
 from nginx_tune.nginx.binary import find_series
 from nginx_tune.nginx.lab.network import make_certificate
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 SHORT = ("--pairs", "1", "--duration", "700ms", "--warmup", "100ms", "--accept-inconclusive")
 
 pytestmark = pytest.mark.needs("root", "nginx", "probe", "ip")

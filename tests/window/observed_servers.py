@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from command_line import RunCli
 
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.observation import Observation
 from nginx_tune.nginx.instance import RunningNginx, start_instance
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
-
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 # As root: whoever starts pytest next takes others' rights to its temporary directory away.
 CONF = """\

@@ -12,11 +12,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from command_line import RunCli
 from own_name import own_name
 
 from nginx_tune.documents.base import decode
@@ -27,7 +28,7 @@ from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 
 pytestmark = pytest.mark.needs("root", "nginx", "ip")
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
+
 MIB = 1 << 20
 
 CONF = """\

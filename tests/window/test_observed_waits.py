@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import RunCli
 from free_ports import free_port
 from slow_upstreams import SlowUpstream
 
@@ -19,7 +19,6 @@ from nginx_tune.nginx.instance import start_instance
 from nginx_tune.report.observation import observation_screen
 from nginx_tune.report.screen import plain_text
 
-RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 CLIENTS = 8
 CONF = """\
 user root;
