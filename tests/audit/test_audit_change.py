@@ -91,7 +91,9 @@ def test_wrong_usage(run_cli: Run, site: Path, arguments: list[str], says: str) 
     assert run.stderr.count("\n") == 1
 
 
-def test_a_revision_hides_what_was_there_before(run_cli: Run, site: Path, tmp_path: Path) -> None:
+def test_a_revision_hides_what_was_there_before(
+    run_cli: Run, site: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     site.write_text(SITE % BAD)
     _git(tmp_path, "init", "-q")
     _git(tmp_path, "add", ".")
@@ -100,7 +102,14 @@ def test_a_revision_hides_what_was_there_before(run_cli: Run, site: Path, tmp_pa
     assert _rules(run_cli(*base, cwd=tmp_path)) == []
     site.write_text("\n# moved\n" + SITE % BAD)
     (tmp_path / "conf.d" / "two.conf").write_text(SITE % "aio threads=other;")
-    for directory, conf in ((tmp_path, "nginx.conf"), (tmp_path / "conf.d", "../nginx.conf")):
+    way = tmp_path_factory.mktemp("elsewhere") / "way"
+    way.symlink_to(tmp_path)
+    ways = (
+        (tmp_path, "nginx.conf"),
+        (tmp_path / "conf.d", "../nginx.conf"),
+        (way, way / "nginx.conf"),
+    )
+    for directory, conf in ways:
         run = run_cli("audit", conf, *base[2:], cwd=directory)
         assert run.returncode == 1
         document = json.loads(run.stdout)

@@ -154,9 +154,12 @@ def test_what_decisions_ask_of_a_host_is_taken_from_their_plan() -> None:
     assert f"sudo sysctl -w '{ports}=32768 60999'" in undo
 
 
-@each_row("name", ["sda; reboot", "../sda", "sd\na", '"', ""])
-def test_a_plan_of_a_stranger_names_no_device_that_is_none(name: str) -> None:
+@each_row(
+    "setting",
+    [*windows("sda; reboot", "../sda", "sd\na", '"', ""), asked("kernel.sysrq", 1)],
+)
+def test_a_plan_of_a_stranger_names_no_other_device_or_setting(setting: HostSetting) -> None:
     (part,) = host_parts([decision(*windows("sda"))], Facts())
-    hostile = msgspec.structs.replace(part, settings=windows(name))
+    hostile = msgspec.structs.replace(part, settings=[setting])
     with pytest.raises(UsageError, match="not one that nginx-tune makes"):
         checked_host_parts([hostile])

@@ -11,7 +11,7 @@ from free_ports import free_port
 from tiers import draws
 
 from nginx_tune.errors import ConfigurationError, MissingToolError, UndecidedError
-from nginx_tune.nginx.instance import start_instance
+from nginx_tune.nginx.instance import _wait_workers, start_instance
 
 NGINX = "/usr/sbin/nginx"
 
@@ -130,3 +130,12 @@ def test_a_binary_that_is_not_there(tmp_path: Path, port: int) -> None:
             stderr_path=tmp_path / "err",
             address=("127.0.0.1", port),
         )
+
+
+def test_a_master_whose_workers_end_at_once_is_not_up() -> None:
+    class Instance:
+        def stderr(self) -> str:
+            return "[alert] 7#7: worker process 8 exited with fatal code 2\n"
+
+    with pytest.raises(UndecidedError, match=r"starts no worker: .*fatal code 2"):
+        _wait_workers(Instance(), deadline=0.0)  # type: ignore[arg-type]
