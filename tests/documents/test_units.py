@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rows import each_row
 
 import nginx_tune
-from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.units import percent_text, plural
 
 PACKAGE = Path(nginx_tune.__file__).parent
 OWN_STYLE = re.compile(r":[+.,]?[0-9.]*%\}|\}\s?%[^(%\w]|[0-9]%\"")
@@ -76,3 +76,9 @@ def test_no_other_file_says_percentages_in_a_style_of_its_own() -> None:
         if OWN_STYLE.search(path.read_text())
     }
     assert found == set(ELSEWHERE)
+
+
+def test_a_count_has_its_noun() -> None:
+    assert [plural(n, "disk") for n in (0, 1, 2, 1000)] == [
+        "0 disks", "1 disk", "2 disks", "1,000 disks",
+    ]  # fmt: skip
