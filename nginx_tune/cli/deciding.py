@@ -239,7 +239,6 @@ def read_inputs(
     observation = read_document(Observation, observation_path) if observation_path else None
     if fill_current is None:
         site = with_seen_logs(site, facts.nginx, None if is_live else facts.access_logs)
-        facts = _with_logs(facts, site) if is_live else facts
 
     def made(stays: Pinned) -> Decisions:
         found = decide(facts, workload, site=site, observation=observation, stays=stays)
@@ -465,13 +464,6 @@ def _configuration(
             hint="name the main file (nginx.conf), which includes the others",
         )
     return tree
-
-
-def _with_logs(facts: Facts, site: Site) -> Facts:
-    """The facts of this host with the site's access logs: saved, they give the same lines again."""
-    logs = [path for path in [*site.plain_logs, *site.piped_logs] if path.startswith("/")]
-    seen = [AccessLog(path=path, is_file=path in site.plain_logs) for path in logs]
-    return replace(facts, access_logs=seen)
 
 
 def with_seen_logs(

@@ -25,7 +25,7 @@ from nginx_tune.cli.second_reading import check_generated
 from nginx_tune.decide.answer import build_of
 from nginx_tune.decide.cache_layout import files_there
 from nginx_tune.documents.base import encode
-from nginx_tune.documents.facts import Nginx
+from nginx_tune.documents.facts import AccessLog, Facts, Nginx
 from nginx_tune.documents.plan import HostPart
 from nginx_tune.errors import ConfigurationError, ExitStatus, UsageError
 from nginx_tune.report.plan import render_generated_markdown
@@ -104,7 +104,7 @@ def command(
     else:
         check_generated(text, partial(_emit, inputs, named))
     if save_facts is not None:
-        write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
+        write_file(Path(save_facts), encode(_with_logs(inputs)), mode=0o600)
     if check_path is not None:
         older = dataclasses.replace(inputs, site=replace(inputs.site, mime_types=None))
         return _check(check_path, text, _emit(older, named))
@@ -126,6 +126,15 @@ def command(
     proof = f"nginx-tune validate {shlex.quote(made)}" if made else ""
     tell_written("the result", formats, output, proof)
     return ExitStatus.OK
+
+
+def _with_logs(inputs: Inputs) -> Facts:
+    """The facts, with the access logs that were looked at: they give the same lines again."""
+    if not inputs.is_live:
+        return inputs.facts
+    plain, piped = inputs.site.plain_logs, inputs.site.piped_logs
+    logs = [AccessLog(path=path, is_file=path in plain) for path in [*plain, *piped]]
+    return replace(inputs.facts, access_logs=[log for log in logs if log.path.startswith("/")])
 
 
 _NAMES = {"json": "decisions.json", "md": "nginx.md"}
