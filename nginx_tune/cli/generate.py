@@ -87,6 +87,7 @@ def command(
     if check_path is not None and output is not None:
         raise UsageError("--check writes nothing: give it or -o")
     inputs = read_inputs(ctx, **named)
+    inputs = dataclasses.replace(inputs, facts=_with_logs(inputs))
     text = _emit(inputs, named)
     inputs.tell()
     for path in inputs.site.cache_dirs if inputs.kind == "cache" else ():
@@ -104,7 +105,7 @@ def command(
     else:
         check_generated(text, partial(_emit, inputs, named))
     if save_facts is not None:
-        write_file(Path(save_facts), encode(_with_logs(inputs)), mode=0o600)
+        write_file(Path(save_facts), encode(inputs.facts), mode=0o600)
     if check_path is not None:
         older = dataclasses.replace(inputs, site=replace(inputs.site, mime_types=None))
         return _check(check_path, text, _emit(older, named))
