@@ -32,8 +32,9 @@ from nginx_tune.audit.suppression import (
     suppressed_finding,
 )
 from nginx_tune.audit.upgrade import CHANGED, changes
-from nginx_tune.conf.directive import Block, Directive, as_utf8
+from nginx_tune.conf.directive import Directive, as_utf8
 from nginx_tune.conf.edits import Edit, EditSet
+from nginx_tune.conf.scopes import Absence, names_of_unread, not_read
 from nginx_tune.conf.secrets import TreeSecrets
 from nginx_tune.conf.tree import COMMAND_LINE, ConfTree
 from nginx_tune.documents.decisions import Evidence
@@ -46,7 +47,6 @@ from nginx_tune.documents.findings import (
     Severity,
     Suppressed,
 )
-from nginx_tune.documents.units import listed
 
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "advice", "info")
 """Severities, worst first."""
@@ -295,63 +295,6 @@ def _fingerprint(rule: Rule, hit: Hit, main: str) -> str:
     return sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
-_Chain = tuple[Directive, ...]
-
-
-class Absence:
-    """The include lines of files that could not be read, and the blocks around them."""
-
-    def __init__(self, tree: ConfTree) -> None:
-        self._is_part = tree.is_part
-        self._lost = frozenset(tree.lost)
-        self._levels: list[tuple[_Chain, Directive]] = []
-        self._places: dict[Directive, list[_Chain]] = {}
-        if self._lost or self._is_part:
-            self._walk(tree.main, ())
-
-    def _walk(self, block: Block, chain: _Chain) -> None:
-        for directive in block.directives:
-            if directive in self._lost:
-                self._levels.append((chain, directive))
-            if directive.included is not None:
-                for file in directive.included:
-                    self._walk(file, chain)
-                continue
-            self._places.setdefault(directive, []).append(chain)
-            if directive.block is not None:
-                self._walk(directive.block, (*chain, directive))
-
-    def doubts(
-        self, place: Directive, within: frozenset[str] = frozenset()
-    ) -> list[Directive] | None:
-        """Unread include lines that may affect a place or its block; None if there is no doubt.
-
-        ``within`` names the blocks that confine a finding. In a part of a configuration, a place
-        outside of such blocks depends on outer blocks, which are never read.
-        """
-        if not self._lost and not self._is_part:
-            return None
-        chains = self._places.get(place)
-        if chains is None:
-            return [line for _, line in self._levels]
-        found: dict[Directive, None] = {}
-        is_open = False
-        for chain in chains:
-            whole = (*chain, place)
-            depths = [depth for depth, block in enumerate(whole, 1) if block.name in within]
-            is_open |= not depths and self._is_part
-            base = whole[: depths[-1]] if depths else ()
-            for level, line in self._levels:
-                if level[: len(base)] == base and (place in level or _holds_for(level, chain)):
-                    found[line] = None
-        return list(found) if found or is_open else None
-
-
-def _holds_for(level: _Chain, chain: _Chain) -> bool:
-    """True if lines of a block apply inside a chain of blocks; lines of main apply only in main."""
-    return chain[: len(level)] == level if level else not chain
-
-
 _NO_LOG_FILE = (
     "send the main context's error_log to a file, or search its collector for 'queue overflow'"
 )
@@ -367,19 +310,10 @@ def _needs_facts(
     rule: str, facts: Sequence[str], how: str, unread: Iterable[Directive]
 ) -> NeedsFacts:
     """A rule without a result, and the unread files that would give one."""
-    names = list(dict.fromkeys(as_utf8(line.value or str(line)) for line in unread))
+    names = names_of_unread(unread)
     if names:
-        how = f"not judged because {_listed(names)} {'was' if len(names) == 1 else 'were'} not read"
+        how = f"not judged because {not_read(names)}"
     return NeedsFacts(rule=rule, facts=[*map(as_utf8, facts)], how=as_utf8(how), unread=names)
-
-
-_NAMES_SHOWN = 3
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    shown = [*names[:_NAMES_SHOWN], *([f"{more} more"] if more > 0 else [])]
-    return listed(shown)
 
 
 def commands_for(

@@ -8,15 +8,18 @@ ngx_conf_merge_ptr_value).
 ``placed`` gives the context of each directive of a tree, as nginx's command tables name it. A
 file included from two contexts is visited in each. Blocks whose lines are not directives (``map``,
 ``types``) and unknown blocks are skipped.
+
+``Absence`` tells which unread files may have a line that is not found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from nginx_tune.conf.directive import Block, Directive, Source
+from nginx_tune.conf.directive import Block, Directive, Source, as_utf8
 from nginx_tune.conf.tree import ConfTree
+from nginx_tune.documents.units import listed
 
 ScopeKind = Literal["server", "location", "if"]
 _SERVER = 1
@@ -220,3 +223,86 @@ def _place(
             inside = _INSIDE.get((context, directive.name))
             if inside is not None:
                 _place(directive.block, inside, seen, found)
+
+
+_Chain = tuple[Directive, ...]
+_NAMES_SHOWN = 3
+
+
+class Absence:
+    """The include lines of files that could not be read, and the blocks around them."""
+
+    def __init__(self, tree: ConfTree) -> None:
+        self._is_part = tree.is_part
+        self._lost = frozenset(tree.lost)
+        self._levels: list[tuple[_Chain, Directive]] = []
+        self._places: dict[Directive, list[_Chain]] = {}
+        if self._lost or self._is_part:
+            self._walk(tree.main, ())
+
+    def _walk(self, block: Block, chain: _Chain) -> None:
+        for directive in block.directives:
+            if directive in self._lost:
+                self._levels.append((chain, directive))
+            if directive.included is not None:
+                for file in directive.included:
+                    self._walk(file, chain)
+                continue
+            self._places.setdefault(directive, []).append(chain)
+            if directive.block is not None:
+                self._walk(directive.block, (*chain, directive))
+
+    def doubts(
+        self, place: Directive, within: frozenset[str] = frozenset()
+    ) -> list[Directive] | None:
+        """Unread include lines that may affect a place or its block; None if there is no doubt.
+
+        ``within`` names the blocks that confine a finding. In a part of a configuration, a place
+        outside of such blocks depends on outer blocks, which are never read.
+        """
+        if not self._lost and not self._is_part:
+            return None
+        chains = self._places.get(place)
+        if chains is None:
+            return [line for _, line in self._levels]
+        found: dict[Directive, None] = {}
+        is_open = False
+        for chain in chains:
+            whole = (*chain, place)
+            depths = [depth for depth, block in enumerate(whole, 1) if block.name in within]
+            is_open |= not depths and self._is_part
+            base = whole[: depths[-1]] if depths else ()
+            for level, line in self._levels:
+                if level[: len(base)] == base and (place in level or _holds_for(level, chain)):
+                    found[line] = None
+        return list(found) if found or is_open else None
+
+    def doubts_new_line(self, block: Directive | None) -> list[Directive] | None:
+        """As ``doubts``, for a line to be added to a block, or to main if ``block`` is None."""
+        if not self._lost and not self._is_part:
+            return None
+        outer = [()] if block is None else self._places.get(block, [()])
+        chains = [one if block is None else (*one, block) for one in outer]
+        found = [
+            line
+            for level, line in self._levels
+            if any(_holds_for(level, chain) or block in level for chain in chains)
+        ]
+        return found if found or self._is_part else None
+
+
+def _holds_for(level: _Chain, chain: _Chain) -> bool:
+    """True if lines of a block apply inside a chain of blocks; lines of main apply only in main."""
+    return chain[: len(level)] == level if level else not chain
+
+
+def names_of_unread(lines: Iterable[Directive]) -> list[str]:
+    """The files that include lines name, each once."""
+    return list(dict.fromkeys(as_utf8(line.value or str(line)) for line in lines))
+
+
+def not_read(names: Sequence[str]) -> str:
+    """A clause that names the files that were not read."""
+    more = len(names) - _NAMES_SHOWN
+    shown = [*names[:_NAMES_SHOWN], *([f"{more} more"] if more > 0 else [])]
+    return f"{listed(shown)} {'was' if len(names) == 1 else 'were'} not read"

@@ -149,6 +149,24 @@ def test_a_line_that_stands_says_what_workers_have() -> None:
     assert number(limited(conf(1), limits)) == USUAL, "the need, not all that it may have"
 
 
+@each_row(
+    ("soft", "line", "events", "expected"),
+    [
+        (1024, 1 << 20, "", []),
+        (1024, (1 << 20) + 1, "", [USUAL]),
+        (65536, 2_000_000, "", [USUAL]),
+        (1024, 2_000_000, "worker_connections 600000;", [524288]),
+    ],
+)
+def test_a_line_above_what_the_kernel_allows_does_not_stay(
+    soft: int, line: int, events: str, expected: list[int]
+) -> None:
+    """setrlimit(2): EPERM; the worker keeps the limit that nginx starts with."""
+    limits = NGINX | {"nofile_soft": soft, "nofile_hard": 524288}
+    found = limited(conf(1, f"worker_rlimit_nofile {line};", events), limits)
+    assert [int(s.args[0]) for s in found.settings] == expected
+
+
 def test_more_connections_that_stand_have_room_beside_a_shells_limit() -> None:
     limits = READER | {"nofile_soft": 1024, "nofile_hard": 40000}
     assert number(limited(conf(1, events="worker_connections 8192;"), limits)) == 36864

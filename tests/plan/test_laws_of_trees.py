@@ -32,13 +32,17 @@ COUNT = draws(30, 1000)
 ONE_FAULT = {
     "lim-conn-exceeds-rlimit": "lim-nofile-lt-2x",
     "io-open-cache-fd-budget": "lim-nofile-lt-2x",
+    "lim-nofile-not-raisable": "lim-nofile-lt-2x",
 }
 """Degrees of one fault: a plan that cannot cure it lessens it."""
 COMES_WITH_WORKERS = {"lim-conn-memory", "lim-zone-too-small", "up-keepalive-1297-change"}
 """More workers of so many connections each as the operator wrote; told in the plan's ``brings``."""
 SAID_BY = {
     "accept": {"ls-multi-accept", "ls-accept-mutex-redundant"},
-    "file-limits": {"lim-nofile-lt-2x", "lim-conn-exceeds-rlimit", "io-open-cache-fd-budget"},
+    "file-limits": {
+        "lim-nofile-lt-2x", "lim-conn-exceeds-rlimit", "io-open-cache-fd-budget",
+        "lim-nofile-not-raisable",
+    },
     "thread-pools": {"io-no-pool-cold-dataset", "io-pool-cached-dataset"},
     "sendfile": {
         "io-sendfile-off-static", "io-sendfile-shared-folder", "io-sendfile-threads-h2c",

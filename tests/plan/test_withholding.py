@@ -337,6 +337,29 @@ def test_open_files_that_stand_count_among_the_descriptors(caches: str, more: in
     assert abs(int(own.args[0]) - int(plain.args[0]) - more) < 1024
 
 
+UNREAD = {
+    "%s events { } http { server { listen 80; root /srv/1; } }": ["workers", "file-limits"],
+    "events { %s } http { server { listen 80; root /srv/1; } }": ["workers", "connections"],
+    "http { %s server { listen 80; root /srv/1; } } events { }": ["workers", "sendfile"],
+    "events { } http { server { listen 80; root /srv/1; %s } }": ["workers", "sendfile"],
+    "events { } http { sendfile off; server { listen 80; root /srv/1; %s } }": ["workers"],
+    "worker_processes 2; events { } http { server { listen 80; root /srv/1; %s } }": ["sendfile"],
+}
+
+
+@each_row("text", UNREAD)
+def test_a_line_that_an_unread_file_may_have_is_not_added(text: str) -> None:
+    facts, watched = host(), ("workers", "connections", "file-limits", "sendfile")
+    for include, lost in (("", []), ("include mime.types;", []), ("include gone;", UNREAD[text])):
+        tree = parse_text(text % include, file="n.conf")
+        decisions = decide(facts, load(), site=site_in(tree, site(roots=["/srv/1"])))
+        held = {one.id: one for one in as_changes(decisions, tree).decisions}
+        blocked = [name for name in watched if held[name].blocked_by]
+        assert (include, blocked) == (include, lost)
+        assert not any(held[name].settings for name in blocked)
+        assert all(held[name].blocked_by.startswith("gone was not read") for name in blocked)
+
+
 @each_row(("method", "written"), [("select", False), ("epoll", True)])
 def test_no_more_connections_than_select_takes(method: str, written: bool) -> None:
     """ngx_select_init_conf(): nginx does not start with more than FD_SETSIZE."""

@@ -25,7 +25,7 @@ from nginx_tune.change.plan.kept import (
 )
 from nginx_tune.change.plan.multiplexing import with_own_quic
 from nginx_tune.change.plan.naming import adapted, listen_options, with_needs, with_own_streams
-from nginx_tune.change.plan.placing import with_blockers
+from nginx_tune.change.plan.placing import with_blockers, without_doubtful_lines
 from nginx_tune.change.plan.process_needs import (
     asked_pools,
     asks_pools,
@@ -37,6 +37,7 @@ from nginx_tune.change.plan.process_needs import (
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.listeners import has_own_queues, listeners
+from nginx_tune.conf.scopes import Absence
 from nginx_tune.conf.served import MODULES, sends_no_files
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.values import parse_bytes
@@ -75,6 +76,9 @@ def as_changes(decisions: Decisions, tree: ConfTree) -> Decisions:
         with_unread_reason(decision, wanted, current)
         for wanted, decision in zip(decisions.decisions, held, strict=True)
     ]
+    if tree.lost or tree.is_part:
+        absence = Absence(tree)
+        held = [without_doubtful_lines(decision, current, absence) for decision in held]
     asked = asked_pools(current, held)
     held = [without_idle_pools(decision, asked) for decision in held]
     return replace(decisions, decisions=with_needs(held, tree))
@@ -271,7 +275,7 @@ def _larger(decision: Decision, current: CurrentTree) -> str:
     found = {
         str(line): None
         for wanted in decision.settings
-        if wanted.directive in AT_LEAST
+        if wanted.directive in (*AT_LEAST, "worker_rlimit_nofile")
         for line in current.lines(wanted)
         if line is not None and line.args != tuple(wanted.args)
     }

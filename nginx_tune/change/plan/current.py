@@ -27,8 +27,10 @@ from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
 from nginx_tune.decide.sendfile import SMALLEST_CHUNK_BYTES
 from nginx_tune.documents.decisions import Decision, Place, Setting
 
-AT_LEAST = frozenset({"worker_rlimit_nofile", "worker_connections", "keepalive"})
-"""Directives whose current values stay if larger, since the operator may know of a peak."""
+AT_LEAST = frozenset({"worker_connections", "keepalive"})
+"""Directives whose current values stay if larger, since the operator may know of a peak.
+
+``descriptors_for`` says which ``worker_rlimit_nofile`` stays."""
 PREDICATES = ("proxy_no_cache", "proxy_cache_bypass")
 """Directives with a list of conditions, any of which suffices."""
 _UNSAID = {

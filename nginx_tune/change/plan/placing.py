@@ -32,7 +32,14 @@ from nginx_tune.change.plan.process_needs import workers_blocked_by
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.listeners import listeners, multiplexed_servers, newly_multiplexed
-from nginx_tune.conf.scopes import Scope, http_directives, scopes
+from nginx_tune.conf.scopes import (
+    Absence,
+    Scope,
+    http_directives,
+    names_of_unread,
+    not_read,
+    scopes,
+)
 from nginx_tune.conf.tree import COMMAND_LINE
 from nginx_tune.conf.workers import single_process
 from nginx_tune.decide.answer import setting
@@ -86,6 +93,30 @@ def find_places(current: CurrentTree, wanted: Setting, apart: Sequence[str]) -> 
                 place.directive,
             )
     return found
+
+
+def without_doubtful_lines(decision: Decision, current: CurrentTree, absence: Absence) -> Decision:
+    """The decision, blocked if an unread file may already have a line that it would add."""
+    lost: dict[Directive, None] = {}
+    is_doubtful = False
+    for wanted in decision.settings:
+        try:
+            places = list(_places(current, wanted, own_blocks(decision, wanted.directive)))
+        except UnplacedError:
+            continue
+        for place in places:
+            if place.how == "change":
+                continue
+            if place.how == "option":
+                found = absence.doubts(place.directive)
+            else:
+                found = absence.doubts_new_line(place.directive if place.how == "into" else None)
+            is_doubtful |= found is not None
+            lost.update(dict.fromkeys(found or ()))
+    if not is_doubtful:
+        return decision
+    files = not_read(names_of_unread(lost)) if lost else "the main file was not read"
+    return _blocked(decision, f"{files} and may have the line")
 
 
 def include_edges(main: Block) -> Counter[str]:

@@ -17,6 +17,7 @@ from nginx_tune.change.plan.kept import max_conns
 from nginx_tune.change.plan.naming import line_of
 from nginx_tune.conf.answer_bodies import body_filter
 from nginx_tune.conf.directive import Directive
+from nginx_tune.conf.scopes import names_of_unread, not_read
 from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.workers import (
     DEFAULT,
@@ -34,7 +35,8 @@ from nginx_tune.documents.decisions import Decision, Decisions, Setting
 from nginx_tune.documents.units import plural
 
 _DIRECTIVE = "worker_rlimit_nofile"
-_CEILINGS = ("limits.nofile_hard", "limits.nr_open")
+_NR_OPEN = "limits.nr_open"
+_CEILINGS = ("limits.nofile_hard", _NR_OPEN)
 _OF_NGINX = ("limits.nofile_hard", "limits.nofile_soft")
 
 
@@ -43,10 +45,11 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
 
     Each worker must have enough descriptors, also for lines that stay: ``worker_connections`` above
     the decided number, and an ``open_file_cache``. An existing ``worker_rlimit_nofile`` stays if it
-    is enough. Without one, nothing is written if the limit with which nginx starts is not known. If
-    no request opens a file, a connection needs one descriptor.
+    is enough and not above ``fs.nr_open``, where nginx keeps the limit that it starts with. Without
+    one, nothing is written if that limit is not known. If no request opens a file, a connection
+    needs one descriptor.
 
-    Source: ngx_worker_process_init().
+    Source: ngx_worker_process_init(), setrlimit(2).
     """
     every = [setting for decision in decisions.decisions for setting in decision.settings]
     decided = [
@@ -77,14 +80,14 @@ def descriptors_for(decisions: Decisions, tree: ConfTree) -> Callable[[Decision]
                 continue
             what = _users_text(decided[0] + more, held)
             needed = _needed(decided_setting, decision) + extra
-            if limit is not None and limit.value.isdigit() and suffices(int(limit.value), needed):
+            if limit is not None and _is_enough(limit, needed, decision):
                 same = [*decided_setting.same, limit.value]
                 settings.append(replace(decided_setting, same=same))
                 continue
             wanted = _fitted(decided_setting, needed, what, each) if extra else decided_setting
             ceiling = min(filter(None, map(_known(decision).get, _CEILINGS)), default=None)
             is_over = ceiling is not None and int(wanted.args[0]) > ceiling
-            if is_over and limit is not None and _is_below(limit, ceiling):
+            if is_over and limit is not None and _gives_less(limit, ceiling, decision):
                 settings.append(replace(wanted, args=[f"{ceiling:.0f}"]))
             elif wanted is not decided_setting and is_over:
                 risks.append(
@@ -105,17 +108,32 @@ def _known(decision: Decision) -> dict[str, float]:
     }
 
 
-def _is_below(limit: Directive, ceiling: float | None) -> bool:
+def _gives_less(limit: Directive, ceiling: float | None, decision: Decision) -> bool:
     """True if a line gives workers fewer descriptors than the ceiling."""
-    return ceiling is not None and limit.value.isdigit() and int(limit.value) < ceiling
+    is_less = limit.value.isdigit() and (ceiling is not None and int(limit.value) < ceiling)
+    return is_less or _exceeds_kernel(limit, decision)
+
+
+def _exceeds_kernel(limit: Directive, decision: Decision) -> bool:
+    """True if a line is above ``fs.nr_open``, so that setrlimit() fails and nothing changes."""
+    most = _known(decision).get(_NR_OPEN)
+    return most is not None and limit.value.isdigit() and int(limit.value) > most
+
+
+def _is_enough(limit: Directive, needed: int, decision: Decision) -> bool:
+    is_number = limit.value.isdigit() and not _exceeds_kernel(limit, decision)
+    return is_number and suffices(int(limit.value), needed)
 
 
 def _for_a_low_line(decision: Decision, limit: Directive, extra: int) -> Decision:
-    """The decision, changed to raise an existing line if that allows too few descriptors."""
+    """The decision, changed to replace an existing line that gives too few descriptors."""
     needed = int(_known(decision).get(DESCRIPTORS_NEEDED, 0)) + extra
-    if not limit.value.isdigit() or suffices(int(limit.value), needed):
+    if not limit.value.isdigit() or _is_enough(limit, needed, decision):
         return decision
-    reason = f"a worker needs {needed} descriptors, and the current line lowers the limit"
+    why = "the current line lowers the limit"
+    if _exceeds_kernel(limit, decision):
+        why = f"nginx cannot set {limit.value}, which is above fs.nr_open"
+    reason = f"a worker needs {needed} descriptors, and {why}"
     wanted = setting("file-limits", "main", _DIRECTIVE, str(limit_for(needed)), reason=reason)
     return replace(decision, verdict="raise", settings=[wanted])
 
@@ -274,4 +292,6 @@ def workers_blocked_by(decision: Decision, current: CurrentTree) -> str:
     processes = tree.main.first("worker_processes")
     if (processes is not None and processes.value != "1") or not _is_changed(decision, current):
         return ""
+    if found is None and tree.lost:
+        return f"{not_read(names_of_unread(tree.lost))} and may need a single worker"
     return "" if found is None else found.why

@@ -332,9 +332,10 @@ class Solver:
 
     def _descriptors(self) -> int | None:
         """The current descriptor limit of a worker; None if not known."""
-        if (limit := descriptors_in(self._tree)) is not None:
-            return limit
         limits = self._facts.limits
+        limit = descriptors_in(self._tree)
+        if limit is not None and not (limits.nr_open and limit > limits.nr_open):
+            return limit
         return None if limits.nofile_of == "reader" else limits.nofile_soft
 
     def _why_no_pools(self, held: dict[DecisionId, Decision], done: Sequence[Decision]) -> str:
