@@ -164,7 +164,8 @@ class ConfTree:
         if not name.startswith("/") and self.prefix is None:
             return None
         full = self.opened_name(name)
-        return self.climb(full) if ".." in full.split("/") else posixpath.normpath(full)
+        full = self.climb(full) if ".." in full.split("/") else posixpath.normpath(full)
+        return full[1:] if full.startswith("//") else full  # normpath keeps two slashes
 
     def opened_name(self, name: str) -> str:
         """The absolute name with which nginx opens a file.

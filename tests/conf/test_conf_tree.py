@@ -194,6 +194,7 @@ def test_relative_paths_need_a_prefix() -> None:
         "/usr/share/nginx/html"
     )
     assert ConfTree("x", tree_of("").main).full_path("/srv/../srv/www/") == "/srv/www"
+    assert ConfTree("x", tree_of("").main).full_path("//srv/") == "/srv", "as Linux takes it"
 
 
 def test_a_lua_block_whose_name_is_quoted_is_one_word() -> None:

@@ -90,24 +90,29 @@ BOTH = (
     "limit_req_zone $m zone=z:1m rate={z}r/s; server {{ listen 80; server_name one; root /www/a;"
     " location /api/ {{ proxy_pass http://a/; }} }}"
     "server {{ listen 81; server_name two; root /srv; {two}"
-    " location /x/ {{ {x} limit_req zone=z; }} }}"
+    " location /x/ {{ {x} limit_req zone=z; }}"
+    " location /n/ {{ try_files $uri @app; }} location @app {{ {app} error_page 404 /gone; }}"
+    " location = /gone {{ internal; {gone} }} }}"
 )
-PLAIN = {"http": "", "a": "", "m": "1", "z": "9", "two": "", "x": ""}
+PLAIN = {"http": "", "a": "", "m": "1", "z": "9", "two": "", "x": "", "app": "", "gone": ""}
 
 
 @each_row(
     ("change", "port", "touched"),
     [
-        ({"http": "sendfile on;"}, 80, {"/", "/api/", "two /", "two /x/"}),
-        ({"two": "sendfile on;"}, 81, {"two /", "two /x/"}),
+        ({"http": "sendfile on;"}, 80, {"/", "/api/", "two /", "two /x/", "two /n/"}),
+        ({"two": "sendfile on;"}, 81, {"two /", "two /x/", "two /n/"}),
         ({"x": "expires max;"}, 80, {"two /x/"}),
         # A definition counts where it is used, also by another definition.
         ({"a": "keepalive 8;"}, 80, {"/api/"}),
         ({"z": "20"}, 80, {"two /x/"}),
         ({"m": "2"}, 80, {"two /x/"}),
+        # A location to which another one hands requests on counts there, and so on.
+        ({"app": "return 302 /;"}, 80, {"two /n/"}),
+        ({"gone": "return 410;"}, 80, {"two /n/"}),
         # What no request meets; and a copy, which shows the noise of every place.
         ({"http": "upstream b { server 127.0.0.1:2; }"}, 80, set()),
-        ({}, 80, {"/", "/api/", "two /", "two /x/"}),
+        ({}, 80, {"/", "/api/", "two /", "two /x/", "two /n/"}),
     ],
 )
 def test_a_place_that_the_change_touches_comes_first(
@@ -117,7 +122,7 @@ def test_a_place_that_the_change_touches_comes_first(
     assert entries_of(before, after, ("/www/a", "/srv")).pair[0].target.port == port
     trees = (tree_of(before), tree_of(after))
     places = TouchedPlaces(trees, find_successors(*trees))
-    asked = zip(("", "", "two ", "two "), ("/", "/api/", "/", "/x/"), strict=True)
+    asked = [("", "/"), ("", "/api/"), ("two ", "/"), ("two ", "/x/"), ("two ", "/n/")]
     first, second = (server for _, server in servers(trees[0]))
     assert {
         name + url for name, url in asked if places.take(second if name else first, [url])

@@ -2,13 +2,14 @@
 
 Lines count with everything inherited: the main context, ``events``, ``http``, the server and the
 enclosing locations. A definition, such as an ``upstream``, a ``map`` or a zone, counts where a line
-in effect names it, directly or through another definition.
+in effect names it, directly or through another definition. So do the lines of a location to which
+a place hands requests on (``try_files``, ``error_page``, a subrequest).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from nginx_tune.conf.directive import Block, Directive
 from nginx_tune.conf.locations import LocationMatcher
@@ -23,6 +24,8 @@ _DEFINED_FIRST = frozenset({"upstream", "log_format", "thread_pool"})
 """Definitions whose first argument is their name."""
 _DEFINED_LAST = frozenset({"map", "geo", "split_clients"})
 """Definitions whose last argument is their variable."""
+_HANDED_ON = ("try_files", "error_page", "auth_request", "mirror", "post_action")
+"""Directives whose last argument may be a location that takes part in the answer."""
 _ZONE = re.compile(r"(?:keys_)?zone=([^:\s]+)")
 _ZONED = re.compile(r"(?:limit_req|limit_conn)_zone|\w+_cache_path")
 
@@ -90,11 +93,34 @@ class _Side:
         """The location that takes a URL, or else the server."""
         return self._matcher.location_of(server, url.partition("?")[0]) or server
 
-    def lines(self, place: Directive) -> _Lines:
-        """The lines in effect at a place by name, and the definitions that they use."""
-        if place not in self._lines:
-            self._lines[place] = self._in_effect(self._scopes[place])
-        return self._lines[place]
+    def lines(self, place: Directive) -> list[_Lines]:
+        """The lines in effect at a place by name, and the definitions that they use.
+
+        They are followed by those of each place to which it hands requests on.
+        """
+        reached = {place: None}
+        pending = [place]
+        while pending:
+            pending = [
+                other
+                for one in pending
+                for other in self._handed_to(self._scopes[one])
+                if other not in reached
+            ]
+            reached.update(dict.fromkeys(pending))
+        for one in reached:
+            if one not in self._lines:
+                self._lines[one] = self._in_effect(self._scopes[one])
+        return [self._lines[one] for one in reached]
+
+    def _handed_to(self, scope: Scope) -> Iterator[Directive]:
+        for line in (line for name in _HANDED_ON for line in scope.effective_all(name)):
+            target = line.args[-1].partition("?")[0] if line.args else ""
+            if target.startswith("@"):
+                named = (other for other in self._scopes.values() if other.server is scope.server)
+                yield from (other.own for other in named if other.own.args == (target,))
+            elif target.startswith("/") and "$" not in target:
+                yield self.place(scope.server, target)
 
     def _in_effect(self, scope: Scope) -> _Lines:
         found = dict(self._everywhere)
