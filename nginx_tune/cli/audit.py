@@ -386,9 +386,9 @@ def _audit(facts: Facts | None, rules: Sequence[Rule], asked: _Asked, tree: Conf
 
 
 def _decide(tree: ConfTree, facts: Facts, asked: _Asked) -> Decisions:
-    from nginx_tune.change.plan.solver import decide_configured  # noqa: PLC0415  # rarely needed
+    from nginx_tune.change.plan.solver import configured_case  # noqa: PLC0415  # rarely needed
 
-    return decide_configured(tree, facts, asked.workload)
+    return configured_case(tree, facts, asked.workload).decide()
 
 
 def _upgraded(

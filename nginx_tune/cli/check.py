@@ -13,7 +13,7 @@ from nginx_tune.audit.engine import audit, reaching
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import select_rules
 from nginx_tune.audit.suppression import NOTICES
-from nginx_tune.change.plan.solver import Solver, deciding
+from nginx_tune.change.plan.solver import Solver, configured_case
 from nginx_tune.cli.audit_subject import AuditSubject, read_audit_subject, subject_notes
 from nginx_tune.cli.configurations import tell_unread
 from nginx_tune.cli.described import (
@@ -37,10 +37,7 @@ from nginx_tune.cli.options import (
     tell_choice,
 )
 from nginx_tune.conf.tree import Maps
-from nginx_tune.decide.defaults import complete_site
-from nginx_tune.decide.engine import decide
-from nginx_tune.decide.situation import ALL_AS_DECIDED
-from nginx_tune.decide.workload.profiles import workload_for
+from nginx_tune.decide.engine import case_of
 from nginx_tune.documents.check import FirstLook
 from nginx_tune.documents.described_host import DescribedHost
 from nginx_tune.documents.facts import Facts
@@ -190,9 +187,9 @@ def _configured(
 ) -> _Looked:
     """The first look at a configuration on its host."""
     tree = subject.tree
-    make = deciding(tree, facts, given)
-    decided = make(ALL_AS_DECIDED)
-    settled = None if tree.unparsed else Solver(make, tree, facts).begin(decided)
+    case = configured_case(tree, facts, given)
+    decided = case.decide()
+    settled = None if tree.unparsed else Solver(case.decide, tree, facts).begin(decided)
     found = replace(
         audit(
             tree,
@@ -207,7 +204,7 @@ def _configured(
     check = make_check(
         facts,
         conf_path=tree.path,
-        data=workload_for(None, facts, given).dataset,
+        data=case.workload.dataset,
         decided=settled.decided if settled else decided,
         held=settled.held if settled else None,
         findings=found,
@@ -228,14 +225,12 @@ def _host_alone(inputs: GivenInputs, options: list[str]) -> _Looked:
     if described is not None:
         facts, site, notes = described_inputs(described, site, kind)
     facts = inputs.completed(gather_facts(LiveHost()) if facts is None else facts)
-    site = complete_site(site, facts, kind)
-    workload = workload_for(None, facts, given, site=site)
-    decided = decide(facts, workload, site=site)
+    case = case_of(facts, given, site)
     check = make_check(
         facts,
         conf_path=None,
-        data=workload.dataset,
-        decided=decided,
+        data=case.workload.dataset,
+        decided=case.decide(),
         held=None,
         findings=None,
         options=options,

@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import os
 import posixpath
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import click
+import msgspec
 
 from nginx_tune.change.generate.plan_files import (
     HunkError,
@@ -24,7 +27,7 @@ from nginx_tune.change.generate.plan_files import (
 from nginx_tune.cli.inputs import read_document
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.tree import STOCK_FILES, ConfTree, Maps, Reader, lines_in, read_tree
-from nginx_tune.documents.base import MissingInclude
+from nginx_tune.documents.base import D, MissingInclude, decode, encode
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.plan import Plan, PlannedFile
@@ -160,6 +163,25 @@ def tell_unread(missing: MissingIncludes | Findings) -> ExitStatus:
         return ExitStatus.OK
     say(unread_text(missing.unread), unread_hint(missing.unread, missing.likely_maps))
     return ExitStatus.UNDECIDED
+
+
+def with_typed_names(document: D, conf_path: str | None) -> D:
+    """The document for people, with the places in files named as its main file was typed.
+
+    A place (``FILE:LINE``) below the working directory is relative if the main file's name is. In
+    JSON, names stay absolute.
+    """
+    if conf_path is None or posixpath.isabs(conf_path):
+        return document
+    try:
+        here = msgspec.json.encode(str(Path.cwd()))[1:-1]
+    except UnicodeEncodeError:
+        return document
+    place = re.compile(rb'(?:(?<="file": ")|(?<![^\s"(])(?=[^\s"]*:\d))' + re.escape(here) + b"/")
+    try:
+        return decode(type(document), place.sub(b"", encode(document)))
+    except UsageError:  # a name that is not UTF-8
+        return document
 
 
 def link_targets(paths: Iterable[str], maps: Maps | None) -> dict[str, str]:

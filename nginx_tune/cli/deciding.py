@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
-import msgspec
 from msgspec.structs import replace
 
 from nginx_tune.audit.storage import outermost
@@ -23,8 +22,7 @@ from nginx_tune.change.plan.solver import (
     KindFound,
     Solver,
     kind_in,
-    roots_in,
-    site_in,
+    site_of,
 )
 from nginx_tune.cli.configurations import (
     full_path,
@@ -50,10 +48,9 @@ from nginx_tune.cli.options import (
 from nginx_tune.conf.served import served_directories
 from nginx_tune.conf.tree import ConfTree, Maps
 from nginx_tune.decide.cache_layout import not_known
-from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR, complete_site, log_of_build
-from nginx_tune.decide.engine import decide, situation_of
+from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR
+from nginx_tune.decide.engine import case_of, situation_of
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
-from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.described_host import DescribedHost
@@ -234,28 +231,28 @@ def read_inputs(
         facts = emulated(facts, site.roots)
     facts = given.completed(facts)
     chosen = kind or (shown.kind if shown else None)
-    site = complete_site(site, facts, chosen or assumed, given_workload)
-    workload = workload_for(chosen, facts, given_workload, site=site)
     observation = read_document(Observation, observation_path) if observation_path else None
+    case = case_of(facts, given_workload, site, chosen, observation)
     if fill_current is None:
-        site = with_seen_logs(site, facts.nginx, None if is_live else facts.access_logs)
+        recorded = None if is_live else facts.access_logs
+        case = case._replace(site=with_seen_logs(case.site, facts.nginx, recorded))
 
     def made(stays: Pinned) -> Decisions:
-        found = decide(facts, workload, site=site, observation=observation, stays=stays)
-        return msgspec.structs.replace(found, kind_reason=shown.reason) if shown else found
+        found = case.decide(stays)
+        return replace(found, kind_reason=shown.reason) if shown else found
 
     return Inputs(
-        kind=workload.kind,
+        kind=case.workload.kind,
         facts=facts,
         given_workload=given_workload,
         given_site=given_site,
-        site=site,
-        workload=workload,
+        site=case.site,
+        workload=case.workload,
         decide=made,
         is_live=is_live,
         roots=roots,
         cache_dirs=cache_dirs,
-        not_known=not_known(situation_of(facts, workload, site=site, observation=observation)),
+        not_known=not_known(situation_of(*case[:2], site=case.site, observation=observation)),
     )
 
 
@@ -263,7 +260,7 @@ def _with_named(
     site: Site, roots: Sequence[str], cache_dirs: Sequence[str], features: Sequence[str]
 ) -> Site:
     """The site, with the directories and features given on the command line."""
-    return msgspec.structs.replace(
+    return replace(
         site,
         roots=list(roots) or site.roots,
         cache_dirs=list(cache_dirs) or site.cache_dirs,
@@ -402,8 +399,7 @@ def read_held(
             is_recorded=recorded is not None,
             to_run=to_run,
         )
-        site = site_in(tree, site)
-        site = replace(site, access_log=site.access_log or log_of_build(nginx))
+        site = site_of(tree, site, nginx)
         is_for_host = tree.maps is None or named["facts_path"] == LIVE
         if recorded is None and not is_for_host:
             recorded = []
@@ -411,8 +407,6 @@ def read_held(
             if not (knows or named["workload_path"] or ctx.obj["quiet"]):
                 say(_NOT_LOOKED_AT, _WHOSE_FACTS)
         site = with_seen_logs(site, nginx, recorded, tree.opened_name)
-        if site.roots == Site().roots:
-            site = replace(site, roots=roots_in(tree) or site.roots)
         return FilledSite(site, kind_in(tree), is_for_host, served_directories(tree))
 
     if conf_path is None and named["facts_path"] in {None, LIVE} and not named.get("described"):

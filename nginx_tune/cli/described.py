@@ -30,7 +30,7 @@ from nginx_tune.documents.described_host import (
     DescribedHost,
     DescribedSize,
 )
-from nginx_tune.documents.facts import Facts, with_nginx_version
+from nginx_tune.documents.facts import Facts, Nginx, with_nginx_version
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
@@ -191,11 +191,11 @@ def described_inputs(
 
 def facts_for_tree(described: DescribedHost, tree: ConfTree) -> tuple[Facts, list[str]]:
     """The facts of a description for a configuration, and the notes of ``described_inputs``."""
-    from nginx_tune.change.plan.solver import kind_in, roots_in, site_in  # noqa: PLC0415  # slow
+    from nginx_tune.change.plan.solver import kind_in, site_of  # noqa: PLC0415  # slow
 
     found = kind_in(tree)
     kind: Kind = described.kind or (found.kind if found else "static")
-    site = replace(site_in(tree, Site()), roots=roots_in(tree) or Site().roots)
+    site = site_of(tree, Site(), Nginx())
     facts, _, notes = described_inputs(described, site, kind, is_configured=True)
     return facts, notes
 

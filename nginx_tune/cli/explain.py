@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from textwrap import indent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.cli.inputs import read_document, read_workload
-from nginx_tune.cli.options import LIVE, facts_option
-from nginx_tune.documents.facts import Facts
+from nginx_tune.cli.options import facts_option
 from nginx_tune.documents.scenario import Scenario
-from nginx_tune.documents.site import Site
-from nginx_tune.documents.workload import Workload
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.measure.proof.expression import subject_of
 from nginx_tune.measure.proof.metrics import PARTS, metric_names, nearest_metrics
@@ -65,13 +61,20 @@ _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 @click.option(
     "--workload", "workload_path", metavar="FILE", help="With --facts: the workload of that host."
 )
+@click.option(
+    "-c", "--conf", "conf_path", metavar="CONF", help="With --facts: the configuration there."
+)
 @output_options("console", "md")
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     *,
     name: str | None,
     lists: bool,
     facts_path: str | None,
     workload_path: str | None,
+    conf_path: str | None,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
@@ -83,10 +86,11 @@ def command(
     """
     if lists and name is not None:
         raise click.UsageError("give a NAME or --list")
-    if workload_path is not None and facts_path is None:
-        raise click.UsageError("--workload goes with --facts")
+    for option, value in (("--workload", workload_path), ("-c", conf_path)):
+        if value is not None and facts_path is None:
+            raise click.UsageError(f"{option} goes with --facts")
     name = None if name is None else _meant(subject_of(name))
-    steps = None if facts_path is None else _sweep(name, facts_path, workload_path)
+    steps = None if facts_path is None else _sweep(ctx, name, facts_path, workload_path, conf_path)
     write_result(
         {
             "console": lambda: _console(name, steps, formats, output),
@@ -98,21 +102,27 @@ def command(
     return ExitStatus.OK
 
 
-def _sweep(name: str | None, facts_path: str, workload_path: str | None) -> list[SweepStep]:
-    from nginx_tune.decide.defaults import complete_site  # noqa: PLC0415  # not for rules
+def _sweep(
+    ctx: click.Context,
+    name: str | None,
+    facts_path: str,
+    workload_path: str | None,
+    conf_path: str | None,
+) -> list[SweepStep]:
+    from nginx_tune.cli.deciding import read_held, read_inputs  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.engine import sweep  # noqa: PLC0415
-    from nginx_tune.decide.workload.profiles import workload_for  # noqa: PLC0415
-    from nginx_tune.host.live import LiveHost  # noqa: PLC0415
-    from nginx_tune.observe.inspect.facts import gather_facts  # noqa: PLC0415
     from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415
 
     if name not in decision_pages():
         raise UsageError("--facts goes with a decision", hint="such as thread-pools")
-    facts = gather_facts(LiveHost()) if facts_path == LIVE else read_document(Facts, facts_path)
-    given = read_workload(workload_path) if workload_path else None
-    site = complete_site(Site(), facts, (given or Workload()).kind)
-    workload = workload_for(None, facts, given, site=site)
-    return sweep(str(name), facts, workload, site)
+    named: dict[str, Any] = {"kind": None, "site_path": None, "nginx_binary": None}
+    named |= dict.fromkeys(("datasets", "roots", "cache_dirs"), ())
+    named |= {"facts_path": facts_path, "workload_path": workload_path}
+    if conf_path is None:
+        inputs = read_inputs(ctx, **named)
+    else:
+        inputs = read_held(ctx, conf_path, None, **named).inputs
+    return sweep(str(name), inputs.facts, inputs.workload, inputs.site)
 
 
 def _table(name: str | None, steps: list[SweepStep], *, markdown: bool = False) -> str:

@@ -27,7 +27,7 @@ from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import left_alone, left_by, with_companions
-from nginx_tune.cli.configurations import link_targets, tell_unread
+from nginx_tune.cli.configurations import link_targets, tell_unread, with_typed_names
 from nginx_tune.cli.deciding import Held, deciding_options, read_held
 from nginx_tune.cli.options import (
     accept_missing_option,
@@ -132,11 +132,12 @@ def command(
     plan, meant, held = make_plan(held, only, but, prefix=prefix, annotates=annotate)
     if runs_test:
         plan = _tested(plan, held, named["nginx_binary"])
-    status = tell_unread(held.missing)
+    shown = with_typed_names(plan, conf or conf_option)
+    status = tell_unread(held.missing._replace(files_missing=shown.files_missing))
     if plan.headline:
         say(plan.headline)
     if ctx.obj["verbose"]:
-        say(plan.binding)
+        say(shown.binding)
     old = {parsed.source.file: parsed.source.data for parsed in held.tree.parsed}
     if not runs_test:
         _read_again(plan, old, meant.decisions, tells=ctx.obj["verbose"])
@@ -144,8 +145,8 @@ def command(
     names = _diff_names(new, held.tree.maps)
     write_result(
         {
-            "diff": lambda: render_plan_diff(plan, old, names, verbose=ctx.obj["verbose"]),
-            "md": lambda: render_plan_markdown(plan, old, names).encode(errors="backslashreplace"),
+            "diff": lambda: render_plan_diff(shown, old, names, verbose=ctx.obj["verbose"]),
+            "md": lambda: render_plan_markdown(shown, old, names).encode(errors="backslashreplace"),
             "json": lambda: encode(plan),
             "crossplane": lambda: encode_payload(tree_with(held.tree, new)),
             "sysctl": lambda: render_host_part(plan, "sysctl"),

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from nginx_tune.cli.configurations import tell_unread
+from nginx_tune.cli.configurations import tell_unread, with_typed_names
 from nginx_tune.cli.deciding import deciding_options, read_held, read_inputs
 from nginx_tune.cli.described import typed_words
 from nginx_tune.cli.options import accept_missing_option, map_option, prefix_option
 from nginx_tune.conf.tree import Maps
 from nginx_tune.errors import ExitStatus
+from nginx_tune.nginx.elsewhere import NONE_MISSING
 from nginx_tune.report.decisions import (
     PROVES_PLAN,
     answer_screen,
@@ -60,20 +61,21 @@ def command(
     if (maps or accept_missing) and conf_path is None:
         option = "--map" if maps else "--accept-missing"
         raise click.UsageError(f"{option} is about the files of -c CONF: name it")
-    status = ExitStatus.OK
+    missing = NONE_MISSING
     if conf_path is None:
         inputs = read_inputs(ctx, **named)
         decisions, makes = inputs.decisions, "nginx-tune generate -o nginx.conf"
     else:
         held = read_held(ctx, conf_path, prefix, maps=maps, accept_missing=accept_missing, **named)
-        status = tell_unread(held.missing)
-        inputs, decisions = held.inputs, held.decisions
+        inputs, decisions, missing = held.inputs, held.decisions, held.missing
         makes = f"nginx-tune plan {shlex.quote(conf_path)} -f json=plan.json"
     inputs.tell()
     makes = with_inputs(makes, typed_words(ctx))
     if conf_path is not None:
         decisions = prove_by_plan(decisions, makes)
         makes += PROVES_PLAN if inputs.is_live and not held.is_moved else ""
-    screen = decisions_screen(decisions) if ctx.obj["verbose"] else answer_screen(decisions, makes)
+    shown = with_typed_names(decisions, conf_path)
+    status = tell_unread(missing._replace(files_missing=shown.files_missing))
+    screen = decisions_screen(shown) if ctx.obj["verbose"] else answer_screen(shown, makes)
     write_screen(lambda: screen, decisions, formats, output)
     return status

@@ -64,7 +64,7 @@ from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import LEAST_SECONDS
-from nginx_tune.documents.workload import Workload
+from nginx_tune.documents.workload import Kind, Workload
 
 ALL: tuple[Decide, ...] = (
     decide_thread_pools,
@@ -355,6 +355,34 @@ def _moved_inputs(w: Workload, s: Situation) -> Iterator[tuple[str, str, Workloa
 FACTORS = (1 / 64, 1 / 8, 1 / 2, 1.0, 2.0, 8.0, 64.0)
 NEAR = 0.02
 """Relative distance from a break-even to the values that a sweep tries on both sides."""
+
+
+class Case(NamedTuple):
+    """All that decisions are made from."""
+
+    facts: Facts
+    workload: Workload
+    site: Site
+    observation: Observation | None = None
+
+    def decide(self, stays: Pinned = ALL_AS_DECIDED) -> Decisions:
+        """The decisions, with the current values that stay."""
+        return decide(
+            self.facts, self.workload, site=self.site, observation=self.observation, stays=stays
+        )
+
+
+def case_of(
+    facts: Facts,
+    given: Workload | None,
+    site: Site,
+    kind: Kind | None = None,
+    observation: Observation | None = None,
+) -> Case:
+    """The case with defaults filled in; ``kind`` takes precedence over that of the workload."""
+    site = complete_site(site, facts, kind or (given or Workload()).kind, given)
+    workload = workload_for(kind, facts, given, site=site)
+    return Case(facts, workload, site, observation)
 
 
 class SweepStep(NamedTuple):

@@ -99,6 +99,24 @@ def test_a_checkout_is_not_completed_by_files_of_this_machine(
         assert "it is of a checkout: nginx would not read the same files here" in mixed.stderr
 
 
+def test_files_are_named_as_their_main_file_was_typed(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a checkout all names are of the checkout, as of audit and check."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "etc/conf.d").mkdir(parents=True)
+    (tmp_path / "etc/conf.d/a.conf").write_text(
+        "server { listen 80; root /srv; location / { sendfile off; } include /opt/gone; }"
+    )
+    (tmp_path / "etc/nginx.conf").write_text(
+        "worker_processes 1;\nevents { multi_accept on; }\nhttp { include conf.d/*.conf; }"
+    )
+    for words in (("audit",), ("check",), ("recommend", "-c"), ("plan",)):
+        run = run_cli("-v", *words, "etc/nginx.conf", "--facts", FACTS)
+        assert "etc/conf.d/a.conf:1" in run.stdout + run.stderr, words
+        assert f"{tmp_path}" not in run.stdout + run.stderr, words
+
+
 def test_it_is_about_the_files_that_the_configuration_serves(
     run_cli: RunCli, conf: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,13 @@ from nginx_tune.conf.tree import parse_text
 from nginx_tune.documents.facts import Cpu, Facts, Memory
 from nginx_tune.documents.lab import Lab, LabDisk, LabLink
 from nginx_tune.experiment.target import written_files
-from nginx_tune.experiment.view import emulate, plan_places, plan_view, required_directories
+from nginx_tune.experiment.view import (
+    emulate,
+    plan_places,
+    plan_view,
+    required_directories,
+    written_directories,
+)
 
 
 def test_places_are_what_the_build_and_the_configuration_write_to() -> None:
@@ -51,6 +57,12 @@ def test_a_cache_is_written_and_not_shown() -> None:
     assert "/srv/site" in view.shown
     assert "/srv/site/cache" not in view.shown
     assert {"/srv/site", "/srv/site/cache", "/srv/logs/site"} <= set(view.written)
+
+
+def test_the_whole_host_is_no_place_to_write_to() -> None:
+    put = "events {} http { server { location /up/ { alias /%s; dav_methods PUT; } } }"
+    for name, places in (("", []), ("srv/up/", ["/srv/up"])):
+        assert written_directories(parse_text(put % name)) == places
 
 
 def test_the_threads_of_all_pools_are_counted() -> None:

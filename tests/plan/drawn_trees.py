@@ -15,8 +15,13 @@ FLAGS = [
 ]  # fmt: skip
 MAIN = (
     ("", "worker_processes 1;", "worker_processes 2;", "worker_processes auto;"),
-    ("", "worker_rlimit_nofile 1024;", "worker_rlimit_nofile 8192;", "worker_rlimit_nofile 65535;",
-     "worker_rlimit_nofile 2000000;"),
+    (
+        "",
+        "worker_rlimit_nofile 1024;",
+        "worker_rlimit_nofile 8192;",
+        "worker_rlimit_nofile 65535;",
+        "worker_rlimit_nofile 2000000;",
+    ),
 )
 EVENTS = (
     ("", "worker_connections 512;", "worker_connections 768;", "worker_connections 4096;",

@@ -201,7 +201,8 @@ def explain(at: Place) -> Cell:
     """A page for each rule and decision that had a word here, with this host's figures."""
     rules = {one.rule for one in at.site.findings if one.kind != "missing"}
     for name in sorted(rules | {one.by for one in at.site.plan}):
-        run = run_tool("explain", name, *([] if name in rules else ["--facts", at.facts]))
+        on_host = ["--facts", at.facts, "-c", at.main]
+        run = run_tool("explain", name, *([] if name in rules else on_host))
         if run.returncode or len(run.stdout) < 200:
             return _failed(run)
     return Cell("right", "")

@@ -47,11 +47,17 @@ def test_a_site_has_the_findings_and_the_plan_of_its_table(
     assert not apart, "\n".join([HINT, *apart])
 
 
+NOW = re.compile(r"(?m)^.*<- (?:flips, )?now$")
+WORDS = {
+    "measure": {"not enough evidence"}, "on": {"enable"}, "off": {"disable", "not applicable"},
+    "set": {"raise", "lower", "set"}, "default": {"keep"},
+}  # fmt: skip
+"""The words of ``explain`` for what ``check`` says."""
 SWITCHES = ("thread-pools", "per-disk-pools", "sendfile-max-chunk", "reuseport")
 
 
 @each_row("name", names)
-def test_check_and_recommend_give_a_switch_one_verdict_and_one_reason(
+def test_every_command_gives_a_switch_one_verdict_and_one_reason(
     name: str, tmp_path: Path, run_cli: Any
 ) -> None:
     facts = write_facts(read_site(name), tmp_path / "facts.json")
@@ -63,7 +69,18 @@ def test_check_and_recommend_give_a_switch_one_verdict_and_one_reason(
     said = {words[0]: words[1:] for words in lines if words[0] in SWITCHES}
     switches = {switch["decision"]: switch for switch in checked["switches"]}
     assert said.keys() == switches.keys()
+    plan = json.loads(run_cli("plan", planned, "--facts", facts, "-f", "json").stdout)
+    written = {
+        hunk["decision"]: hunk["confidence"] for file in plan["files"] for hunk in file["hunks"]
+    }
     for id_, switch in switches.items():
+        if switch["verdict"] == "measure":
+            assert written.get(id_, "low") == "low"
+        else:
+            assert (id_ in written) == switch["differs"]
+        table = run_cli("explain", id_, "--facts", facts, "-c", planned).stdout
+        now = {line.split("  <- ")[0].rsplit("  ", 1)[-1].strip() for line in NOW.findall(table)}
+        assert now <= WORDS[switch["verdict"]], (switch, table[table.rindex("On this host") :])
         word, why = said[id_]
         assert why == switch["why"]
         assert (word == "measure") == (switch["verdict"] == "measure")

@@ -29,39 +29,30 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.conf.values import parameter, parse_bytes
 from nginx_tune.conf.workers import connections_in, descriptors_in, kept_open, workers_in
-from nginx_tune.decide.defaults import complete_site, log_of_build, plausible_facts
-from nginx_tune.decide.engine import decide
+from nginx_tune.decide.defaults import log_of_build, plausible_facts
+from nginx_tune.decide.engine import Case, case_of
 from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
 from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned, wanted_workers
-from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream
 from nginx_tune.documents.workload import Kind, Workload
 from nginx_tune.errors import UsageError
 
 
-def decide_configured(tree: ConfTree, facts: Facts, given: Workload | None = None) -> Decisions:
-    """The decisions of ``recommend -c`` for a configuration and an optional workload."""
-    return deciding(tree, facts, given)(ALL_AS_DECIDED)
+def configured_case(tree: ConfTree, facts: Facts, given: Workload | None = None) -> Case:
+    """The case of a configuration on its host, with an optional workload."""
+    is_known = given is not None and given.kind_provenance != "assumed"
+    found = None if is_known else kind_in(tree)
+    return case_of(facts, given, site_of(tree, Site(), facts.nginx), found and found.kind)
 
 
-def deciding(
-    tree: ConfTree, facts: Facts, given: Workload | None = None
-) -> Callable[[Pinned], Decisions]:
-    """A function that takes pinned values and makes the decisions for a configuration."""
-    found = kind_in(tree)
-    assumed: Kind = "static" if found is None else found.kind
-    kind = given.kind if given is not None and given.kind_provenance != "assumed" else assumed
-    site = site_in(tree, Site())
-    site = replace(
-        site,
-        roots=roots_in(tree) or site.roots,
-        access_log=site.access_log or log_of_build(facts.nginx),
-    )
-    site = complete_site(site, facts, kind, given)
-    workload = workload_for(kind, facts, given, site=site)
-    return lambda stays: decide(facts, workload, site=site, stays=stays)
+def site_of(tree: ConfTree, site: Site, nginx: Nginx) -> Site:
+    """As ``site_in``, with the configuration's roots if none are named, and the build's log."""
+    site = site_in(tree, site)
+    own = roots_in(tree) if site.roots == Site().roots else []
+    log = site.access_log or log_of_build(nginx)
+    return replace(site, roots=own or site.roots, access_log=log)
 
 
 def roots_in(tree: ConfTree) -> list[str]:
