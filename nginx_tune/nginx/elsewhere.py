@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -272,7 +272,8 @@ def likely_maps(
         if not found[best] & names:
             break
         proposed.append(f"{best[0] or '/'}={from_here(best[1])}")
-        names -= found.pop(best)
+        names -= found[best]
+        found = {pair: lost for pair, lost in found.items() if pair[0] != best[0]}
     return proposed
 
 
@@ -332,7 +333,10 @@ def _splits(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _near(main: str) -> Iterator[str]:
-    """The directories around a main file: its own, parents in the checkout, and all below."""
+    """The directories around a main file: its own, parents in the checkout, and all below.
+
+    Branches with a main file of the same name, which are of other trees, are left out.
+    """
     own = posixpath.dirname(main)
     top = own or "."
     yield top
@@ -346,8 +350,22 @@ def _near(main: str) -> Iterator[str]:
     start = top if is_here else own
     if absolute_path(start) == "/":
         return
-    for count, (directory, below, _) in enumerate(os.walk(start)):
-        if count == _MOST_DIRECTORIES:
-            return
+    found: list[str] = []
+    others: list[str] = []
+    for directory, below, files in islice(os.walk(start), _MOST_DIRECTORIES):
         below[:] = sorted(n for n in below if not n.startswith(".") and n not in _NOT_LOOKED_IN)
-        yield posixpath.normpath(directory)
+        found.append(posixpath.normpath(directory))
+        others += found[-1:] if posixpath.basename(main) in files else []
+    full = absolute_path(own or ".")
+    branches = [_branch(absolute_path(other), full) for other in others]
+    for directory in found:
+        if not any(one and _is_below(absolute_path(directory), one) for one in branches):
+            yield directory
+
+
+def _branch(directory: str, own: str) -> str:
+    """The highest directory above ``directory`` that ``own`` is not below; empty for none."""
+    found = ""
+    while not _is_below(own, directory):
+        found, directory = directory, posixpath.dirname(directory)
+    return found

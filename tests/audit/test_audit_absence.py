@@ -298,11 +298,29 @@ def test_a_map_is_proposed_from_the_tree(
             "/etc/nginx=root/etc/nginx", "/opt=deploy"
         ],
         ("/opt/none/*.conf", "none/*"): [],
+        ("/opt/conf.d/*.conf", "/opt/c/d.conf"): ["/opt=root/etc/nginx", "/opt/c=deploy/c"],
     }.items():  # fmt: skip
         lines = " ".join(f"include {name};" for name in names)
         conf.write_text(f"events {{}} http {{ {lines} }}")
         run = run_cli("audit", conf, "--facts", "none", "-f", "json")
         assert json.loads(run.stdout)["likely_maps"] == likely, names
+
+
+@each_row("own", ["a/etc/nginx", "c"])
+def test_no_map_leads_into_another_tree(
+    tmp_path: Path, run_cli: Run, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    """A branch with a main file of its own is another tree; what is in none may be of any."""
+    monkeypatch.chdir(tmp_path)
+    includes = "include /etc/nginx/conf.d/*; include /etc/ssl/s.conf; include /opt/sites/*;"
+    for name in ("a/etc/nginx", "b/etc/nginx", "c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "nginx.conf").write_text(f"events {{}} http {{ {includes} }}")
+    for name in ("b/etc/nginx/conf.d/x", "b/etc/ssl/s.conf", "shared/sites/x"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(SITE)
+    run = run_cli("audit", f"{own}/nginx.conf", "--facts", "none", "-f", "json")
+    assert json.loads(run.stdout)["likely_maps"] == ["/opt=shared"]
 
 
 LOST = {
