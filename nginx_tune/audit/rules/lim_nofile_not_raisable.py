@@ -22,7 +22,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
             place,
             f"no process may open {wanted} files: fs.nr_open is {limits.nr_open}",
             [configured, Evidence(fact="limits.nr_open", value=limits.nr_open)],
-            fix=f"Set worker_rlimit_nofile {limits.nr_open}; or raise fs.nr_open.",
+            fix=f"Set worker_rlimit_nofile to {limits.nr_open} at most, or raise fs.nr_open.",
         )
         return
     hard = limits.nofile_hard
