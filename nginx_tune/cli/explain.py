@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nginx_tune.cli.options import facts_option
+from nginx_tune.cli.options import facts_option, prefix_option
 from nginx_tune.documents.scenario import Scenario
 from nginx_tune.errors import ExitStatus, UsageError, name_meant
 from nginx_tune.measure.proof.expression import subject_of
@@ -64,6 +64,7 @@ _CLASS = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 @click.option(
     "-c", "--conf", "conf_path", metavar="CONF", help="With --facts: the configuration there."
 )
+@prefix_option
 @output_options("console", "md")
 @click.pass_context
 def command(
@@ -75,6 +76,7 @@ def command(
     facts_path: str | None,
     workload_path: str | None,
     conf_path: str | None,
+    prefix: str | None,
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
@@ -86,11 +88,13 @@ def command(
     """
     if lists and name is not None:
         raise click.UsageError("give a NAME or --list")
-    for option, value in (("--workload", workload_path), ("-c", conf_path)):
+    for option, value in (("--workload", workload_path), ("-c", conf_path), ("-p", prefix)):
         if value is not None and facts_path is None:
             raise click.UsageError(f"{option} goes with --facts")
     name = None if name is None else _meant(subject_of(name))
-    steps = None if facts_path is None else _sweep(ctx, name, facts_path, workload_path, conf_path)
+    steps = None
+    if facts_path is not None:
+        steps = _sweep(ctx, name, facts_path, workload_path, conf_path, prefix)
     write_result(
         {
             "console": lambda: _console(name, steps, formats, output),
@@ -108,6 +112,7 @@ def _sweep(
     facts_path: str,
     workload_path: str | None,
     conf_path: str | None,
+    prefix: str | None,
 ) -> list[SweepStep]:
     from nginx_tune.cli.deciding import read_held, read_inputs  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.engine import sweep  # noqa: PLC0415
@@ -121,7 +126,7 @@ def _sweep(
     if conf_path is None:
         inputs = read_inputs(ctx, **named)
     else:
-        inputs = read_held(ctx, conf_path, None, **named).inputs
+        inputs = read_held(ctx, conf_path, prefix, **named).inputs
     return sweep(str(name), inputs.facts, inputs.workload, inputs.site)
 
 

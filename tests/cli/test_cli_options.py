@@ -73,7 +73,8 @@ def test_what_names_an_nginx_or_its_prefix_is_one_option(word: str) -> None:
 
 def test_a_command_that_takes_a_configuration_takes_its_prefix() -> None:
     short = _by_spelling(short=True)
-    takers = {"apply", "audit", "check", "learn", "plan", "recommend", "rehearse", "validate"}
+    takers = {"apply", "audit", "check", "explain", "learn", "plan", "recommend", "rehearse"}
+    takers |= {"validate"}
     assert set(short["-c"]) == set(short["-p"]) == takers
     assert {one.metavar for one in short["-c"].values()} == {"CONF"}
 

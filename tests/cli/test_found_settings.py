@@ -51,7 +51,7 @@ REFUSED = {
     "plan": f"{_ASKED} c p test weaker_sandbox",
     "audit": f"{_TRIED} {_DESCRIBED} c p pid overlay plan write_baseline diff_base fix_diff test "
     "today output",
-    "explain": "list facts workload output",
+    "explain": "list facts workload conf p output",
     "probe": "connections rate duration warmup threads paths_from header status timeout keepalive "
     "http2 http3 streams insecure cacert objective stripe start_at allow_live allow_target cap "
     "output",

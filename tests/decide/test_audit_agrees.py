@@ -29,7 +29,7 @@ from nginx_tune.audit.context import REFUSED, Decided
 from nginx_tune.audit.engine import audit
 from nginx_tune.change.generate.nginx_conf import emit_decided
 from nginx_tune.change.plan.changing import as_changes
-from nginx_tune.change.plan.solver import decide_configured
+from nginx_tune.change.plan.solver import configured_case
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.decide.answer import build_of
 from nginx_tune.decide.defaults import complete_site
@@ -221,7 +221,7 @@ def test_a_configuration_is_decided_on_by_what_it_serves() -> None:
         (STOCK, "static"),
         ("events {} http { server { location / { proxy_pass http://127.0.0.1:1; } } }", "proxy"),
     ):
-        assert decide_configured(parse_text(text), slow).kind == kind
+        assert configured_case(parse_text(text), slow).decide().kind == kind
 
 
 def test_a_workload_has_the_audit_agree_with_recommend(run_cli: RunCli, tmp_path: Path) -> None:

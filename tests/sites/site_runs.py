@@ -30,8 +30,10 @@ from site_trees import (
     write_facts,
 )
 
+from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.plan import Plan
+from nginx_tune.host.live import LiveHost
 
 ROOT = HERE.parents[1]
 Outcome = Literal["right", "wrong", "beyond"]
@@ -263,9 +265,12 @@ def _with_fault(site: Site, top: Path) -> tuple[Path, bytes, bytes]:
 
 
 def _validated(at: Place, main: Path, path: Path, new: bytes, right: str) -> Cell:
+    names = {Path(name).resolve(): Path(name) for name in read_tree(str(main), LiveHost()).files}
+    own = names.pop(path.resolve())
     change = Plan(
-        conf_path=str(main), nginx_version=at.site.version, reads={},
-        files=[planned_file(path, path.read_bytes(), new)],
+        conf_path=str(main), nginx_version=at.site.version,
+        reads={str(one): hashlib.sha256(one.read_bytes()).hexdigest() for one in names.values()},
+        files=[planned_file(own, path.read_bytes(), new)],
     )  # fmt: skip
     file = at.plan.with_name(f"{right}.json")
     file.write_bytes(encode(change))
