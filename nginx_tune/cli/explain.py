@@ -94,7 +94,8 @@ def command(
     name = None if name is None else _meant(subject_of(name))
     steps = None
     if facts_path is not None:
-        steps = _sweep(ctx, name, facts_path, workload_path, conf_path, prefix)
+        given = {"facts_path": facts_path, "workload_path": workload_path}
+        steps = _sweep(ctx, name, conf_path=conf_path, prefix=prefix, **given)
     write_result(
         {
             "console": lambda: _console(name, steps, formats, output),
@@ -109,10 +110,10 @@ def command(
 def _sweep(
     ctx: click.Context,
     name: str | None,
-    facts_path: str,
-    workload_path: str | None,
+    *,
     conf_path: str | None,
     prefix: str | None,
+    **given: str | None,
 ) -> list[SweepStep]:
     from nginx_tune.cli.deciding import read_held, read_inputs  # noqa: PLC0415  # not for rules
     from nginx_tune.decide.engine import sweep  # noqa: PLC0415
@@ -120,9 +121,8 @@ def _sweep(
 
     if name not in decision_pages():
         raise UsageError("--facts goes with a decision", hint="such as thread-pools")
-    named: dict[str, Any] = {"kind": None, "site_path": None, "nginx_binary": None}
+    named: dict[str, Any] = {**given, "kind": None, "site_path": None, "nginx_binary": None}
     named |= dict.fromkeys(("datasets", "roots", "cache_dirs"), ())
-    named |= {"facts_path": facts_path, "workload_path": workload_path}
     if conf_path is None:
         inputs = read_inputs(ctx, **named)
     else:

@@ -49,8 +49,8 @@ def test_a_site_has_the_findings_and_the_plan_of_its_table(
 
 NOW = re.compile(r"(?m)^.*<- (?:flips, )?now$")
 WORDS = {
-    "measure": {"not enough evidence", "enable"}, "on": {"enable"}, "off": {"disable", "not applicable"},
-    "set": {"raise", "lower", "set"}, "default": {"keep"},
+    "measure": {"not enough evidence", "enable"}, "on": {"enable"}, "default": {"keep"},
+    "off": {"disable", "not applicable"}, "set": {"raise", "lower", "set"},
 }  # fmt: skip
 """The words of ``explain`` for what ``check`` says; pools that the unmeasured speed of disks
 decides are enabled with low confidence."""
