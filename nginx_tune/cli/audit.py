@@ -290,7 +290,9 @@ def _tried(
 ) -> Findings:
     """The findings, with the chosen nginx and, if requested, the result of its ``nginx -t``."""
     if options["runs_test"] and any(map(_is_special, findings.files_unparsed)):
-        notes.append("nginx -t was not run: an include is no file, and nginx would wait for it")
+        notes.append(
+            "nginx -t was not run: an include is not a regular file, and nginx would wait for it"
+        )
     elif options["runs_test"] and findings.unread:
         notes.append("nginx -t was not run: some included files are not here")
     elif options["runs_test"]:
@@ -342,7 +344,7 @@ def _to_describe(findings: Findings) -> Findings:
         needs_fact for needs_fact in findings.needs_facts if WHOLE_TREE not in needs_fact.facts
     ]
     names = list(dict.fromkeys(fact for needs_facts in wanting for fact in needs_facts.facts))
-    how = f"not described: {', '.join(names)} ([facts] of --host FILE)"
+    how = f"the description lacks {', '.join(names)} ([facts] of --host FILE)"
     needs = [
         replace(needs_fact, how=how) if needs_fact in wanting else needs_fact
         for needs_fact in findings.needs_facts
@@ -434,7 +436,8 @@ def _compared(
         findings, gone = without_known(findings, known, by="baseline", reason=reason)
         if gone:
             notes.append(
-                f"{gone} of the faults in {plain(asked.baseline)} are gone (update it with "
+                f"{gone} of the findings in {plain(asked.baseline)} are gone (update it "
+                "with "
                 "--write-baseline)"
             )
     if asked.diff_base is not None:

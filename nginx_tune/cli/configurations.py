@@ -358,8 +358,8 @@ def read_planned(
     apart = {*tree.files} ^ {*before, *plan.reads} if to_run else set()
     if names := sorted(path for path in apart if posixpath.basename(path) not in STOCK_FILES):
         raise UndecidedError(
-            f"{name}: it is of a checkout: nginx would not read the same files here, such as "
-            f"{shown_path(names[0])}",
+            f"{name}: it was made for a checkout: nginx would not read the same files here, such "
+            f"as {shown_path(names[0])}",
             hint="make the plan on the host of that configuration",
         )
     return Planned(

@@ -81,10 +81,10 @@ class FilledSite(NamedTuple):
 
 
 _NOT_LOOKED_AT = (
-    "this is not the configuration of this host's nginx: no directory that it names is looked at, "
-    "so how much it serves is not known"
+    "this is not the configuration of this host's nginx: its directories are not examined, so the "
+    "size of its data is not known"
 )
-_WHOSE_FACTS = "--facts FILE has its host, --facts live takes this one"
+_WHOSE_FACTS = "give its host with --facts FILE, or this one with --facts live"
 _OPTIONS = (
     facts_option("facts_path", HOST_ALONE),
     click.option(

@@ -96,8 +96,8 @@ def command(
     roots = len(inputs.site.roots) if inputs.kind in {"static", "media"} else 0
     if roots > 1 and not inputs.site.root_prefixes:
         say(
-            f"a request looks in {roots} roots in turn, so one for a file in the last fails "
-            f"{roots - 1} look-ups first",
+            f"nginx searches {roots} roots in turn: a request for a file in the last one needs "
+            f"{roots} look-ups",
             "[site] root_prefixes gives each root its own URLs",
         )
     if named["nginx_binary"] is not None:

@@ -36,5 +36,5 @@ def write_learnt(
     write_screen(lambda: workload_blocks(workload), workload, formats, output)
     tell_written("the workload", formats, output)
     for reason in learnt.broken:
-        say(f"{reason}: read up to there")
+        say(f"{reason}: only the part before that was read")
     return ExitStatus.USAGE if learnt.broken else ExitStatus.OK

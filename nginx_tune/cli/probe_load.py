@@ -118,7 +118,7 @@ def parse_caps(texts: tuple[str, ...]) -> dict[str, float]:
         name, _, value = text.partition("=")
         if name not in CAP_NAMES or not value:
             raise UsageError(
-                f"--cap '{text}' is none", hint=f"NAME=VALUE with {', '.join(CAP_NAMES)}"
+                f"--cap '{text}' is not a cap", hint=f"NAME=VALUE with {', '.join(CAP_NAMES)}"
             )
         if name == "seconds":
             caps[name] = parse_duration(value)

@@ -138,7 +138,7 @@ def _read_search(
     plans = _distinct(recommended, _around(held, only, prefix))
     if not plans:
         raise UndecidedError(
-            f"{held.tree.path}: the recommendation changes nothing, and there is no alternative "
+            f"{held.tree.path}: the recommendation changes nothing, and there are no alternatives "
             "to try"
         )
     reader = ConfigurationFiles(host)

@@ -42,8 +42,10 @@ class BodyReader(NamedTuple):
 
 ROWS: Final = (
     BodyReader("ssi", "ngx_http_ssi_module", "skipped", "commands of the page"),
-    BodyReader("image_filter", "ngx_http_image_filter_module", "spoilt", "415: it is no picture"),
-    BodyReader("xslt_stylesheet", "ngx_http_xslt_module", "spoilt", "500: it is no XML"),
+    BodyReader(
+        "image_filter", "ngx_http_image_filter_module", "spoilt", "415: it is not a picture"
+    ),
+    BodyReader("xslt_stylesheet", "ngx_http_xslt_module", "spoilt", "500: it is not XML"),
     BodyReader("sub_filter", "ngx_http_sub_module", "skipped", "texts are not found"),
     BodyReader("subs_filter", "ngx_http_subs_filter_module", "skipped", "texts are not found"),
     BodyReader("add_before_body", "ngx_http_addition_module", "spoilt", "plain before gzip"),
@@ -56,14 +58,14 @@ ROWS: Final = (
     BodyReader("js_body_filter", "ngx_http_js_module", "spoilt", "data is gzip"),
     BodyReader("footer", "nginx-http-footer-filter", "spoilt", "plain behind gzip"),
     BodyReader("trim", "ngx_http_trim_filter_module", "skipped", "nothing is trimmed"),
-    BodyReader("strip", "nginx-strip-filter", "spoilt", "bytes are taken out of gzip"),
-    BodyReader("modsecurity", "ModSecurity-nginx", "skipped", "rules of the body find nothing"),
+    BodyReader("strip", "nginx-strip-filter", "spoilt", "bytes are removed from the gzip data"),
+    BodyReader("modsecurity", "ModSecurity-nginx", "skipped", "rules on the body match nothing"),
     BodyReader("pagespeed", "ngx_pagespeed", "skipped", "compressed bodies are not rewritten"),
     BodyReader("echo_before_body", "echo-nginx-module", "spoilt", "plain before gzip"),
     BodyReader("echo_after_body", "echo-nginx-module", "spoilt", "plain behind gzip"),
     BodyReader("srcache_store", "srcache-nginx-module", "skipped", "encoded answers are not kept"),
-    BodyReader("xss_get", "xss-nginx-module", "spoilt", "a call around gzip"),
-    BodyReader("iconv_filter", "iconv-nginx-module", "spoilt", "gzip as if it were text"),
+    BodyReader("xss_get", "xss-nginx-module", "spoilt", "a function call around gzip bytes"),
+    BodyReader("iconv_filter", "iconv-nginx-module", "spoilt", "gzip bytes as if they were text"),
     BodyReader("length_hiding", "length-hiding-filter", "spoilt", "plain behind gzip"),
     BodyReader("small_light", "ngx_small_light", "spoilt", "it is no picture"),
     BodyReader("mruby_output_body_filter", "ngx_mruby", "spoilt", "the body is gzip"),

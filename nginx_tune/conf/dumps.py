@@ -278,7 +278,7 @@ def read_payload(data: bytes, name: str) -> Dump:
             hint="crossplane parse nginx.conf, without --combine",
         )
     if main.status != "ok":
-        why = main.errors[0].error if main.errors else "it says not why"
+        why = main.errors[0].error if main.errors else "it gives no reason"
         raise UsageError(f"{name}: crossplane could not parse {main.file}: {as_utf8(why)}")
     files: dict[str, bytes] = {}
     for payload_file in payload.config:

@@ -92,7 +92,7 @@ def _is_number(text: str, least: int = 0) -> bool:
 
 def _levels(args: Sequence[str]) -> str:
     right = all(_is_number(arg, 1) for arg in args[1:])
-    return "" if right else "a path and up to three numbers of digits, such as 1 2"
+    return "" if right else "a path and up to three digit counts, such as 1 2"
 
 
 def _redirect(args: Sequence[str]) -> str:
@@ -210,7 +210,7 @@ def _pairs(args: Sequence[str]) -> str:
 
 def _file_cache(args: Sequence[str]) -> str:
     if args[0] != "off" and not any(arg.startswith("max=") for arg in args):
-        return "max=NUMBER beside the other words, or off"
+        return "max=NUMBER with the other parameters, or off"
     return _pairs(args)
 
 
@@ -221,7 +221,7 @@ def _access_log(args: Sequence[str]) -> str:
     if "flush" in words and not is_buffered:
         return "flush=TIME with buffer=SIZE or gzip"
     if is_buffered and "$" in path and not path.startswith("syslog:"):
-        return "a path without variables, or no buffer"
+        return "a path without variables, or no buffer="
     return ""
 
 
@@ -271,7 +271,7 @@ def _cache_path(args: Sequence[str]) -> str:
         if sign and name in _BYTES and _OFFSET.fullmatch(value) is None:
             return f"{name}=SIZE, such as 500m or 10g"
         if sign and name == "levels" and _CACHE_LEVELS.fullmatch(value) is None:
-            return "levels=1:2 or its like: up to three levels of 1 or 2"
+            return "levels= with up to three levels of 1 or 2, such as 1:2"
     return _pairs(args[1:]) or _zone_size("keys_zone=", _KEYS_PAGES)(args)
 
 

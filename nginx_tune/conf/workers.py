@@ -240,8 +240,8 @@ def why_one_worker(tree: ConfTree) -> OneWorker | None:
     """
     if (line := streams_of_one_worker(tree)) is not None:
         return OneWorker(
-            f"{_place(line)} is without rtmp_auto_push on, so that players on other workers than "
-            "the publisher's get no stream",
+            f"{_place(line)} lacks rtmp_auto_push on, so players on workers other than the "
+            "publisher's get no stream",
             is_broken=True,
         )
     if (line := sessions_of_one_worker(tree)) is not None:

@@ -264,8 +264,8 @@ def _ruled_out(s: Situation, plan: PoolPlan) -> Decision | None:
         return Decision(
             id="reuseport",
             verdict="disable",
-            summary="Off: in queues of their own, connections would wait for workers that cold "
-            f"reads block {percent_text(blocked, 2)} of the time.",
+            summary=f"Off: cold reads block a worker {percent_text(blocked, 2)} of the time, and "
+            "with a queue per worker new connections would wait for it.",
             evidence=known(
                 Quantity("share of time a loop is blocked", blocked, "", provenance),
                 Quantity("workers", s.workers),
@@ -423,7 +423,8 @@ def _raised(wanted: int, somaxconn: int | None, reason: str) -> list[HostSetting
             name="net.core.somaxconn",
             value=str(wanted),
             before="" if somaxconn is None else str(somaxconn),
-            reason=f"{reason}; backlog is capped at this value, so plan again once it is raised",
+            reason=f"{reason}; the kernel caps backlog at this value, so plan again after raising "
+            "it",
             decision="backlog",
         )
     ]

@@ -17,7 +17,7 @@ BUSY_PER_SECOND = 100.0
 """Requests per second below which a write for each request has no noticeable cost."""
 BUFFER = ("buffer=64k", "flush=1s")
 _IN_A_CONTAINER: Final = (
-    "nginx runs in a container, where it may be a link to a pipe, and it was not examined"
+    "nginx runs in a container, where the log may be a link to a pipe; it was not examined"
 )
 MOST_BUFFERED = 64
 """Most logs that get a buffer. Together these buffers take 4 MiB in each worker."""

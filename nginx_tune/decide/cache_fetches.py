@@ -85,8 +85,8 @@ def decide_cache_misses(s: Situation, _plan: PoolPlan) -> Decision:
     return Decision(
         id="cache-misses",
         verdict="not_enough_evidence",
-        summary="No lock: where responses cannot be cached it lets concurrent requests through one "
-        "by one, each up to 5 s late.",
+        summary="No lock: if a response cannot be cached, the lock lets concurrent requests "
+        "through one by one, each up to 5 s late.",
         proposed=[lock, *([uses] if is_mostly_once else [])],
         evidence=evidence,
         confidence="low",
@@ -145,7 +145,7 @@ def _outgrows(s: Situation) -> bool:
     return requested is not None and requested > room
 
 
-_OLD = "while the upstream does not answer, expired pages are served for as long as inactive"
+_OLD = "while the upstream does not answer, expired pages are served, up to the time of inactive="
 _REVALIDATE_SINCE = (1, 5, 7)
 
 
@@ -294,7 +294,7 @@ def decide_slice(s: Situation, _plan: PoolPlan) -> Decision:
         flips_when=["the upstream answers a range with 206 and the same ETag each time"],
         risks=[
             "an object that changes while its parts are fetched ends in a truncated response",
-            "all that the cache holds under another key is fetched again",
+            "all objects cached under the old key are fetched again",
         ],
         next_command=ASK_COMMAND,
     )

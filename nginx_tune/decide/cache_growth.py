@@ -39,11 +39,11 @@ SHARE_OF_DISK = 0.8
 and files that the manager removes late (ngx_cache_manager_process_handler())."""
 SHARE_OF_FREE = 0.9
 """Share of the free space for a cache, which exceeds ``max_size`` while files are written."""
-UNKNOWN_DISK = "no max_size, since the facts have no disk for it"
+UNKNOWN_DISK = "no max_size, because the facts lack its disk"
 BY_KEYS = "as much as the keys in"
 NOT_SCANNED = "the space that is free now; the cache was not scanned"
 MAY_HOLD_MORE = "the room on the disk; the cache may hold more than that now"
-FILE_BYTES_FACT = "mean size of a cached file on the disk"
+FILE_BYTES_FACT = "mean size of the cached files on the disk"
 """The name of the evidence with which a cache's keys are compared with ``max_size``."""
 LARGEST_GIBIBYTES = 1 << 20
 _MOST_FREE_GIBIBYTES = 64

@@ -36,8 +36,8 @@ _WHOLE = (
     "method or Range (S3) fail"
 )
 _STARTS = (
-    "a restart, unlike a reload, forgets the index of the cache: for a minute, and until the "
-    "loader is done, a second request for an object that is just being opened fetches it again"
+    "a restart, unlike a reload, forgets the index of the cache: for a minute or more, until the "
+    "loader is done, concurrent requests for the same cached object can fetch it again"
 )
 """The risk of a cache right after a start.
 
@@ -151,7 +151,7 @@ def not_known(s: Situation) -> list[tuple[str, str]]:
     unknown = []
     if bare:
         others = f" and {plural(len(bare) - 1, 'other cache')}" if len(bare) > 1 else ""
-        text = f"{bare[0]}{others}: no max_size, since the facts have no disk for it"
+        text = f"{bare[0]}{others}: no max_size, because the facts lack its disk"
         unknown.append((text, FACTS_COMMAND))
     mean = s.object_bytes
     if mean.provenance == "assumed" and any(p not in s.site.cache_bounds for p, _ in sizes):

@@ -109,8 +109,8 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
         return Decision(
             id="directio",
             verdict="disable",
-            summary=f"Left unset: reading files over {size} past the page cache would make the "
-            f"disk work {_times_as_much(best.forecast.disk_ratio)}.",
+            summary=f"Left unset: direct reads of files over {size} would make the disk work "
+            f"{_times_as_much(best.forecast.disk_ratio)}.",
             evidence=evidence,
             predicted=predicted,
             confidence="medium",

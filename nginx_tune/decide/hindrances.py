@@ -114,9 +114,9 @@ def _swapped(memory: Memory, swappiness: str | None) -> Iterator[Hindrance]:
         yield Hindrance(
             "memory.swaps",
             f"{used // _MIB} MiB of memory are swapped to {names} (size {size // _MIB} MiB)",
-            "it takes memory from the page cache, and CPU time to get a page back"
+            "it takes memory from the page cache, and reading a page back costs CPU time"
             if is_compressed
-            else "a worker that needs such a page waits for a disk, and all its connections do",
+            else "a worker that needs such a page waits for a disk, with all its connections",
             f"more memory, or less in use; vm.swappiness is {swappiness or 'not known'}",
         )
 
@@ -205,8 +205,8 @@ def network_hindrances(facts: Facts) -> Iterator[Hindrance]:
     if held is not None and pressure and held >= pressure:
         yield Hindrance(
             "network.tcp.memory_pages",
-            f"TCP's buffers hold {held} pages; from {pressure} on they are kept small, at "
-            f"{tcp.memory_limit_pages} segments are dropped",
+            f"TCP's buffers hold {held} pages; from {pressure} pages on the kernel keeps them "
+            f"small, and at {tcp.memory_limit_pages} segments are dropped",
             "every connection of the host becomes slow",
             "raise net.ipv4.tcp_mem, or hold fewer connections",
         )

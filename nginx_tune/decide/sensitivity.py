@@ -145,7 +145,7 @@ def moved_situation(s: Situation, fact: str, value: float) -> Situation | None:
     return dataclasses.replace(s, facts=plausible_facts(facts))
 
 
-NO_FLIP = "no single fact within a factor of a million"
+NO_FLIP = "no change of a single fact, not even by a factor of a million"
 
 
 class Flips(NamedTuple):

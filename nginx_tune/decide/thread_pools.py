@@ -64,7 +64,10 @@ LEAST_GAIN = 1.5
 """Smallest gain, as a factor, that a summary states as a number."""
 MOST_SAID = 100
 """Largest gain, as a factor, that a summary states as a number."""
-_NO_FLIP = "no single fact within a factor of a million: requested data must outgrow memory"
+_NO_FLIP = (
+    "no change of a single fact, not even by a factor of a million: the requested data must "
+    "outgrow memory"
+)
 
 
 def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:

@@ -135,7 +135,7 @@ LOG_MESSAGES = (
         "sticky-zone-full",
         r'could not allocate node in sticky session zone "(?P<name>[^"]*)", expiring', "warn",
         "shared-zone-full", ("zones_exhausted",), "zones",
-        "sessions took the place of others in the sticky session zone",
+        "sessions replaced others in the full sticky session zone",
         "a larger size in zone=NAME:SIZE of sticky learn",
         "src/http/modules/ngx_http_upstream_sticky_module.c", since="1.29.6"),
     _zone("sticky-zone", "sticky session zone", "a larger size in zone=NAME:SIZE of sticky learn",
@@ -180,7 +180,7 @@ LOG_MESSAGES = (
         errors=(28,)),
     LogMessage(
         "no-quota", "", "crit", "no-space-left", ("space_exhausted",),
-        "requests", "writes met the user's disk quota", "the quota, or max_size of "
+        "requests", "writes exceeded the user's disk quota", "the quota, or max_size of "
         "proxy_cache_path", _FILES, errors=(122,)),
     LogMessage(
         "short-write", r'\w+\(\) (?:(?:to )?"[^"]*" )?(?:has written only|was incomplete:) '
@@ -200,8 +200,8 @@ LOG_MESSAGES = (
     LogMessage(
         "worker-fatal", r"worker process \d+ exited with fatal code (?P<name>\d+)", "alert",
         "worker-crashed", ("workers_crashed",), "main",
-        "processes ended for good, and none takes their place",
-        "what the line before it names", "src/os/unix/ngx_process.c"),
+        "processes ended and are not started again",
+        "the fault that the line before names", "src/os/unix/ngx_process.c"),
     # Missing local ports, then other failures of upstreams.
     LogMessage(
         "ports-used-up-ipv6", r"connect\(\) to (?P<name>\[[^ ]*) failed \((?:99|49): ", "crit",
@@ -209,7 +209,7 @@ LOG_MESSAGES = (
         "connections to an upstream got no local port",
         "keepalive in the upstream", _CONNECT),
     _failed("no-ipv6-address", r"connect\(\) to (?P<name>\[[^ ]*) failed \((?:99|49): ",
-            "connections had no IPv6 address of this host to leave from",
+            "connections found no IPv6 address of this host",
             "127.0.0.1 for localhost, or ipv6=off of resolver", _CONNECT, level="crit"),
     LogMessage(
         "ports-used-up", r"connect\(\) to (?P<name>[^ ]*) failed \((?:99|49): ", "crit",
@@ -222,18 +222,18 @@ LOG_MESSAGES = (
         "connections found no free port at the address of proxy_bind",
         "keepalive in the upstream, or several addresses for proxy_bind", _CONNECT),
     _failed("bind-not-ours", r"bind\((?P<name>[^ ]*)\) failed \((?:99|49): ",
-            "connections were to leave from an address that is not of this host", "proxy_bind",
+            "connections were to use a source address that this host does not have", "proxy_bind",
             _CONNECT, level="crit"),
     _failed("no-live-upstreams", r"no live upstreams while connecting to upstream$",
-            "requests found no server of the upstream that is taken for alive",
+            "requests found every server of the upstream marked as failed",
             "max_fails and fail_timeout of its servers, and why they fail", _UPSTREAM),
     _failed("upstream-backlog", rf"connect\(\) to (?P<name>unix:[^ ]*) failed \(11: .*{_PEER}",
             "connections met a full listen queue of the upstream's socket",
             "the upstream's backlog (listen.backlog, somaxconn) and its processes "
             "(pm.max_children)", _CONNECT),
     _failed("upstream-socket", rf"connect\(\) to (?P<name>unix:[^ ]*) failed \((?:2|13): .*{_PEER}",
-            "connections met a socket file that is not there, or not for nginx's user",
-            "the path and the mode of the upstream's socket", _CONNECT, level="crit"),
+            "connections failed: the socket file is missing, or nginx's user may not use it",
+            "the path and the permissions of the upstream's socket", _CONNECT, level="crit"),
     _failed("upstream-refused", rf"connect\(\)(?: to \S+)? failed \((?:111|61): .*{_PEER}",
             "connections were refused", "whether the upstream runs, and listens there", _UPSTREAM),
     _failed("upstream-unreachable",
@@ -243,7 +243,8 @@ LOG_MESSAGES = (
             "connections to an upstream took longer than proxy_connect_timeout",
             "the upstream's listen queue, or proxy_connect_timeout", _UPSTREAM, timeouts=True),
     _failed("upstream-send-timeout", rf"upstream timed out \(.* while sending .*{_PEER}",
-            "requests were not taken within proxy_send_timeout", "proxy_send_timeout", _UPSTREAM,
+            "upstreams did not read the request within "
+            "proxy_send_timeout", "proxy_send_timeout", _UPSTREAM,
             timeouts=True),
     _failed("upstream-read-timeout", rf"upstream timed out \(.*{_PEER}",
             "answers did not come within proxy_read_timeout",
@@ -253,7 +254,7 @@ LOG_MESSAGES = (
         "upstreams", "upgraded connections were silent for proxy_read_timeout",
         "proxy_read_timeout", _UPSTREAM),
     _failed("upstream-closed", rf"upstream prematurely closed .*{_PEER}",
-            "upstreams closed before their answer was whole",
+            "upstreams closed the connection before the end of their answer",
             "an idle time of the upstream longer than keepalive_timeout in the upstream block; its "
             "own log", _UPSTREAM),
     _failed("upstream-header-too-big", rf"upstream sent too big header.*{_PEER}",
@@ -261,7 +262,7 @@ LOG_MESSAGES = (
             "proxy_buffer_size, and proxy_buffers to four of that size", _UPSTREAM),
     _failed("upstream-invalid", r"upstream sent (?:invalid|no valid|unsupported|unexpected|"
             rf"duplicate|more data than|too many|too large) .*{_PEER}",
-            "answers broke the protocol", "whether proxy_pass has the upstream's protocol",
+            "answers violated the protocol", "whether proxy_pass has the upstream's protocol",
             "src/http/modules/ngx_http_proxy_module.c"),
     _failed("upstream-tls", r"(?:(?:SSL_do_handshake\(\) failed|peer closed connection in SSL "
             r"handshake).* while SSL handshaking to upstream$|upstream SSL certificate )",
@@ -273,7 +274,7 @@ LOG_MESSAGES = (
             "an idle time of the upstream longer than keepalive_timeout in the upstream block; its "
             "own log", "src/os/unix/ngx_recv.c"),
     _failed("upstream-call", rf"{_CALL}.*{_PEER}", "calls failed while talking to an upstream",
-            "what the lines say", _UPSTREAM),
+            "the fault that the lines name", _UPSTREAM),
     LogMessage(
         "not-resolved", r"(?:service )?(?P<name>\S+)(?: of \S+)? could not be resolved \(",
         "error", "", ("resolver_failures",), "upstreams", "names could not be resolved",

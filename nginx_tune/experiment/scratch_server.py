@@ -283,7 +283,7 @@ class ScratchServer:
         name = text.partition("nginx: master process ")[2].split(" ")[0]
         if _PROGRAM.startswith(name):  # it may be truncated
             return ""
-        return f"it would run {name} again, with which it was started, and not --new-nginx"
+        return f"it would run {name} again, the program of its start, and not --new-nginx"
 
     def await_new_master(self, seconds: float, look: Callable[[], object]) -> bool:
         """Wait for the new program's master, and make it the one that gets signals.

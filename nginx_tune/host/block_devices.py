@@ -165,7 +165,9 @@ def read_array(host: Host, directory: str) -> tuple[Array, Gaps]:
     action = _read_text(host, f"{directory}/md/sync_action")
     ratio = read_parsed(host, f"{directory}/md/sync_completed", parse_sync_completed)
     if isinstance(level, str) and level in WITHOUT_REDUNDANCY:
-        degraded = action = ratio = Missing(f"{level} has no redundancy: it is whole or lost")
+        degraded = action = ratio = Missing(
+            f"{level} has no redundancy: if a disk fails, it is lost"
+        )
     array = Array(
         name=directory.rpartition("/")[2],
         level=known(level, gaps, "/level"),

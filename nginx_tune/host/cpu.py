@@ -70,7 +70,7 @@ def with_workers(cpu: Cpu, libc: str | None, gaps: Gaps) -> Cpu:
     counted = cpu.cpuset if libc == "musl" else cpu.online
     reason = {
         "musl": "musl counts the CPUs of the affinity mask and the cpuset",
-        "glibc": "glibc counts the CPUs online, whatever cpuset, affinity and quota say",
+        "glibc": "glibc counts the CPUs online and ignores cpuset, affinity and quota",
     }.get(libc or "", "CPUs online, as glibc counts; the C library of nginx is not known")
     fitting = None if cpu.effective is None else max(1, math.ceil(cpu.effective))
     for field, value in (("auto_workers", counted), ("fitting_workers", fitting)):
@@ -309,7 +309,7 @@ def read_interrupts(host: Host, directory: str) -> Interrupts | Missing:
     if not numbers:
         return Missing("no message-signalled interrupts")
     cpus: set[int] = set()
-    reason = Missing("no interrupt has a CPU")
+    reason = Missing("no interrupt is assigned to a CPU")
     for number in numbers[:MOST_INTERRUPTS]:
         found = read_parsed(host, f"/proc/irq/{number}/effective_affinity_list", parse_id_list)
         if isinstance(found, Missing):

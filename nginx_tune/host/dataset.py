@@ -56,7 +56,7 @@ def scan_dataset(
     with _idle_io_priority():
         walk.run()
         estimate = walk.estimate()
-        progress(f"{path}: asking what of {estimate.files} files is in the page cache")
+        progress(f"{path}: reading how much of {estimate.files} files is in the page cache")
         residency = (
             read_residency(
                 path,

@@ -107,7 +107,7 @@ def _with_place(host: Host, link: Link, pointer: str, gaps: Gaps) -> Link:
     """
     if link.kind != "physical":
         for field in ("numa_node", "interrupts", "interrupt_cpus", "missed_packets"):
-            gaps[f"{pointer}/{field}"] = "no device of its own"
+            gaps[f"{pointer}/{field}"] = "it has no hardware device"
         return link
     directory = attempt(host.real_path, f"/sys/class/net/{link.name}/device")
     found: Interrupts | Missing
@@ -157,7 +157,7 @@ def _judge(host: Host, link: Link, links: Mapping[str, Link], declared: int | No
         reason = f"{fakes[0].name} under it: {_FAKES[str(fakes[0].kind)]}"
         return _with_speed(link, None, reason)
     if link.speed_bits_per_second:
-        source = f"driver {driver}" if driver else f"{link.kind or 'driver'}, as the kernel adds up"
+        source = f"driver {driver}" if driver else f"{link.kind or 'driver'}, the kernel's sum"
         return _with_speed(link, link.speed_bits_per_second, source)
     if link.state == "down":
         return _with_speed(link, None, "the link is down")

@@ -192,7 +192,7 @@ class Classification(NamedTuple):
 
 
 _MODELS: tuple[tuple[str, DiskClass, str], ...] = (
-    ("Amazon Elastic Block Store", "network", "an EBS volume, whatever its rotational flag says"),
+    ("Amazon Elastic Block Store", "network", "an EBS volume; its rotational flag does not matter"),
     ("Amazon EC2 NVMe Instance Storage", "nvme", "an instance store on the host"),
     ("nvme_card-pd", "network", "a Google persistent disk"),
     ("nvme_card", "nvme", "a Google local SSD"),
@@ -270,9 +270,7 @@ def _classify_scsi(identity: Identity, label: str) -> Classification:
         return Classification(
             "hdd", f"rotational=1 and model '{label}' is not a known virtual disk"
         )
-    return Classification(
-        "ssd", f"rotational=0 is what the disk reports (VPD page B1); model '{label}'"
-    )
+    return Classification("ssd", f"the disk reports rotational=0 (VPD page B1); model '{label}'")
 
 
 _MEMORY_FILESYSTEMS = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}

@@ -192,7 +192,7 @@ class _Looker:
     def directory(self, path: str) -> str:
         """The reason why an untrusted user may change a directory's contents, or create it."""
         if not posixpath.isabs(path):
-            return "that is the working directory"
+            return "it is the working directory"
         return self.place(path, may_be_absent=True)[1]
 
     def place(self, path: str, *, may_be_absent: bool = False) -> Tuple[str, str]:

@@ -30,7 +30,7 @@ def refuse_overwriting(files: Sequence[str], read: Iterable[str]) -> None:
         for file in written:
             if is_same(file, source):
                 raise UsageError(
-                    f"{file}: is read by this command and would be overwritten", hint=_HINT
+                    f"{file}: this command reads it and would overwrite it", hint=_HINT
                 )
 
 

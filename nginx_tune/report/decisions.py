@@ -65,10 +65,10 @@ def answer_screen(decisions: Decisions, next_command: str) -> Screen:
     word = {d.id: switch_word(d, changes=d in changing) for d in shown}
     rows = [(d.id, word[d.id], _beside(word[d.id], clause(d.summary))) for d in shown]
     sure = [
-        f"Not known yet: {', '.join(open_ones)}; -v has what settles each." if open_ones else "",
+        f"Not known yet: {', '.join(open_ones)}; -v shows what settles each." if open_ones else "",
         f"Low confidence: {', '.join(unsure)}." if unsure else "",
         one_line(_kind(decisions)),
-        f"{len(every) - len(shown)} more stay as they are. Reasons and risks: -v.",
+        f"{len(every) - len(shown)} more stay as they are. -v shows reasons and risks.",
     ]
     return [
         [*_headline(decisions), Line(f"{count} {changes} something.", "answer")],
@@ -167,7 +167,7 @@ def _split(decisions: Decisions) -> tuple[list[Decision], list[Decision]]:
 def _kind(decisions: Decisions) -> str:
     kind = decisions.kind_reason or decisions.kind_provenance
     if kind == "assumed":
-        kind += "; --kind or -c says it"
+        kind += "; give it with --kind or -c"
     return f"Kind of site: {decisions.kind} ({kind})"
 
 
@@ -232,8 +232,8 @@ def _predicted(p: Predicted) -> str:
 
 
 _ON_THIS_HOST = (
-    "On this host: nginx-tune recommend -f json shows the verdict on %s\n"
-    "with its evidence; nginx-tune explain %s --facts FACTS.json where it flips, as a table."
+    "On this host: nginx-tune recommend -f json shows the verdict on %s\nwith its evidence; "
+    "nginx-tune explain %s --facts FACTS.json shows as a table where it flips."
 )
 
 
@@ -280,7 +280,7 @@ def render_sweep(name: str, steps: Sequence[SweepStep]) -> str:
         for s in steps
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [f"On this host, with one fact at other values, {name} is"]
+    lines = [f"On this host, with other values of one fact, {name} is"]
     before = ""
     for fact, value, verdict, mark in rows:
         head = "" if fact == before else fact
@@ -294,7 +294,7 @@ def render_sweep_markdown(name: str, steps: Sequence[SweepStep]) -> str:
     """The table of :func:`render_sweep` in Markdown."""
     if not steps:
         return f"On this host no known fact flips {markdown_code(name)}.\n"
-    head = f"On this host, with one fact at other values, {markdown_code(name)} is"
+    head = f"On this host, with other values of one fact, {markdown_code(name)} is"
     lines = [head, "", "| fact | value | verdict | |", "|---|--:|---|---|"]
     for s in steps:
         marks = ", ".join(

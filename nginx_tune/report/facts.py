@@ -41,7 +41,7 @@ _NO_LIMIT = 10**9
 
 
 _HOST_HEAD = """\
-# This host in short, for --host FILE of nginx-tune. Every figure counts as declared, and any may be
+# This host in short, for --host FILE of nginx-tune. Every figure counts as declared and may be
 # changed: inputs of decisions without an option are in [facts].
 
 """
@@ -161,7 +161,7 @@ def _hindrances(facts: Facts) -> ScreenBlock:
             Line(one_line(f"{entry.meaning}; {entry.remedy}"), indent=4),
         )
     ]
-    return [Line("what holds nginx back here", "heading"), *lines]
+    return [Line("limits on nginx here", "heading"), *lines]
 
 
 def _features(features: dict[str, bool | None]) -> str:
@@ -206,7 +206,7 @@ def _memory(memory: Memory) -> str:
         for name, size in sorted(memory.consumers.items(), key=lambda item: -item[1])
         if name in _CONSUMERS and size * 20 >= (memory.total_bytes or 0)
     )
-    arc += f"; not for it: {held}" if held else ""
+    arc += f"; not for the page cache: {held}" if held else ""
     if memory.page_cache_limit_bytes != memory.available_bytes and memory.page_cache_limit_reason:
         arc = f" ({memory.page_cache_limit_reason}){arc}"
     return (
@@ -304,8 +304,8 @@ def _dataset(dataset: Dataset) -> Sequence[str]:
         part = percent_text(residency.ratio, error=residency.error_ratio)
         held = f"{part} in the page cache ({residency.method})"
         if (residency.coverage_ratio or 1) < _NEARLY_ALL:
-            held += f", asked about {percent_text(residency.coverage_ratio, 2)} of it"
-        held += "" if residency.trusted else ", not to be trusted"
+            held += f", measured for {percent_text(residency.coverage_ratio, 2)} of it"
+        held += "" if residency.trusted else ", unreliable"
     return (
         dataset.path,
         f"{at_least}{number_text(dataset.files)} files",
@@ -336,7 +336,7 @@ def _kept(dataset: Dataset) -> str:
     kept, size = dataset.allocated_bytes, dataset.bytes
     if kept is None or not size or kept >= _SPARSE_RATIO * size:
         return ""
-    return f", of which the disk holds {bytes_text(kept)} (sparse or compressed)"
+    return f", {bytes_text(kept)} of it on the disk (sparse or compressed)"
 
 
 def _count(value: int | None) -> str:
@@ -367,7 +367,7 @@ def curve_blocks(storage: Storage) -> list[ScreenBlock]:
         for cell in row
     ]
     if "–" in cells:
-        blocks.append([Line("–: fewer than 10 reads lie beyond it", indent=2)])
+        blocks.append([Line("–: fewer than 10 reads beyond the quantile", indent=2)])
     return blocks
 
 

@@ -130,7 +130,7 @@ def choice_lines(nginx: Nginx) -> list[str]:
         if not candidate.chosen:
             pids = others.setdefault((candidate.binary or "the program", candidate.reason), [])
             pids += [candidate.pid] if candidate.pid else []
-    lines = [plain(nginx.choice or "no nginx is taken; name one with --nginx")]
+    lines = [plain(nginx.choice or "no nginx is chosen; name one with --nginx")]
     for (binary, reason), pids in [*others.items()][:MOST_OTHERS]:
         lines.append(plain(f"not used: {binary}{_processes(pids)}: {reason}"))
     more = len(others) - MOST_OTHERS

@@ -49,11 +49,11 @@ _ERROR_WORDS = {
     "status": "of another status",
     "length": "of another length",
     "range": "of another range",
-    "hash": "with other bytes than the file",
+    "hash": "with bytes that differ from the file",
     "timeout": "without an answer in time",
     "local_ports": "without a free local port",
     "descriptors": "without a free descriptor",
-    "backlog": "not taken by a full queue",
+    "backlog": "refused by a full queue",
     "other": "of another kind",
 }
 
@@ -146,7 +146,10 @@ def _verdict(name: str, item: ClassMeasurement) -> str:
     parts = []
     bounds = sum(item.errors.get(kind, 0) for kind in _BY_TIME) + item.censored
     if bounds:
-        parts.append(f"{bounds:,} without an answer in time count in the latencies with their age")
+        parts.append(
+            f"{bounds:,} without an answer in time count in the latencies with the time "
+            "that they waited"
+        )
     others = failed - bounds + item.censored
     if others:
         left = 1 - others / max(item.intended, missing)
@@ -205,7 +208,7 @@ def _notes(header: Sequence[str], rows: list[tuple[str, ...]]) -> list[str]:
     notes = []
     if _NOT_MEASURED in cells:
         names = ", ".join([_NOT_MEASURED, *absent])
-        notes.append(f"{names}: fewer than {FEWEST_BEYOND} samples lie beyond it")
+        notes.append(f"{names}: fewer than {FEWEST_BEYOND} samples beyond the quantile")
     if any(cell.startswith("≥") for cell in cells):
         notes.append("≥: some requests never finished, or exceeded their time limit")
     return notes
@@ -229,7 +232,7 @@ def _shapes(classes: Mapping[str, ClassMeasurement]) -> ScreenBlock:
     """The distributions of the time to the last byte, as rows of bars, if there are any."""
     shapes = {name: shape_of(item.response_seconds) for name, item in classes.items()}
     rows = [(name, shape) for name, shape in shapes.items() if shape]
-    return table_of(("class", "from the least to the most, in equal ratios"), rows)
+    return table_of(("class", "from the shortest to the longest, in equal ratios"), rows)
 
 
 def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) -> list[str]:
@@ -240,9 +243,9 @@ def _hidden(classes: Mapping[str, ClassMeasurement], duration_seconds: float) ->
         if stall is not None:
             lines.append(
                 f"{name}: a closed loop hides stalls (the longest response took "
-                f"{seconds_text(stall.max_seconds)}): on a schedule of the same rate p99 would be "
-                f"about {seconds_text(stall.scheduled_p99_seconds)}, not "
-                f"{seconds_text(stall.p99_seconds)}; use a rate for tails"
+                f"{seconds_text(stall.max_seconds)}): with requests sent at a constant rate, p99 "
+                f"would be about {seconds_text(stall.scheduled_p99_seconds)}, not "
+                f"{seconds_text(stall.p99_seconds)}; set a rate to measure tails"
             )
     return lines
 
@@ -272,7 +275,7 @@ def _failures(name: str, item: ClassMeasurement) -> list[str]:
         lines.append(f"{name}: statuses {answers}")
     if item.at_cap:
         lines.append(
-            f"{name}: {item.at_cap:,} of {item.intended:,} waited for one of the connections, "
+            f"{name}: {item.at_cap:,} of {item.intended:,} waited for a free connection, up to "
             f"{item.max_pending:,} at once"
         )
     if item.bodies is not None:
@@ -283,7 +286,9 @@ def _failures(name: str, item: ClassMeasurement) -> list[str]:
             + (f", {bodies.unread:,} could not be compared" if bodies.unread else "")
         )
     if item.retried:
-        lines.append(f"{name}: {item.retried:,} sent again, the server had closed the connection")
+        lines.append(
+            f"{name}: {item.retried:,} sent again because the server had closed the connection"
+        )
     if item.stray:
         lines.append(f"{name}: {plural(item.stray, 'connection')} had bytes without a request")
     if item.syn_retries:

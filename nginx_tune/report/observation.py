@@ -192,7 +192,7 @@ def _waiting(waiting: Waiting | None) -> ScreenBlock:
         said += f" ({seconds_text(waiting.client_seconds)} so far)"
     if waiting.clients_unclear:
         said += f", {number_text(waiting.clients_unclear)} wait or are idle"
-    said += f", {number_text(waiting.clients_sending)} have not taken theirs"
+    said += f", {number_text(waiting.clients_sending)} have not received theirs"
     if waiting.upstreams or waiting.upstreams_connecting:
         said += f"; {number_text(waiting.upstreams_waiting)} of {number_text(waiting.upstreams)} "
         said += "upstream connections wait, "
@@ -213,7 +213,7 @@ def _round_trips(trips: RoundTrips | None) -> ScreenBlock:
     shown = [
         f"{name} {seconds_text(value)}" for name, value in quantiles.items() if value is not None
     ]
-    found = ", ".join(shown) or "too few of them for a quantile"
+    found = ", ".join(shown) or "too few for a quantile"
     return [
         Line(
             f"round trip to clients: {found} ({plural(trips.connections, 'connection')}, tcpi_rtt)"

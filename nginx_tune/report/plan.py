@@ -59,7 +59,9 @@ def render_plan_diff(
         f"{_EFFECTS[warning.effect]}: {_place(warning, _PLAIN)}{plain(warning.text)}"
         for warning in plan.warnings
     ]
-    head += [f"the audit finds then: {_finding(finding, _PLAIN)}" for finding in plan.brings]
+    head += [
+        f"findings of the audit afterwards: {_finding(finding, _PLAIN)}" for finding in plan.brings
+    ]
     head += _said(plan.nginx_test, _PLAIN)
     named = targets or {}
     changes = (
@@ -165,7 +167,7 @@ def _host_markdown(part: HostPart, written: str) -> list[str]:
     then = markdown_code("; ".join(part.commands))
     return [
         f"\n## Of the host: {markdown_code(part.path)}\n",
-        "Not part of the change of nginx's files, and not written by apply.\n",
+        "These files are not nginx's, and apply does not write them.\n",
         markdown_block(part.content),
         f"{markdown_code(written)}, then {then}.",
         f"Back: {markdown_code('; '.join(part.undo))}.",

@@ -92,7 +92,7 @@ def _connections(item: LoadClass) -> str:
     if item.connection_use == "turns":
         held = item.held_connections or item.connections
         more = f", up to {item.connections:,}" if item.connections > held else ""
-        return f"{plural(held, 'connection')} held and used in turn{more}"
+        return f"{plural(held, 'connection')} kept open and used in turn{more}"
     return f"up to {plural(item.connections, 'connection')}, the last used first"
 
 
@@ -171,9 +171,9 @@ def _answer(capacity: Capacity, objective: str) -> ScreenBlock:
     elif capacity.at_least_per_second is not None:
         held = _rate(capacity.at_least_per_second)
         head = f"capacity: at least {held} with {objective}"
-        head += "" if capacity.limited_by == "bound" else "; where it ends was not found"
+        head += "" if capacity.limited_by == "bound" else "; its limit was not found"
     elif capacity.limited_by == "interrupted" and capacity.missed_per_second is None:
-        head = f"no capacity found: nothing is known of {objective} yet"
+        head = f"no capacity found: {objective} is not judged yet"
     else:
         head = f"no capacity found: {objective} did not hold"
     block = [Line(head, "answer")]

@@ -120,12 +120,12 @@ def render_findings_prometheus(findings: Findings) -> bytes:
             ),
             _count(
                 "includes_unread",
-                "Includes that were not read, since they are not here.",
+                "Includes that were not read because the files are not here.",
                 findings.unread,
             ),
             _count(
                 "rules_without_facts",
-                "Rules that could not judge for lack of facts.",
+                "Rules that could not be checked for lack of facts.",
                 findings.needs_facts,
             ),
             _count("suppressed", "Findings that a comment suppresses.", findings.suppressed),
@@ -166,7 +166,7 @@ def observation_families(observation: Observation) -> list[MetricFamily]:
             "1 for every cause that the observation names.",
             [({"id": cause.id, "confidence": cause.confidence}, 1) for cause in observation.causes],
         ),
-        _single("unfit", "1 when the window is unfit.", 1 if observation.flags else 0),
+        _single("unfit", "1 if the window is unfit as evidence.", 1 if observation.flags else 0),
         _family(
             "harm",
             "Harm that was counted in the window, by kind.",
@@ -213,15 +213,15 @@ def _server(server: ServerMeasurement) -> list[MetricFamily]:
          server.quota.throttled_periods if server.quota else None),
         ("steal_ratio", "Share of the CPU time that the hypervisor gave to others.",
          server.steal_ratio),
-        ("clients_waiting", "Client connections without an answer so far, mean over looks.",
+        ("clients_waiting", "Client connections without an answer so far, mean of the samples.",
          waiting.clients_waiting if waiting else None),
-        ("upstreams_waiting", "Upstream connections without an answer so far, mean over looks.",
+        ("upstreams_waiting", "Upstream connections without an answer so far, mean of the samples.",
          waiting.upstreams_waiting if waiting else None),
-        ("client_round_trip_p50_seconds", "Half of the client connections have a shorter one.",
+        ("client_round_trip_p50_seconds", "Median round-trip time of the client connections.",
          trips.p50_seconds if trips else None),
-        ("client_round_trip_p90_seconds", "Nine in ten client connections have a shorter one.",
+        ("client_round_trip_p90_seconds", "90th percentile of the client connections' round-trip.",
          trips.p90_seconds if trips else None),
-        ("pool_busy_ratio", "Share of pool threads that were at work, mean over looks.",
+        ("pool_busy_ratio", "Share of pool threads at work, mean of the samples.",
          waiting.pool_busy_ratio if waiting else None),
         ("observer_cpu_seconds", "CPU time that observing cost.", server.observer_cpu_seconds),
     ]  # fmt: skip
@@ -292,11 +292,11 @@ def _listeners(server: ServerMeasurement) -> list[MetricFamily]:
 
 def _disks(server: ServerMeasurement) -> list[MetricFamily]:
     fields = {
-        "utilisation_ratio": "Share of the time with a request under way.",
+        "utilisation_ratio": "Share of the time with a request in progress.",
         "reads_per_second": "Reads a second.",
         "read_bytes_per_second": "Bytes read a second.",
         "read_await_seconds": "Mean time of a read.",
-        "in_flight": "Mean number of requests under way.",
+        "in_flight": "Mean number of requests in progress.",
         "writes_per_second": "Writes a second.",
         "write_bytes_per_second": "Bytes written a second.",
         "write_await_seconds": "Mean time of a write.",
@@ -339,7 +339,7 @@ def render_measurement_prometheus(measurement: Measurement) -> bytes:
             MetricFamily(
                 f"{_PROBE_PREFIX}tls_connections",
                 "gauge",
-                "Connections by what TLS agreed on.",
+                "Connections by negotiated TLS parameters.",
                 agreed,
             ),
             _summary("response_seconds", "From when a request was due to its last byte.", classes),

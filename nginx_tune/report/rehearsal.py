@@ -74,7 +74,9 @@ def _sentences(rehearsal: Rehearsal) -> list[str]:
         *(f"answers otherwise: {plain(text)}" for text in rehearsal.other_answers),
     ]
     is_alike = not (gone or rehearsal.worse_answers or rehearsal.limited)
-    sandbox = "in the sandbox, which has what this host lacks: " if rehearsal.refused_here else ""
+    sandbox = (
+        ("in the sandbox, which replaces what this host lacks: ") if rehearsal.refused_here else ""
+    )
     lines += [sandbox + _sentence(reload, is_alike=is_alike) for reload in rehearsal.reloads]
     lines += [f"limited: {plain(text)}" for text in rehearsal.limited]
     lines += gone[:_MOST_GONE]
@@ -115,7 +117,7 @@ def _sentence(one: RehearsedReload, *, is_alike: bool) -> str:
         else ""
     )
     if one.faults:
-        return f"{name}: taken, NOT AS WRITTEN: {plain(one.faults[0])}; {said}{left}"
+        return f"{name}: accepted, but NOT AS WRITTEN: {plain(one.faults[0])}; {said}{left}"
     return f"{name}: taken, {said}{left}"
 
 
@@ -155,7 +157,7 @@ def _rows(reloads: Sequence[RehearsedReload]) -> list[list[str]]:
     rows = [
         row("", lambda reload: reload_name(reload).replace("_", " ")),
         row("outcome", _outcome),
-        row("all listeners answer after", lambda reload: _seconds(last_answer(reload))),
+        row("all listeners answered after", lambda reload: _seconds(last_answer(reload))),
         row("drained after", _drained),
         row("requests failed", lambda reload: number_text(sum(reload.failed.values()))),
         row("requests unanswered at the end", lambda reload: number_text(reload.unanswered)),
@@ -268,7 +270,7 @@ def _answer(seconds: float | None, reason: str, *, is_seen: bool) -> str:
 def _held(item: HeldConnections) -> str:
     counts = {
         "lost": item.lost,
-        "closed with nothing under way": item.closed,
+        "closed with no request in progress": item.closed,
         "finished": item.finished,
         "open at the end": item.kept,
         "opened again": item.reconnects,

@@ -26,9 +26,9 @@ def rules_by_id() -> dict[str, Rule]:
 WIDTH = 80
 
 _SEVERITIES = {
-    "error": "error: loses or breaks requests, or nginx does not start",
+    "error": "error: requests are lost or broken, or nginx does not start",
     "warning": "warning: likely harm",
-    "advice": "advice: to be tuned only with the named fact or a measurement",
+    "advice": "advice: tune it only with the named fact or a measurement",
     "info": "information",
 }
 

@@ -84,7 +84,9 @@ def run_comparison_screen(comparison: RunComparison) -> Screen:
 def run_comparison_sentence(comparison: RunComparison) -> str:
     """One sentence that can be quoted."""
     primary = comparison.metrics[0]
-    basis = "freed of what moved the baseline" if comparison.same_baseline else "without a control"
+    basis = (
+        ("corrected for the baseline's change") if comparison.same_baseline else "without a control"
+    )
     said = (
         f"{metric_words(primary.name)} in run {comparison.b.id} is {_interval(primary)} that in "
         f"run {comparison.a.id} ({primary.pairs_a} and {primary.pairs_b} pairs, {basis})"
@@ -187,7 +189,7 @@ def _without_ratio(metric: ComparedMetric) -> str:
     if metric.before is None or metric.after is None:
         return "cannot be compared with its earlier value"
     if metric.before == metric.after == 0:
-        return "was none before and is none now"
+        return "was zero before and is zero now"
     old, new = unit_text(metric.unit, metric.before), unit_text(metric.unit, metric.after)
     return f"is {new} after {old}"
 

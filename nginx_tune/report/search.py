@@ -39,7 +39,7 @@ def search_sentence(search: Search) -> str:
         other = _ratio(_primary(search.against_recommended))
         return (
             f"{name} is better than the recommendation and than today's configuration: {metric} "
-            f"{other} of the recommendation's and {against} of today's, on fresh seeds."
+            f"{other} of the recommendation's and {against} of today's, with new seeds."
         )
     if search.answer == "recommendation":
         rest = "no candidate is better beyond noise"
@@ -51,10 +51,10 @@ def search_sentence(search: Search) -> str:
 
 
 _LEFT: dict[Outcome, str] = {
-    "better": "a candidate is better than it, but not than the recommendation",
-    "worse": "the best of the others is worse",
-    "no_difference": "the best of the others does not differ from it",
-    "inconclusive": "nothing was proved better in the time",
+    "better": "a candidate is better than today's, but not better than the recommendation",
+    "worse": "the best other candidate is worse",
+    "no_difference": "the best other candidate does not differ from it",
+    "inconclusive": "nothing was proved better within the time limit",
 }
 
 
@@ -75,9 +75,9 @@ def search_screen(search: Search) -> Screen:
 
 
 _SUBJECT: dict[SearchAnswer, str] = {
-    "candidate": "measured anew on fresh seeds; the baseline is today's configuration",
-    "recommendation": "the recommendation on fresh seeds; the baseline is today's configuration",
-    "today": "what may be better, on fresh seeds; the baseline is today's configuration",
+    "candidate": "measured again with new seeds; the baseline is today's configuration",
+    "recommendation": "the recommendation with new seeds; the baseline is today's configuration",
+    "today": "candidates that may be better, with new seeds; the baseline is today's configuration",
 }
 
 
@@ -87,7 +87,7 @@ def _candidates(search: Search) -> ScreenBlock:
     rows = [("candidate", f"to {reference}", "regret", "runs", "what is different")]
     rows += [_row(candidate, search) for candidate in search.candidates]
     return [
-        Line("short runs of all, the best first", "heading"),
+        Line("short runs of all candidates, the best first", "heading"),
         Table(rows, right=(2, 3)),
         *(
             Line(f"{one_line(candidate.name)}: {quoted(candidate.reason)}", "note")
@@ -132,7 +132,7 @@ def _against_recommended(search: Search) -> ScreenBlock:
         "",
     )
     return [
-        Line("measured anew on fresh seeds; the baseline is the recommendation", "heading"),
+        Line("measured again with new seeds; the baseline is the recommendation", "heading"),
         Line(f"{one_line(name)}: {verdict_sentence(search.against_recommended)}"),
     ]
 

@@ -92,7 +92,7 @@ def _is_limited_outside(sizing: Sizing) -> bool:
 def _no_host(sizing: Sizing, asked: str) -> str:
     """The reason why no host of the table is sure to carry the rate, and what would help."""
     if any(host.verdict != "cannot" for host in sizing.hosts):
-        return f"No memory or disks of the table are sure to carry {asked}."
+        return f"No row of the table is sure to carry {asked}."
     has = {item.fact: item.value for item in sizing.evidence}
     link, cpus = has.get("network.links speed"), has.get("worker processes")
     lacks = []
@@ -106,7 +106,7 @@ def _no_host(sizing: Sizing, asked: str) -> str:
     ):
         lacks.append(plural(sizing.least_cpus, "CPU"))
     if not lacks:
-        return f"No memory or disks of the table carry {asked}."
+        return f"No row of the table carries {asked}."
     return f"{asked} need at least {listed(lacks)}; other memory or disks are not enough."
 
 
@@ -123,7 +123,7 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
     elif host.is_prediction:
         said = f"This host carries {_range_text(found)}{_bandwidth(sizing, found)}{within}"
     else:
-        said = f"This host carries perhaps {_rate(found.expected)}{within}, but anything from "
+        said = f"This host carries perhaps {_rate(found.expected)}{within}, but any value from "
         said += f"{_rate(found.low)} to {_rate(found.high)} is possible: {_unsure(sizing)}"
     asked = sizing.asked_per_second
     if asked is not None and host.verdict is not None:
@@ -132,7 +132,7 @@ def _this_host(sizing: Sizing, host: SizedHost) -> str:
             "in_doubt": "it may or may not carry the",
             "cannot": "it cannot carry the",
         }
-        said += f"; {words[host.verdict]} {number_text(asked)}/s that are asked for"
+        said += f"; {words[host.verdict]} requested {number_text(asked)}/s"
         said += _time(sizing, host)
     return f"{said}; {_BINDS[host.binds]}."
 
@@ -148,7 +148,7 @@ def _time(sizing: Sizing, host: SizedHost) -> str:
 def _alone(sizing: Sizing) -> str:
     """The objective's time without load."""
     if sizing.alone_seconds is None:
-        return "one answer alone takes longer"
+        return "a single answer takes longer"
     return f"without load its {_statistic(sizing)} is {_seconds_range(sizing.alone_seconds)}"
 
 
@@ -176,7 +176,7 @@ def _unsure(sizing: Sizing) -> str:
         _SAID.get(item.fact, item.fact) for item in sizing.evidence if item.provenance == "assumed"
     ]
     if not assumed:
-        return "its answers are near the objective at any rate"
+        return "its answers take nearly the objective's time at any rate"
     return f"{listed(assumed)} {'is' if len(assumed) == 1 else 'are'} only assumed"
 
 
@@ -242,7 +242,7 @@ def _legend(sizing: Sizing) -> str:
     said = "Requests for files a second [range], and what limits them."
     if sizing.asked_per_second is not None:
         asked = f"{number_text(sizing.asked_per_second)}/s"
-        said += f" yes: all of the range carries {asked}; maybe: some of it; no: none."
+        said += f" yes: the whole range reaches {asked}; maybe: part of it; no: none of it."
     if not all(host.is_prediction for host in sizing.hosts):
         said += " ?: the range is wider than a factor of ten; the figure is a guess."
     return said
@@ -270,7 +270,7 @@ def _rests_on(sizing: Sizing) -> list[tuple[str, str]]:
         for found in [[item for item in sizing.evidence if item.provenance == provenance]]
         if found
     ]
-    objective = sizing.objective or "none: all that the resources keep up with"
+    objective = sizing.objective or "none: the highest rate that the resources keep up with"
     return [("objective", one_line(objective)), *((name, one_line(text)) for name, text in rows)]
 
 
@@ -281,7 +281,7 @@ def _next(sizing: Sizing) -> ScreenBlock:
     if sizing.prove_command:
         rows.append(Line(f"Prove it: {one_line(sizing.prove_command)}"))
     if sizing.no_proof:
-        rows.append(Line(f"No lab can show it: {one_line(sizing.no_proof)}."))
+        rows.append(Line(f"No lab can test this: {one_line(sizing.no_proof)}."))
     return rows
 
 

@@ -165,7 +165,7 @@ def _way_out(verdict: Verdict) -> ScreenBlock:
     primary = next((m for m in verdict.metrics if m.name == verdict.primary_metric), None)
     if verdict.outcome != "inconclusive" or primary is None or primary.outcome != "inconclusive":
         return []
-    accept = "--accept-inconclusive takes it as it is"
+    accept = "--accept-inconclusive accepts it as it is"
     needed, ran, fewest = primary.pairs_needed, max(primary.pairs, 1), _fewest(verdict)
     if primary.pairs < fewest:
         needed = fewest  # so few pairs show no spread to go by
@@ -212,11 +212,13 @@ def _looks(verdict: Verdict) -> ScreenBlock:
     if verdict.stopped == "pairs":
         return []
     if verdict.stopped == "interrupted" and verdict.looks == 1:
-        said = "interrupted: judged by the pairs so far, as by the first of several looks"
+        said = "interrupted: judged by the pairs so far, as at the first of several checks"
         return [Line(said, indent=2)]
     why = _STOPPED[verdict.stopped]
     times = "once" if verdict.looks == 1 else f"{verdict.looks} times"
-    said = f"{why}; the pairs were judged {times}, with a risk of at most 5 % of any wrong claim"
+    said = (
+        f"{why}; the pairs were judged {times}, with a risk of at most 5 % that any claim is wrong"
+    )
     return [Line(said, indent=2)]
 
 
@@ -394,8 +396,8 @@ def _too_few(verdict: Verdict) -> str:
     if len(counts) != 1 or not told or any(m.outcome != "inconclusive" for m in verdict.metrics):
         return ""
     return (
-        f"{one_line(told[0].reason)} for an outcome of any metric; gates and claims stand on the "
-        "figures as they are"
+        f"{one_line(told[0].reason)} for an outcome of any metric; gates and claims are judged by "
+        "the figures alone"
     )
 
 
@@ -411,7 +413,7 @@ def _by_seconds(metric: MetricVerdict) -> str:
     if check is None or check.agrees:
         return ""
     low, high = ratio_text(check.low), ratio_text(check.high)
-    return f"the seconds inside the runs do not bear that out: {low} to {high}"
+    return f"the seconds within the runs do not confirm that: {low} to {high}"
 
 
 def gates_block(gates: list[GateResult]) -> ScreenBlock:
@@ -432,7 +434,7 @@ _TOML_HEAD = """\
 # Two configurations under the same load, settled before it runs. As it stands, or changed:
 #     nginx-tune scenario run FILE
 # {pairs} pairs of runs of {run} each, with set-up about {total}{more}.
-# What has its default is left out.
+# Fields with their default are left out.
 
 """
 
@@ -462,11 +464,11 @@ def render_experiment(spec: ExperimentSpec) -> str:
     """The experiment as TOML. Errors: UsageError for a file name that is not UTF-8."""
     run = (spec.warmup_seconds or 0.0) + spec.duration_seconds
     more = [
-        *(["the warm-up is found first"] if spec.warmup_seconds is None else []),
-        *(["as many again for the self-check"] if spec.self_check else []),
+        *(["the length of the warm-up is measured first"] if spec.warmup_seconds is None else []),
+        *(["the same number again for the self-check"] if spec.self_check else []),
         *(["then the search for the capacity"] if spec.objectives else []),
         *(
-            [f"more, until it is settled or {_seconds(spec.max_seconds)} are over"]
+            [f"more, until the result is settled or {_seconds(spec.max_seconds)} are over"]
             if spec.max_seconds is not None
             else []
         ),

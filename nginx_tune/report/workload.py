@@ -18,7 +18,7 @@ _REASONS = {
     "time": "without a readable time",
     "status": "without a status of three digits",
     "bytes": "without a readable size",
-    "own": "of nginx-tune's own requests",
+    "own": "with nginx-tune's own requests",
 }
 
 
@@ -57,7 +57,10 @@ def _log(log: LogSummary | None) -> Iterator[tuple[str, str]]:
         apart = f" in {log.stretches} stretches" if log.stretches > 1 else ""
         yield "time", f"{log.first} to {log.last}, {log.span_seconds or 0:,} s{apart}"
     if log.stray_lines:
-        yield "strays", f"{plural(log.stray_lines, 'line')} far in time from all others, in no rate"
+        yield (
+            "strays",
+            (f"{plural(log.stray_lines, 'line')} far in time from all others, not in the rates"),
+        )
 
 
 def _traffic(workload: Workload) -> Iterator[tuple[str, str]]:
@@ -144,7 +147,7 @@ def _objects(workload: Workload) -> str:
     data = workload.dataset
     if data.files is None:
         return "none that were read"
-    return f"{data.files:,} asked for, {bytes_text(data.bytes)}"
+    return f"{data.files:,} requested, {bytes_text(data.bytes)}"
 
 
 def _shares(name: str, shares: Mapping[str, float]) -> Iterator[tuple[str, str]]:

@@ -90,7 +90,7 @@ def prepare(wanted: Confinement, *, namespace: int = -1) -> Prepared:
         raise UndecidedError(
             f"no filter of system calls for {machine}: only the call numbers of "
             f"{' and '.join(AUDIT)} are known",
-            hint="--weaker-sandbox seccomp does without; the rest of the sandbox stays",
+            hint="--weaker-sandbox seccomp leaves the filter out; the rest of the sandbox stays",
         )
     return Prepared(wanted, plan_root(wanted), *filters, share_of_host(wanted), namespace)
 

@@ -324,7 +324,7 @@ class _NewRoot:
         )
         if stat.S_ISLNK(os.fstat(found).st_mode):
             os.close(found)
-            raise OSError(errno.ELOOP, "a link in the place of a file to show", path)
+            raise OSError(errno.ELOOP, "a link in place of a file to show", path)
         return found
 
     def _parent(self, path: str, *, makes: bool) -> int:
@@ -365,7 +365,7 @@ class _NewRoot:
             reason = os.strerror(error.errno or 0)
             raise UndecidedError(
                 f"{place.path}: sockets in it cannot be hidden from nginx: {reason}",
-                hint="--weaker-sandbox sockets shows it anyway",
+                hint="--weaker-sandbox sockets shows the directory anyway",
             ) from None
         return True
 

@@ -119,7 +119,7 @@ def test_a_result_that_nginx_would_read_is_refused_before(make_site: Make, run_c
     ):
         run = run_cli(*site.overlay(*result.split()))
         assert run.returncode == 2, (result, run.stderr)
-        assert "would be overwritten" in run.stderr or "nginx would read the result" in run.stderr
+        assert "would overwrite it" in run.stderr or "nginx would read the result" in run.stderr
         assert (snapshot(site.tree), site.ask()) == (before, "old\n")
         assert (site.root / "new.conf").read_text().startswith("server")
 
@@ -141,7 +141,7 @@ def test_no_result_takes_the_place_of_a_file_that_was_changed(
     changed = site.tree / "conf.d" / "site.conf"
     state = site.root / "state"
     for command in ("rollback", "confirm", "history"):
-        for file, said in ((changed, "would be overwritten"), (state / "x", "of the journals")):
+        for file, said in ((changed, "would overwrite it"), (state / "x", "of the journals")):
             run = run_cli(command, "--state-dir", state, "-f", f"json={file}")
             assert (run.returncode, said in run.stderr) == (2, True), run.stderr
     assert (changed.read_text(), site.ask()) == (text, "new\n")

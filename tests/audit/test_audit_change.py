@@ -198,7 +198,7 @@ def test_a_baseline_is_written_and_held_against(run_cli: Run, site: Path, tmp_pa
     assert "1 in the baseline" in run.stdout
     site.write_text(SITE % "")
     run = run_cli("audit", "nginx.conf", "--baseline", "known.json", cwd=tmp_path)
-    assert "1 of the faults in known.json are gone (update it" in run.stderr
+    assert "1 of the findings in known.json are gone (update it" in run.stderr
 
 
 def test_settings_of_the_file_narrow_the_audit(run_cli: Run, site: Path, tmp_path: Path) -> None:

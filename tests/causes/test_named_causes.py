@@ -199,7 +199,7 @@ def test_workers_that_were_replaced_are_no_idle_ones() -> None:
     (cause,) = find_causes(idle, duration_seconds=10.0, unknown=[gone])
     assert cause.id == "not-enough-evidence"
     assert cause.summary.startswith("workers were replaced in this window")
-    assert cause.not_known == ["what the others did: workers that ended: 2"]
+    assert cause.not_known == ["the work of the other workers: workers that ended: 2"]
 
 
 def test_little_traffic_that_waits_is_found_all_the_same() -> None:

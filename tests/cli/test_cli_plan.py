@@ -96,7 +96,9 @@ def test_a_checkout_is_not_completed_by_files_of_this_machine(
     for command in ("validate", "rehearse"):
         mixed = run_cli(command, "--plan", whole)
         assert mixed.returncode == 4
-        assert "it is of a checkout: nginx would not read the same files here" in mixed.stderr
+        assert (
+            "it was made for a checkout: nginx would not read the same files here" in mixed.stderr
+        )
 
 
 def test_files_are_named_as_their_main_file_was_typed(
@@ -137,7 +139,9 @@ def test_it_is_about_the_files_that_the_configuration_serves(
         (pools,) = (one for one in decisions if one["id"] == "thread-pools")
         figures = {one["fact"]: one["value"] for one in pools["evidence"]}
         assert figures.get("workload.dataset.bytes") == size
-        assert ("how much it serves is not known (--facts FILE" in run.stderr) is (size is None)
+        assert (
+            "the size of its data is not known (give its host with --facts FILE" in run.stderr
+        ) is (size is None)
 
 
 def test_only_and_except_choose_and_unknown_names_are_told(run_cli: RunCli, conf: Path) -> None:
@@ -238,11 +242,11 @@ def test_what_the_audit_finds_only_then_is_said(run_cli: RunCli, conf: Path) -> 
     assert (brought["rule"], brought["line"]) == ("io-pool-unused", 1)
     said = f"{conf}:{brought['line']}: {brought['severity']}[io-pool-unused] "
     diff = run_cli("plan", conf, "--facts", facts)
-    assert f"# the audit finds then: {said}" in diff.stdout
+    assert f"# findings of the audit afterwards: {said}" in diff.stdout
     said = f"`{conf}:{brought['line']}`: {brought['severity']}[io-pool-unused] "
     assert f"- {said}" in run_cli("plan", conf, "--facts", facts, "-f", "md").stdout
     few = run_cli("plan", conf, "--facts", facts, "--only", "accept")
-    assert "the audit finds then" not in few.stdout
+    assert "findings of the audit afterwards" not in few.stdout
 
 
 def test_a_site_of_files_that_passes_some_requests_on_keeps_those_connections_too(

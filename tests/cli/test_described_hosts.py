@@ -367,5 +367,5 @@ def test_an_audit_names_what_a_description_lacks_and_no_host_to_inspect(
     run = run_cli("audit", conf, "--cpus", "4", "-f", "json")
     hows = {one["how"] for one in json.loads(run.stdout)["needs_facts"]}
     assert len(hows) == 1
-    assert next(iter(hows)).startswith("not described: ")
+    assert next(iter(hows)).startswith("the description lacks ")
     assert "nginx-tune inspect" in run_cli("audit", conf).stdout

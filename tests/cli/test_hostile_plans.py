@@ -291,13 +291,16 @@ def test_a_report_says_how_far_it_could_be_checked(
         assert said.returncode == 0, said.stderr
         return said.stdout
 
-    assert "checked against the file where this was made: nothing else changes" in report()
+    assert (
+        "checked against the file on the host that wrote this page: nothing else changes"
+        in report()
+    )
     page = tmp_path / "page.html"
     assert run_cli("report", file, "-o", page).returncode == 0
     conf.write_bytes(base64.b64decode(plan["files"][0]["content"]))
-    assert "it is changed already" in report()
+    assert "the file has these changes already" in report()
     conf.write_text(CONF + "# mine\n")
-    assert "not checked against the file, which is another by now where" in report()
+    assert "not checked: on the host that wrote this page the file has changed since" in report()
     conf.unlink()
-    assert "not checked against the file, which is not there where this was made" in report()
+    assert "not checked: on the host that wrote this page the file is not there" in report()
     assert "these lines could not be checked: its content is left out" in report(page)

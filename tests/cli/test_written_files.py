@@ -119,7 +119,7 @@ def test_a_result_in_the_place_of_what_is_read_is_refused(
     (tmp_path / "link").symlink_to("data")
     words = [*name.split(), *fill(command, options[read], tmp_path / "data")]
     assert main([*words, flag(options[out]), str(tmp_path / "link")]) == 2
-    assert "is read by this command and would be overwritten" in capsys.readouterr().err
+    assert "this command reads it and would overwrite it" in capsys.readouterr().err
     assert (tmp_path / "data").read_text() == "cpus = 8"
 
 
@@ -151,7 +151,7 @@ def test_the_settings_file_is_read_too(
     (tmp_path / "nginx-tune.toml").write_text("")
     monkeypatch.chdir(tmp_path)
     assert main(["schema", "facts", "-o", "nginx-tune.toml"]) == 2
-    assert "is read by this command" in capsys.readouterr().err
+    assert "this command reads it" in capsys.readouterr().err
     assert main(["schema", "facts", "-o", "other.json"]) == 0
 
 

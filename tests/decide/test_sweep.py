@@ -42,13 +42,13 @@ def test_explain_shows_it(run_cli: Run, tmp_path: Path) -> None:
     workload.write_bytes(encode(load(data_bytes=256 * GIBIBYTE)))
     run = run_cli("explain", "thread-pools", "--facts", facts, "--workload", workload)
     assert run.returncode == 0, run.stderr
-    table = run.stdout[run.stdout.index("On this host, with one fact") :]
+    table = run.stdout[run.stdout.index("On this host, with other values") :]
     (now,) = [line for line in table.splitlines() if "256.0 GiB" in line]
     assert now.split()[-3:] == ["enable", "<-", "now"]
     assert any(line.split()[-3:] == ["enable", "<-", "flips"] for line in table.splitlines())
     run = run_cli("explain", "thread-pools", "--facts", "live", "--workload", workload)
     assert run.returncode == 0, run.stderr
-    assert "On this host, with one fact" in run.stdout
+    assert "On this host, with other values" in run.stdout
 
 
 @each_row(

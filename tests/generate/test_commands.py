@@ -269,7 +269,7 @@ def test_roots_that_are_searched_in_turn_are_named(run_cli: Run, facts_file: Pat
     roots = [word for number in range(1, 5) for word in ("--root", f"/srv/{number}")]
     run = run_cli("generate", "--facts", facts_file, *roots)
     assert run.returncode == 0, run.stderr
-    assert "in the last fails 3 look-ups first ([site] root_prefixes" in run.stderr
+    assert "in the last one needs 4 look-ups ([site] root_prefixes" in run.stderr
     assert "# A request looks in one root after the other" in run.stdout
     one = run_cli("generate", "--facts", facts_file, *roots[:2])
     assert "root_prefixes" not in one.stderr + one.stdout

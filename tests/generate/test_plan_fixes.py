@@ -106,7 +106,7 @@ def test_a_fix_that_a_decision_would_undo_is_left_out_and_said(tmp_path: Path) -
     rules = [wanting("multi_accept", "on"), wanting("server_tokens", "off")]
     changes, _ = with_fixes(tree, facts_of("raid10-4hdd"), rules)
     [refusal] = [one for one in changes.refusals if one.decision == "io-multi_accept"]
-    assert (refusal.reason, refusal.line) == ("it would undo a change by accept", 3)
+    assert (refusal.reason, refusal.line) == ("it would undo a change made by accept", 3)
     [file] = changes.files
     assert b"multi_accept off;" in file.content
     [hunk] = [one for one in file.hunks if one.decision == "io-server_tokens"]

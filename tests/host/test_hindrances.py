@@ -83,7 +83,7 @@ def test_every_hindrance_of_an_ailing_host_is_named() -> None:
 
 def test_a_host_without_facts_is_not_blamed() -> None:
     assert find_hindrances(Facts()) == []
-    assert "holds nginx back" not in plain_text(facts_blocks(Facts()))
+    assert "limits on nginx" not in plain_text(facts_blocks(Facts()))
 
 
 @each_row("name", ["sata-ssd", "nvme-multipath", "virtio-vm", "alpine", "kvm-guest"])

@@ -107,7 +107,7 @@ def test_an_array_without_redundancy_has_no_state() -> None:
     array, gaps = read_array(machine, MD)
     assert (array.level, array.members, array.degraded) == ("raid0", 2, None)
     assert set(gaps) == {"/degraded", "/sync_action", "/sync_done_ratio"}
-    assert set(gaps.values()) == {"raid0 has no redundancy: it is whole or lost"}
+    assert set(gaps.values()) == {"raid0 has no redundancy: if a disk fails, it is lost"}
     facts = Facts(storage=Storage(arrays=[array]))
     assert "2 disks without redundancy" in plain_text(facts_blocks(facts))
     assert "not known" not in plain_text(facts_blocks(facts)).partition("md0")[2].partition("\n")[0]

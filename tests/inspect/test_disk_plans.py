@@ -354,7 +354,7 @@ def test_an_array_keeps_its_curve_beside_its_disks() -> None:
     lines = plain_text(curve_blocks(seen.storage)).splitlines()
     assert lines[0] == "reads     sda+sdb+sdc+sdd, measured (/srv)"
     assert any(line.startswith("  random reads of 4.0 KiB: knee at depth 2: ") for line in lines)
-    assert lines[-1].endswith("fewer than 10 reads lie beyond it")
+    assert lines[-1].endswith("fewer than 10 reads beyond the quantile")
 
 
 def test_names_on_the_screen_cannot_steer_the_terminal() -> None:

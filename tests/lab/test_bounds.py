@@ -46,11 +46,11 @@ EPERM = "the lab ended: unshare: unshare failed: Operation not permitted"
 
 def test_why_there_are_no_namespaces() -> None:
     table = [
-        (EPERM, True, "something forbids root", "seccomp=unconfined"),
+        (EPERM, True, "root may not make", "seccomp=unconfined"),
         (EPERM, True, "of a systemd unit", "RestrictNamespaces=no"),
         (EPERM, False, "as an ordinary user", "with sudo"),
         ("the lab ended: unshare: unshare failed: No space left on device", True,
-         "used up", "user.max_mnt_namespaces"),
+         "no namespace left", "user.max_mnt_namespaces"),
         ("the lab ended: unshare: cannot change root filesystem propagation: Permission denied",
          True, "Permission denied", "apparmor=unconfined"),
         ("the lab ended: unshare: cannot change root filesystem propagation: Invalid argument",

@@ -86,21 +86,21 @@ def test_a_fault_of_a_toml_file_is_named() -> None:
         ({"memory": 1}, "a lab has no 'memory'"),
         ({"disks": [{}]}, "missing required field `name`"),
         ({"disks": [{"name": "a"}, {"name": "b"}]}, "only one mount can be left out"),
-        ({"disks": [{"name": "../x"}]}, "no name"),
-        ({"disks": [{"name": "a", "mount": "/a/../b"}]}, "no absolute path"),
+        ({"disks": [{"name": "../x"}]}, "not a valid name"),
+        ({"disks": [{"name": "a", "mount": "/a/../b"}]}, "not an absolute path"),
         ({"disks": [{"name": "a", "model": {"read_seconds": 1}}]}, "is not kind"),
         (
             {"disks": [{"name": "a", "kind": "modelled", "model": {"read_seconds": -1}}]},
-            "disks.model.read_seconds: not 0 to 60",
+            "disks.model.read_seconds: must be 0 to 60",
         ),
         (
             {"disks": [{"name": "a", "kind": "modelled", "model": {"read_seconds": 0}}]},
-            "reads that take no time",
+            "reads would take no time",
         ),
-        ({"disks": [{"name": "a", "dirty_bytes": 1 << 24}]}, "dirty_bytes: only of a writable"),
+        ({"disks": [{"name": "a", "dirty_bytes": 1 << 24}]}, "dirty_bytes: only for a writable"),
         (
             {"disks": [{"name": "a", "writable": True, "dirty_bytes": 4096}]},
-            "dirty_bytes: only of a writable disk, from 1048576",
+            "dirty_bytes: only for a writable disk, at least 1048576",
         ),
         ({"memory_bytes": 4096}, "memory_bytes: below"),
         ({"tcp": {"net.ipv4.ip_forward": "1"}}, "tcp.net.ipv4.ip_forward: no such setting"),
@@ -112,7 +112,7 @@ def test_a_fault_of_a_toml_file_is_named() -> None:
                 "disks": [{"name": "a"}],
                 "data": [{"disk": "a", "files": 0, "file_bytes": 0, "sizes": {"/etc/x": 1}}],
             },
-            "no relative path",
+            "not a relative path",
         ),
     ]
     for tables, said in faults:
@@ -263,7 +263,7 @@ def test_the_command_line_names_a_class_a_file_or_facts(tmp_path: Path, run_cli:
             read_lab_plan(str(toml), None)
     for place in ("/proc/x", "/sys", "/dev/shm", "/a\\u0000b"):
         toml.write_text(f'[[disks]]\nname = "disk1"\nmount = "{place}"\n')
-        with pytest.raises(UsageError, match="no place for files"):
+        with pytest.raises(UsageError, match="not a place for files"):
             read_lab_plan(str(toml), None)
     toml.write_text("disks = 3")
     for spec, said in (("tape", "no lab 'tape'"), (str(toml), "not a lab"), ("no.json", "no.json")):

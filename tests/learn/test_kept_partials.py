@@ -111,7 +111,7 @@ def test_a_log_that_is_cut_off_is_named_and_one_that_cannot_be_read_leaves_no_su
         run = archive.learn_kept()
         assert (run.returncode, run.stdout) == (2, whole.stdout)
         assert f"{cut}: " in run.stderr
-        assert "read up to there" in run.stderr
+        assert "only the part before that was read" in run.stderr
     archive.learn_kept("--kind", "media")
     for path in archive.kept.iterdir():
         path.unlink()

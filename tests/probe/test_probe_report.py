@@ -279,5 +279,5 @@ def test_the_report_shows_what_was_measured_and_no_more() -> None:
     cold = "cold\\x1b[2J,last byte,≥ 1.00 s,1.00 s,≥ 2.60 s,≥ 7.00 s,≥ 8.00 s,≥ 9.00 s"
     assert cold.replace(",", " ").split() in words
     for said in ("10 cut short", "2 closed without a reply", "statuses 160 × 200, 10 × 404",
-                 "40 of 192 waited for one of the connections, 30 at once"):  # fmt: skip
+                 "40 of 192 waited for a free connection, up to 30 at once"):  # fmt: skip
         assert f"cold\\x1b[2J: {said}" in lines

@@ -101,7 +101,7 @@ def test_a_server_that_answers_nothing_well_is_soon_known() -> None:
 def test_an_objective_that_slowness_meets_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is met by a slow or failing server") as refused:
         parse_objective([text], ["a"])
-    assert "from above: <" in refused.value.hint
+    assert "upper bound: <" in refused.value.hint
     assert parse_objective(["a.requests_per_second >= 5"], ["a"]).texts
 
 

@@ -126,11 +126,11 @@ def test_an_outcome_of_bounds_holds_upwards_alone(
     assert judged(whole, whole)[::2] == ("no_difference", [])
     outcome, reason, variants = judged(short, short)
     assert (outcome, variants) == ("inconclusive", ["baseline", "candidate"])
-    assert reason == "baseline and candidate: lower bounds, for requests were cut off"
+    assert reason == "baseline and candidate: a lower bound, because requests were cut off"
     if metric == "hot.mean":
         slow = cut(0.5)
         assert judged(slow, fast) == (
-            "inconclusive", "candidate: lower bounds, for requests were cut off", ["candidate"]
+            "inconclusive", "candidate: a lower bound, because requests were cut off", ["candidate"]
         )  # fmt: skip
 
 
@@ -202,7 +202,7 @@ def test_runs_with_bounds_are_compared_upwards_alone(
         return
     assert compared(plain, bounded) == ("worse", ["b"], "")
     assert compared(bounded, plain) == ("better", ["a"], "")
-    cut_off = "lower bounds, for requests were cut off"
+    cut_off = "a lower bound, because requests were cut off"
     # At least a second may be more than two.
     assert compared(twice, bounded) == ("inconclusive", ["b"], cut_off)
     assert compared(bounded, bounded) == ("inconclusive", ["a", "b"], cut_off)
@@ -231,7 +231,7 @@ def test_windows_of_a_load_with_bounds_are_compared_upwards_alone(
         return found.outcome, found.reason
 
     whole, short, slow = window(cut(0.01), 0.01), window(cut(0.01, CUT), AGE), window(cut(2.0), 2.0)
-    cut_off = "lower bounds, for requests were cut off"
+    cut_off = "a lower bound, because requests were cut off"
     assert judged(whole, short) == ("worse", "")
     assert judged(short, whole) == ("better", "")
     assert judged(slow, short) == ("inconclusive", cut_off)

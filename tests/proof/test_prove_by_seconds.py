@@ -119,7 +119,7 @@ def test_seconds_that_say_the_same_are_no_note(make_runs: MakeRuns) -> None:
     assert check is not None
     assert check.agrees
     assert check.low < 152.5 / 100.5 < check.high, "the seconds after the end are left out"
-    assert "bear that out" not in plain_text(verdict_screen(verdict))
+    assert "do not confirm that" not in plain_text(verdict_screen(verdict))
 
 
 def test_one_second_that_made_the_number_is_told_and_changes_nothing(
@@ -135,8 +135,8 @@ def test_one_second_that_made_the_number_is_told_and_changes_nothing(
     assert not check.agrees
     assert check.low < 1 < check.high
     text = plain_text(verdict_screen(verdict))
-    assert "the seconds inside the runs do not bear that out: 0.9" in text
-    assert text.count("bear that out") == 1
+    assert "the seconds within the runs do not confirm that: 0.9" in text
+    assert text.count("do not confirm that") == 1
 
 
 def test_no_difference_is_doubted_by_seconds_clear_of_the_margin(make_runs: MakeRuns) -> None:
@@ -148,7 +148,7 @@ def test_no_difference_is_doubted_by_seconds_clear_of_the_margin(make_runs: Make
         check = verdict.metrics[0].by_seconds
         assert check is not None
         assert check.agrees is agrees
-        assert ("bear that out" in plain_text(verdict_screen(verdict))) is not agrees
+        assert ("do not confirm that" in plain_text(verdict_screen(verdict))) is not agrees
 
 
 @each_row("missing", ["pairs", "seconds", "outcome"])

@@ -295,7 +295,7 @@ def test_answers_that_became_errors_are_worse_though_they_are_quick() -> None:
 def test_zero_twice_is_said_as_it_is() -> None:
     none = replace(observation(0.0), causes=[])
     said = comparison_sentence(compare(none, none))
-    assert said.startswith("No difference: server loop blocked time was none before")
+    assert said.startswith("No difference: server loop blocked time was zero before")
     assert "cannot be compared with" not in said
     some = comparison_sentence(compare(none, observation(0.4, seed=2)))
     assert "ms/s after 0 " in some

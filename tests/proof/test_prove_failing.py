@@ -111,8 +111,8 @@ def test_what_no_limit_answers_stays_a_failure(make_runs: MakeRuns) -> None:
 @each_row(
     ("variant", "errors", "requests", "said"),
     [
-        ("baseline", {"length": 3}, 900, "3 responses had another length than the file"),
-        ("candidate", {"range": 1}, 900, "1 responses were another part"),
+        ("baseline", {"length": 3}, 900, "3 responses differ in length from the file"),
+        ("candidate", {"range": 1}, 900, "1 responses contain another part"),
         ("baseline", {"status": 900}, 100, "900 of 1,000 requests failed"),
         ("candidate", {"status": 900}, 100, ""),
         ("baseline", {"status": 90}, 910, ""),

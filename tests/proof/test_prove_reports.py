@@ -82,7 +82,7 @@ def changed(metric: MetricVerdict, **fields: object) -> MetricVerdict:
 
 UNSETTLED = changed(
     RATE, candidate=4.4, ratio=1.04, low=0.9, high=1.2, outcome="inconclusive",
-    reason="the interval holds 1", pairs_needed=40,
+    reason="the interval includes 1", pairs_needed=40,
 )  # fmt: skip
 
 CPU = MetricVerdict(
@@ -127,11 +127,11 @@ VERDICTS = {
         environment=Environment(pairs=6),
     ),
     "verdict-cost-open": Verdict(
-        outcome="inconclusive", primary_metric=RATE.name, reason=f"{COST}: the interval holds 1",
+        outcome="inconclusive", primary_metric=RATE.name, reason=f"{COST}: the interval includes 1",
         metrics=[
             changed(RATE, candidate=4.26, ratio=1.0, low=0.98, high=1.02, outcome="no_difference"),
             changed(CPU, ratio=1.1, low=0.9, high=1.3, outcome="inconclusive", pairs_needed=30,
-                    reason="the interval holds 1"),
+                    reason="the interval includes 1"),
         ],
         environment=Environment(pairs=6),
     ),
@@ -268,7 +268,9 @@ def test_too_few_pairs_in_the_time_are_one_number_and_a_command() -> None:
     verdict = msgspec.structs.replace(few, stopped="time", metrics=[first], seconds_per_pair=27.1)
     said, way, *_ = plain_text(verdict_screen(verdict)).splitlines()
     assert said.endswith("too few for an outcome, 7 are needed.")
-    assert way == ("Next: validate with --max-time 4min; --accept-inconclusive takes it as it is.")
+    assert way == (
+        "Next: validate with --max-time 4min; --accept-inconclusive accepts it as it is."
+    )
 
 
 def test_scenario_run() -> None:

@@ -42,9 +42,9 @@ def test_a_sampled_dataset_says_of_what_it_tells() -> None:
                       residency=residency)  # fmt: skip
     screen = _screen(datasets=[dataset])
     assert "(of 5 % of the files)" in screen
-    assert "asked about 20 % of it" in screen
+    assert "measured for 20 % of it" in screen
     whole = replace(dataset, sample_ratio=1.0, residency=replace(residency, coverage_ratio=1.0))
-    assert "asked about" not in _screen(datasets=[whole])
+    assert "measured for" not in _screen(datasets=[whole])
 
 
 def test_every_master_stands_on_the_screen_once() -> None:

@@ -32,9 +32,9 @@ def test_the_answer_has_the_switches_then_how_sure_it_is_and_what_to_type() -> N
         "thread-pools  on       Misses hold the loop\n"
         "reuseport     measure  Not known\n"
         "\n"
-        "Not known yet: reuseport; -v has what settles each.\n"
-        "Kind of site: static (assumed; --kind or -c says it)\n"
-        "1 more stay as they are. Reasons and risks: -v.\n"
+        "Not known yet: reuseport; -v shows what settles each.\n"
+        "Kind of site: static (assumed; give it with --kind or -c)\n"
+        "1 more stay as they are. -v shows reasons and risks.\n"
         "\n"
         "Next: nginx-tune plan\n"
     )

@@ -140,7 +140,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "connections of one request over QUIC": (
         {"classes": [msgspec.structs.replace(H3, keepalive=False)], "lab": IN_TLS},
-        "of HTTP/1.1 alone",
+        "for HTTP/1.1 only",
     ),
     "QUIC in cleartext": (
         {"classes": [H3], "lab": IN_TLS, "variants": [ExtraVariant(name="other", cleartext=True)]},
@@ -148,19 +148,19 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "cleartext of a lab that has no TLS": (
         {"variants": [ExtraVariant(name="other", cleartext=True)]},
-        "other: cleartext: the lab has no TLS anyway",
+        "other: cleartext: has no effect, because the lab has no TLS",
     ),
     "what needs no file beside a hot one": (
         {"classes": [msgspec.structs.replace(H3, http3=None, source="hot", beside_memory=1)]},
-        "classes.beside_memory: only of random files",
+        "classes.beside_memory: only for random files",
     ),
     "the same without a rate": (
         {"classes": [msgspec.structs.replace(H3, http3=None, beside_memory=1)]},
-        "classes.beside_memory: only of random files",
+        "classes.beside_memory: only for random files",
     ),
     "slow clients over QUIC": (
         {"classes": [msgspec.structs.replace(H3, read_bytes_per_second=9)], "lab": IN_TLS},
-        "slow clients are of HTTP/1.1 and HTTP/2",
+        "slow clients are for HTTP/1.1 and HTTP/2",
     ),
     "connections of nobody": (
         {"classes": [msgspec.structs.replace(H3, http3=None, connections_of="other")]},
@@ -168,7 +168,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a weight over HTTP/1.1": (
         {"classes": [msgspec.structs.replace(H3, http3=None, priority=Priority(weight=9))]},
-        "classes.priority: weight: of HTTP/2 alone",
+        "classes.priority: weight: only for HTTP/2",
     ),
     "a stand-in with settings": (
         {"variants": [ExtraVariant(name="other", stand_in="raw-epoll-accept", series="1.18")]},

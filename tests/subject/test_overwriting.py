@@ -50,7 +50,7 @@ def test_a_result_below_an_include_is_refused(run_cli: RunCli, site: Path, argum
     before = _files(site)
     run = run_cli(*arguments.split(), cwd=site)
     assert run.returncode == 2, run.stderr
-    assert "would be overwritten" in run.stderr or "nginx would read the result" in run.stderr
+    assert "would overwrite it" in run.stderr or "nginx would read the result" in run.stderr
     assert _files(site) == before
 
 

@@ -184,7 +184,7 @@ def test_a_result_never_takes_the_place_of_what_is_read(site: Path, arguments: s
     before = {path: path.read_bytes() for path in site.iterdir()}
     run = shell(f"{PROGRAM} -q {arguments}", site)
     assert run.returncode == 2, run.stderr
-    assert "is read by this command and would be overwritten" in run.stderr
+    assert "this command reads it and would overwrite it" in run.stderr
     assert len(run.stderr.splitlines()) <= 2
     assert {path: path.read_bytes() for path in site.iterdir()} == before
     assert (site / "link").is_symlink()

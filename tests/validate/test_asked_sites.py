@@ -215,5 +215,5 @@ def test_a_pattern_is_loaded_by_the_files_that_it_takes(asked: Asked, top: Path)
     (said,) = notes(found, "not loaded: a.test ~ \\.xyz$: ")
     assert said.endswith("/acme has no files that its pattern takes")
     (said,) = notes(asked(body % "location ~ \\.xyz$ { return 404; }"), "not loaded: a.test ~")
-    assert "made up for its pattern" in said
+    assert "made for its pattern" in said
     assert notes(found, "hot requests always /")

@@ -157,7 +157,7 @@ def same(file: ServedFile) -> Response:
 @each_row(
     ("baseline", "candidate", "why"),
     [
-        (STUB, STUB, "by an application, whose stub answers 2048"),
+        (STUB, STUB, "by an application instead of the file; its stub answers 2048"),
         (Response(status=301), Response(status=301), "answers 301"),
         (Response(status=404), None, "answers 404"),
         (Response(status=503), Response(status=503), "answers 503"),

@@ -73,7 +73,7 @@ def test_a_php_site_is_measured_by_its_files_and_its_application(
     measured = {one["name"].partition(".")[0] for one in verdict["metrics"]}
     assert is_discarded(verdict) or {"hot", "cold", "a-test-php"} <= measured
     said = "; ".join(verdict["environment"]["differences"])
-    assert "2 more: not answered from the file but by an application" in said
+    assert "2 more: answered by an application instead of the file" in said
     assert re.search("not loaded: a.test /setup.txt[^;]*: answers 403", said)
     assert re.search("not loaded: a.test /old/o.js[^;]*: answers 301", said)
 
@@ -117,7 +117,5 @@ def test_a_limit_that_refuses_the_questions_hides_no_file(run_cli: RunCli, top: 
     found: list[str] = json.loads(run.stdout)["found"]
     assert [one for one in found if "answers 503" in one] == []
     (said,) = [one for one in found if one.startswith("not loaded: cold (/")]
-    assert (
-        "(2r/s for each $server_name): without a larger burst, it has room for no further" in said
-    )
+    assert "(2r/s for each $server_name): without a larger burst, no further class fits" in said
     assert [one for one in found if "loaded below them: hot 1/s" in one]

@@ -117,7 +117,7 @@ def test_a_log_whose_reader_lags_is_named(run_cli: RunCli, tmp_path: Path, free_
     assert turns is not None
     assert turns.arrival_wait_by["computing"] < turns.arrival_wait_by["asleep"]
     assert "write" in found.causes[0].summary
-    assert "is read too slowly" in found.causes[0].summary
+    assert "a reader that is too slow" in found.causes[0].summary
 
 
 @pytest.mark.needs("root", "nginx")

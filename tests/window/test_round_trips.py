@@ -95,7 +95,7 @@ def test_reports_say_it() -> None:
     text = plain_text(observation_screen(observation))
     assert "round trip to clients: p50 20 ms, p90 50 ms (120 connections, tcpi_rtt)" in text
     few = plain_text(observation_screen(observed(RoundTrips(connections=3))))
-    assert "too few of them for a quantile (3 connections" in few
+    assert "too few for a quantile (3 connections" in few
     prometheus = render_observation_prometheus(observation).decode()
     assert "client_round_trip_p90_seconds 0.05" in prometheus
 

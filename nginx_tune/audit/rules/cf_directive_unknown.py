@@ -49,10 +49,11 @@ RULE = Rule(
     bad=Example("events {} http { sendfil on; }"),
     good=Example("events {} http { sendfile on; }"),
     check=check,
-    about="An error in a whole configuration, by its text as by the facts of its host. A warning "
-    "where a file that was not read may load its module. In a file that is only part of a "
-    "configuration (a site, a snippet), and where an unknown module is loaded or built in, only "
-    "names close to a known one are reported: as an error in a part if they are one keystroke "
-    "away (two in a long name), otherwise as a warning. A file without any known name is no part: "
-    "its first line is an error. Nothing is reported for a fork of nginx.",
+    about="In a whole configuration the finding is an error, with or without the facts of its "
+    "host. It is a warning if a file that was not read may load the module. In a file that is only "
+    "part of a configuration (a site, a snippet), and where an unknown module is loaded or built "
+    "in, only names close to a known one are reported. In a part, such a name is an error if it is "
+    "one keystroke away (two in a long name); otherwise it is a warning. A file without any known "
+    "name does not count as a part: its first line is an error. Nothing is reported for a fork of "
+    "nginx.",
 )

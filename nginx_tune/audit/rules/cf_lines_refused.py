@@ -185,9 +185,9 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A regular expression is judged by what PCRE and PCRE2 both reject: a group or class "
-    "that does not end, a quantifier with nothing before it, a group name that is none. Patterns "
-    "with quoted parts, verbs, comments, conditions or free spacing are not judged. Of listening "
-    "sockets, those of http with an address are counted.",
+    "that does not end, a quantifier with nothing before it, an invalid group name. Patterns with "
+    "quoted parts, verbs, comments, conditions or free spacing are not judged. Of the listening "
+    "sockets, only those of http with an address count.",
     bad=Example(_CONF % r"^/(a|b\.png$"),
     good=Example(_CONF % r"^/(a|b)\.png$"),
     check=check,

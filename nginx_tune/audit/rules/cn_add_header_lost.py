@@ -211,16 +211,16 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="Only headers whose absence matters are watched: those that protect the client, and "
-    "Access-Control-Allow-Origin. Caching headers differ between locations on purpose.\n\n"
-    "What counts depends on the responses. Where return answers without a page, only "
-    "Access-Control-Allow-Origin counts, in redirects Strict-Transport-Security too, and for plain "
-    "text nothing. A line without always does not apply to errors anyway. Browsers keep "
+    "Access-Control-Allow-Origin. Caching headers differ between locations on purpose.\n\nWhich "
+    "headers count depends on the responses. If return answers without a page, only "
+    "Access-Control-Allow-Origin counts; in redirects Strict-Transport-Security counts too, and "
+    "for plain text none. A line without always does not apply to errors anyway. Browsers keep "
     "Strict-Transport-Security for the whole host, so it counts only in the server itself and in "
     "its location /. Page headers do not count for archives and text files (an exact name, or a "
-    "pattern for their endings), and for scripts, styles, images, fonts, audio and video neither "
-    "does the one about the type. Only Access-Control-Allow-Origin counts in locations without "
-    "files whose path says api, ws, graphql and the like, and for a site's own files by their path "
-    "(static, assets, css), except in the profile strict.",
+    "pattern for their endings). For scripts, styles, images, fonts, audio and video, the header "
+    "about the type does not count either. Except in the profile strict, only "
+    "Access-Control-Allow-Origin counts in locations without files and with a path such as api, ws "
+    "or graphql, and for a site's own files by their path (static, assets, css).",
     by_absence=True,
     within=frozenset({"server", "location"}),
     bad=Example(_CONF % "add_header Cache-Control public;"),

@@ -111,9 +111,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Not reported where rewrite, try_files or error_page leads to exactly this path, which "
-    "is not normalised again, nor for double slashes if any server turns merge_slashes off: the "
-    "default server of an address reads the path for all of them.",
+    about="Not reported where rewrite, try_files or error_page leads to exactly this path: nginx "
+    "does not normalise that path again. Double slashes are not reported if any server turns "
+    "merge_slashes off, because the default server of an address reads the path for all of them.",
     bad=Example(_CONF % "/search?q=1"),
     good=Example(_CONF % "/search"),
     check=check,

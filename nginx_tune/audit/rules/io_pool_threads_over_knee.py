@@ -94,7 +94,7 @@ RULE = Rule(
     severity="advice",
     title="far more threads than the disks can use",
     why="Every worker creates its own pool. Beyond the disk's knee more concurrent reads add no "
-    "throughput: they wait in the device instead of the pool, where they cannot be reordered, and "
+    "throughput. They wait in the device instead of the pool and cannot be reordered there, and "
     "the slowest take even longer.",
     fix="Use fewer threads, but more than a worker has cold transfers at once (otherwise hot files "
     "wait behind them). nginx-tune recommend weighs both.",

@@ -45,9 +45,9 @@ RULE = Rule(
     id="io-split-no-default",
     severity="error",
     title="split_clients has no value for some keys",
-    why="Keys that no part covers get an empty value: their requests go to a path, cache or "
-    "upstream that does not exist, and always the same ones, because a key always falls into the "
-    "same part.",
+    why="Keys that no part covers get an empty value, and their requests go to a path, cache or "
+    "upstream that does not exist. The same requests fail every time, because a key always falls "
+    "into the same part.",
     fix='Write the last part as "*".',
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_split_clients_module.html",

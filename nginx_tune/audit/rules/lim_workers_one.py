@@ -54,10 +54,11 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     whole_tree=True,
-    about="Not reported with rtmp without rtmp_auto_push on: a player on another worker than the "
-    "stream's would see nothing. Nor with UDP that stream proxies without reuseport: each worker "
-    "would read some of a client's datagrams as sessions of its own. Where Lua keeps timers or "
-    "variables in its workers it is advice, and the fix says what more workers would change.",
+    about="Not reported in two cases. With rtmp but without rtmp_auto_push on, a player on a "
+    "worker other than the stream's would see nothing. With UDP that stream proxies without "
+    "reuseport, each worker would take some of a client's datagrams for sessions of its own. If "
+    "Lua keeps timers or variables in its workers, the finding is advice, and the fix says what "
+    "more workers would change.",
     bad=Example(_CONF % "", linux(cpus=8)),
     good=Example(_CONF % "worker_processes auto;", linux(cpus=8)),
     check=check,

@@ -31,9 +31,8 @@ RULE = Rule(
     id="ls-multi-accept",
     severity="advice",
     title="multi_accept gives most connections to one worker",
-    why="A worker empties the whole queue at once and then has to serve it alone. It also leaves "
-    "the accept loop on a path that skips the balancing between workers that nginx has had since "
-    "1.21.6.",
+    why="A worker empties the whole queue at once and then has to serve it alone. It also skips "
+    "the balancing between workers that nginx has had since 1.21.6.",
     fix="Remove multi_accept on.",
     sources=(
         "https://nginx.org/en/docs/ngx_core_module.html#multi_accept",

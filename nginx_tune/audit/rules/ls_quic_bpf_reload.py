@@ -39,9 +39,9 @@ RULE = Rule(
     id="ls-quic-bpf-reload",
     severity="warning",
     title="quic_bpf loses connections after a reload",
-    why="The sockets of workers that a reload ends stay in the kernel's group, and the program "
-    "that quic_bpf loads keeps routing new connections to them, which nobody serves: HTTP/3 fails "
-    "at random until nginx is restarted, while TCP keeps working.",
+    why="When a reload ends a worker, its sockets stay in the kernel's group. The program that "
+    "quic_bpf loads keeps routing new connections to these sockets, and nobody serves them: HTTP/3 "
+    "fails at random until nginx is restarted, while TCP keeps working.",
     fix="Set quic_bpf off; (the default), or restart instead of reloading.",
     sources=(
         "github.com/nginx/nginx issues 425 and 1399, pull request 1756",

@@ -51,8 +51,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.26", "1.30"),
-    seen="Shown with packets of one client while the worker that read the first one was busy: "
-    "without reuseport the other worker read the rest, with it they waited for theirs.",
+    seen="Shown with packets of one client while the worker that had read the first packet was "
+    "busy. Without reuseport the other worker read the rest; with reuseport the packets waited for "
+    "their worker.",
     since="1.25.0",
     by_absence=True,
     bad=Example(_CONF % "", linux(version="1.26.3")),

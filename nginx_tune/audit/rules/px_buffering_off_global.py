@@ -70,9 +70,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Not reported if all locations use the same upstream, where the line is equivalent to "
-    "one in the location, nor for a server that buffers requests as little as responses or accepts "
-    "bodies of 1 GiB and more: object stores and registries need that.",
+    about="Not reported if all locations use the same upstream: the line is then equivalent to one "
+    "in the location. Not reported for a server that buffers neither requests nor responses, or "
+    "accepts bodies of 1 GiB and more: object stores and registries need that.",
     bad=Example(_CONF % "proxy_buffering off;"),
     good=Example(_CONF % ""),
     check=check,

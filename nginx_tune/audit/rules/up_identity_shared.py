@@ -115,9 +115,9 @@ RULE = Rule(
     severity="error",
     title="requests use another client's connection to the upstream",
     why="nginx selects a kept connection by the server's address alone, and a TLS session by the "
-    "server. A source address, client certificate or TLS name that comes from a variable is that "
-    "of the client for which the connection was opened, so the upstream mistakes the next client "
-    "for that one.",
+    "server. If a source address, client certificate or TLS name comes from a variable, a kept "
+    "connection has the value of the client that opened it, and the upstream mistakes the next "
+    "client for that one.",
     fix="Keep no connections there: remove keepalive from the upstream (from nginx 1.29.7: "
     "keepalive 0;), or give each identity its own upstream. Client certificates by variable also "
     "need proxy_ssl_session_reuse off;",

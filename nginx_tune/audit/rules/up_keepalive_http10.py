@@ -181,12 +181,13 @@ RULE = Rule(
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
     about="A map that turns an absent Upgrade header into close has the same effect on all "
-    "ordinary requests: an empty string instead keeps WebSockets working and connections alive. A "
-    "location that passes on Upgrade is not reported if another one uses the pool, and one that is "
-    "named as a health check or for metrics never is. Nor is one that is better left at HTTP/1.0: "
-    "with proxy_request_buffering off, or where proxy_next_upstream lacks error. With a body "
-    "filter, a cache or a script that requests it as a subrequest, it is reported if no location "
-    "uses the pool: the fix then keeps the upstream from compressing, as it may over HTTP/1.1.",
+    "ordinary requests. An empty string instead of close keeps WebSockets working and connections "
+    "alive. A location that passes on Upgrade is not reported if another one uses the pool. "
+    "Locations that are named as a health check or for metrics are never reported, nor are "
+    "locations that are better left at HTTP/1.0: with proxy_request_buffering off, or where "
+    "proxy_next_upstream lacks error. A location with a body filter, a cache or a script that "
+    "requests it as a subrequest is reported only if no location uses the pool. The fix then keeps "
+    "the upstream from compressing, which it may do over HTTP/1.1.",
     by_absence=True,
     bad=Example(_CONF % "", linux()),
     good=Example(_CONF % 'proxy_http_version 1.1; proxy_set_header Connection ""; ', linux()),

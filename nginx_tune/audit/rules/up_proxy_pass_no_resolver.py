@@ -160,12 +160,12 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Any variable in the line, even in the path, postpones the lookup to the request, for "
-    "localhost too. Not reported if every known host is an address (whatever the port), an "
-    "upstream of the configuration or, with its port, the server of a line without variables; if "
-    "the host is part of an address or a variable that holds one, such as $server_addr; or if an "
-    "upstream's response, a script or a key-value zone sets it. nginx finds an upstream only by "
-    "its bare name: with a port, the name is resolved.",
+    about="Any variable in the line, even in the path, postpones the lookup to the request, also "
+    "for localhost. A line is not reported if every known host is an address (with any port), an "
+    "upstream of the configuration or, with its port, the server of a line without variables. Nor "
+    "is it reported if the host is part of an address or a variable that holds one, such as "
+    "$server_addr, or comes from an upstream's response, a script or a key-value zone. nginx finds "
+    "an upstream only by its bare name: a name with a port is resolved.",
     bad=Example(_CONF % ""),
     good=Example(_CONF % "resolver 127.0.0.53; "),
     check=check,

@@ -361,8 +361,8 @@ def _check_pid_file(before: ConfTree, after: ConfTree, subject: ManagedNginx) ->
     line = f"{lines[-1].file}:{lines[-1].line}: pid {lines[-1].value}" if lines else f"pid {new}"
     if os.path.realpath(new) == os.path.realpath(old):
         raise RefusedError(
-            f"{line}: is the same file as {old}: a reload writes the new pid file and then "
-            "removes the old one, so none is left",
+            f"{line}: is the same file as {old}: a reload writes the new pid file and then removes "
+            "the old one, so both are gone",
             hint="leave pid as it is until nginx is restarted",
         )
     _refuse_included(new, line, after)
@@ -421,8 +421,8 @@ def _check_owners(before: ConfTree, after: ConfTree, subject: ManagedNginx) -> N
             continue
         if place.path in known:
             raise RefusedError(
-                f"user {name}: even nginx -t would make it the owner of {place.path}, which the "
-                "current workers could then no longer use, even after a rollback",
+                f"user {name}: even nginx -t would make it the owner of {place.path}. The current "
+                "workers could then no longer use that place, even after a rollback",
                 hint="change user by hand, with a restart",
             )
         raise RefusedError(

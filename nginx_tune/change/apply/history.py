@@ -120,14 +120,14 @@ def _why_late(story: Story) -> str:
         return ""
     if begin.boot_id == boot_id() and boot_seconds() <= waits.until_boot_seconds:
         return ""
-    return f"not confirmed before {waits.until}, and the process that takes it back has died"
+    return f"not confirmed before {waits.until}, and the process that was to take it back has died"
 
 
 def _next_step(journal: Journal, story: Story, state: ChangeState) -> str:
     if state == "stuck":
         return f"next: {journal.ways_out}"
     if state == "awaiting":
-        died = f"; the process that takes it back has died: {journal.recovery}"
+        died = f"; the process that was to take it back has died: {journal.recovery}"
         return f"keep it: {journal.command('confirm')}" + (died if is_abandoned(story) else "")
     if state != "unfinished":
         return ""

@@ -146,7 +146,7 @@ class Journal:
         why = why or fault(self.directory.lstat()) or fault(status)
         if why:
             os.close(descriptor)
-            raise RefusedError(f"{path}: not trusted: {why}", hint="look who put it there")
+            raise RefusedError(f"{path}: not trusted: {why}", hint="find out who put it there")
         return descriptor
 
     def append(self, record: AnyRecord) -> None:
@@ -363,8 +363,8 @@ class State:
             found = [journal for journal in found if journal.id.startswith(name)]
             if len(found) > 1:
                 raise UsageError(
-                    f"{name}: the ids of {len(found)} changes begin like this",
-                    hint="give more of it",
+                    f"{name}: {len(found)} changes have ids that begin with this",
+                    hint="give more digits of the id",
                 )
         if not found:
             raise UsageError(

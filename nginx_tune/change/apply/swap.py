@@ -216,7 +216,7 @@ def put_back(entries: Sequence[Entry], original: Original | None = None) -> None
 def _foreign_error(wrong: Mapping[str, str]) -> ForeignError:
     reasons = "; ".join(f"{path}: {why}" for path, why in wrong.items())
     return ForeignError(
-        f"not put back, since nothing written by others is overwritten: {reasons}",
+        f"not put back, to keep what others wrote: {reasons}",
         paths=list(wrong),
         hint="restore these files by hand and roll back again",
     )

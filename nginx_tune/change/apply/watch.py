@@ -202,7 +202,7 @@ class Canary:
         typical = statistics.median(self._times[-_LAST:])
         if typical > max(self._seconds * _SLOWER_RATIO, self._seconds + _SLOWER_SECONDS):
             raise ReloadError(
-                f"{self.url} takes {typical:.3f} s, before the change {self._seconds:.3f} s"
+                f"{self.url} takes {typical:.3f} s; before the change it took {self._seconds:.3f} s"
             )
 
 

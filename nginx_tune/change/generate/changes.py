@@ -381,7 +381,7 @@ def _left_out(
         undone = sorted(
             undone_by({changed.file: changed.new for changed in changes_of(tree, alone)})
         )
-        what = f"undo a change by {' and '.join(undone)}" if undone else "add another finding"
+        what = f"undo a change made by {' and '.join(undone)}" if undone else "add another finding"
         yield from ((finding, f"it would {what}") for finding in alone)
 
 

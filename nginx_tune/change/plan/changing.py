@@ -296,7 +296,7 @@ def _filtered(decision: Decision, current: CurrentTree) -> list[str]:
         if (line := body_filter(scope)) is not None
     }
     return [
-        f"{place} splits bodies into pieces, each of which would be a thread pool task: no aio "
+        f"{place} splits bodies into pieces, and each piece would be a thread pool task: no aio "
         "threads is written there"
         for place in lines
     ]
@@ -393,7 +393,7 @@ def _open_files(decision: Decision, current: CurrentTree) -> list[tuple[Directiv
 def _direct(decision: Decision, current: CurrentTree) -> list[tuple[Directive, list[Setting]]]:
     if decision.verdict != "disable":
         return []
-    why = "the disk would work more for data that the page cache could serve"
+    why = "the disk would read data that the page cache could serve"
     wanted = setting("directio", "http", "directio", "off", reason=why)
     return [
         (line, [wanted]) for line in current.lines(wanted) if line and line.value.lower() != "off"

@@ -44,13 +44,13 @@ from nginx_tune.documents.decisions import Decision, Decisions, Evidence, Settin
 _REPEATING = "proxy_next_upstream"
 _OWN_WAY = frozenset({"proxy_http_version", "proxy_set_header"})
 _NO_SECOND_TRY = (
-    "an unbuffered request cannot be sent again if the idle connection turns out to be closed"
+    "an unbuffered request cannot be sent again if the server has closed the idle connection"
 )
 _NOT_REPEATED = (
     "without retries on errors, a request on a connection that the server is closing gets 502, "
     "even a GET"
 )
-_COMPRESSED = "for which a server may compress (nginx does)"
+_COMPRESSED = "and over HTTP/1.1 a server may compress (nginx does)"
 _KEPT_BY_DEFAULT = (1, 29, 7)
 
 

@@ -354,8 +354,8 @@ def why_headers_refused(new: Sequence[Scope], version: tuple[int, ...] | None) -
             if first is not None and buffers.first_bytes > buffers.large_bytes:
                 size = nginx_size(buffers.first_bytes)
                 return (
-                    f"{first.file}:{first.line} {first} accepts longer headers over HTTP/1.1 than "
-                    f"HTTP/2 does, which uses {LARGE_BUFFERS} (set it to 4 {size})"
+                    f"{first.file}:{first.line} {first} allows longer headers over HTTP/1.1 than "
+                    f"over HTTP/2, where {LARGE_BUFFERS} applies (set it to 4 {size})"
                 )
             continue
         for name, wanted in buffers.as_http2_sizes.items():

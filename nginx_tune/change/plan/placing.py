@@ -389,7 +389,7 @@ def _pools(decision: Decision, current: CurrentTree) -> Decision:
         if aio is not None:
             return _blocked(decision, f"{line_of(line)} shares {line_of(aio)} with other locations")
         name = scope.own.args[-1]
-        reason = f"{line.name} splits bodies into pieces, each of which would be a task"
+        reason = f"{line.name} splits bodies into pieces, and each piece would be a task"
         off[name] = setting(decision.id, "location", "aio", "off", block=name, reason=reason)
     return replace(decision, settings=[*decision.settings, *off.values()])
 

@@ -288,7 +288,7 @@ def workers_blocked_by(decision: Decision, current: CurrentTree) -> str:
     if found is not None and streams_of_one_worker(tree) is not None:
         return found.why
     if (alone := single_process(tree)) is not None and _is_changed(decision, current):
-        return f"with {line_of(alone)} a single process serves, whatever worker_processes is"
+        return f"with {line_of(alone)} a single process serves, and worker_processes has no effect"
     processes = tree.main.first("worker_processes")
     if (processes is not None and processes.value != "1") or not _is_changed(decision, current):
         return ""

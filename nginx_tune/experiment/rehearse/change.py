@@ -182,8 +182,8 @@ def _sample_uris(name: _Name, around: str) -> list[list[str]]:
 
 
 BPF_NOTE = (
-    "quic_bpf is off in both configurations here, since the sandbox allows no bpf; the predictions "
-    "cover the effect of a reload on it"
+    "quic_bpf is off in both configurations here, because the sandbox allows no bpf; the "
+    "predictions cover what a reload does to it"
 )
 
 

@@ -150,11 +150,11 @@ def check_scenario(scenario: Scenario) -> None:
     _check_lab(scenario.lab)
     _check(
         scenario.starts != "full" or scenario.lab.memory_bytes is not None,
-        "lab.memory_bytes: none, which starts = 'full' needs",
+        "lab.memory_bytes: missing, but starts = 'full' needs it",
     )
     _check(
         scenario.starts == "cold" or not scenario.lab.cold_names,
-        "starts: must be 'cold' with lab.cold_names, as reading a file warms its name",
+        "starts: must be 'cold' with lab.cold_names, because reading a file warms its name",
     )
     check_variants(scenario, _check)
     claimed = [claim.expression for claim in scenario.claims]
@@ -165,13 +165,13 @@ def _check_lab(lab: Lab) -> None:
     _check(len(lab.disks) > 0, "lab.disks: none")
     check_lab(lab, "scenario: lab.")
     for disk in lab.disks:
-        _check(disk.mount != "", f"lab.disks.mount: none of disk {disk.name}")
+        _check(disk.mount != "", f"lab.disks.mount: missing for disk {disk.name}")
         _check(
             disk.writable or any(item.disk == disk.name for item in lab.data),
-            f"lab.data: none on disk {disk.name}",
+            f"lab.data: missing for disk {disk.name}",
         )
     if has_origin(lab):
-        _check(any(disk.writable for disk in lab.disks), "lab.disks: none is writable, for a cache")
+        _check(any(disk.writable for disk in lab.disks), "lab.disks: a cache needs a writable disk")
 
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,31}", re.ASCII)
@@ -216,7 +216,10 @@ def _check_variant(scenario: Scenario, name: str, spec: VariantSpec, check: Ensu
         check(False, fault)
     for item in (*scenario.classes, *spec.classes):
         _check_class(scenario, item, check)
-    check(not spec.cleartext or scenario.lab.tls, f"{name}: cleartext: the lab has no TLS anyway")
+    check(
+        not spec.cleartext or scenario.lab.tls,
+        f"{name}: cleartext: has no effect, because the lab has no TLS",
+    )
     classes_of_variant = spec.classes or scenario.classes
     check(
         not spec.cleartext or all(item.http3 is None for item in classes_of_variant),
@@ -248,8 +251,8 @@ def _check_variant(scenario: Scenario, name: str, spec: VariantSpec, check: Ensu
 
 def _check_class(scenario: Scenario, item: ScenarioClass, check: Ensure) -> None:
     check(item.first_files is None or item.first_files > 0, "classes.first_files: below 1")
-    check(not item.once or item.source == "random", "classes.once: only of random files")
-    check(not item.once or item.exponent is None, "classes.once: no file is popular then")
+    check(not item.once or item.source == "random", "classes.once: only for random files")
+    check(not item.once or item.exponent is None, "classes.once: excludes exponent")
     check(
         not item.beside_memory
         or (
@@ -258,7 +261,7 @@ def _check_class(scenario: Scenario, item: ScenarioClass, check: Ensure) -> None
             and item.exponent is None
             and item.arrivals.rate_per_second is not None
         ),
-        "classes.beside_memory: only of random files, all alike, at a rate",
+        "classes.beside_memory: only for random files of equal popularity, at a rate",
     )
     _check_protocol(scenario, item, check)
     check(
@@ -269,14 +272,17 @@ def _check_class(scenario: Scenario, item: ScenarioClass, check: Ensure) -> None
 
 def _check_protocol(scenario: Scenario, item: ScenarioClass, check: Ensure) -> None:
     check(item.http2 is None or item.http3 is None, "classes: http2 and http3 exclude each other")
-    check(item.http3 is None or scenario.lab.tls, "classes.http3: QUIC is encrypted: lab.tls")
+    check(
+        item.http3 is None or scenario.lab.tls,
+        "classes.http3: QUIC is encrypted, so lab.tls must be set",
+    )
     check(
         (item.http2 is None and item.http3 is None) or item.keepalive,
-        "classes: keepalive is of HTTP/1.1 alone",
+        "classes: keepalive is for HTTP/1.1 only",
     )
     check(
         item.http3 is None or item.read_bytes_per_second is None,
-        "classes: slow clients are of HTTP/1.1 and HTTP/2",
+        "classes: slow clients are for HTTP/1.1 and HTTP/2 only",
     )
 
 

@@ -57,7 +57,7 @@ def sized_scenario(sizes: HostSizes, sizing: Sizing) -> Mapping[str, Any]:
         rate = host.carried_per_second.low
     if rate <= 0:
         raise UndecidedError(
-            "no host in the table is certain to carry any rate, so there is nothing to measure",
+            "no host in the table is sure to carry any rate, so there is nothing to measure",
             hint="give --rate N, or another --objective",
         )
     exponent = sizes.situation.exponent.value or 0.0
@@ -139,7 +139,7 @@ def scenario_tables(
         if goal is None
         else [
             {
-                "name": "keeps to the objective",
+                "name": "meets the objective",
                 "expression": f"{asked}.{goal.statistic} <= {goal.seconds:.6g}s",
             }
         ],

@@ -153,9 +153,9 @@ class ClientLimits:
                 most = _asks_at_most(class_)
                 if most > bound.per_second and bound.per_second < _LEAST_PER_SECOND:
                     why = (
-                        "a load below that is too small to be judged"
+                        "a load below that rate is too small for a verdict"
                         if bound.has_room
-                        else "without a larger burst, it has room for no further class"
+                        else "without a larger burst, no further class fits below it"
                     )
                     refused[f"{class_.name} ({class_.paths.paths[0]})"] = f"{bound.text}: {why}"
                     continue
@@ -202,7 +202,7 @@ class ClientLimits:
             f"{count:,} requests were refused with "
             f"{_any_of(str(limit.status) for limit, _ in limits)} by "
             f"{_any_of(f'{limit.text} of {name}' for limit, name in limits)}, which treats all "
-            "load from one address as one client; they do not count as failures"
+            "load from one address as one client. Such requests do not count as failures"
             for limits, count in counts.items()
         ]
 

@@ -489,4 +489,4 @@ def _of_no_files(own: SiteRequest) -> str:
 
 
 def _of_made_up(own: SiteRequest) -> str:
-    return f" to {own.url}, a URL made up for its pattern" if own.is_made_up else ""
+    return f" to {own.url}, a URL that was made for its pattern" if own.is_made_up else ""

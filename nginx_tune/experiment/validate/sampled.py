@@ -147,8 +147,7 @@ def served_length(
         return None, answer_clause(baseline.status)
     if is_stub(baseline):
         return None, (
-            "not answered from the file but by an application, whose stub answers "
-            f"{BODY_BYTES} bytes"
+            f"answered by an application instead of the file; its stub answers {BODY_BYTES} bytes"
         )
     length = file.bytes if baseline.length_bytes is None else baseline.length_bytes
     if candidate.status == _OK and candidate.length_bytes not in (None, length):

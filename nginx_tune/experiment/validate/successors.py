@@ -143,7 +143,7 @@ def lost_content(
     if baseline.status != _OK or candidate.status != _OK or alike:
         return ""
     if before == "files" and after == "own":
-        own = f"{_bytes(candidate)} from the configuration itself"
+        own = f"{_bytes(candidate)} written in the configuration"
         return f"a file with the baseline, {own} with the candidate"
     if before == "files" and after == "files" and not has_file:
         return "a file with the baseline, a fallback with the candidate"
@@ -163,10 +163,10 @@ def moved_content(
         return ""
     if before == "files":
         return (
-            "files with the baseline, passed on with the candidate: a stub answers, so their "
-            "existence is unknown"
+            "files with the baseline, passed on with the candidate. A stub answers there, so it is "
+            "unknown whether they exist"
         )
-    return "passed on with the baseline, where a stub answers, files with the candidate"
+    return "passed on with the baseline (a stub answers), files with the candidate"
 
 
 def _bytes(answer: Response) -> str:

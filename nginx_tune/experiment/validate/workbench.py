@@ -254,7 +254,7 @@ def _unreached(primary: str, reached: Sequence[str]) -> str:
     name = primary.partition(".")[0]
     if name in reached or name in NO_CLASSES:
         return ""
-    return f"{name} requests no place that the change touches; these do: {listed(reached)}"
+    return f"{name} requests no place that the change touches; these classes do: {listed(reached)}"
 
 
 def _put_in_place(

@@ -124,9 +124,9 @@ def place_notes(
     lab: Lab, covers: Sequence[str], overlays: Sequence[str], *, is_root: bool
 ) -> list[str]:
     """Notes on covered directories, disks and memory."""
-    found = [f"empty and writable instead of the host's: {', '.join(covers)}"]
+    found = [f"empty and writable, in place of the host's: {', '.join(covers)}"]
     if overlays:
-        found.append(f"behind an overlay that takes the writes: {', '.join(overlays)}")
+        found.append(f"under an overlay that takes all writes: {', '.join(overlays)}")
     for disk in lab.disks:
         data = [item for item in lab.data if item.disk == disk.name]
         files = sum(len(item.sizes) or item.files for item in data)
@@ -158,8 +158,8 @@ def absent_notes(directories: Sequence[str]) -> list[str]:
 def unseen_log_notes(devices: Iterable[str]) -> list[str]:
     """Notes on error logs that are devices."""
     return [
-        f"error_log {path} is a device, which keeps nothing: error lines are not seen, nor are "
-        "pool overflows and refused connections"
+        f"error_log {path} is a device, which keeps nothing: error lines, pool overflows and "
+        "refused connections are not seen"
         for path in devices
     ]
 

@@ -189,7 +189,8 @@ def family_faults(classes: Sequence[RequestClass]) -> list[str]:
             for name in item.priority.depends_on:
                 if name not in named or _family(named[name]) != _family(item):
                     faults.append(
-                        f"classes.priority.depends_on: no class on its connections: {name[:60]!a}"
+                        "classes.priority.depends_on: no class with connections for it: "
+                        f"{name[:60]!a}"
                     )
         if item.read_pace_of == "connection" and (
             item.http2 is None or item.read_bytes_per_second is None
@@ -216,7 +217,7 @@ def _of_priority(item: RequestClass, priority: Priority) -> list[str]:
         and not 1 <= weight <= _MOST_WEIGHT,
         f"urgency: not from 0 to {_MOST_URGENCY}": urgency is not None
         and not 0 <= urgency <= _MOST_URGENCY,
-        "weight: of HTTP/2 alone": weight is not None and item.http2 is None,
+        "weight: only for HTTP/2": weight is not None and item.http2 is None,
         "weight: missing": weight is None and has_place,
         "urgency: missing": urgency is None and priority.incremental,
         "urgency: headers have a priority already": urgency is not None
@@ -229,9 +230,10 @@ def _of_guest(item: RequestClass, owner: RequestClass | None) -> list[str]:
     if owner is None or owner is item or owner.connections_of is not None or owner.http2 is None:
         return ["not an HTTP/2 class with its own connections"]
     faults = {
-        "http2 and connections are those of the other class": item.http2 != owner.http2
+        "http2 and connections are taken from the other class": item.http2 != owner.http2
         or item.connections != owner.connections,
-        "its connections are the other's: read_pace_of stream": item.read_pace_of == "connection",
+        "its connections belong to the other class: read_pace_of stream": item.read_pace_of
+        == "connection",
     }
     return [fault for fault, stands in faults.items() if stands]
 

@@ -50,7 +50,7 @@ _PRIMARIES = (
     "server.block_io_delay_seconds",
     "server.state_d_ratio",
 )
-_NO_CONTROL = "without a control, everything else that changed in between is in the ratios too"
+_NO_CONTROL = "without a control, the ratios include everything else that changed in between"
 Comparable = Observation | Measurement
 
 
@@ -141,7 +141,7 @@ def _doubt(counts: Sequence[JudgedCount], windows: Windows) -> str:
     """The reason not to call the whole better or the same; empty if there is none."""
     doubts = [f"{count.metric.name}: {count.metric.reason}" for count in counts if count.is_doubt]
     if new := new_causes(*windows):
-        doubts.append(f"named after the change, but not before it: {', '.join(new)}")
+        doubts.append(f"found only after the change: {', '.join(new)}")
     return "; ".join(doubts)
 
 
@@ -181,8 +181,8 @@ def _warnings(windows: Windows, traffic: ComparedMetric | None) -> list[str]:
         warnings.append(_NO_CONTROL)
         if traffic is None:
             warnings.append(
-                "the request rate is unknown (no stub_status), so a change of traffic and a change "
-                "of configuration cannot be distinguished"
+                "the request rate is unknown (no stub_status), so the effects of traffic and of "
+                "the configuration cannot be distinguished"
             )
         elif traffic.low is None or traffic.high is None:
             warnings.append(f"the request rate cannot be compared: {traffic.reason}")
@@ -290,9 +290,9 @@ def _outcome(ratio: float, low: float, high: float, direction: str) -> tuple[Out
     if 1 / edge < low and high < edge:
         return "no_difference", ""
     if low <= 1 <= high:
-        return "inconclusive", "the interval holds 1"
+        return "inconclusive", "the interval includes 1"
     if 1 / edge <= ratio <= edge:
-        return "inconclusive", f"less than the smallest effect worth having, {percent_text(MARGIN)}"
+        return "inconclusive", f"below the smallest effect that matters, {percent_text(MARGIN)}"
     return _direction(ratio > 1, direction), ""
 
 

@@ -31,7 +31,7 @@ from nginx_tune.measure.proof.statistics import (
     signed_rank_interval,
 )
 
-CUT_OFF = "lower bounds, for requests were cut off"
+CUT_OFF = "a lower bound, because requests were cut off"
 """The reason why a number is only a bound."""
 
 
@@ -268,11 +268,11 @@ def _outcome_of_ratios(
     if -edge < interval.low and interval.high < edge:
         return "no_difference", ""
     if interval.low <= 0 <= interval.high:
-        return "inconclusive", "the interval holds 1"
+        return "inconclusive", "the interval includes 1"
     estimate = hodges_lehmann(comparison.log_ratios)
     if abs(estimate) <= edge:
         share = percent_text(bar.margin)
-        return "inconclusive", f"less than the smallest effect worth having, {share}"
+        return "inconclusive", f"below the smallest effect that matters, {share}"
     if is_noise(comparison.log_ratios, bar.margin, bar.floor):
         return "inconclusive", f"within the noise of this host, {percent_text(bar.floor, 2)}"
     # A single metric needs no correction: its interval has decided.

@@ -162,8 +162,8 @@ def _common_window(parts: Sequence[HostMeasurement], starts: Sequence[float]) ->
     if window.seconds <= 0 and len(parts) > 1:
         late, early = parts[starts.index(window.start)], parts[ends.index(window.end)]
         raise UsageError(
-            f"{early.name} ended before {late.name} began: loads that did not run together "
-            "cannot be added"
+            f"{early.name} ended before {late.name} began: only loads that ran together can be "
+            "added"
         )
     return window
 

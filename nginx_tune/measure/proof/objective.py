@@ -105,7 +105,7 @@ def _check_objective(text: str, classes: Sequence[str] | None) -> Expression:
         turned = expression.operator.replace(">", "<")
         raise UsageError(
             f"'{expression.text.strip()}' is met by a slow or failing server",
-            hint=f"bound it from above: {turned}",
+            hint=f"give an upper bound: {turned}",
         )
     return expression
 

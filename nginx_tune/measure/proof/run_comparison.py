@@ -239,9 +239,9 @@ def _outcome(
     if -edge < low and high < edge:
         return "no_difference", ""
     if low <= 0 <= high:
-        return "inconclusive", "the interval holds 1"
+        return "inconclusive", "the interval includes 1"
     if abs(shift) <= edge:
-        return "inconclusive", f"less than the smallest effect worth having, {percent_text(MARGIN)}"
+        return "inconclusive", f"below the smallest effect that matters, {percent_text(MARGIN)}"
     if p > ALPHA:
         return "inconclusive", "not significant among this many metrics"
     return ("better" if (shift > 0) is grew_is_better else "worse"), ""

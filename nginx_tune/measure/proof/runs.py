@@ -337,8 +337,8 @@ def failing_both(runs: PairedRuns, metric: str) -> str:
 
 
 _WRONG_CONTENT = {
-    "length": "had another length than the file",
-    "range": "were another part than the one requested",
+    "length": "differ in length from the file",
+    "range": "contain another part than requested",
     "hash": "differ from the file",
 }
 """Failures of complete answers whose content is wrong."""

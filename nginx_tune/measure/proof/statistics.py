@@ -370,7 +370,7 @@ def find_knee(points: Sequence[CurvePoint]) -> Knee:
         change = f"reads per second change by {_percent(ratio)}{noise}"
         return Knee(point.depth, f"at depth {after.depth} {change}")
     last = _percent(curve[-1].reads_per_second / curve[-2].reads_per_second)
-    return Knee(None, f"no knee up to depth {curve[-1].depth}: the last step still gains {last}")
+    return Knee(None, f"no knee up to depth {curve[-1].depth}: the last step still adds {last}")
 
 
 def plateau_reads_per_second(points: Sequence[CurvePoint]) -> float | None:

@@ -222,7 +222,7 @@ def _without_contradicted(metrics: Sequence[MetricVerdict]) -> list[MetricVerdic
         name, _, statistic = metric.name.rpartition(".")
         rate = f"{name}.requests_per_second"
         if metric.outcome == "worse" and statistic == "mean" and rate in better:
-            reason = f"{rate} is better, with the same users"
+            reason = f"{rate} is better with the same users"
             results.append(_not_judged(metric, reason))
         else:
             results.append(metric)
@@ -243,7 +243,7 @@ def _compare(name: str, runs: PairedRuns, classes: Sequence[str]) -> MetricPairs
 def _unjudged(metric: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
     """The metric, not judged if it only explains, or if the mix of requests hides the cost."""
     if metric.name in _EXPLAINING:
-        return _not_judged(metric, "shown to explain; what clients see is judged")
+        return _not_judged(metric, "for explanation only: the verdict depends on what clients see")
     if isinstance(comparison, CostComparison) and metric.outcome not in ("better", "worse"):
         mix = comparison.other_mix
         if mix:  # the ratio then covers only the unexplained part

@@ -44,15 +44,15 @@ def check_lab(lab: Lab, place: str) -> None:
 def _faults(lab: Lab) -> list[str]:
     names = [disk.name for disk in lab.disks]
     found = _where(
-        (len(set(names)) < len(names), "disks: a name stands twice"),
+        (len(set(names)) < len(names), "disks: a name is given twice"),
         (
             lab.memory_bytes is not None and lab.memory_bytes < _LEAST_MEMORY_BYTES,
-            f"memory_bytes: below {_LEAST_MEMORY_BYTES}, nginx itself needs that",
+            f"memory_bytes: below {_LEAST_MEMORY_BYTES}, which nginx itself needs",
         ),
         (lab.cpus is not None and lab.cpus < 1, "cpus: below 1"),
         (
             lab.quota_cpus is not None and not 0.01 <= lab.quota_cpus <= 1024,  # noqa: PLR2004
-            "quota_cpus: not 0.01 to 1024",
+            "quota_cpus: must be 0.01 to 1024",
         ),
         (lab.seed < 0, "seed: below 0"),
         *(
@@ -63,16 +63,19 @@ def _faults(lab: Lab) -> list[str]:
             lab.link.bits_per_second is not None and lab.link.bits_per_second < 1000,  # noqa: PLR2004
             "link.bits_per_second: below 1000",
         ),
-        (not 0 <= lab.link.delay_seconds <= _MOST_SECONDS, "link.delay_seconds: not 0 to 60"),
-        (not 0 <= lab.origin.delay_seconds <= _MOST_SECONDS, "origin.delay_seconds: not 0 to 60"),
+        (not 0 <= lab.link.delay_seconds <= _MOST_SECONDS, "link.delay_seconds: must be 0 to 60"),
+        (
+            not 0 <= lab.origin.delay_seconds <= _MOST_SECONDS,
+            "origin.delay_seconds: must be 0 to 60",
+        ),
         (
             lab.origin.bytes_per_second is not None and lab.origin.bytes_per_second <= 0,
-            "origin.bytes_per_second: not above 0",
+            "origin.bytes_per_second: must be above 0",
         ),
         (lab.origin.connections < 1, "origin.connections: below 1"),
         (
             not (1 <= lab.origin.files <= _MOST_FILES and lab.origin.file_bytes >= 1),
-            f"origin: files from 1 to {_MOST_FILES}, file_bytes above 0",
+            f"origin: files must be 1 to {_MOST_FILES}, file_bytes above 0",
         ),
     )
     for disk in lab.disks:
@@ -87,22 +90,25 @@ def _disk_faults(disk: LabDisk) -> list[str]:
     place = mount.is_absolute() and ".." not in mount.parts and mount != PurePosixPath("/")
     is_kernels = mount.parts[1:2] in (("proc",), ("sys",), ("dev",))
     found = _where(
-        (_NAME.fullmatch(disk.name) is None, f"disks: no name: {disk.name[:60]!a}"),
+        (_NAME.fullmatch(disk.name) is None, f"disks: not a valid name: {disk.name[:60]!a}"),
         (
             bool(disk.mount) and not place,
-            f"disks.mount: no absolute path below /: {disk.mount[:60]!a}",
+            f"disks.mount: not an absolute path below /: {disk.mount[:60]!a}",
         ),
-        (is_kernels or "\0" in disk.mount, f"disks.mount: no place for files: {disk.mount[:60]!a}"),
+        (
+            is_kernels or "\0" in disk.mount,
+            f"disks.mount: not a place for files: {disk.mount[:60]!a}",
+        ),
         (disk.bytes_per_second is not None and disk.bytes_per_second < 1, "disks: no bandwidth"),
         (disk.reads_per_second is not None and disk.reads_per_second < 1, "disks: no rate"),
         (
             disk.room_bytes < 0 or (disk.room_bytes > 0 and not disk.writable),
-            "disks.room_bytes: only of a writable disk",
+            "disks.room_bytes: only for a writable disk",
         ),
         (
             disk.dirty_bytes is not None
             and not (disk.writable and disk.dirty_bytes >= _LEAST_DIRTY_BYTES),
-            f"disks.dirty_bytes: only of a writable disk, from {_LEAST_DIRTY_BYTES}",
+            f"disks.dirty_bytes: only for a writable disk, at least {_LEAST_DIRTY_BYTES}",
         ),
         (
             disk.model is not None and disk.kind != "modelled",
@@ -115,29 +121,32 @@ def _disk_faults(disk: LabDisk) -> list[str]:
 def _model_faults(model: DiskModel) -> list[str]:
     every = model.stall_every_seconds
     return _where(
-        (not 0 <= model.read_seconds <= _MOST_SECONDS, "disks.model.read_seconds: not 0 to 60"),
-        (not 0 <= model.spread_ratio <= 1, "disks.model.spread_ratio: not 0 to 1"),
+        (not 0 <= model.read_seconds <= _MOST_SECONDS, "disks.model.read_seconds: must be 0 to 60"),
+        (not 0 <= model.spread_ratio <= 1, "disks.model.spread_ratio: must be 0 to 1"),
         (
             not 1 <= model.channels <= _MOST_CHANNELS,
-            f"disks.model.channels: not 1 to {_MOST_CHANNELS}",
+            f"disks.model.channels: must be 1 to {_MOST_CHANNELS}",
         ),
         (
             model.bytes_per_second is not None and model.bytes_per_second <= 0,
-            "disks.model.bytes_per_second: not above 0",
+            "disks.model.bytes_per_second: must be above 0",
         ),
         (
             model.read_seconds <= 0 and model.bytes_per_second is None,
-            "disks.model: reads that take no time",
+            "disks.model: reads would take no time",
         ),
         (
             model.sequential_seconds is not None and model.sequential_seconds < 0,
             "disks.model.sequential_seconds: below 0",
         ),
-        (not 0 <= model.tail_ratio <= 1, "disks.model.tail_ratio: not 0 to 1"),
-        (not 0 <= model.tail_seconds <= _MOST_SECONDS, "disks.model.tail_seconds: not 0 to 60"),
-        (every is not None and every <= 0, "disks.model.stall_every_seconds: not above 0"),
-        (not 0 <= model.stall_seconds <= _MOST_SECONDS, "disks.model.stall_seconds: not 0 to 60"),
-        (not 0 <= model.error_ratio <= 1, "disks.model.error_ratio: not 0 to 1"),
+        (not 0 <= model.tail_ratio <= 1, "disks.model.tail_ratio: must be 0 to 1"),
+        (not 0 <= model.tail_seconds <= _MOST_SECONDS, "disks.model.tail_seconds: must be 0 to 60"),
+        (every is not None and every <= 0, "disks.model.stall_every_seconds: must be above 0"),
+        (
+            not 0 <= model.stall_seconds <= _MOST_SECONDS,
+            "disks.model.stall_seconds: must be 0 to 60",
+        ),
+        (not 0 <= model.error_ratio <= 1, "disks.model.error_ratio: must be 0 to 1"),
     )
 
 
@@ -148,19 +157,22 @@ def _data_faults(item: LabData, disks: list[str]) -> list[str]:
         (item.disk not in disks, f"data: no disk {item.disk[:60]!a}"),
         (
             not item.sizes and not (item.files > 0 and item.file_bytes > 0),
-            "data: files and file_bytes above 0",
+            "data: files and file_bytes must be above 0",
         ),
-        (not 0 <= item.directories <= item.files, "data.directories: not 0 to the number of files"),
+        (
+            not 0 <= item.directories <= item.files,
+            "data.directories: must be 0 to the number of files",
+        ),
         (max(item.files, len(item.sizes)) > _MOST_FILES, f"data: more than {_MOST_FILES} files"),
         (total > _MOST_BYTES, "data: more than 1 TiB"),
         (
             any(name.is_absolute() or ".." in name.parts or not name.parts for name in names),
-            "data.sizes: a name is no relative path",
+            "data.sizes: a name is not a relative path",
         ),
-        (any(size < 0 for size in item.sizes.values()), "data.sizes: a size below 0"),
+        (any(size < 0 for size in item.sizes.values()), "data.sizes: a size is below 0"),
         (
             "/" in item.prefix or "\0" in item.prefix or any("\0" in n for n in item.sizes),
-            "data.prefix: not a part of a file's name",
+            "data.prefix: not usable in a file name",
         ),
     )
 

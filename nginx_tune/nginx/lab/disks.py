@@ -154,8 +154,8 @@ class Loop:
         while _is_mounted(self.device):
             if time.monotonic() > deadline:
                 raise UndecidedError(
-                    f"{self.device}: unmounted, and still mounted in another mount namespace after "
-                    f"{patience_seconds:g} s, so names stay in memory",
+                    f"{self.device}: unmounted here, but after {patience_seconds:g} s still "
+                    "mounted in another mount namespace, so names stay in memory",
                     hint="end the programs that use the lab's files: a tracer, a shell of nsenter",
                 )
             time.sleep(_LOOK_SECONDS)
@@ -218,7 +218,7 @@ def _attach(image: str, *, writable: bool) -> tuple[str, int]:
     finally:
         os.close(control)
         os.close(backing)
-    raise UndecidedError("no loop device is free", hint="losetup --list shows who has them")
+    raise UndecidedError("no loop device is free", hint="losetup --list shows their users")
 
 
 def _open_device(device: str, mode: int) -> int:

@@ -277,7 +277,7 @@ def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
         return None
     if "No space left on device" in last:
         return NamespaceRefusal(
-            "this host's number of namespaces is used up",
+            "this host has no namespace left",
             "see sysctl user.max_mnt_namespaces, user.max_net_namespaces and the like",
         )
     if not is_root:
@@ -294,9 +294,8 @@ def explain_refusal(error: str, *, is_root: bool) -> NamespaceRefusal | None:
             "pivot_root, as systemd-nspawn does",
         )
     return NamespaceRefusal(
-        f"something forbids root to make namespaces and mounts ({last}): a container's filter of "
-        "system calls, RestrictNamespaces= or SystemCallFilter= of a systemd unit, AppArmor or "
-        "SELinux",
+        f"root may not make namespaces and mounts here ({last}): a container's filter of system "
+        "calls, RestrictNamespaces= or SystemCallFilter= of a systemd unit, AppArmor or SELinux",
         "run this on the host, or give the container --security-opt seccomp=unconfined "
         "--security-opt apparmor=unconfined, or the unit RestrictNamespaces=no and "
         "SystemCallFilter=@mount",
@@ -387,10 +386,10 @@ def bound(group: LabCgroups, sandbox: Sandbox, *, is_brief: bool = False) -> lis
     lacking: dict[SandboxPart, str] = {}
     why = _attempt(lambda: group.limit_processes(most))
     if why and not can_limit_numbers(most):
-        lacking["processes"] = f"the processes of nginx cannot be bounded: {why}"
+        lacking["processes"] = f"the number of nginx processes cannot be limited: {why}"
     why = _attempt(lambda: group.limit_memory(sandbox_bytes()))
     if why:
-        lacking["memory"] = f"the memory of nginx in all cannot be bounded: {why}"
+        lacking["memory"] = f"nginx's total memory cannot be limited: {why}"
     for part, message in lacking.items():
         if not is_brief and part not in given_up():
             _refuse(part, message)

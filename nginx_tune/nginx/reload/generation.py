@@ -102,7 +102,7 @@ def await_workers(
             late = [_late(now, before, seconds), *wrong[-2:]]
             doubtful = _faults(logs.doubtful_lines(), logs, master, before, fresh)
             if doubtful and not wrong:
-                late.append(f"logged, unless a client wrote it: {doubtful[-1]}")
+                late.append(f"logged (or part of a client's request): {doubtful[-1]}")
             if not fresh and not wrong and now.serving & before:
                 raise OldServeError("; ".join(late))
             raise ReloadError("; ".join(late))

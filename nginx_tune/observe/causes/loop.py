@@ -57,7 +57,7 @@ def blocked_on_disk(window: CauseWindow) -> Cause | None:
         parts.append(f"{bytes_text(rate)}/s read from the disks")
     not_known = []
     if not _calls_in_d(server):
-        not_known.append("which call waited: reads of bodies, open() and stat(), or logs")
+        not_known.append("the call that waited: a read of a body, open(), stat(), or a log")
     if blocked.method == "samples":
         not_known.append("how long single turns were: they were not traced")
     pools = any((worker.threads or 1) > 1 for worker in server.workers)
@@ -86,8 +86,8 @@ def _by_call(server: ServerMeasurement) -> tuple[CauseId, str]:
         return "loop-blocked-on-writes", _advice_on_writes(calls)
     if kind == "names":
         return "loop-blocked-on-names", (
-            f"the calls are {_names(calls, kind)}, which no thread pool takes: open_file_cache "
-            "keeps files that are requested again, more memory keeps the other names cached"
+            f"the calls are {_names(calls, kind)}, and no thread pool takes them. open_file_cache "
+            "keeps files that are requested again; more memory keeps the other names cached"
         )
     if kind == "page fault" and server.swapped_in_pages:
         return "loop-blocked-on-swap", (
@@ -116,12 +116,12 @@ def _advice_on_writes(calls: list[HeldCall]) -> str:
     [(file, _)] = logs.most_common(1)
     if file.startswith(_A_LOG):
         return (
-            f"these are writes to {file}: the loop itself writes logs, and no thread pool takes "
-            "that; access_log … buffer=64k flush=5s makes them rare, another disk makes them fast"
+            f"these are writes to {file}: the loop itself writes logs, without a thread pool. "
+            "access_log … buffer=64k flush=5s makes the writes rare; another disk makes them fast"
         )
     return (
-        "these are writes to temporary files or caches: aio threads with aio_write on takes them "
-        "off the loop, larger buffers (proxy_buffers, client_body_buffer_size) make them rare"
+        "these are writes to temporary files or caches. aio threads with aio_write on takes them "
+        "off the loop; larger buffers (proxy_buffers, client_body_buffer_size) make them rare"
     )
 
 
@@ -145,7 +145,7 @@ def blocking_evidence(window: CauseWindow, blocked: Blocked) -> list[CauseEviden
     found.append(figure("server.refaults", server.refaults, "pages"))
     for call in _calls_in_d(server):
         on = f" on {call.file}" if call.file else ""
-        found.append(figure(f"looks that found {call.call}{on} waiting", call.ratio, "ratio"))
+        found.append(figure(f"samples with {call.call}{on} waiting", call.ratio, "ratio"))
     for disk in server.disks:
         found.append(figure(f"{disk.name} read await", disk.read_await_seconds, "seconds"))
         if disk.writes_per_second:
@@ -156,7 +156,7 @@ def blocking_evidence(window: CauseWindow, blocked: Blocked) -> list[CauseEviden
 
 
 _WRITES = ("write", "writev")
-_READER_LAGS = "nginx writes to something that is read too slowly, such as a log to a pipe"
+_READER_LAGS = "nginx writes to a reader that is too slow, such as a log to a pipe"
 _WAITS_ITSELF = (
     "code that nginx runs in its loop waits: a script that sleeps or calls a service, a library "
     "that resolves a name, a lock"
@@ -183,7 +183,7 @@ def asleep_in_call(window: CauseWindow) -> Cause | None:
         f"{_READER_LAGS if asleep and asleep[0].call in _WRITES else _WAITS_ITSELF}",
         confidence="high" if calls else "medium",
         evidence=turn_figures(window),
-        not_known=["whose code it is: strace -f -k -p PID shows the stack of such a call"],
+        not_known=["the code that makes the call: strace -f -k -p PID shows its stack"],
     )
 
 
@@ -200,14 +200,14 @@ def stopped(window: CauseWindow) -> Cause | None:
     return Cause(
         id="worker-stopped",
         summary=f"workers were stopped during part of the window: {who}; their connections wait, "
-        "and so do new ones if a worker has its own queue. Not nginx does this, but a debugger, "
+        "and so do new ones if a worker has its own queue. The cause is outside nginx: a debugger, "
         "strace, a snapshot or SIGSTOP",
         confidence="high",
         evidence=figures(
-            ("largest share of looks in state T", max(ratios.values()), "ratio"),
+            ("largest share of samples in state T", max(ratios.values()), "ratio"),
             ("server.loop_turn_seconds.max", window.turns.max if window.turns else None, "seconds"),
         ),
-        not_known=["who stopped it: 'auditctl -a always,exit -S kill' records senders of signals"],
+        not_known=["the sender of the signal: 'auditctl -a always,exit -S kill' records it"],
     )
 
 
@@ -277,18 +277,17 @@ def throttled(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="cpu-throttled",
-        summary=f"the control group's CPU quota was used up in {percent_text(share)} of its "
-        f"periods ({quota.throttled_periods:,} of {quota.periods:,}), and all of nginx was stopped "
-        "for the rest of each: raise the quota (cpu.max, CPUQuota=, limits.cpu), or have fewer "
-        "workers",
+        summary=f"the control group used up its CPU quota in {percent_text(share)} of the periods "
+        f"({quota.throttled_periods:,} of {quota.periods:,}), and then all of nginx stopped until "
+        "the next period: raise the quota (cpu.max, CPUQuota=, limits.cpu), or have fewer workers",
         confidence="high",
         evidence=figures(
             ("throttled periods", quota.throttled_periods, ""),
             ("periods", quota.periods, ""),
-            ("time throttled, of all CPUs", quota.throttled_seconds, "seconds"),
+            ("time throttled, sum over CPUs", quota.throttled_seconds, "seconds"),
             ("server.run_queue_seconds", window.server.run_queue_seconds, "seconds"),
         ),
-        not_known=["how much it needs without a limit"],
+        not_known=["the CPU time that nginx needs without a limit"],
     )
 
 
@@ -315,7 +314,7 @@ def contention(window: CauseWindow) -> Cause | None:
             *figures(("server.run_queue_seconds", server.run_queue_seconds, "seconds")),
             *(turn_figures(window) if held else []),
         ],
-        not_known=["whose threads took the CPU: other workers', pools' or other programs'"],
+        not_known=["the threads that took the CPU: other workers, pools or other programs"],
     )
 
 
@@ -326,11 +325,11 @@ def stolen(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="cpu-steal",
-        summary=f"the hypervisor gave {percent_text(ratio)} of this machine's CPU time to others: "
-        "turns take longer because of this, which no setting of nginx changes",
+        summary=f"the hypervisor gave {percent_text(ratio)} of this machine's CPU time to other "
+        "guests: turns take longer, and no setting of nginx changes that",
         confidence="high",
         evidence=figures(("server.steal_ratio", ratio, "ratio")),
-        not_known=["whether nginx's CPUs lose more of it than others"],
+        not_known=["whether nginx's CPUs lose more time than the others"],
     )
 
 
@@ -366,8 +365,8 @@ def _ran(server: ServerMeasurement) -> tuple[str, list[str]]:
     """The code that used the CPU, as the end of a sentence, and what is unknown about it."""
     ran = what_ran(server.cpu_samples)
     if ran:
-        return f": {ran}", ["which requests: the access log with $request_time shows them"]
-    lacking = "what it was spent on: TLS, compression, scripts, copying"
+        return f": {ran}", ["the requests: the access log with $request_time shows them"]
+    lacking = "the work: TLS, compression, scripts or copying"
     known = [
         (worker.user_ratio, worker.main_thread_cpu_seconds or 0.0)
         for worker in server.workers
@@ -382,6 +381,4 @@ def _ran(server: ServerMeasurement) -> tuple[str, list[str]]:
 def _samples(server: ServerMeasurement) -> list[CauseEvidence]:
     total = sum(server.cpu_samples.values())
     shown = list(server.cpu_samples.items())[:4] if total else []
-    return figures(
-        *((f"looks that found {name} computing", n / total, "ratio") for name, n in shown)
-    )
+    return figures(*((f"samples with {name} computing", n / total, "ratio") for name, n in shown))

@@ -34,61 +34,62 @@ class _Logged(NamedTuple):
 _LOST = (
     _Logged(
         "disk-read-errors", "read_errors",
-        "calls failed with an input/output error (EIO): a disk does not give what it holds, and "
-        "clients get bodies cut short or no reply",
-        "which disk: the error log names files, the kernel's log the device",
+        "calls failed with an input/output error (EIO): a disk cannot return its data, and clients "
+        "get truncated bodies or no reply",
+        "the disk: the error log names the files, the kernel's log the device",
         "dmesg --level=err"),
     _Logged(
         "no-space-left", "space_exhausted",
-        "writes found no space left: answers that go through a file are cut short or fail, and "
-        "caches and logs lose what they were to keep",
-        "which file system: the lines name the files", "df -h; df -i"),
+        "writes found no space left: responses that pass through a file are truncated or fail, and "
+        "caches and logs lose data",
+        "the file system: the lines name the files", "df -h; df -i"),
     _Logged(
         "shared-zone-full", "zones_exhausted",
         "entries found no room in a shared memory zone",
-        "how large it would have to be: it grows with the number of keys, clients or sessions"),
+        "the size that the zone needs: it grows with the number of keys, clients or sessions"),
     _Logged(
         "local-ports-exhausted", "ports_exhausted",
-        "connections to an upstream got no local port, and the requests failed: each closed "
-        "connection keeps its port for 60 s (TIME_WAIT), so there may be no more new ones a "
-        "second than a sixtieth of net.ipv4.ip_local_port_range",
+        "connections to an upstream got no local port, and the requests failed. A closed "
+        "connection keeps its port for 60 s (TIME_WAIT), so each second only a sixtieth of "
+        "net.ipv4.ip_local_port_range becomes free",
         "whether other programs take ports to the same address",
         "nginx-tune audit --select up-keepalive-missing"),
     _Logged(
         "descriptors-exhausted", "descriptors_exhausted",
-        "calls got no file descriptor (Too many open files): clients stay in the accept queue, or "
-        "get an error for a file or an upstream that could not be opened; raise "
+        "calls got no file descriptor (Too many open files): clients wait in the accept queue, or "
+        "get an error because a file or an upstream connection could not be opened; raise "
         "worker_rlimit_nofile",
-        "how many clients it was: a worker tries to accept again twice a second",
+        "the number of clients: a worker tries to accept again twice a second",
         "nginx-tune recommend --observation FILE"),
     _Logged(
         "memory-exhausted", "memory_exhausted",
         "calls got no memory: their requests fail, or their connections are closed",
-        "who took it: the control group's memory.events and the kernel's log tell",
+        "the process that took it: see the control group's memory.events and the kernel's log",
         "dmesg --level=err"),
     _Logged(
         "worker-crashed", "workers_crashed",
         "processes of nginx ended on a signal or an error: all of their connections are lost",
-        "which request it was: a core dump tells (worker_rlimit_core, working_directory)"),
+        "the request: a core dump shows it (worker_rlimit_core, working_directory)"),
     _Logged(
         "failing-upstream", "upstream_failures",
         "attempts at upstreams failed: each is a 502 or 504, unless another upstream took the "
         "request",
-        "which requests: the lines of the error log name them", is_seldom=False),
+        "the requests: the lines of the error log name them", is_seldom=False),
 )  # fmt: skip
 _BY_DESIGN = (
     _Logged(
         "refused-by-limit", "refused_by_limit",
         "requests or connections were refused by a limit of the configuration: each is a 503 "
-        "(limit_req_status, limit_conn_status) or, for a large body, a 413, and no loop, upstream "
-        "or disk is the reason",
-        "whether the limit is meant to: the lines of the error log name the client and the request",
+        "(limit_req_status, limit_conn_status) or, for a large body, a 413. No loop, upstream or "
+        "disk causes this",
+        "whether the limit is intended for them: the lines of the error log name the client and "
+        "the request",
         is_seldom=False),
     _Logged(
         "spilled-to-disk", "spilled_to_disk",
-        "answers or request bodies went to temporary files, since their buffers were smaller: "
-        "they are written and read again, on the loop as a rule",
-        "whether the clients are slow, or the answers large", is_seldom=False),
+        "responses or request bodies did not fit their buffers and went to temporary files, "
+        "usually written and read on the loop",
+        "whether the clients are slow or the responses large", is_seldom=False),
 )  # fmt: skip
 
 
@@ -171,7 +172,7 @@ def pool_overflow(window: CauseWindow) -> Cause | None:
     return Cause(
         id="pool-queue-overflow",
         summary=f"{server.pool_overflow:,} tasks were refused by full pool queues ({pools}): each "
-        "means a body cut short after a status of 200, or an empty reply",
+        "one means a truncated body after status 200, or an empty reply",
         confidence="high",
         evidence=figures(("server.pool_overflow", server.pool_overflow, "lines")),
         not_known=["whether the log was complete: some builds drop lines past 1,000 a second"],
@@ -192,14 +193,14 @@ def exhausted(window: CauseWindow) -> Cause | None:
     full = bool(server.worker_connections) and held >= _FULL * (server.worker_connections or 0)
     if lines or dropped:
         summary = (
-            f"{max(lines, dropped):,} connections were accepted and closed at once: a worker "
-            "had none of its worker_connections left"
+            f"{max(lines, dropped):,} connections were accepted and closed at once: all "
+            "worker_connections of a worker were in use"
         )
     elif reused or full:
         limit = f" of {server.worker_connections:,}" if server.worker_connections else ""
         summary = (
-            f"a worker had {held:,}{limit} worker_connections in use, and closes idle "
-            "ones to make room: their clients find them closed and open others"
+            f"a worker had {held:,}{limit} worker_connections in use and closes idle ones to make "
+            "room, and their clients have to connect again"
         )
     else:
         return None
@@ -232,7 +233,7 @@ def accept_overflow(window: CauseWindow) -> Cause | None:
     return Cause(
         id="accept-queue-overflow",
         summary=f"the kernel dropped {drops:,} connection attempts at {where}: the accept queue "
-        "was full, and those clients try again a second later",
+        "was full, and the clients try again after a second",
         confidence="high" if server.listen_overflows else "medium",
         evidence=figures(
             ("server.listen_overflows", server.listen_overflows, "events"),
@@ -243,7 +244,7 @@ def accept_overflow(window: CauseWindow) -> Cause | None:
             ),
             *((f"backlog at {listener.port}", listener.backlog, "") for listener in dropping),
         ),
-        not_known=["how many clients it was: one that tries again is counted again"],
+        not_known=["the number of clients: one that tries again is counted again"],
         next_command="nginx-tune recommend --observation FILE",
     )
 
@@ -257,7 +258,7 @@ def queue_wait(window: CauseWindow) -> Cause | None:
         return Cause(
             id="pool-queue-wait",
             summary=f"tasks wait for a pool thread: p50 {seconds_text(wait.p50)}, p99 "
-            f"{seconds_text(wait.p99)}; hot reads queue behind cold ones there",
+            f"{seconds_text(wait.p99)}; reads of cached data queue there behind reads from disk",
             confidence="high",
             evidence=figures(
                 ("server.pool_queue_wait_seconds.p50", wait.p50, "seconds"),
@@ -273,15 +274,15 @@ def queue_wait(window: CauseWindow) -> Cause | None:
     return Cause(
         id="pool-queue-wait",
         summary=f"all of the pools' {waiting.pool_threads:.0f} threads were at work in "
-        f"{percent_text(waiting.pool_full_ratio, 2)} of {waiting.looks} looks: tasks queue behind "
-        "them, hot reads behind cold ones",
+        f"{percent_text(waiting.pool_full_ratio, 2)} of {waiting.looks} samples: tasks queue "
+        "behind them, and reads of cached data behind reads from disk",
         confidence="medium",
         evidence=figures(
-            ("share of looks that found every pool thread at work", waiting.pool_full_ratio,
+            ("share of samples with every pool thread at work", waiting.pool_full_ratio,
              "ratio"),
             ("requests without an answer so far, mean", waiting.clients_waiting, ""),
-            ("how long these had waited so far, mean", waiting.client_seconds, "seconds"),
+            ("their wait so far, mean", waiting.client_seconds, "seconds"),
         ),
-        not_known=["how long tasks wait: observe --queue-wait times them"],
+        not_known=["the time that tasks wait: observe --queue-wait measures it"],
         next_command="nginx-tune observe --queue-wait",
     )  # fmt: skip

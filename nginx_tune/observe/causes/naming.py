@@ -72,7 +72,7 @@ def find_causes(
     if causes:
         return causes
     if has_ended:
-        lacking = _not_enough(["why it ended: see its error log", "what it would have done"])
+        lacking = _not_enough(["why it ended: see its error log", "the rest of the window"])
         return [replace(lacking, summary="nginx ended in this window")]
     blocked = measure_blocked(server, duration_seconds)
     if blocked is None:
@@ -83,11 +83,11 @@ def find_causes(
         return [behind]
     replaced = [gap.reason for gap in unknown if gap.path.endswith("/server/cpu_seconds")]
     if replaced:
-        lacking = _not_enough([f"what the others did: {gap}" for gap in replaced])
+        lacking = _not_enough([f"the work of the other workers: {gap}" for gap in replaced])
         summary = "workers were replaced in this window, and their successors were not watched"
         return [replace(lacking, summary=summary, next_command="nginx-tune observe")]
     if idle := _idle(server):
-        lacking = _not_enough([f"what traffic would show: {idle[1]} in this window"])
+        lacking = _not_enough([f"the server under traffic: {idle[1]} in this window"])
         return [
             replace(lacking, summary=idle[0], next_command="nginx-tune observe --duration 5min")
         ]
@@ -109,7 +109,7 @@ def find_causes(
             not_known=[
                 *([unseen] if unseen else []),
                 *uncounted,
-                "what a busier hour would show",
+                "a busier hour",
                 *(["how long single turns were"] if window.turns is None else []),
             ],
         )
@@ -220,16 +220,17 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
     parts = []
     if slow:
         parts.append(
-            f"{number_text(asked)} upstream connections at a time had a request without an "
-            f"answer, for {seconds_text(waiting.upstream_seconds)} so far on average (longest: "
+            f"{number_text(asked)} upstream connections at a time waited for an answer, for "
+            f"{seconds_text(waiting.upstream_seconds)} so far on average (longest: "
             f"{seconds_text(waiting.upstream_longest_seconds)})"
         )
     if unreached:
         parts.append(f"{number_text(connecting)} at a time were still connecting")
     return Cause(
         id="slow-upstream",
-        summary=f"{_loops(window)}; requests wait for upstreams: {', and '.join(parts)}; log "
-        "$upstream_connect_time, $upstream_header_time and $upstream_response_time to see which",
+        summary=f"{_loops(window)}; requests wait for upstreams: {', and '.join(parts)}; to see "
+        "the slow ones, log $upstream_connect_time, $upstream_header_time and "
+        "$upstream_response_time",
         confidence="high" if (slow and asked >= 0.5 * waiting.clients_waiting) or unreached
         else "medium",
         evidence=figures(
@@ -255,9 +256,9 @@ def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
         id="slow-upstream",
         summary=f"{_loops(window)}; {number_text(left)} requests at a time wait, for "
         f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
-        f"{seconds_text(waiting.client_longest_seconds)}), and it is unknown whether "
-        f"{number_text(waiting.upstreams_unclear)} kept upstream connections have a request; log "
-        "$upstream_header_time and $upstream_response_time to see",
+        f"{seconds_text(waiting.client_longest_seconds)}). "
+        f"{number_text(waiting.upstreams_unclear)} kept upstream connections may hold them; to "
+        "know, log $upstream_header_time and $upstream_response_time",
         confidence="medium",
         evidence=figures(
             ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
@@ -267,8 +268,8 @@ def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
         ),
         not_known=[
             (
-                "whether the upstreams have them: limit_req delays, auth_request or scripts hold "
-                "requests too"
+                "whether upstreams hold the requests: limit_req, auth_request and scripts can hold "
+                "them too"
             )
         ],
     )
@@ -290,9 +291,9 @@ def unseen_waits(window: CauseWindow) -> str:
         if left < max(_FEWEST_WAITING, 0.5 * seen) or not _lasts(took / 2, window):
             return ""
         return (
-            f"the reason why stub_status counts {number_text(status.writing)} requests at a time, "
-            f"{seconds_text(took)} each on average, while only {number_text(seen)} connections "
-            "were seen to wait or to take an answer"
+            f"the difference between the {number_text(status.writing)} concurrent requests of "
+            f"stub_status, {seconds_text(took)} each on average, and the {number_text(seen)} "
+            "connections that were seen to wait for or receive an answer"
         )
     if waiting.clients_unclear < _FEWEST_WAITING:
         return ""
@@ -300,8 +301,8 @@ def unseen_waits(window: CauseWindow) -> str:
         return ""
     return (
         f"whether {number_text(waiting.clients_unclear)} clients, silent for "
-        f"{seconds_text(waiting.clients_unclear_seconds)} on average, wait or are idle: their "
-        "last request and answer came at the same moment, and there is no stub_status"
+        f"{seconds_text(waiting.clients_unclear_seconds)} on average, wait or are idle: their last "
+        "request and answer have the same time, and stub_status is missing"
     )
 
 
@@ -318,9 +319,10 @@ def slow_resolver(window: CauseWindow) -> Cause | None:
         text += f"{seconds_text(waiting.client_longest_seconds)}), and no upstream was asked"
     return Cause(
         id="slow-resolver",
-        summary=f"{_loops(window)}; {text}: nginx resolves names while it serves (resolver), and "
-        "a slow name server delays requests before any upstream: use a caching name server on "
-        "this host, valid= for names that seldom change, or names resolved at the start",
+        summary=f"{_loops(window)}; {text}: nginx resolves names per request (resolver), and a "
+        "slow name server delays each request before it reaches an upstream. Use a caching name "
+        "server on this host, valid= for names that seldom change, or names that are resolved at "
+        "the start",
         confidence="high" if failures else "medium",
         evidence=figures(
             ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
@@ -328,7 +330,7 @@ def slow_resolver(window: CauseWindow) -> Cause | None:
             ("how long clients had waited so far, mean", waiting.client_seconds, "seconds"),
             ("server.resolver_failures", failures, "lines"),
         ),
-        not_known=["whether limit_req delays, auth_request or scripts hold some of them"],
+        not_known=["whether limit_req, auth_request or scripts hold some of the requests"],
     )
 
 
@@ -344,7 +346,7 @@ def slow_disk_in_pools(window: CauseWindow) -> Cause | None:
         id="slow-disk-in-pools",
         summary=f"{_loops(window)}; {number_text(waiting.clients_waiting)} requests at a time "
         f"wait, and {number_text(busy)} of {waiting.pool_threads:.0f} pool threads are at work: "
-        "the time goes to the disks behind the pools, which no setting of the loops changes",
+        "requests wait for the disks behind the pools, and no setting of the loops changes that",
         confidence="medium",
         evidence=figures(
             ("pool threads at work, mean", busy, ""),
@@ -367,11 +369,11 @@ def uneven(window: CauseWindow) -> Cause | None:
         return None
     return Cause(
         id="uneven-workers",
-        summary=f"one worker holds {percent_text(share, 2)} of {held:,.0f} connections, "
-        f"an even share is {percent_text(1 / len(workers), 2)}",
+        summary=f"one worker holds {percent_text(share, 2)} of {held:,.0f} connections; an even "
+        f"share is {percent_text(1 / len(workers), 2)}",
         confidence="medium",
         evidence=figures(("busiest worker's share of connections", share, "ratio")),
-        not_known=["whether its connections are also the busier ones"],
+        not_known=["whether its connections are busier too"],
     )
 
 
@@ -387,13 +389,13 @@ def not_known(window: CauseWindow) -> Cause | None:
     if left is not None and waiting is not None:
         parts.append(
             f"{number_text(left)} requests at a time wait, for "
-            f"{seconds_text(waiting.client_seconds)} so far on average, and neither loops, "
-            "upstreams nor pools hold them"
+            f"{seconds_text(waiting.client_seconds)} so far on average, but not for loops, "
+            "upstreams or pools"
         )
     busiest = max((w.main_thread_cpu_seconds or 0.0) for w in window.server.workers)
     parts += [
-        f"{number_text(listener.accept_queue_median)} connections stood in the accept queue at "
-        f"{listener.address}:{listener.port} (median of the looks)"
+        f"{number_text(listener.accept_queue_median)} connections were in the accept queue at "
+        f"{listener.address}:{listener.port} (median of the samples)"
         for listener in window.server.listeners
         if (listener.accept_queue_median or 0.0) >= _CURRENT
     ]
@@ -419,8 +421,8 @@ def not_known(window: CauseWindow) -> Cause | None:
         ],
         not_known=[
             *(["how long single turns were: they were not traced"] if turns is None else []),
-            "what holds them: limit_req delays, auth_request, scripts, or idle HTTP/2 clients",
-            "whether it happens seldom: a longer window tells more",
+            "what they wait for: limit_req, auth_request, scripts, or idle HTTP/2 clients",
+            "whether it happens seldom: a longer window shows more",
         ],
         next_command="nginx-tune observe --duration 5m",
     )  # fmt: skip

@@ -237,18 +237,23 @@ def _checked(file: PlannedFile, here: str | None) -> Line:
     except HunkError:
         is_whole = False
     if not is_whole:
-        why = "are not what its content changes" if file.content else (
+        why = "differ from the changes in its content" if file.content else (
             "could not be checked: its content is left out"
         )  # fmt: skip
         return Line(f"these lines {why}", "warning")
     if here == file.sha256_before:
-        return Line("checked against the file where this was made: nothing else changes")
+        return Line(
+            "checked against the file on the host that wrote this page: nothing else changes"
+        )
     if here == file.sha256_after:
-        return Line("checked: nothing else changes; where this was made it is changed already")
-    why = "is not there" if here is None else "is another by now"
+        return Line(
+            "checked: nothing else changes; on the host that wrote this page the file has "
+            "these changes already"
+        )
+    why = "is not there" if here is None else "has changed since"
     return Line(
-        f"not checked against the file, which {why} where this was made: the text before and "
-        "around these lines is as the plan states it",
+        f"not checked: on the host that wrote this page the file {why}. The text before and around "
+        "these lines comes from the plan",
         "warning",
     )
 

@@ -358,7 +358,7 @@ def _write_pipe(path: Path, data: bytes) -> None:
 
 
 def _unread(path: Path) -> UsageError:
-    return UsageError(f"{path}: a pipe from which nothing was read in {READER_SECONDS:g} s")
+    return UsageError(f"{path}: nothing was read from this pipe in {READER_SECONDS:g} s")
 
 
 def _replace(path: Path, data: bytes, mode: int) -> None:

@@ -230,8 +230,8 @@ def _quantile_plot(
     )
     return CurvePlot(
         title,
-        f"By quantile, each nine as wide as the one before; {counted}: {counts}. "
-        f"A curve ends where fewer than {_FEWEST_BEYOND} lie beyond.",
+        f"By quantile; each further nine has the same width. {counted}: {counts}. A curve ends "
+        f"where fewer than {_FEWEST_BEYOND} lie beyond.",
         spread(curves, height_rem),
         [
             Tick(_across(nines, most), text)
@@ -301,14 +301,14 @@ def _of_sweep(name: str, sweep: Sweep) -> list[CurvePlot]:
     plots = [
         _depth_plot(
             f"{name}: reads a second",
-            f"{what}, by how many are under way at once; both axes are logarithmic.{knee}",
+            f"{what}, by the number in progress at once; both axes are logarithmic.{knee}",
             rates,
             lambda value: f"{number_text(value)}/s",
         ),
         _depth_plot(
             f"{name}: how long a read takes",
-            f"{what}, by how many are under way at once; a curve has no point where fewer than "
-            "ten reads lie beyond.",
+            f"{what}, by the number in progress at once. A curve has no point where fewer than ten "
+            "reads lie beyond.",
             times,
             seconds_text,
         ),
@@ -382,13 +382,13 @@ def sizing_plots(sizing: Sizing) -> list[CurvePlot]:
     this = next((host for host in sizing.hosts if host.is_this), None)
     knee = None if this is None or not this.is_prediction else this.carried_per_second
     within = f" within {one_line(sizing.objective)}" if sizing.objective else ""
-    marked = "" if knee is None else f" The mark is what this host carries{within}."
+    marked = "" if knee is None else f" The mark shows the rate that this host carries{within}."
     plots = [
         line_plot(
             "Misses of the page cache by memory",
-            "Share of the requests that this host reads from its disks, with other memory; both "
-            f"axes are logarithmic, and less than {percent_text(_LEAST_MISS_RATIO)} is drawn there."
-            " The mark is this host.",
+            "Share of the requests that this host would read from its disks with other sizes of "
+            f"memory. Both axes are logarithmic; shares below {percent_text(_LEAST_MISS_RATIO)} "
+            "are drawn at that value. The mark is this host.",
             {"": [(memory, max(_LEAST_MISS_RATIO, miss)) for memory, miss in misses]},
             percent_text,
             across_text=bytes_text,

@@ -107,7 +107,7 @@ def regret_plot(search: Search) -> RatioPlot | None:
     return _plot(
         f"Regret of the candidates: {metric}",
         "The best of the short runs ÷ each candidate; 1× is the best, further right is worse. So "
-        "few runs rank, and prove nothing.",
+        "few runs give a ranking, not a proof.",
         marks,
     )
 
@@ -129,7 +129,7 @@ def pairs_plot(verdict: Verdict, runs: PairedRuns) -> RatioPlot | None:
     together = _together(primary)
     return _plot(
         f"Pair by pair: {metric_words(primary.name)}",
-        "Both halves of a pair ran next to each other in time; the last row is all of them.",
+        "The two runs of a pair followed each other directly; the last row combines all pairs.",
         [*marks, together],
     )
 
@@ -184,7 +184,7 @@ def predictions_plot(predictions: Sequence[PredictionResult]) -> RatioPlot | Non
         )
     return _plot(
         "Predicted before the run, then measured",
-        "Measured ÷ predicted; the band is the range that was stated before the first run.",
+        "Measured ÷ predicted; the band is the range stated before the first run.",
         marks,
     )
 

@@ -148,7 +148,9 @@ def _left_out(grey: Sequence[tuple[int, int]]) -> str:
     if not grey:
         return ""
     runs = plural(len(grey), "run")
-    return f" Grey without a curve: {runs} of pairs that do not count, as in the figures."
+    return (
+        f" Grey without a curve: {runs} of pairs that do not count; the figures leave them out too."
+    )
 
 
 def _each(width: int) -> str:
