@@ -6,7 +6,7 @@ import sys
 
 
 def _leave_the_working_directory() -> None:
-    """Python takes modules from there first; what lies in it is not ours."""
+    """Python looks for modules there first, and other users' files may be there."""
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     try:
         here = os.getcwd()  # noqa: PTH109

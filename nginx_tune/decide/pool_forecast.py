@@ -44,8 +44,8 @@ deviation of the logarithm of measured to predicted time was 0.34, including cha
 _COLD_FACTOR = 1.5
 """The error in the bytes of cold transfers, as a factor."""
 _SHARED_DISK_FACTOR = 1.05
-"""The error, as a factor, in the ratio of a disk's bytes with threads to those with loops.
-Measured: a ratio of 0.97 for a disk of one head (drawn-7717-036)."""
+"""The error, as a factor, in a disk's bytes with threads divided by its bytes with loops. Measured:
+0.97 for a disk of one head (drawn-7717-036)."""
 _SURE_ROOM = 0.8
 """Share of the page cache's limit up to which all data certainly stays in memory."""
 _OTHER_WAITS = 0.01

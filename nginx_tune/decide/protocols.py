@@ -337,7 +337,7 @@ def _hindrance(s: Situation) -> tuple[str, str] | None:
 def _listen(s: Situation) -> Setting:
     if s.workers == 1:
         return setting("http3", "server", "listen", "quic", reason="HTTP/3 on the same port as TCP")
-    reason = "HTTP/3; without reuseport any worker would read any packet"
+    reason = "HTTP/3; without reuseport packets could reach the wrong worker"
     return setting("http3", "server", "listen", "quic", "reuseport", reason=reason)
 
 

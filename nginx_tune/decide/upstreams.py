@@ -45,8 +45,8 @@ rounds of 64 every 2 s (1.22.1, on one host); none of 640 with 1s. The short tim
 handshake for each second in which a connection is not needed."""
 _SERVERS: Final = "gunicorn 2 s, Node.js, Apache and uvicorn 5 s, Tomcat 20 s"
 _CLOSED_BY_THE_ORIGIN: Final = (
-    "the origin must keep idle connections longer than nginx does: a POST on a connection that it "
-    "is closing gets 502 (proxy_next_upstream retries only idempotent requests); "
+    "the origin must keep idle connections longer than nginx does: a POST on a connection that the "
+    "origin is closing gets 502 (proxy_next_upstream retries only idempotent requests); "
 )
 _BOUNDED: Final = (
     f"keepalive_timeout {IDLE_TIME} is below the defaults of {_SERVERS}; an existing keepalive "

@@ -243,7 +243,7 @@ LOG_MESSAGES = (
             "connections to an upstream took longer than proxy_connect_timeout",
             "the upstream's listen queue, or proxy_connect_timeout", _UPSTREAM, timeouts=True),
     _failed("upstream-send-timeout", rf"upstream timed out \(.* while sending .*{_PEER}",
-            "upstreams did not read the request within "
+            "requests were not read by the upstream within "
             "proxy_send_timeout", "proxy_send_timeout", _UPSTREAM,
             timeouts=True),
     _failed("upstream-read-timeout", rf"upstream timed out \(.*{_PEER}",
@@ -255,8 +255,8 @@ LOG_MESSAGES = (
         "proxy_read_timeout", _UPSTREAM),
     _failed("upstream-closed", rf"upstream prematurely closed .*{_PEER}",
             "upstreams closed the connection before the end of their answer",
-            "an idle time of the upstream longer than keepalive_timeout in the upstream block; its "
-            "own log", _UPSTREAM),
+            "the upstream's idle time, to more than keepalive_timeout in the upstream block; see "
+            "its own log", _UPSTREAM),
     _failed("upstream-header-too-big", rf"upstream sent too big header.*{_PEER}",
             "answers had a header larger than the buffer",
             "proxy_buffer_size, and proxy_buffers to four of that size", _UPSTREAM),
@@ -271,8 +271,8 @@ LOG_MESSAGES = (
             "proxy_ssl_protocols", _UPSTREAM),
     _failed("upstream-reset", rf"{_CALL}(?:104|54|32): .*{_PEER}",
             "connections were reset by an upstream",
-            "an idle time of the upstream longer than keepalive_timeout in the upstream block; its "
-            "own log", "src/os/unix/ngx_recv.c"),
+            "the upstream's idle time, to more than keepalive_timeout in the upstream block; see "
+            "its own log", "src/os/unix/ngx_recv.c"),
     _failed("upstream-call", rf"{_CALL}.*{_PEER}", "calls failed while talking to an upstream",
             "the fault that the lines name", _UPSTREAM),
     LogMessage(

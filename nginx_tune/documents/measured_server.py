@@ -125,7 +125,7 @@ class HeldCall(Part, frozen=True, kw_only=True):
     state: str
     """``D`` (mostly a disk) or ``S`` (asleep)."""
     call: str
-    """Name of the call, such as ``sendfile``; ``page fault`` without one."""
+    """Name of the call, such as ``sendfile``; ``page fault`` outside of any call."""
     kind: str
     """``read``, ``write``, ``names``, ``page fault`` or ``other``."""
     file: str = ""

@@ -10,8 +10,8 @@ use crate::guard::local_ports;
 
 /// Failures by which the server sent something other than the expected content.
 const WRONG_CONTENT: [(Failure, &str); 3] = [
-    (Failure::Length, "had another length than the file"),
-    (Failure::Range, "were another part than the one asked for"),
+    (Failure::Length, "differ in length from the file"),
+    (Failure::Range, "contain another part than requested"),
     (Failure::Hash, "differ from the file"),
 ];
 

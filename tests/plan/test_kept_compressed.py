@@ -187,7 +187,8 @@ def test_what_a_post_meets_on_a_closing_connection_is_said() -> None:
     decision = kept(conf(PLAIN))
     assert {one.directive for one in lines(decision)} == {*KEPT}
     assert any(
-        "a POST on a connection that it is closing gets 502" in risk for risk in decision.risks
+        "a POST on a connection that the origin is closing gets 502" in risk
+        for risk in decision.risks
     )
 
 

@@ -87,15 +87,15 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a sysctl of the machine": (
         {"variants": [ExtraVariant(name="other", sysctls={"vm.swappiness": "1"})]},
-        "only net.",
+        "only names below net.",
     ),
     "a sysctl with a path": (
         {"variants": [ExtraVariant(name="other", sysctls={"net.../../vm/x": "1"})]},
-        "only net.",
+        "only names below net.",
     ),
     "a value that is none": (
         {"variants": [ExtraVariant(name="other", sysctls={"net.ipv4.tcp_x": "1\n2"})]},
-        "only net.",
+        "only names below net.",
     ),
     "a series with a path": ({"variants": [ExtraVariant(name="other", series="../1")]}, "series"),
     "classes of other names": (

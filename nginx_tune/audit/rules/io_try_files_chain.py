@@ -93,8 +93,8 @@ RULE = Rule(
     severity="error",
     title="a chain of try_files over many roots",
     why="nginx lets a request change its URI or named location ten times; the next change fails "
-    'with 500 and "rewrite or internal redirection cycle" in the log, which nginx -t does not '
-    "detect. Each step before it is a stat() in the event loop, on a disk that may be slow.",
+    'with 500 and "rewrite or internal redirection cycle" in the log. nginx -t does not detect '
+    "it. Each step before it is a stat() in the event loop, on a disk that may be slow.",
     fix="Select the root without searching: a location for the URL prefix of each disk, or a map "
     "from $uri to the root.",
     sources=(

@@ -85,7 +85,7 @@ RULE = Rule(
         "nginx: src/core/ngx_slab.c, ngx_slab_alloc_pages",
     ),
     proof="source-only",
-    about="Only the end of each error log is read, and lines from before a zone was enlarged count "
+    about="Only the end of each error log is read. After a zone was enlarged, its old lines count "
     "until the log is rotated. Facts without error logs (those of inspect) give no finding; "
     "--facts live and --pid read them. nginx-tune explain shared-zone-full lists the messages.",
     bad=Example(_CONF, replace(linux(), error_logs=[_log("x")])),

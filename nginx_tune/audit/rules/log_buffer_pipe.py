@@ -35,8 +35,8 @@ RULE = Rule(
     id="log-buffer-pipe",
     severity="advice",
     title="a log buffer splits lines in a pipe",
-    why="A buffer is one write(). A pipe writes at most 4096 bytes atomically: parts of other "
-    "workers' lines get into a larger one, and a JSON reader fails.",
+    why="A buffer is one write(). A pipe writes at most 4096 bytes atomically: a larger write can "
+    "be mixed with parts of other workers' lines, and a JSON reader fails.",
     fix="Use buffer=4k at most, or no buffer: readers of a container's output want each line soon.",
     sources=(
         "pipe(7), PIPE_BUF",

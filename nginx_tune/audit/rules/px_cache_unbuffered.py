@@ -49,9 +49,9 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="If buffering is turned off further inside than the cache is turned on, it is assumed to "
-    "be a deliberate exception for streams. An upstream that sends X-Accel-Buffering: yes has its "
-    "responses buffered and cached anyway.",
+    about="If an outer block turns the cache on and an inner one turns buffering off, that is "
+    "assumed to be a deliberate exception for streams. An upstream that sends X-Accel-Buffering: "
+    "yes has its responses buffered and cached anyway.",
     bad=Example(_CONF % "proxy_buffering off;"),
     good=Example(
         _CONF % "server { location /a { proxy_pass http://10.0.0.2; proxy_buffering off; } }"

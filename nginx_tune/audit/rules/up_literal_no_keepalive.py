@@ -87,10 +87,10 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="Plain connections cost little, and so does TLS on the loopback: they are reported in "
-    "the profile strict, plain ones on the loopback only if local ports run out. Locations that "
-    "pass on Upgrade, health checks, and servers that are used with several client identities are "
-    "not reported.",
+    about="Plain connections and TLS on the loopback cost little, so they are reported only in the "
+    "profile strict. Plain connections on the loopback are reported there only if local ports run "
+    "out. Locations that pass on Upgrade, health checks, and servers that are used with several "
+    "client identities are not reported.",
     bad=Example((_CONF % ("", "10.0.0.1:8080")).replace("http://", "https://")),
     good=Example(_CONF % ("upstream app { server 127.0.0.1:8080; keepalive 8; } ", "127.0.0.1:81")),
     check=check,

@@ -88,8 +88,8 @@ def how_it_stays(line: Directive) -> str:
     """A note on the location that ``line`` (of ``own_connection``) leaves without keepalive."""
     if line.name == UNBUFFERED:
         return (
-            f"{line_of(line)} stays without proxy_http_version 1.1, which would send bodies "
-            f"chunked; and {_NO_SECOND_TRY}"
+            f"{line_of(line)} stays without proxy_http_version 1.1, because that would send bodies "
+            f"chunked, and {_NO_SECOND_TRY}"
         )
     if line.name in _OWN_WAY:
         return f"{line_of(line)} stays, so that location has no keepalive"

@@ -187,8 +187,8 @@ class Answers:
     def binding(self, goal: AnswerGoal | None) -> AnswerResource:
         """The resource that limits the rate under a goal.
 
-        Of the kind of answers that misses the goal most often, it takes the most time. Without a
-        goal, it is the busiest resource.
+        It takes the most time of those answers that miss the goal most often. Without a goal, it
+        is the busiest resource.
         """
         if goal is None:
             return max(self.uses, key=lambda name: self.uses[name])

@@ -227,7 +227,10 @@ def _check_variant(scenario: Scenario, name: str, spec: VariantSpec, check: Ensu
     )
     for key, value in spec.sysctls.items():
         valid = _SYSCTL.fullmatch(key) and _SYSCTL_VALUE.fullmatch(value)
-        check(valid is not None, f"{name}: sysctls: only net.… with numbers: {key[:60]!a}")
+        check(
+            valid is not None,
+            f"{name}: sysctls: only names below net. with numeric values: {key[:60]!a}",
+        )
     check(
         not spec.series or _SERIES.fullmatch(spec.series) is not None,
         f"{name}: series: not like 1.18: {spec.series[:60]!a}",

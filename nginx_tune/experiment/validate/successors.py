@@ -148,7 +148,7 @@ def lost_content(
     if before == "files" and after == "files" and not has_file:
         return "a file with the baseline, a fallback with the candidate"
     if before == "passed" and (after == "own" or (after == "files" and not has_partner)):
-        what = "an answer of its own" if after == "own" else "a file"
+        what = "an answer from the configuration" if after == "own" else "a file"
         return f"passed on with the baseline, {what} with the candidate"
     return ""
 

@@ -107,7 +107,7 @@ def packet_warnings(lab: Lab, trees: Sequence[ConfTree]) -> list[str]:
     ]  # fmt: skip
     if not apart:
         return []
-    network = "a network may show the opposite"
+    network = "a real network may show the opposite"
     wire = 'a lab with topology = "link" has packets of 1,500 bytes (docs/lab.md)'
     differ = f"the configurations differ in {listed(apart)}"
     return [f"{differ}, and packets of the loopback link hold 64 KB: {network}; {wire}"]

@@ -67,7 +67,7 @@ class MetricPairs:
     def pairs(self) -> list[tuple[float, float]]:
         """Baseline and candidate of each pair; empty if any run lacks the metric.
 
-        Leaving out only the runs that lack it would select by result.
+        Leaving out only the runs that lack it would bias the result.
         """
         return [] if self.missing else [(b or 0.0, c or 0.0) for b, c in self._values]
 

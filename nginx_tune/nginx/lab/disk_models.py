@@ -314,7 +314,8 @@ def _settle(disk: LabDisk, no_models: str, no_limits: str, notes: list[str]) -> 
             raise _neither(disk, why_not, no_limits)
         limited = _as_limited(disk)
         notes.append(
-            f"{disk.name} is limited instead of modelled ({why_not}): it has a plateau and no knee"
+            f"{disk.name} is limited instead of modelled ({why_not}): its curve has a plateau and "
+            "no knee"
         )
         return limited
     if not is_limited(disk) or not no_limits:

@@ -366,7 +366,7 @@ def _ran(server: ServerMeasurement) -> tuple[str, list[str]]:
     ran = what_ran(server.cpu_samples)
     if ran:
         return f": {ran}", ["the requests: the access log with $request_time shows them"]
-    lacking = "the work: TLS, compression, scripts or copying"
+    lacking = "the kind of work: TLS, compression, scripts or copying"
     known = [
         (worker.user_ratio, worker.main_thread_cpu_seconds or 0.0)
         for worker in server.workers

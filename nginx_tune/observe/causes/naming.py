@@ -327,7 +327,7 @@ def slow_resolver(window: CauseWindow) -> Cause | None:
         evidence=figures(
             ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
             ("upstream connections that wait for an answer, mean", waiting.upstreams_waiting, ""),
-            ("how long clients had waited so far, mean", waiting.client_seconds, "seconds"),
+            ("the clients' wait so far, mean", waiting.client_seconds, "seconds"),
             ("server.resolver_failures", failures, "lines"),
         ),
         not_known=["whether limit_req, auth_request or scripts hold some of the requests"],
@@ -350,7 +350,7 @@ def slow_disk_in_pools(window: CauseWindow) -> Cause | None:
         confidence="medium",
         evidence=figures(
             ("pool threads at work, mean", busy, ""),
-            ("how long clients had waited so far, mean", waiting.client_seconds, "seconds"),
+            ("the clients' wait so far, mean", waiting.client_seconds, "seconds"),
             *((f"{disk.name} read await", disk.read_await_seconds, "seconds")
               for disk in window.server.disks),
         ),

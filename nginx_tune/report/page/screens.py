@@ -237,7 +237,7 @@ def _checked(file: PlannedFile, here: str | None) -> Line:
     except HunkError:
         is_whole = False
     if not is_whole:
-        why = "differ from the changes in its content" if file.content else (
+        why = "differ from the change in the file's content" if file.content else (
             "could not be checked: its content is left out"
         )  # fmt: skip
         return Line(f"these lines {why}", "warning")

@@ -44,13 +44,13 @@ impl Fault {
         match self {
             Self::Http1 => "an answer in HTTP/1.x: the server does not speak HTTP/2 there",
             Self::Preface => "no SETTINGS frame at the beginning",
-            Self::FrameSize => "a frame longer than was allowed",
-            Self::Protocol => "a frame out of place, or with content that it may not have",
+            Self::FrameSize => "a frame longer than allowed",
+            Self::Protocol => "a frame out of place or with invalid content",
             Self::Compression => "a header block that cannot be decompressed",
-            Self::TooManyFields => "more header fields, or longer ones, than are read",
+            Self::TooManyFields => "more or longer header fields than the probe accepts",
             Self::FlowControl => "more of a body than the window allowed",
-            Self::Window => "a window for bodies beyond the largest that there may be",
-            Self::Flood => "frames without end that carry nothing",
+            Self::Window => "a flow-control window beyond the maximum",
+            Self::Flood => "an endless sequence of empty frames",
         }
     }
 }

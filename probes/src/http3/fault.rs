@@ -54,18 +54,24 @@ impl Fault {
     /// The violation in words.
     pub(super) fn text(self) -> &'static str {
         match self {
-            Self::StreamCreation => "a stream that a server may not open, or not twice",
-            Self::ClosedCriticalStream => "the end of a stream that lasts as the connection does",
+            Self::StreamCreation => "a stream that a server may not open, or opened twice",
+            Self::ClosedCriticalStream => {
+                "the end of a stream that must last as long as the connection"
+            }
             Self::FrameUnexpected => "a frame out of place",
-            Self::Frame => "a frame with content that it may not have, or without its end",
+            Self::Frame => "a frame with invalid content, or a truncated one",
             Self::MissingSettings => "no SETTINGS frame at the beginning",
-            Self::Settings => "a setting that may not be said, or not twice",
-            Self::Id => "the number of a stream that it cannot be",
-            Self::Message => "a response that is none",
+            Self::Settings => "a setting that is forbidden, or sent twice",
+            Self::Id => "an invalid id of a stream or a push",
+            Self::Message => "a malformed response",
             Self::Compression => "a header block that cannot be decompressed",
-            Self::EncoderStream => "header fields for a table that the probe does not give",
-            Self::DecoderStream => "words of a table that the probe does not use",
-            Self::ExcessiveLoad => "more header fields or empty frames than are read",
+            Self::EncoderStream => {
+                "an instruction for a dynamic table that the probe does not offer"
+            }
+            Self::DecoderStream => {
+                "an instruction about a dynamic table that the probe does not use"
+            }
+            Self::ExcessiveLoad => "more header fields or empty frames than the probe accepts",
         }
     }
 }

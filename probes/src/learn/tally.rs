@@ -171,7 +171,7 @@ impl Tally {
             sizes,
         } = other.objects;
         if [requests.len(), sizes.len()] != [gaps.len(); 2] {
-            return Err("objects whose columns do not fit");
+            return Err("objects with columns of different lengths");
         }
         let values = zip(requests, sizes).map(|(requests, size)| Object { requests, size });
         self.objects.merge(level, zip(keys_of(&gaps)?, values))?;
@@ -183,7 +183,7 @@ impl Tally {
             sizes,
         } = other.data_lines;
         if [times.len(), objects.len(), sizes.len()] != [gaps.len(); 3] {
-            return Err("lines whose columns do not fit");
+            return Err("lines with columns of different lengths");
         }
         let values = zip(zip(times, objects), sizes).map(|((times, object), size)| DataLine {
             times,

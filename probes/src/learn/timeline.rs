@@ -186,7 +186,7 @@ impl Timeline {
             other.partials.len(),
         ];
         if lengths != [count; 3] || other.level > LAST_SECOND.ilog2() {
-            return Err("seconds whose columns do not fit");
+            return Err("seconds with columns of different lengths");
         }
         if other.level > self.level {
             self.coarsen(other.level);
@@ -194,7 +194,7 @@ impl Timeline {
         let keys = keys_of(&other.gaps)?;
         for (at, key) in keys.into_iter().enumerate() {
             if key > (LAST_SECOND >> other.level) as u64 {
-                return Err("a second that no log can name");
+                return Err("a second outside the range of any log");
             }
             let row = Row {
                 requests: other.requests[at],

@@ -155,7 +155,7 @@ impl Read for Arrivals {
             "steps" => {
                 let steps = steps.unwrap_or_default();
                 if steps.iter().all(|step| step.arrivals() <= 0.0) {
-                    return Err(fields.wrong("steps", "must hold a rate above 0"));
+                    return Err(fields.wrong("steps", "must contain a rate above 0"));
                 }
                 Self::Open {
                     gaps: gaps.unwrap_or(Gaps::Poisson),

@@ -16,7 +16,7 @@ impl Plan {
         for target in self.targets() {
             target.check().map_err(Error::Plan)?;
             require(is_field_value(&target.host), || {
-                "target.host is no header value".into()
+                "target.host is not a valid header value".into()
             })?;
         }
         for (name, value, least) in [
@@ -39,7 +39,7 @@ impl Plan {
         )?;
         require(
             self.start_at_unix_seconds.is_none_or(f64::is_finite),
-            || "start_at_unix_seconds must be a moment".into(),
+            || "start_at_unix_seconds must be a time".into(),
         )?;
         require((1..=MOST_THREADS).contains(&self.threads), || {
             format!("threads must lie between 1 and {MOST_THREADS}")
@@ -60,7 +60,7 @@ impl Plan {
         let mut names = HashSet::new();
         for class in &self.classes {
             require(names.insert(class.name.as_str()), || {
-                format!("class {:?} stands twice", class.name)
+                format!("class {:?} appears twice", class.name)
             })?;
             class
                 .check(self.stripe)
@@ -125,21 +125,21 @@ impl Class {
         let takes_turns = self.connection_use == ConnectionUse::Turns;
         ensure(
             !(takes_turns && self.arrivals.is_closed()),
-            "is a closed loop, whose users own their connections: connection_use is for a rate",
+            "is a closed loop, where each user has a connection: connection_use needs a rate",
         )?;
         ensure(
             !(takes_turns && self.keepalive == Keepalive::None),
-            "holds its connections (connection_use turns) and closes them (keepalive false)",
+            "both keeps its connections (connection_use turns) and closes them (keepalive false)",
         )?;
         ensure(
             self.held_connections
                 .is_none_or(|held| takes_turns && (1..=self.connections).contains(&held)),
-            "needs connection_use turns for held_connections, and no fewer connections than these",
+            "needs connection_use turns for held_connections, and at least as many connections",
         )?;
         ensure(
             !matches!(self.arrivals, Arrivals::Replay { .. })
                 || self.paths.kind == PathKind::Manifest,
-            "replays, and needs paths of kind manifest",
+            "is a replay and needs paths of kind manifest",
         )?;
         ensure(
             (0.0..=1.0).contains(&self.hash_ratio),
@@ -155,7 +155,7 @@ impl Class {
         )?;
         ensure(!self.status.is_empty(), "expects no status at all")?;
         for (name, value) in &self.headers {
-            ensure(is_token(name), "has a header name that is no token")?;
+            ensure(is_token(name), "has a header name that is not a token")?;
             ensure(
                 is_field_value(value),
                 "has a header value with control characters",

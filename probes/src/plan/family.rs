@@ -23,7 +23,7 @@ impl Plan {
             let theirs = place.map(|it| it.connections_of.as_ref().unwrap_or(&it.name));
             if theirs != Some(family) {
                 return Err(format!(
-                    "has priority.depends_on {name:?}, which is no class on its connections"
+                    "has priority.depends_on {name:?}, which is not a class on the same connections"
                 ));
             }
         }
@@ -34,20 +34,20 @@ impl Plan {
         let owner = owner.filter(|it| it.connections_of.is_none() && it.speaks.has_tree());
         let Some(owner) = owner else {
             return Err(format!(
-                "has connections_of {name:?}, which is no class of http2 with connections of its own"
+                "has connections_of {name:?}, which is not an http2 class with its own connections"
             ));
         };
         let what = if class.speaks != owner.speaks {
-            "speaks http2 otherwise than"
+            "differs in its http2 settings from"
         } else if class.target.is_some() {
-            "has a target, and the server is that of"
+            "has its own target, and not that of"
         } else if class.connections != owner.connections {
-            "has another number of connections than"
+            "differs in its number of connections from"
         } else if class.read_pace_of == PaceOf::Connection {
-            "has read_pace_of connection, and its connections are those of"
+            "has read_pace_of connection, but shares the connections of"
         } else {
             return Ok(());
         };
-        Err(format!("{what} {name:?}, over whose connections it goes"))
+        Err(format!("{what} class {name:?}, which owns its connections"))
     }
 }

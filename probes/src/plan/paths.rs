@@ -79,15 +79,15 @@ impl Paths {
         let by_manifest = self.kind == PathKind::Manifest;
         ensure(
             by_manifest == self.manifest.is_some(),
-            "needs a manifest for paths of kind manifest, and for no other",
+            "needs a manifest for paths of kind manifest, and has none for other kinds",
         )?;
         ensure(
             by_manifest == self.paths.is_empty(),
-            "has no paths, or some beside its manifest",
+            "has no paths, or has both paths and a manifest",
         )?;
         ensure(
             !by_manifest || ranges.is_none(),
-            "has ranges in its manifest: no others can be given",
+            "has its ranges in the manifest and can have no others",
         )?;
         ensure(
             u32::try_from(self.paths.len()).is_ok(),
@@ -111,7 +111,7 @@ impl Paths {
             ("list of files", self.files.as_ref().map(Vec::len)),
         ] {
             if length.is_some_and(|length| length != self.paths.len()) {
-                return Err(format!("has a {name} of another size than its paths"));
+                return Err(format!("has a {name} that differs in size from its paths"));
             }
         }
         if let Some(Ranges::Random { .. }) = ranges {

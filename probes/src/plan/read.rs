@@ -91,7 +91,7 @@ impl Read for Class {
         if let Some(text) = class.priority.as_ref().and_then(|it| it.header.clone()) {
             if has_own {
                 return Err(Error::Plan(format!(
-                    "{place} has priority.urgency and a header Priority, and can send one"
+                    "{place} has both priority.urgency and a header Priority, and can send only one"
                 )));
             }
             class.headers.insert("priority".into(), text);
@@ -177,7 +177,7 @@ impl Read for Permit {
                 .iter()
                 .map(|host| host.parse())
                 .collect::<Result<_, _>>()
-                .map_err(|_| fields.wrong("hosts", "must hold IP addresses"))?,
+                .map_err(|_| fields.wrong("hosts", "must contain IP addresses"))?,
             sockets: fields.or("sockets", Vec::new())?,
         };
         fields.end()?;

@@ -35,7 +35,7 @@ impl Speaks {
             (Some(streams), None) => Ok(Self::Http2(streams)),
             (None, Some(streams)) => Ok(Self::Http3(streams)),
             (Some(_), Some(_)) => {
-                Err(fields.wrong("http3", "does not go with http2: one can be spoken"))
+                Err(fields.wrong("http3", "does not go with http2: a class has one protocol"))
             }
         }
     }
@@ -67,7 +67,7 @@ impl Speaks {
         let is_slow = class.read_bytes_per_second.is_some();
         let (streams, has_slow_clients) = match self {
             Self::Http1 if class.read_pace_of == PaceOf::Connection => {
-                return Err("has read_pace_of connection, which is of http2".into());
+                return Err("has read_pace_of connection, which needs http2".into());
             }
             Self::Http1 => return Ok(()),
             Self::Http2(streams) => (streams, true),
@@ -89,7 +89,7 @@ impl Speaks {
         ];
         match other.iter().find(|(is_set, _)| *is_set) {
             None => Ok(()),
-            Some((_, name)) => Err(format!("has {name}, which {protocol} has not")),
+            Some((_, name)) => Err(format!("has {name}, which {protocol} does not support")),
         }
     }
 }

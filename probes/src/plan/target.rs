@@ -145,11 +145,11 @@ impl Target {
     pub(super) fn check(&self) -> Result<(), String> {
         match &self.endpoint {
             Endpoint::Internet(address) if address.port() == 0 => {
-                return Err("port 0 cannot be asked".into());
+                return Err("port 0 cannot be connected to".into());
             }
             Endpoint::Unix(path) => {
                 if !path.starts_with('/') || path.contains('\0') {
-                    return Err("target.unix must be a path from the root".into());
+                    return Err("target.unix must be an absolute path".into());
                 }
                 if path.len() > LONGEST_SOCKET_PATH_BYTES {
                     return Err(format!(
@@ -178,7 +178,7 @@ impl Tls {
         for name in &self.ciphers {
             if ciphers::find(name).is_none() {
                 return Err(format!(
-                    "target.tls: {name:?} is no cipher suite that the probe has; it has {}",
+                    "target.tls: {name:?} is no cipher suite of the probe; it has {}",
                     ciphers::names()
                 ));
             }
@@ -199,7 +199,7 @@ impl Read for Target {
                 let address: String = fields.or("address", String::new())?;
                 let port: u16 = fields.or("port", 0)?;
                 if !address.is_empty() || port != 0 {
-                    return Err(fields.wrong("unix", "goes without address and port"));
+                    return Err(fields.wrong("unix", "excludes address and port"));
                 }
                 Endpoint::Unix(path)
             }
@@ -241,7 +241,7 @@ impl Read for TlsVersion {
             .find(|version| value.as_str() == Some(version.name()))
             .ok_or_else(|| {
                 Error::Plan(format!(
-                    "{place} must be 1.2 or 1.3: the probe speaks no other TLS"
+                    "{place} must be 1.2 or 1.3: the probe has no other version of TLS"
                 ))
             })
     }

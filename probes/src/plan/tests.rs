@@ -110,7 +110,7 @@ fn what_is_wrong_is_named() {
             }),
         ),
         (
-            "no token",
+            "not a token",
             Box::new(|p| p["classes"][0]["headers"] = json!({"X A": "a"})),
         ),
         (
@@ -145,7 +145,7 @@ fn what_is_wrong_is_named() {
             }),
         ),
         (
-            "stands twice",
+            "appears twice",
             Box::new(|p| {
                 let class = p["classes"][0].clone();
                 p["classes"].as_array_mut().unwrap().push(class);

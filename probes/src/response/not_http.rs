@@ -72,9 +72,9 @@ impl fmt::Display for NotHttp {
                     _ => "",
                 })
             }
-            Self::Status(status) => write!(formatter, "status {status}, which nobody asked for"),
+            Self::Status(status) => write!(formatter, "status {status}, which was not requested"),
             Self::Multiplexed(why) => formatter.write_str(why),
-            Self::Length => formatter.write_str("a Content-Length that is no number"),
+            Self::Length => formatter.write_str("a Content-Length that is not a number"),
             Self::Lengths => formatter.write_str("two Content-Length fields that differ"),
             Self::Chunk { offset } => write!(
                 formatter,

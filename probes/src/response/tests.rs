@@ -198,23 +198,23 @@ fn junk_is_refused_and_why_is_told() {
         (fields("A: b\x01"), "byte 0x01 at offset 21 of the head"),
         (
             "HTTP/1.1 101 Switching\r\n\r\n".into(),
-            "status 101, which nobody asked for",
+            "status 101, which was not requested",
         ),
         (
             fields("Content-Length: -1"),
-            "a Content-Length that is no number",
+            "a Content-Length that is not a number",
         ),
         (
             fields("Content-Length: +1"),
-            "a Content-Length that is no number",
+            "a Content-Length that is not a number",
         ),
         (
             fields("Content-Length: 1, 1"),
-            "a Content-Length that is no number",
+            "a Content-Length that is not a number",
         ),
         (
             fields("Content-Length: 99999999999999999999"),
-            "a Content-Length that is no number",
+            "a Content-Length that is not a number",
         ),
         (
             fields("Content-Length: 1\r\nContent-Length: 2"),

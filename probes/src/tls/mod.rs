@@ -164,7 +164,7 @@ fn server_name(tls: &Tls, target: &Target) -> Result<ServerName<'static>, Error>
         bracketed.unwrap_or_else(|| target.host.split(':').next().unwrap_or_default())
     });
     ServerName::try_from(host.to_owned())
-        .map_err(|_| Error::Plan(format!("target.tls: {host:?} is no name of a server")))
+        .map_err(|_| Error::Plan(format!("target.tls: {host:?} is not a server name")))
 }
 
 /// The negotiated parameters of a session.

@@ -200,8 +200,8 @@ fn what_contradicts_itself_is_refused() {
     let mut more = open(&server, 1, 5, "turns");
     more["classes"][0]["held_connections"] = json!(6);
     for (plan, words) in [
-        (closed, "own their connections"),
-        (closing, "holds its connections"),
+        (closed, "each user has a connection"),
+        (closing, "keeps its connections"),
         (unknown, "must be latest or turns"),
         (more, "held_connections"),
     ] {

@@ -119,7 +119,11 @@ def _of_class(
         failed |= {start + second: glance.errors for second, glance in seconds if glance.errors > 0}
     caption = (
         f"Of each {_each(width)}, runs one after another as they ran: p99 strong, p50 thin"
-        + ("; of several seconds the highest p99 and the middle p50. " if width > 1 else ". ")
+        + (
+            "; for several seconds together, the highest p99 and the median p50. "
+            if width > 1
+            else ". "
+        )
         + _failures(failed)
         + _left_out(grey)
     )

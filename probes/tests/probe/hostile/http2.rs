@@ -135,7 +135,7 @@ fn servers_of_http2_that_mean_harm_have_their_names() {
     };
     let says = |reply| Http2::Says(frame(SETTINGS, 0, 0, b""), reply);
     let floods = |part| Http2::Floods(Vec::new(), part);
-    let idle = "frames without end";
+    let idle = "an endless sequence";
     let bomb = |_| {
         // An entry of 4,000 bytes, and 60 times its number.
         let entry = [
@@ -156,7 +156,7 @@ fn servers_of_http2_that_mean_harm_have_their_names() {
         (("resets of a stream", &["parse", "reset", "timeout"], idle), floods(frame(RST_STREAM, 0, 1, b"\0\0\0\x02"))),
         (("resets of no stream", &["parse"], "out of place"), floods(frame(RST_STREAM, 0, 999, b"\0\0\0\x02"))),
         (("windows", &["parse"], idle), floods(frame(WINDOW_UPDATE, 0, 999, b"\0\0\0\x01"))),
-        (("too large a window", &["parse"], "the largest that there may be"), floods(frame(WINDOW_UPDATE, 0, 1, b"\x7f\xff\xff\xff"))),
+        (("too large a window", &["parse"], "beyond the maximum"), floods(frame(WINDOW_UPDATE, 0, 1, b"\x7f\xff\xff\xff"))),
         (("empty parts of a block", &["parse"], idle), Http2::Floods(begin.clone(), frame(CONTINUATION, 0, 1, b""))),
         (("long parts of a block", &["parse"], "more header fields"), Http2::Floods(begin, frame(CONTINUATION, 0, 1, &[0; 16_000]))),
         (("interim answers", &["parse"], idle), floods(frame(HEADERS, END_HEADERS, 1, b"\x08\x03103"))),
@@ -168,7 +168,7 @@ fn servers_of_http2_that_mean_harm_have_their_names() {
         (("a header bomb", &["parse"], "more header fields"), says(bomb)),
         (("a table that is not there", &["parse"], "decompressed"), says(|n| frame(HEADERS, END_HEADERS, n, b"\x88\xbe"))),
         (("a larger table than was given", &["parse"], "decompressed"), says(|n| frame(HEADERS, END_HEADERS, n, b"\x3f\xe2\x1f\x88"))),
-        (("a frame longer than was allowed", &["parse"], "longer than was allowed"), says(|n| frame(DATA, 0, n, &vec![0; 16_385]))),
+        (("a frame longer than allowed", &["parse"], "longer than allowed"), says(|n| frame(DATA, 0, n, &vec![0; 16_385]))),
         (("a window of zero for ever", &["good"], ""), Http2::Says(setting(4, 0), good)),
         (("no streams at all", &["timeout"], ""), Http2::Says(setting(3, 0), good)),
         (("no table", &["good"], ""), Http2::Says(setting(1, 0), good)),

@@ -224,7 +224,7 @@ fn servers_of_http3_that_mean_harm_have_their_names() {
             answer(it, id, &[&[1][..], &length, &block].concat(), true);
         })),
         (("a block longer than is read", &["parse"], "more header fields"), answers(|it, id| answer(it, id, b"\x01\x80\x10\0\0", false))),
-        (("a pushed answer", &["parse"], "number of a stream"), answers(|it, id| answer(it, id, b"\x05\x04\0\0\0\xd1", false))),
+        (("a pushed answer", &["parse"], "id of a stream"), answers(|it, id| answer(it, id, b"\x05\x04\0\0\0\xd1", false))),
         (("no settings", &["parse", "timeout"], "no SETTINGS"), first(b"\0\x21\0")),
         (("the control stream ends", &["parse"], "end of a stream"), says(settings, |it, _| {
             if let Some(id) = control(it, b"\x02") { it.send_stream(id).finish().ok(); }
@@ -239,7 +239,7 @@ fn servers_of_http3_that_mean_harm_have_their_names() {
             answer(it, id, &GOOD[..8], false);
             answer(it, id, b"\0\x03abc\0\0", true);
         })),
-        (("ends inside a frame", &["parse"], "without its end"), answers(|it, id| answer(it, id, &GOOD[..11], true))),
+        (("ends inside a frame", &["parse"], "a truncated one"), answers(|it, id| answer(it, id, &GOOD[..11], true))),
         (("ends without a word", &["empty"], ""), answers(|it, id| answer(it, id, b"", true))),
     ];
     judge_all(&table, |start, timeout_seconds| {
