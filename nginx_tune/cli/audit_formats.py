@@ -165,8 +165,8 @@ def _sources(findings: Findings, tree: ConfTree) -> dict[str, list[tuple[str, st
 def _seen_from_here(findings: Findings, maps: Maps | None) -> Findings:
     """The findings with file names as CI systems need them, relative to this directory.
 
-    Files below this directory get relative names; a link gets the name of its target, unless only
-    the target is outside.
+    Files below this directory get relative names. A link gets the name of its target,
+    unless the link is below this directory and the target is not.
     """
     parts = (findings.findings, findings.suppressed, findings.files_unparsed)
     names = {place.file for part in (*parts, findings.files_missing) for place in part}

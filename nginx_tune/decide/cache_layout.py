@@ -293,8 +293,8 @@ KEY_AMONG_OTHERS: Final = (
     "$scheme|$server_name:$server_port|$host|$http_host|$http_x_forwarded_proto"
     "|$http_x_forwarded_host|$proxy_host|$uri$is_args$args|$request_uri" + _ENCODED
 )
-"""The key in a configuration in which one URL has several responses: by port, by upstream, or in
-subrequests and redirects, which keep the ``$request_uri`` of the first request. The decoded
+"""The key if one URL has several responses: by port, by upstream, or in subrequests and redirects.
+These keep the ``$request_uri`` of the first request. The decoded
 ``$uri`` alone is not enough, since some servers distinguish ``%2F`` from a slash. The host in the
 request line may differ from that in the header. nginx passes on ``X-Forwarded-*``, from which
 servers build redirects and links."""

@@ -222,7 +222,7 @@ def _round_trips(trips: RoundTrips | None) -> ScreenBlock:
 
 
 def _is_bound(turns: LoopTurn, name: str) -> bool:
-    """True for a figure that is a lower bound, as a turn of the loop was seen only in part."""
+    """True for a figure that is a lower bound because a turn of the loop was seen only in part."""
     return {"longest": "max"}.get(name, name) in turns.at_least
 
 

@@ -37,7 +37,7 @@ _EXHAUSTED_PROBE_FLAGS = ("local_ports", "descriptors")
 """First words of the flags for requests that failed because the probe lacked a resource."""
 
 _NOT_OFFERED_FLAGS = ("not_sent", "stopped", "aborted", "interrupted")
-"""First words of the flags for a rate that the probe did not offer until the end."""
+"""First words of the flags of a run in which the probe did not offer the rate throughout."""
 
 _LEADING_NAME = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*\s*[<>=!]")
 """A metric without a class."""

@@ -286,7 +286,7 @@ def _mean(values: Sequence[float | None], gaps: Gaps) -> float | None:
 
 
 _ALIKE = 1.05
-"""The factor by which a bound may move a quantile that is still taken as exact."""
+"""The factor up to which a bound may move a quantile without making it inexact."""
 
 
 def _plan_turns(window: Window, gaps: Gaps) -> LoopTurn | None:
