@@ -127,7 +127,7 @@ def _words_in(args: _Args) -> set[str]:
 
 
 def _is_change(was: _Args, now: _Args, asked: Sequence[_Args], words: AbstractSet[str]) -> bool:
-    """True if ``was`` may have become ``now``, with only wanted words new and no argument lost."""
+    """True if ``now`` changes ``was`` as wanted: only wanted words are new, no argument is lost."""
     if now in asked:
         return True
     allowed = {*was, *(word for one in asked for word in one)}

@@ -547,7 +547,7 @@ def decide_aio_write(s: Situation, plan: PoolPlan) -> Decision:
             evidence=evidence,
             flips="nginx is 1.21.4 or newer",
         )
-    reason = "the pool writes temporary files and cache fills instead of the event loop"
+    reason = "the pool, not the event loop, writes temporary files and new cache entries"
     return Decision(
         id="aio-write",
         verdict="enable",

@@ -166,7 +166,7 @@ class UnknownKey(NamedTuple):
     key: str
     known: list[str]
     is_added: bool
-    """True if the object has all known keys, so that a later version may have added this key."""
+    """True if a later version may have added the key, because no known key is missing."""
 
     def error(self, source: str, kind: type[Document]) -> UsageError:
         """The error for the key, with the nearest known key."""

@@ -412,7 +412,7 @@ _CONDITIONS = ("if", "limit_except", "deny", "auth_basic", "auth_request", "auth
 
 
 def _memory_url(tree: ConfTree, server: Directive) -> str | None:
-    """The URI of the first location that returns 200 or 204 to all, else of the first that may.
+    """The URI of the first location that always returns 200 or 204, else of one that may return it.
 
     The survey requests it before a load. It skips ``internal`` locations, and all locations of a
     server with its own ``return``.

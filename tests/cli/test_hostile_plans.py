@@ -141,7 +141,7 @@ KINDS: dict[str, tuple[Callable[[Document], object], str]] = {
         "6: the new file changes more"),
     "no hunks": (lambda plan: hunks_of(plan).clear(), ": the new file changes more"),
     "a hunk too few": (lambda plan: hunks_of(plan).pop(), ": the new file changes more"),
-    "a hunk of another line": (move_a_hunk, "a hunk claims this line, but is in"),
+    "a hunk of another line": (move_a_hunk, "a hunk names this line, but changes"),
     "a hunk of another place": (shift_a_hunk, "the new file differs from its hunk"),
     "hunks one in the other": (overlap, "2: hunks overlap"),
     "escapes in a hunk": (

@@ -250,7 +250,7 @@ def old_content(file: PlannedFile) -> bytes:
         parts += same, before
         line, counted = line + counted + same.count(b"\n"), before.count(b"\n")
         if any(hunk.line != line for hunk in own):
-            raise HunkError(claimed, f"a hunk claims this line, but is in line {line}")
+            raise HunkError(claimed, f"a hunk names this line, but changes line {line}")
         at += len(after)
         behind = start + len(before)
     return b"".join([*parts, content[at:]])

@@ -309,10 +309,10 @@ class KeptConnections:
         return why_none_is_kept(line)
 
     def _is_not_repeated(self, users: list[Pass]) -> Directive | None:
-        """A line that forbids retries in a location that ``keepalive`` alone would change.
+        """A line that forbids retries in a location where only ``keepalive`` is missing.
 
-        Such a location already leaves connections open; gRPC always does
-        (ngx_http_grpc_create_request). None if there is none.
+        Its requests already leave connections open, as those of gRPC always do
+        (ngx_http_grpc_create_request). None if there is no such line.
         """
         if not self._closes_by_default:
             return None

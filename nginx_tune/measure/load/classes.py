@@ -232,7 +232,7 @@ def _of_guest(item: RequestClass, owner: RequestClass | None) -> list[str]:
     faults = {
         "http2 and connections are taken from the other class": item.http2 != owner.http2
         or item.connections != owner.connections,
-        "its connections belong to the other class: read_pace_of stream": item.read_pace_of
+        "its connections are shared, so read_pace_of must be stream": item.read_pace_of
         == "connection",
     }
     return [fault for fault, stands in faults.items() if stands]
