@@ -29,6 +29,8 @@ PAUSE_SECONDS = 0.02
 SECONDS = 2.0
 PORT = 8080
 INSIDE, OUTSIDE = f"nopush-{os.getpid()}-a", f"nopush-{os.getpid()}-b"
+CONTROL = "net.ipv4.tcp_congestion_control=reno"
+"""Reno, which every namespace may choose; a new one inherits the machine's, which may pace."""
 ADDRESS = {"loopback": "127.0.0.1", "veth": "198.18.0.1"}
 CONF = """\
 user root; worker_processes 2; pid {top}/pid; error_log {top}/error.log;
@@ -53,6 +55,9 @@ def two_namespaces() -> Iterator[None]:
             f"-n {INSIDE} link set lo up",
         ):  # fmt: skip
             subprocess.run(["ip", *words.split()], check=True)
+        for name in (INSIDE, OUTSIDE):
+            command = ["ip", "netns", "exec", name, "sysctl", "-qw", CONTROL]
+            subprocess.run(command, check=True)
         yield
     finally:
         for name in (INSIDE, OUTSIDE):

@@ -42,6 +42,7 @@ from nginx_tune.measure.proof.metrics import find_metric
 HERE = Path(__file__).parent
 KEPT = HERE / "drawn.jsonl"
 PAGE = HERE.parent / "README.md"
+_CONTROL = "net.ipv4.tcp_congestion_control"
 
 
 class KeptNumber(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,6 +76,8 @@ class KeptCell(msgspec.Struct, frozen=True):
     decided: dict[str, str]
     """The verdict of each decision that sets or would set something."""
     numbers: list[KeptNumber]
+    control: str = "bbr"
+    """The congestion control of the run's network; earlier runs inherited the machine's."""
 
 
 def digest_of(cell: dict[str, Any]) -> str:
@@ -122,6 +125,7 @@ def kept(measured: ScenarioRun, scenario: Scenario, ended: datetime) -> KeptCell
             if one.settings or one.proposed
         },
         numbers=list(numbers_of(measured, scenario)),
+        control=environment.tcp.get(_CONTROL, ""),
     )
 
 
@@ -186,6 +190,7 @@ def summary(cells: Sequence[KeptCell]) -> str:
         return "No cell is kept.\n"
     head = [
         "seed",
+        "control",
         "cells",
         "run",
         "scored",
@@ -269,7 +274,8 @@ def _seed_row(seed: str, cells: Sequence[KeptCell], judged: Sequence[scoring.Jud
     inside = sum(number.inside for number in numbers)
     dates = sorted({cell.ended[:10] for cell in cells})
     return [
-        seed, str(len(cells)), " to ".join(dict.fromkeys((dates[0], dates[-1]))), str(len(scores)),
+        seed, ", ".join(sorted({cell.control for cell in cells})), str(len(cells)),
+        " to ".join(dict.fromkeys((dates[0], dates[-1]))), str(len(scores)),
         str(worse), str(near), f"{math.fsum(chances):.0f}", str(beyond),
         f"{inside} of {len(numbers)}",
     ]  # fmt: skip

@@ -112,9 +112,9 @@ def decide(
     not change; the other numbers are chosen to fit them. The result depends only on the inputs.
     """
     situation = situation_of(facts, workload, site=site, observation=observation, stays=stays)
-    plan = plan_pools(situation)
     first = headline(situation)
     others = elsewhere(situation)
+    plan = _settled(situation, plan_pools(situation), others)
     situation = _with_open_files(situation, plan, others)
     answers = [
         (decide, with_break_evens(decide, decide(situation, plan), situation, plan))
@@ -133,9 +133,8 @@ def decide(
                 unsure_of_kind(kept, assumed=is_assumed),
                 next_command=with_places(situation, kept.next_command),
             )
-            for kept in _without_unused_pools(
-                [keep_law(decide, answer, plan, others) for decide, answer in answers]
-            )
+            for decide, answer in answers
+            for kept in (keep_law(decide, answer, plan, others),)
         ],
         unknown=situation.facts.unknown,
     )
@@ -253,33 +252,48 @@ def keep_law(
     """
     predicted = [_without_dust(p) for p in decision.predicted if is_prediction(p)]
     decision = replace(decision, predicted=predicted)
+    doubt = _doubt(decide, decision, plan, others)
+    return decision if doubt is None else _only_proposed(decision, *doubt)
+
+
+def _doubt(
+    decide: Decide, decision: Decision, plan: PoolPlan, others: Sequence[Elsewhere]
+) -> tuple[str, str] | None:
+    """The reason why the law does not let a decision be written, and the command that settles it.
+
+    None if the law allows the decision.
+    """
     if not decision.settings or decision.verdict not in _CHANGES:
-        return decision
-    harm = next((p for p in decision.predicted if says_harm(p)), None)
+        return None
+    predicted = (p for p in decision.predicted if is_prediction(p))
+    harm = next((p for p in predicted if says_harm(p)), None)
     if harm is not None:
-        return _only_proposed(decision, f"{harm.metric} is predicted at {harm.expected:.3g}")
+        return f"{harm.metric} is predicted at {harm.expected:.3g}", ""
     for other in others:
         pools = other.plan if decision.id in _OF_POOLS else plan
         if decide(other.situation, pools).verdict != decision.verdict:
-            reason = f"it depends on {other.name}, which is only assumed"
-            return _only_proposed(decision, reason, other.command)
-    return decision
+            return f"it depends on {other.name}, which is only assumed", other.command
+    return None
 
 
-def _without_unused_pools(decisions: list[Decision]) -> list[Decision]:
-    """The decisions; pools and ``aio_write`` are only proposed if ``aio threads`` is only proposed.
-
-    nginx would start a pool that no location uses.
-    """
-    threads = next(decision for decision in decisions if decision.id == "thread-pools")
-    if threads.verdict != "not_enough_evidence":
-        return decisions
-    return [
-        _only_proposed(decision, "thread-pools is not settled", threads.next_command)
-        if decision.id in _OF_POOLS and decision.settings
-        else decision
-        for decision in decisions
-    ]
+def _settled(s: Situation, plan: PoolPlan, others: Sequence[Elsewhere]) -> PoolPlan:
+    """The plan; off, with its pools proposed, if the law does not let them be written."""
+    if not plan.on:
+        return plan
+    decide = decide_per_disk_pools if plan.mode == "per_disk" else decide_thread_pools
+    written = decide(s, plan)
+    doubt = _doubt(decide, written, plan, others)
+    if doubt is None:
+        return plan
+    reason, command = doubt
+    judgement = dataclasses.replace(
+        plan.judgement,
+        verdict="not_enough_evidence",
+        reason=f"{plan.judgement.reason}; {reason}",
+        needs_measurement=True,
+        next_command=command or written.next_command,
+    )
+    return PoolPlan(judgement, "off", plan.independence, proposed=plan)
 
 
 def unsure_of_kind(decision: Decision, *, assumed: bool) -> Decision:

@@ -10,11 +10,7 @@ from nginx_tune.decide.answer import Quantity, known, not_applicable, setting, v
 from nginx_tune.decide.model.blocking import BUSY_HOST_SECONDS
 from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.reads import BUFFER_BYTES, SENDFILE_CHUNK_BYTES
-from nginx_tune.decide.model.sending import (
-    ENCRYPTED_BYTES_PER_SECOND,
-    chunk_wait_seconds,
-    thread_wait_seconds,
-)
+from nginx_tune.decide.model.sending import ENCRYPTED_BYTES_PER_SECOND, chunk_wait_seconds
 from nginx_tune.decide.objectives import Aim
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.situation import Situation
@@ -119,9 +115,11 @@ SHORT_SECONDS = 5e-3
 DEFAULT_CHUNK_BYTES = SENDFILE_CHUNK_BYTES
 """nginx's default since 1.21.4 (CHANGES); earlier versions have no limit."""
 CHUNK_FROM_MEMORY_BYTES = 128 << 10
-"""Chunk where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1, BBR: twice the
-bytes per second of 2m, and small responses eighteen times sooner (four times under Reno); with 64k
-some of them waited 30 ms."""
+"""Chunk where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1, Reno: small
+responses took 0.57 ms with 128k and 2.8 with 2m (p99 4.1 and 7.5), at 11 % fewer bytes per second.
+With 64k they took 0.43 ms, at 20 % fewer. drawn-7717-001 and drawn-6151-036: 0.23 and 0.95 ms, 1.4
+and 2.3, at 12 and 14 % fewer."""
+_FEWER_BYTES = "up to 14 % fewer bytes per second, measured where the CPU is the limit"
 ENCRYPTED_TURN_BYTES = 64 << 10
 """Bytes that the loop encrypts in one turn. Source: drawn-8842-004, nginx 1.22.1, buffers of 256k:
 small responses took 2.2 ms with 1m, 1.4 with 128k and 0.64 with 64k, at the same bytes per second;
@@ -132,13 +130,8 @@ loops. In drawn-8842-032 (nginx 1.22.1, buffers of 128k, a loop busy for 2 %) a 
 1.12 ms with 64k and 0.88 with 128k, small responses 0.23 and 0.21; the loop of drawn-8842-004 was
 busy."""
 _RESIDENT_RATIO = 0.995
-"""Hit ratio from which the disk does not matter."""
-_MOSTLY_RESIDENT_RATIO = 0.9
-"""Hit ratio from which the disk does not matter with thread pools. Below 0.55 a small chunk wastes
-the disk (drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long); between these values nothing was
-measured. On fast flash with fewer hits, 128k made small responses 0.06 of 0.29 ms faster at the
-same bytes per second (drawn-8842-011), and large hot files a fifth to three fifths slower
-(drawn-4201-002, -024 and -033, -6151-007), which matters more."""
+"""Hit ratio from which the disk does not matter. With fewer hits a small chunk wastes the disk
+(drawn-6151-015 and -5309-038: 1.3 to 1.4 times as long)."""
 _WAIT_FACTOR = 3.0
 """Largest error of the model in the ratio of two delays, as a factor."""
 
@@ -160,9 +153,11 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
 
     Where the data is in memory, or hardly a file is as large as a chunk, the disk does not matter
     and the default stays. If clients also take large files as fast as nginx sends them, all other
-    requests wait for a chunk of each. The chunk is then 128 KiB, with which sending itself is
-    faster too, since it fits into the cache of a core. With thread pools other requests wait for
-    the CPU that the threads use, and the chunk is the same.
+    requests wait for a chunk of each. The chunk is then 128 KiB. That is a trade: other responses
+    take a fifth to two thirds of the time, and where the CPU is the limit 11 to 14 % fewer bytes
+    are sent per second. So the default stays where only throughput is required. With thread pools
+    each chunk is a task, and the disk determines the chunk: 128 KiB halved the bytes per second
+    (drawn-6151-020, Reno) and made other responses 0.5 ms faster.
 
     Over TLS a pool fills the output buffers and the loop encrypts each in one turn unless the chunk
     ends it. With such fast clients and larger buffers it is 64 KiB, since other requests wait for
@@ -353,13 +348,16 @@ def _encrypting_ratio(s: Situation) -> float | None:
 def _wait_from_memory(
     s: Situation, plan: PoolPlan, chunk: int, *, as_if_fast: bool = False
 ) -> float:
-    """Seconds that other requests wait for files in memory; 0 if the disk determines the chunk."""
+    """Seconds that other requests wait for files in memory.
+
+    0 if the disk or a pool determines the chunk, or if only throughput counts.
+    """
     i = s.blocking_inputs
-    least = _MOSTLY_RESIDENT_RATIO if plan.on else _RESIDENT_RATIO
-    if i is None or s.prediction is None or s.prediction.hit_ratio < least:
+    if i is None or plan.on or s.aim.only_quantity:
         return 0.0
-    wait_seconds = thread_wait_seconds if plan.on else chunk_wait_seconds
-    return wait_seconds(replace(i, clients_keep_pace=True) if as_if_fast else i, chunk)
+    if s.prediction is None or s.prediction.hit_ratio < _RESIDENT_RATIO:
+        return 0.0
+    return chunk_wait_seconds(replace(i, clients_keep_pace=True) if as_if_fast else i, chunk)
 
 
 def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
@@ -368,11 +366,9 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
     waits = _wait_from_memory(s, plan, DEFAULT_CHUNK_BYTES)
     less = _wait_from_memory(s, plan, CHUNK_FROM_MEMORY_BYTES)
     origin = s.workload.concurrency.provenance  # it also applies to clients_keep_pace
-    files = "most files" if plan.on else "the files"
-    who = "a CPU of the sending threads" if plan.on else "a chunk of each file being sent"
-    reason = f"{files} are in memory, and other requests wait for {who}"
+    reason = "the files are in memory, and other requests wait for a chunk of each file being sent"
     predicted = []
-    if bounded and not s.rate.value and not plan.on:
+    if bounded and not s.rate.value:
         ratio = (BUSY_HOST_SECONDS + less) / (BUSY_HOST_SECONDS + waits)
         predicted.append(
             Predicted(
@@ -385,7 +381,7 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
     return Decision(
         id="sendfile-max-chunk",
         verdict="lower" if bounded else "set",
-        summary=f"{size}: {files} are in memory and clients take them as fast as nginx sends, so "
+        summary=f"{size}: the files are in memory and clients take them as fast as nginx sends, so "
         f"other requests wait {seconds_text(waits)} with 2m and {seconds_text(less)} with this.",
         settings=[setting("sendfile-max-chunk", "http", "sendfile_max_chunk", size, reason=reason)],
         evidence=[
@@ -398,6 +394,7 @@ def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
             "clients are slower than the loop: their sockets are full",
             "the data outgrows the page cache",
         ],
+        risks=[_FEWER_BYTES],
         next_command=validate_command(s.facts),
     )
 

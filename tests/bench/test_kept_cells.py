@@ -51,7 +51,7 @@ def cell(name: str, times: float, *numbers: KeptNumber, rounds: int = 8) -> Kept
 
 def test_a_cell_that_lost_is_told_from_one_that_did_not() -> None:
     lost, even = cell("drawn-5-000", 2.0), cell("drawn-5-001", 1.0)
-    assert "| 5 | 2 | 2026-11-25 | 2 | 1 | 1 |" in summary([lost, even])
+    assert "| 5 | bbr | 2 | 2026-11-25 | 2 | 1 | 1 |" in summary([lost, even])
     text = cells_table([lost, even])
     assert "| drawn-5-000 |" in text
     assert "**0.50× (" in text

@@ -365,6 +365,17 @@ def test_the_law_holds_everywhere() -> None:
     assert held > COUNT / 100
 
 
+@each_row("number", [53, 1376])
+def test_nothing_rests_on_pools_that_are_only_proposed(number: int) -> None:
+    """Files on NFS: fewer of them, as they are assumed, need no pools; or pools would do harm."""
+    rng = random.Random("4101 law")
+    facts, workload, given = [drawn(rng) for _ in range(number + 1)][-1]
+    decisions = decide(facts, workload, site=given)
+    assert not violations(decisions, situation_of(facts, workload, site=given))
+    check_agreement(decisions, facts)
+    assert decisions.decisions[0].proposed
+
+
 @each_row("number", range(draws(20, 200)))
 def test_whatever_is_not_known_settings_are_bounded_and_the_same_again(number: int) -> None:
     rng = dice(f"not known {number}")

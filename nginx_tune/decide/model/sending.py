@@ -28,17 +28,9 @@ the second core that pool threads used in that measurement."""
 ENCRYPTED_BYTES_PER_SECOND = 1.2e9
 """Cached bytes a second over TLS, AES-256-GCM with AES-NI: 2 ms of CPU time for 2.6 MB, nginx
 1.22.1."""
-_CACHED_PASS_BYTES = 512 << 10
-_CACHED_PASS_BYTES_PER_SECOND = 5e9
-_LONG_PASS_BYTES_PER_SECOND = 2.5e9
-"""Speed of a pass longer than ``_CACHED_PASS_BYTES``, whose bytes have left the core's cache when
-the client copies them. Source: drawn-5309-039: 5.1 to 6.3 GB/s with 512k and less, 2.4 to 2.5 with
-1m and 2m."""
-_PASSES = 2.0
-"""Number of passes of threads for which a woken loop waits until it gets a CPU. Source:
-drawn-6151-020, all four chunks."""
-_CROWD = 8.0
-"""Transfers per worker, and thus per CPU, from which no CPU is free."""
+_PASS_BYTES_PER_SECOND = 14e9
+"""Cached bytes a second that passes of ``sendfile()`` send without a pause. Source:
+drawn-5309-039 under Reno, chunks of 128k to 2m: 13 to 14.6 GB/s."""
 _BEARABLE = 0.7
 """Share of its time that a loop spends on sending and on the cost of pools, beyond which CPU time
 is short, and pools would use more of it."""
@@ -118,9 +110,9 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     Other events run after each ``chunk_bytes`` of a transfer, so an event waits for one pass of
     each transfer in progress. The wait is 0 if clients are slower than the loop, so that sockets
     are full, or if not known.
-    Source: drawn-5309-039, 64 transfers of 9 MB among small ones on one worker: small answers took
-            18 ms with 2m, 11 with 1m, 3.1 with 512k and 1.0 with 128k; with 4 transfers 1.3 ms,
-            0.8, 0.5 and 0.2. At a known rate, Pollaczek-Khinchine for passes.
+    Source: drawn-5309-039 under Reno, 64 transfers of 9 MB among small ones on one worker: small
+            answers took 2.8 ms with 2m, 2.1 with 1m, 1.3 with 512k and 0.57 with 128k. At a
+            known rate, Pollaczek-Khinchine for passes.
     """
     if not i.clients_keep_pace or not i.sendfile_bytes:
         return 0.0
@@ -128,7 +120,7 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
     for group in i.sizes or (SizeGroup(1.0, 1.0),):
         size = group.over_mean * i.object_bytes
         counted = max(1.0, size / chunk_bytes)
-        each = _pass_seconds(size / counted)
+        each = size / counted / _PASS_BYTES_PER_SECOND
         passes += group.share * counted
         seconds += group.share * counted * each
         squares += group.share * counted * each**2
@@ -141,33 +133,6 @@ def chunk_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
         return come_round or seconds / passes
     waits = per_second * squares / (2 * (1 - used))
     return min(waits, come_round) if come_round else waits
-
-
-def thread_wait_seconds(i: BlockingInputs, chunk_bytes: float) -> float:
-    """Mean wait of one event for a CPU on which threads send files from memory.
-
-    After a loop has handed a chunk to a thread, the loop is free. But the thread sends the chunk
-    without a pause, and a woken loop waits about two such passes for a CPU. The wait is 0 if
-    clients or the way to them are slower, if a CPU is free, or if not known.
-    Source: drawn-6151-020, 32 transfers of up to 27 MB on two CPUs, of which memory held nine in
-            ten: small answers took 2.2 ms with 2m, 1.1 with 1m, 0.6 with 512k and 0.26 with 128k,
-            at the same bytes per second.
-    """
-    if not i.clients_keep_pace or not i.sendfile_bytes or i.rate_per_second is not None:
-        return 0.0
-    if (i.concurrency or 0.0) < _CROWD * i.workers:
-        return 0.0
-    way = i.way_bytes_per_second
-    if way is not None and way < i.workers * _LONG_PASS_BYTES_PER_SECOND:
-        return 0.0
-    sizes = [group.over_mean * i.object_bytes for group in i.sizes] or [i.object_bytes]
-    # Even with short passes, threads evict each other's bytes from a core's cache.
-    return _PASSES * min(chunk_bytes, max(sizes)) / _LONG_PASS_BYTES_PER_SECOND
-
-
-def _pass_seconds(size_bytes: float) -> float:
-    fits = size_bytes <= _CACHED_PASS_BYTES
-    return size_bytes / (_CACHED_PASS_BYTES_PER_SECOND if fits else _LONG_PASS_BYTES_PER_SECOND)
 
 
 def way_bound(i: BlockingInputs, loop_seconds: float) -> float | None:
