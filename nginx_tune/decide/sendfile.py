@@ -114,16 +114,13 @@ SHORT_SECONDS = 5e-3
 """Longest transfer that hardly delays other requests."""
 DEFAULT_CHUNK_BYTES = SENDFILE_CHUNK_BYTES
 """nginx's default since 1.21.4 (CHANGES); earlier versions have no limit."""
-CHUNK_FROM_MEMORY_BYTES = 128 << 10
-"""Chunk where no disk is read. Source: drawn-5309-039 with 64k to 2m, nginx 1.22.1, Reno: small
-responses took 0.57 ms with 128k and 2.8 with 2m (p99 4.1 and 7.5), at 11 % fewer bytes per second.
-With 64k they took 0.43 ms, at 20 % fewer. drawn-7717-001 and drawn-6151-036: 0.23 and 0.95 ms, 1.4
-and 2.3, at 12 and 14 % fewer."""
+SHORT_CHUNK_BYTES = 128 << 10
+"""Chunk where other requests wait for what is sent from memory or encrypted. Source, nginx 1.22.1,
+Reno: drawn-5309-039 with 64k to 2m, where small responses took 0.57 ms with 128k and 2.8 with 2m
+(p99 4.1 and 7.5), at 11 % fewer bytes per second; with 64k 0.43 ms, at 20 % fewer. drawn-7717-001
+and drawn-6151-036: 0.23 and 0.95 ms, 1.4 and 2.3, at 12 and 14 % fewer. Over TLS drawn-8842-004,
+buffers of 256k: 0.69 ms with 128k, 1.3 with 2m, as many bytes; with 64k 0.61 ms, at 20 % fewer."""
 _FEWER_BYTES = "up to 14 % fewer bytes per second, measured where the CPU is the limit"
-ENCRYPTED_TURN_BYTES = 64 << 10
-"""Bytes that the loop encrypts in one turn. Source: drawn-8842-004, nginx 1.22.1, buffers of 256k:
-small responses took 2.2 ms with 1m, 1.4 with 128k and 0.64 with 64k, at the same bytes per second;
-0.67 with buffers of 32k and no chunk."""
 _BUSY_RATIO = 0.5
 """Share of the loop's time in encryption above which short turns pay; a value between two measured
 loops. In drawn-8842-032 (nginx 1.22.1, buffers of 128k, a loop busy for 2 %) a hot file took
@@ -160,9 +157,9 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     (drawn-6151-020, Reno) and made other responses 0.5 ms faster.
 
     Over TLS a pool fills the output buffers and the loop encrypts each in one turn unless the chunk
-    ends it. With such fast clients and larger buffers it is 64 KiB, since other requests wait for
-    the turns of all clients. Where a known rate leaves the loop idle for half of the time or more,
-    it is one buffer: a smaller chunk only takes more turns.
+    ends it. With such fast clients and larger buffers it is 128 KiB too, since other requests wait
+    for the turns of all clients. Where a known rate leaves the loop idle for half of the time or
+    more, it is one buffer: a smaller chunk only takes more turns.
     """
     if s.kind == "proxy":
         return not_applicable(
@@ -177,7 +174,7 @@ def decide_sendfile_max_chunk(s: Situation, plan: PoolPlan) -> Decision:
     chunk = DEFAULT_CHUNK_BYTES if spared else chunk_bytes(s.disk, s.aim)
     bounded = s.build.at_least(1, 21, 4)
     buffer_bytes = _encrypted_at_once(s, plan)
-    if bounded and buffer_bytes > ENCRYPTED_TURN_BYTES:
+    if bounded and buffer_bytes > SHORT_CHUNK_BYTES:
         return _encrypted(s, buffer_bytes)
     if _wait_from_memory(s, plan, chunk) > BUSY_HOST_SECONDS:
         return _for_others(s, plan, bounded=bounded)
@@ -307,8 +304,8 @@ def _encrypted(s: Situation, buffer_bytes: int) -> Decision:
         reason = f"one output buffer per turn of {seconds_text(whole)}; less takes more turns"
         flip = f"encryption takes more than {percent_text(_BUSY_RATIO, 2)} of the loop's time"
     else:
-        size = nginx_size(ENCRYPTED_TURN_BYTES)
-        turn = ENCRYPTED_TURN_BYTES / ENCRYPTED_BYTES_PER_SECOND
+        size = nginx_size(SHORT_CHUNK_BYTES)
+        turn = SHORT_CHUNK_BYTES / ENCRYPTED_BYTES_PER_SECOND
         summary = (
             f"{size}: the loop encrypts a buffer of {nginx_size(buffer_bytes)} in turns of "
             f"{seconds_text(turn)} and serves other clients in between, instead of in one turn of "
@@ -362,9 +359,9 @@ def _wait_from_memory(
 
 def _for_others(s: Situation, plan: PoolPlan, *, bounded: bool) -> Decision:
     """The decision for the smallest chunk, where other requests wait less at the same speed."""
-    size = nginx_size(CHUNK_FROM_MEMORY_BYTES)
+    size = nginx_size(SHORT_CHUNK_BYTES)
     waits = _wait_from_memory(s, plan, DEFAULT_CHUNK_BYTES)
-    less = _wait_from_memory(s, plan, CHUNK_FROM_MEMORY_BYTES)
+    less = _wait_from_memory(s, plan, SHORT_CHUNK_BYTES)
     origin = s.workload.concurrency.provenance  # it also applies to clients_keep_pace
     reason = "the files are in memory, and other requests wait for a chunk of each file being sent"
     predicted = []
@@ -404,7 +401,7 @@ def _pace_flip(s: Situation, plan: PoolPlan, chunk: int) -> list[str]:
     waits = _wait_from_memory(s, plan, chunk, as_if_fast=True)
     if waits <= BUSY_HOST_SECONDS:
         return []
-    size = nginx_size(CHUNK_FROM_MEMORY_BYTES)
+    size = nginx_size(SHORT_CHUNK_BYTES)
     where = "where clients take files as fast as nginx sends"
     text = f"{size} {where}; other requests wait {seconds_text(waits)} behind them"
     return [f"concurrency.clients_keep_pace: {text}"]
