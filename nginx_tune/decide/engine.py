@@ -276,14 +276,22 @@ def _doubt(
     return None
 
 
+_WRITTEN_TOGETHER: dict[str, tuple[Decide, ...]] = {
+    "shared": (decide_thread_pools,),
+    "hot_and_cold": (decide_thread_pools, decide_thread_pool_size),
+    "per_disk": (decide_per_disk_pools,),
+}
+"""By mode of a pool plan, the decisions of which nginx needs all lines or none."""
+
+
 def _settled(s: Situation, plan: PoolPlan, others: Sequence[Elsewhere]) -> PoolPlan:
     """The plan; off, with its pools proposed, if the law does not let them be written."""
-    if not plan.on:
-        return plan
-    decide = decide_per_disk_pools if plan.mode == "per_disk" else decide_thread_pools
-    written = decide(s, plan)
-    doubt = _doubt(decide, written, plan, others)
-    if doubt is None:
+    for decide in _WRITTEN_TOGETHER.get(plan.mode, ()):
+        written = decide(s, plan)
+        doubt = _doubt(decide, written, plan, others)
+        if doubt is not None:
+            break
+    else:
         return plan
     reason, command = doubt
     judgement = dataclasses.replace(

@@ -365,10 +365,11 @@ def test_the_law_holds_everywhere() -> None:
     assert held > COUNT / 100
 
 
-@each_row("number", [53, 1376])
-def test_nothing_rests_on_pools_that_are_only_proposed(number: int) -> None:
-    """Files on NFS: fewer of them, as they are assumed, need no pools; or pools would do harm."""
-    rng = random.Random("4101 law")
+@pytest.mark.long
+@each_row(("seed", "number"), [(4101, 53), (4101, 1376), (4103, 2311)])
+def test_nothing_rests_on_pools_that_are_only_proposed(seed: int, number: int) -> None:
+    """Fewer files, as assumed, need no pools; pools would do harm; the load of two is assumed."""
+    rng = random.Random(f"{seed} law")
     facts, workload, given = [drawn(rng) for _ in range(number + 1)][-1]
     decisions = decide(facts, workload, site=given)
     assert not violations(decisions, situation_of(facts, workload, site=given))
