@@ -209,7 +209,7 @@ def _table(sizing: Sizing) -> ScreenBlock:
 def _cell(host: SizedHost) -> str:
     found = host.carried_per_second
     doubt = "" if host.is_prediction else "?"
-    rate = "0/s" if found.high <= 0 else _range_text(found, doubt)
+    rate = "0/s" if found.high <= 0 else _range_text(found, doubt).replace(" – ", "–")
     parts = [f"{_MARKS[host.verdict]} {rate}".strip(), _SHORT[host.binds]]
     if host.origin_per_second is not None:
         parts.append(f"origin {_rate(host.origin_per_second)}")

@@ -359,7 +359,7 @@ def _accepting(decision: Decision, current: CurrentTree) -> list[tuple[Directive
     """Lines of ``events`` to undo, under the conditions of the audit rules for them."""
     if decision.verdict == "not_applicable":
         return []
-    why = "one worker would take most connections"
+    why = "with it on, one worker takes most connections"
     found = []
     names = [] if has_own_queues(listeners(current.tree)) else ["multi_accept"]
     if not any(item.fact == EPOLLEXCLUSIVE and item.value is False for item in decision.evidence):
