@@ -321,7 +321,7 @@ def decide_per_disk_pools(s: Situation, plan: PoolPlan) -> Decision:
         flips = f"there are two or more {several}, each on its own disk"
         disks = len({disk for place in s.data_paths for disk in place.leaf_disks})
         below = f" on {plural(disks, 'disk')}" if disks else ""
-        summary = f"No pool per disk: 1 {one}{below}; it takes 2 on different disks."
+        summary = f"No pool per disk: 1 {one}{below} (it takes 2 on different disks)."
         return not_applicable("per-disk-pools", summary, flips=flips)
     evidence = _disk_evidence(s, plan)
     if plan.mode == "per_disk":

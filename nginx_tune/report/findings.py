@@ -51,7 +51,8 @@ def render_findings(
     ``verbose`` names the rules that lack facts and gives the command for each; ``sources`` are the
     lines in which findings are shown.
     """
-    parts = ["".join(f"{line}\n" for line in unparsed_lines(findings)), _missing(findings, width)]
+    parts = ["".join(_wrapped(line, width) for line in unparsed_lines(findings))]
+    parts.append(_missing(findings, width))
     for _, group in groupby(findings.findings, key=_kind):
         parts.append(_rule(list(group), sources or {}, color=color, width=width))
     parts.append(_wrapped(summary_text(findings), width))
