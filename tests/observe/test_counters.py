@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from nginx_tune.host.parse_proc import HostCpu, Throttling, parse_host_cpu, parse_throttling
+from nginx_tune.observe import states
 from nginx_tune.observe.parse_counters import (
     ThreadCpu,
     parse_diskstats,
@@ -82,6 +87,21 @@ def test_the_error_of_a_share_comes_from_its_seconds() -> None:
     assert bursty.error_in_d is not None
     assert bursty.error_in_d > 0.1
     assert share_states([Counter(), Counter()]).ratios == {}
+
+
+def test_a_profiler_that_cannot_be_mapped_leaves_no_descriptor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    descriptor = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(states, "_perf_event_open", lambda *_: descriptor)
+    monkeypatch.setattr(states.mmap, "mmap", refuse)
+    with pytest.raises(OSError, match="no memory"):
+        states._open(1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
 
 
 def test_quotas_of_both_versions() -> None:
