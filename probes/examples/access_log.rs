@@ -54,7 +54,7 @@ fn main() -> io::Result<()> {
             "203.0.{}.{} - - [{day:02}/{month}/{year}:{hour:02}:{minute:02}:{second:02} +0000] \
              \"GET /assets/{:02x}/{object:08x}.bin?v={line} HTTP/1.1\" {status} {sent} \
              \"https://www.example.org/page/{}\" \"{}\" {time:.3} {:.3} {connection} {nth}",
-            connection >> 8 & 255,
+            (connection >> 8) & 255,
             connection & 255,
             object & 255,
             object % 977,

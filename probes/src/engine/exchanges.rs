@@ -112,10 +112,12 @@ impl Engine<'_> {
             let is_closed = matches!(failure, Failure::Empty | Failure::Reset);
             let has_started = exchange.response.has_started();
             // The race of a kept connection: the server closed it before it saw the request.
-            let end = match is_closed {
-                true if served > 0 && !has_started => stale,
-                true if has_started => End::Failed(Failure::Truncated),
-                _ => End::Failed(failure),
+            let end = if is_closed && has_started {
+                End::Failed(Failure::Truncated)
+            } else if is_closed && served > 0 {
+                stale
+            } else {
+                End::Failed(failure)
             };
             self.end_exchange(slot, Ended { exchange, end }, now);
         }

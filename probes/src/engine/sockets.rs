@@ -69,7 +69,7 @@ impl Sockets {
 
     /// The token of a connection for the poller: its slot and the slot's generation.
     pub(super) fn token(&self, slot: u32) -> u64 {
-        u64::from(self.slots[slot as usize].generation) << 32 | u64::from(slot)
+        (u64::from(self.slots[slot as usize].generation) << 32) | u64::from(slot)
     }
 
     /// All slots, including empty ones.

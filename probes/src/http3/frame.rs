@@ -21,7 +21,7 @@ pub(super) fn variable(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (&first, tail) = bytes.split_first()?;
     let (more, rest) = tail.split_at_checked((1 << (first >> 6)) - 1)?;
     let value = more.iter().fold(u64::from(first & 0x3f), |value, &byte| {
-        value << 8 | u64::from(byte)
+        (value << 8) | u64::from(byte)
     });
     Some((value, rest))
 }

@@ -155,7 +155,7 @@ impl Timeline {
     fn rows(&self) -> impl Iterator<Item = (i64, Row)> {
         self.blocks.iter().flat_map(move |(&number, block)| {
             (0..ROWS)
-                .filter(|at| block.touched >> at & 1 == 1)
+                .filter(|at| (block.touched >> at) & 1 == 1)
                 .map(move |at| {
                     let key = (number << ROWS.ilog2()) + at as i64;
                     (key << self.level, block.rows[at])

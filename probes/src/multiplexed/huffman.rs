@@ -66,7 +66,7 @@ pub(super) fn decode(bytes: &[u8], text: &mut Vec<u8>) -> Option<()> {
     let (mut code, mut bits) = (0_u32, 0_usize);
     for byte in bytes {
         for shift in (0..8).rev() {
-            code = code << 1 | u32::from(byte >> shift & 1);
+            code = (code << 1) | u32::from((byte >> shift) & 1);
             bits += 1;
             if bits > MOST_BITS {
                 return None;

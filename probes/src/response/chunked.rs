@@ -48,7 +48,7 @@ impl Chunk {
                     return Err(NotHttp::Chunk { offset });
                 }
                 Self::Size {
-                    value: value << 4 | digit,
+                    value: (value << 4) | digit,
                     digits: limited(digits, offset)?,
                 }
             }

@@ -11,7 +11,7 @@ impl Multiplex {
         let streams = self.streams.iter();
         let of_them = streams.filter(|it| place.depends_on.contains(&it.exchange.class));
         let newest = of_them.map(|it| it.number).max().unwrap_or(0);
-        let [a, b, c, d] = (newest | u32::from(place.exclusive) << 31).to_be_bytes();
+        let [a, b, c, d] = (newest | (u32::from(place.exclusive) << 31)).to_be_bytes();
         [a, b, c, d, (place.weight - 1) as u8]
     }
 
