@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from nginx_versions import Nginx, every_version
 from rows import each_row
 from scratch_nginx import config_test
@@ -59,6 +60,7 @@ def _words() -> Iterator[tuple[str, str, str]]:
             yield from ((name, context, word) for word in words.spans)
 
 
+@pytest.mark.needs("root")
 @every_version
 def test_each_word_is_taken_by_the_releases_of_the_table(nginx: Nginx, tmp_path: Path) -> None:
     tried = 0

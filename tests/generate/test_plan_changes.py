@@ -274,7 +274,7 @@ def test_drawn_configurations(seed: int, tmp_path: Path) -> None:
     assert not again_too, tiers.REPEAT
 
 
-@pytest.mark.needs("nginx")
+@pytest.mark.needs("nginx", "root")  # it opens the log of the build
 @each_row("seed", range(tiers.draws(12, 120)))
 def test_nginx_accepts_what_it_accepted(seed: int, tmp_path: Path) -> None:
     files = drawn(seed)
