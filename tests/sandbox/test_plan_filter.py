@@ -1,13 +1,20 @@
-"""The filter of system calls, run by an interpreter of its own: what it answers to each call."""
+"""The filter of system calls, run by an interpreter of its own: what it answers to each call.
+
+And the rights of Landlock that each kernel is asked for.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
 
 import pytest
+from rows import each_row
 
+from nginx_tune.sandbox import kernel_calls
+from nginx_tune.sandbox.confinement import restrict_writes
 from nginx_tune.sandbox.plan_filter import ALLOWED, AUDIT, call_numbers, plan_filter
 
 ALLOW, KILL, ASK, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x7FC00000, 0x00050001, 0x00050026
@@ -149,3 +156,33 @@ def test_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
     assert not wrong
     known = ALLOWED - ours.keys()
     assert not known & theirs.keys(), "listed and not in the table"
+
+
+@each_row(
+    ("version", "asked"),
+    [
+        (0, []),
+        (1, [(0x1FF2, 0)]),
+        (2, [(0x3FF2, 0)]),  # REFER
+        (3, [(0x7FF2, 0)]),  # TRUNCATE
+        (4, [(0x7FF2, 0)]),
+        (5, [(0xFFF2, 0)]),  # IOCTL_DEV
+        (6, [(0xFFF2, 3)]),
+    ],
+)
+def test_landlock_is_asked_for_what_its_version_has(
+    monkeypatch: pytest.MonkeyPatch, version: int, asked: list[tuple[int, int]]
+) -> None:
+    """Source: include/uapi/linux/landlock.h."""
+    seen: list[tuple[int, int]] = []
+
+    def make_ruleset(rights: int, scopes: int) -> int:
+        seen.append((rights, scopes))
+        return os.open(os.devnull, os.O_RDONLY)
+
+    monkeypatch.setattr(kernel_calls, "landlock_version", lambda: version)
+    monkeypatch.setattr(kernel_calls, "make_ruleset", make_ruleset)
+    for name in ("allow_beneath", "restrict_self"):
+        monkeypatch.setattr(kernel_calls, name, lambda *_: None)
+    restrict_writes(["/tmp"], [])
+    assert seen == asked
