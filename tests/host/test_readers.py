@@ -27,6 +27,7 @@ from nginx_tune.host.mounts import View
 from nginx_tune.host.network import add_counters, read_listeners, read_network
 from nginx_tune.host.storage import read_storage
 from nginx_tune.nginx.processes import find_masters, read_running
+from nginx_tune.observe.inspect.facts import _dataset_places
 from nginx_tune.observe.inspect.inspection import inspect_host, record_host
 from nginx_tune.report.facts import facts_blocks
 from nginx_tune.report.screen import plain_text
@@ -159,13 +160,18 @@ def test_a_pool_that_cannot_be_listed(listing: str) -> None:
 
 def test_a_container_s_paths_are_followed_through_its_mounts() -> None:
     facts = inspect_host(*container_nginx())
-    through_link, html, other, volume = facts.storage.paths
+    through_link, own, other, volume = facts.storage.paths
     assert (through_link.leaf_disks, through_link.mount_point) == (["sdb"], "/data/www")
-    assert (html.filesystem, html.leaf_disks) == ("overlay", ["sda"])
+    assert (own.filesystem, own.leaf_disks) == ("overlay", ["sda"])
     assert other.mount_point == "/", "it is not in the container"
     assert (volume.path, volume.leaf_disks) == ("/data/www", ["sdb"])
     assert all(path.seen_by_nginx for path in facts.storage.paths)
     assert facts.storage.independent_disk_count == 2
+    html = "/usr/share/nginx/html"
+    both = [f"/proc/4711/root{html}", html]
+    for is_named, places in ((True, both), (False, both[::-1])):
+        machine, _ = container_nginx()
+        assert _dataset_places(machine, html, 4711, nginx_first=is_named) == places
 
 
 def test_without_a_pid_only_what_is_not_here_is_looked_for_there() -> None:
