@@ -196,23 +196,40 @@ def test_a_rollback_that_lacks_a_right_is_loud_and_can_be_ended_with_it() -> Non
 
 
 @pytest.mark.thorough
-def test_root_needs_these_rights_alone_for_the_sandbox(served: Served) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param("audit {new} --test --facts none", "nginx -t accepts it", id="audit"),
+        pytest.param("rehearse {old} {new} {short}", "outcome", id="rehearse"),
+        pytest.param("rehearse {old} {new} {short} --lab nvme", None, id="lab"),
+    ],
+)
+def test_root_needs_these_rights_alone_for_the_sandbox(
+    served: Served, words: str, said: str | None
+) -> None:
     needed = least("validate")
-    conf = served.place / "open.conf"
-    conf.write_text("events {}\nhttp { server { listen 127.0.0.1:8099; } }\n")
+    old, new, site = (served.place / name for name in ("old.conf", "open.conf", "site"))
+    site.mkdir(exist_ok=True)
+    (site / "index.html").write_text("x" * 1000)
+    for conf, seconds in ((old, 75), (new, 70)):
+        server = f"listen 127.0.0.1:8099; root {site}; keepalive_timeout {seconds};"
+        conf.write_text(f"events {{}}\nhttp {{ server {{ {server} }} }}\n")
+    short = "--before 1s --after 1s --drain 5s --rate 20 --no-store"
+    typed = words.format(old=old, new=new, short=short).split()
     for lacking in ["", *sorted(needed)]:
+        if not (lacking or said):
+            continue  # a lab that runs is the question of tests/rehearse and tests/lab
         kept = ",".join(f"+{one.removeprefix('CAP_').lower()}" for one in needed - {lacking})
         run = subprocess.run(
             ["setpriv", f"--bounding-set=-all,{kept}", "--inh-caps=-all", interpreter() or "", "-m",
-             "nginx_tune", "audit", conf, "--test", "--facts", "none"],
+             "nginx_tune", *typed],
             capture_output=True,
             text=True,
             check=False,
             env={**os.environ, "PYTHONPATH": str(served.package)},
         )  # fmt: skip
         if lacking:
-            assert run.returncode == 4, lacking
+            assert run.returncode == 4, (lacking, run.stderr)
             assert f"root without the capability {lacking} cannot make" in run.stderr
-        else:
-            assert run.returncode == 0, run.stderr
-            assert "nginx -t accepts it" in run.stdout
+        else:  # a busy host leaves a rehearsal without a verdict
+            assert str(said) in run.stdout, run.stderr
