@@ -162,7 +162,7 @@ class Runner:
         values = {name: one.get("default", "") for name, one in action["inputs"].items()} | given
         for step in action["runs"]["steps"]:
             env = {key: self._expanded(text, values) for key, text in step["env"].items()}
-            files = {name: self.temporary / name for name in ("OUTPUT", "PATH", "STEP_SUMMARY")}
+            files = {name: self.temporary / name for name in ("OUTPUT", "STEP_SUMMARY")}
             for file in files.values():
                 file.touch()
             run = subprocess.run(
