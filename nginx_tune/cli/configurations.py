@@ -34,7 +34,7 @@ from nginx_tune.documents.plan import Plan, PlannedFile
 from nginx_tune.errors import ConfigurationError, ExitStatus, UndecidedError, UsageError
 from nginx_tune.host.door import Host, HostReadError
 from nginx_tune.host.live import LiveHost
-from nginx_tune.host.paths import absolute_path
+from nginx_tune.host.paths import absolute_path, from_here
 from nginx_tune.nginx.elsewhere import (
     FilesElsewhere,
     MissingIncludes,
@@ -107,11 +107,15 @@ def read_configuration(
     return tree
 
 
-def parsed(tree: ConfTree) -> ConfTree:
-    """The tree; ConfigurationError if a file of it could not be read or parsed."""
+def parsed(tree: ConfTree, conf_path: str | None = None) -> ConfTree:
+    """The tree; ConfigurationError if a file of it could not be read or parsed.
+
+    ``conf_path`` is the main file's name as it was typed.
+    """
     if tree.unparsed:
         first = tree.unparsed[0]
-        raise ConfigurationError(first.reason, file=first.file, line=first.line or 0)
+        file = typed_name(first.file, conf_path)
+        raise ConfigurationError(first.reason, file=file, line=first.line or 0)
     return tree
 
 
@@ -163,6 +167,11 @@ def tell_unread(missing: MissingIncludes | Findings) -> ExitStatus:
         return ExitStatus.OK
     say(unread_text(missing.unread), unread_hint(missing.unread, missing.likely_maps))
     return ExitStatus.UNDECIDED
+
+
+def typed_name(path: str, conf_path: str | None) -> str:
+    """The name of a file: relative if that of its main file was typed so."""
+    return path if conf_path is None or posixpath.isabs(conf_path) else from_here(path)
 
 
 def with_typed_names(document: D, conf_path: str | None) -> D:

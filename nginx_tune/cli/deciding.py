@@ -29,6 +29,7 @@ from nginx_tune.cli.configurations import (
     host_configuration,
     parsed,
     read_configuration,
+    typed_name,
 )
 from nginx_tune.cli.described import described_inputs, read_facts_and_workload
 from nginx_tune.cli.inputs import read_document, read_toml
@@ -450,10 +451,10 @@ def _configuration(
         asked_maps=maps,
         to_run=to_run,
     )
-    if parsed(tree).main.first("events") is None and not tree.missing:
+    if parsed(tree, path).main.first("events") is None and not tree.missing:
         raise ConfigurationError(
             'it has no "events" section, so nginx does not start with it',
-            file=tree.path,
+            file=typed_name(tree.path, path),
             line=1,
             hint="name the main file (nginx.conf), which includes the others",
         )

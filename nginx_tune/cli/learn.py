@@ -180,7 +180,7 @@ def _read_conf(
     check_maps(maps)
     host = LiveHost()
     nginx, _ = read_nginx(host, conf_path=full_path(conf, prefix))
-    tree = parsed(read_configuration(host, conf, prefix, nginx=nginx, asked_maps=maps))
+    tree = parsed(read_configuration(host, conf, prefix, nginx=nginx, asked_maps=maps), conf)
     return tree, tell_unread(missing_includes(tree, host, accepted))
 
 

@@ -27,7 +27,12 @@ from nginx_tune.change.generate.plan_files import host_parts
 from nginx_tune.change.generate.reload_warnings import reload_warnings
 from nginx_tune.change.plan.changing import as_changes
 from nginx_tune.change.plan.solver import left_alone, left_by, with_companions
-from nginx_tune.cli.configurations import link_targets, tell_unread, with_typed_names
+from nginx_tune.cli.configurations import (
+    link_targets,
+    tell_unread,
+    typed_name,
+    with_typed_names,
+)
 from nginx_tune.cli.deciding import Held, deciding_options, read_held
 from nginx_tune.cli.options import (
     accept_missing_option,
@@ -167,7 +172,8 @@ def command(
     tell_written("the plan", formats, output, proof)
     faults = _refused_by_nginx(held)
     for fault in faults:
-        say(f"nginx does not start: {plain(fault.file)}:{fault.line}: {plain(fault.message)}")
+        file = plain(typed_name(fault.file, conf or conf_option))
+        say(f"nginx does not start: {file}:{fault.line}: {plain(fault.message)}")
     refused = bool(faults) or (plan.nginx_test is not None and not plan.nginx_test.accepted)
     return ExitStatus.CONFIGURATION if refused else status
 

@@ -113,10 +113,13 @@ def test_files_are_named_as_their_main_file_was_typed(
     (tmp_path / "etc/nginx.conf").write_text(
         "worker_processes 1;\nevents { multi_accept on; }\nhttp { include conf.d/*.conf; }"
     )
-    for words in (("audit",), ("check",), ("recommend", "-c"), ("plan",)):
-        run = run_cli("-v", *words, "etc/nginx.conf", "--facts", FACTS)
-        assert "etc/conf.d/a.conf:1" in run.stdout + run.stderr, words
-        assert f"{tmp_path}" not in run.stdout + run.stderr, words
+    for line in ("", "sendfile maybe;", "sendfile"):
+        (tmp_path / "etc/conf.d/b.conf").write_text(line)
+        for words in (("audit",), ("check",), ("recommend", "-c"), ("plan",)):
+            run = run_cli("-v", *words, "etc/nginx.conf", "--facts", FACTS)
+            said = run.stdout + run.stderr
+            assert f"etc/conf.d/{'b' if line == 'sendfile' else 'a'}.conf:1" in said, words
+            assert f"{tmp_path}" not in said, (words, said)
 
 
 def test_it_is_about_the_files_that_the_configuration_serves(
