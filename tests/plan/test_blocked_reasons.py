@@ -39,7 +39,7 @@ TLS = "events {}\nhttp { server { listen 443 ssl%s; root /srv/1; %s } }"
         (TLS % ("", "access_by_lua_file a;"), "http2", "/n.conf:2 access_by_lua_file a: Lua "),
         (TLS % ("", ""), "http3", "add a quic listener yourself"),
         (TLS % ("", "add_header Upgrade a;"), "http3", "/n.conf:2 add_header Upgrade a sends"),
-        (f"rtmp {{ }}\n{TLS % ('', '')}", "workers", "/n.conf:1 rtmp is without"),
+        (f"rtmp {{ }}\n{TLS % ('', '')}", "workers", "/n.conf:1 rtmp lacks"),
     ],
 )
 def test_it_says_what_speaks_against_it(text: str, name: str, reason: str) -> None:

@@ -240,6 +240,6 @@ def test_a_first_buffer_beyond_the_large_ones_is_of_http1_alone() -> None:
     d = held(line)
     assert (d.verdict, d.settings) == ("keep", [])
     assert d.blocked_by.startswith("/n.conf:7 client_header_buffer_size 64k ")
-    assert "large_client_header_buffers (set it to 4 64k)" in d.blocked_by
+    assert "large_client_header_buffers applies (set it to 4 64k)" in d.blocked_by
     assert held(f"{line} large_client_header_buffers 4 64k;").settings
     assert held("client_header_buffer_size 8k;").settings
