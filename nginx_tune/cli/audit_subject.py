@@ -19,8 +19,9 @@ from nginx_tune.cli.options import check_maps
 from nginx_tune.conf.directive import as_utf8
 from nginx_tune.conf.dumps import Dump, is_dump, is_payload, parse_dump, read_payload
 from nginx_tune.conf.edits import apply_edits, set_arguments
+from nginx_tune.conf.include_patterns import is_pattern
 from nginx_tune.conf.secrets import redact_message
-from nginx_tune.conf.tree import ConfTree, Maps, Reader, is_pattern, lines_in, mapped
+from nginx_tune.conf.tree import ConfTree, Maps, Reader, lines_in, mapped
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.findings import NginxTest
 from nginx_tune.host.door import Host, HostReadError

@@ -60,7 +60,7 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
         list_scenarios,
         read_source_rows,
     )
-    from nginx_tune.experiment.scenario.run import untried_claims  # noqa: PLC0415
+    from nginx_tune.experiment.scenario.variants import untried_claims  # noqa: PLC0415
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.report.scenario import (  # noqa: PLC0415

@@ -47,14 +47,9 @@ from nginx_tune.nginx.lab.building import find_missing
 from nginx_tune.nginx.lab.cgroups import why_no_controller
 from nginx_tune.nginx.lab.check import is_below
 from nginx_tune.nginx.lab.disk_models import is_limited, settle_kinds
-from nginx_tune.nginx.lab.disks import (
-    CACHE_BYTES,
-    Cached,
-    lift_dirty_limit,
-    list_images,
-    remove_image,
-)
+from nginx_tune.nginx.lab.disks import lift_dirty_limit
 from nginx_tune.nginx.lab.enclosure import HostNeeds
+from nginx_tune.nginx.lab.images import CACHE_BYTES, Cached, list_images, remove_image
 from nginx_tune.nginx.lab.keeper import Leftover, clean_dead, find_labs
 from nginx_tune.nginx.lab.network import differing, read_tcp
 from nginx_tune.nginx.lab.operation import LOOPBACK, Outgoing, Placement

@@ -18,17 +18,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from nginx_tune.conf.tree import (
-    STOCK_FILES,
-    ConfTree,
-    Maps,
-    Reader,
-    TooWideError,
-    expand,
-    is_pattern,
-    mapped,
-    read_tree,
-)
+from nginx_tune.conf.include_patterns import TooWideError, expand, is_pattern
+from nginx_tune.conf.tree import STOCK_FILES, ConfTree, Maps, Reader, mapped, read_tree
 from nginx_tune.documents.base import WITH_NGINX, MissingInclude
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.host.door import Host, HostReadError

@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from nginx_tune.conf.tree import TooWideError, expand, is_pattern, matches_name
+from nginx_tune.conf.include_patterns import TooWideError, expand, is_pattern, matches_name
 from nginx_tune.errors import UsageError
 
 _HINT = "name another file for the result"

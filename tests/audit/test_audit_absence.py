@@ -16,7 +16,8 @@ from nginx_tune.audit.engine import audit
 from nginx_tune.audit.hit import WHOLE_TREE
 from nginx_tune.audit.registry import ALL
 from nginx_tune.audit.rule import linux
-from nginx_tune.conf.tree import MOST_DIRECTORIES, read_tree
+from nginx_tune.conf.include_patterns import MOST_DIRECTORIES
+from nginx_tune.conf.tree import read_tree
 from nginx_tune.documents.facts import Instance, Nginx, Running
 from nginx_tune.nginx import binary
 from nginx_tune.report.findings import render_findings

@@ -12,7 +12,8 @@ from conf_readers import Disk, Files, tree_of
 from rows import each_row
 
 from nginx_tune.conf import tree as tree_module
-from nginx_tune.conf.tree import ConfTree, expand, read_tree
+from nginx_tune.conf.include_patterns import expand
+from nginx_tune.conf.tree import ConfTree, read_tree
 
 HERE = Path(__file__).parent
 VALID = sorted((HERE / "valid").glob("*.conf"))

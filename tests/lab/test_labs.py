@@ -15,8 +15,8 @@ import pytest
 from tiers import draws
 
 from nginx_tune.errors import UndecidedError
-from nginx_tune.nginx.lab import disks
-from nginx_tune.nginx.lab.disks import Contents, make_file_system, obtain_image
+from nginx_tune.nginx.lab import images
+from nginx_tune.nginx.lab.images import Contents, make_file_system, obtain_image
 from nginx_tune.nginx.lab.keeper import start_time
 
 RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -75,7 +75,7 @@ def test_images_are_made_once_held_and_cleaned(
     first = obtain_image(contents, tmp_path, progress=told.append)
     again = obtain_image(contents, tmp_path, progress=told.append)
     assert first.path == again.path
-    assert [image.in_use for image in disks.list_images()] == [True]
+    assert [image.in_use for image in images.list_images()] == [True]
     status = first.path.stat()
     assert status.st_blocks * 512 >= 0.95 * status.st_size, "real, not sparse"
     kept = run_cli("lab", "clean", "--images", env=env)
@@ -92,7 +92,7 @@ def test_images_are_made_once_held_and_cleaned(
 @pytest.mark.needs("root", "loop")
 def test_the_least_used_image_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(disks, "CACHE_BYTES", 100 << 20)
+    monkeypatch.setattr(images, "CACHE_BYTES", 100 << 20)
     held = [
         obtain_image(Contents({"f": 1 << 20}, seed=seed), tmp_path, progress=lambda _: None)
         for seed in range(3)
@@ -102,7 +102,7 @@ def test_the_least_used_image_makes_room(tmp_path: Path, monkeypatch: pytest.Mon
     for image in held[1:]:
         os.close(image.descriptor)
     new = obtain_image(Contents({"f": 30 << 20}, seed=9), tmp_path, progress=lambda _: None)
-    left = [image.path for image in disks.list_images()]
+    left = [image.path for image in images.list_images()]
     assert held[0].path in left, "in use, however old"
     assert held[1].path not in left
     assert new.path in left
@@ -153,7 +153,7 @@ def test_who_waited_for_a_maker_keeps_the_next_one_out(tmp_path: Path) -> None:
         return sum(os.path.lexists(one) and one.readlink() == lock for one in descriptors)
 
     def make() -> None:
-        with disks._making(image), lock.open("w") as third:
+        with images._making(image), lock.open("w") as third:
             try:
                 fcntl.flock(third, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -162,7 +162,7 @@ def test_who_waited_for_a_maker_keeps_the_next_one_out(tmp_path: Path) -> None:
                 others.append(True)
 
     waits = threading.Thread(target=make)
-    with disks._making(image):
+    with images._making(image):
         waits.start()
         while openings() < 2:
             time.sleep(0.001)

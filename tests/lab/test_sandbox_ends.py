@@ -22,7 +22,7 @@ from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.operations import MODULE_INSIDE
 from nginx_tune.experiment.session import Session
 from nginx_tune.nginx.lab.building import contents_of
-from nginx_tune.nginx.lab.disks import cache_directory, remove_image
+from nginx_tune.nginx.lab.images import cache_directory, remove_image
 from nginx_tune.nginx.lab.sandbox import Sandbox
 
 NAME = f"disk{own_name()}"

@@ -26,7 +26,7 @@ from nginx_tune.documents.scenario import (
 )
 from nginx_tune.errors import MissingToolError, UsageError
 from nginx_tune.experiment.scenario.files import check_scenario, list_scenarios
-from nginx_tune.experiment.scenario.run import (
+from nginx_tune.experiment.scenario.variants import (
     find_programs,
     tried_decisions,
     tries_chunk,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.locations import LocationMatcher
@@ -24,7 +25,12 @@ from nginx_tune.conf.upstreams import passes
 from nginx_tune.conf.variables import Variables
 from nginx_tune.documents.learning import Manifest, ManifestRequest, encode_manifest
 from nginx_tune.documents.loadplan import LoadClass
+from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.experiment.validate.site import (
+    SitePair,
+)
+from nginx_tune.nginx.lab.sandbox import Sandbox
 
 
 class Replay(NamedTuple):
@@ -232,3 +238,40 @@ def _without_directories(sizes: dict[str, int]) -> dict[str, int]:
     """The files, without those whose name is also a directory of another file."""
     directories = {name[:at] for name in sizes for at, letter in enumerate(name) if letter == "/"}
     return {name: size for name, size in sizes.items() if name not in directories}
+
+
+def open_replay(
+    sandbox: Sandbox, site: SitePair, *, has_lab: bool, scale: float | None
+) -> Replay | None:
+    """The requests of a manifest, for files in the lab; None to replay them as recorded."""
+    load, entry = site.load, site.entry
+    if not load.manifest or not has_lab or entry.root is None:
+        if load.hashed:
+            raise UsageError(
+                f"{load.manifest}: its paths are hashed, so no server has them",
+                hint="use --lab, which makes files of those sizes, or record it with --keep-paths",
+            )
+        return None
+    placing = Placing(
+        entry.url_prefix,
+        entry.index_file,
+        load.hashed,
+        (lambda _: False) if load.hashed else passes_of(site.trees[1], entry.server),
+    )
+    return make_replay(Path(load.manifest), sandbox.directory, placing, scale=scale)
+
+
+def replayed_classes(site: SitePair, replay: Replay | None, directory: Path) -> list[ScenarioClass]:
+    """The classes, with the requests of a manifest that can be replayed."""
+    manifest = site.load.manifest
+    if replay:
+        manifest = replay.manifest
+    elif manifest:
+        passes = [
+            passes_of(tree, entry.server)
+            for tree, entry in zip(site.trees, site.entries, strict=True)
+        ]
+        manifest = without_foreign_lengths(
+            Path(manifest), directory, lambda path: any(is_passed(path) for is_passed in passes)
+        )
+    return [replace(item, manifest=manifest) if item.manifest else item for item in site.classes]

@@ -13,7 +13,7 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.documents.lab import Lab, Start
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.scenario import ScenarioClass
-from nginx_tune.errors import UndecidedError, UsageError
+from nginx_tune.errors import UndecidedError
 from nginx_tune.experiment.experiment import Experiment
 from nginx_tune.experiment.operations import Conduct, Question, Variant, answer_clause
 from nginx_tune.experiment.session import Session, as_url, lab_files, served_files, shown
@@ -25,11 +25,9 @@ from nginx_tune.experiment.validate.extra_classes import (
     find_extra_classes,
 )
 from nginx_tune.experiment.validate.replay import (
-    Placing,
     Replay,
-    make_replay,
-    passes_of,
-    without_foreign_lengths,
+    open_replay,
+    replayed_classes,
 )
 from nginx_tune.experiment.validate.site import (
     NO_CLASSES,
@@ -52,7 +50,7 @@ from nginx_tune.experiment.validate.workbench_notes import (
     file_notes,
     listed,
     place_notes,
-    plan_outgoing,
+    plan_outgoing_of_all,
     prefix_notes,
     stub_notes,
     unseen_log_notes,
@@ -75,7 +73,6 @@ from nginx_tune.experiment.view import (
 from nginx_tune.measure.load.classes import ServedFile, hot_urls, plan_load
 from nginx_tune.nginx.binary import runnable_program
 from nginx_tune.nginx.lab.enclosure import HostNeeds
-from nginx_tune.nginx.lab.operation import Outgoing
 from nginx_tune.nginx.lab.sandbox import Sandbox
 from nginx_tune.nginx.lab.spec import LabPlan, PlannedLab, Shape
 from nginx_tune.nginx.subject import refuse_foreign_code, refuse_special_files
@@ -191,7 +188,7 @@ def open_workbench(
     Errors: UndecidedError if there is nothing to load, ConfigurationError if nginx rejects a
             configuration, UsageError for a manifest that needs a lab.
     """
-    replay = _replay(sandbox, site, has_lab=lab is not None, scale=scale)
+    replay = open_replay(sandbox, site, has_lab=lab is not None, scale=scale)
     own = served_files(site.entry.root) if site.entry.root and replay is None else []
     planned = _plan_lab(lab, site, _shape(site, own, replay))
     opened = _put_in_place(
@@ -207,10 +204,11 @@ def open_workbench(
     asks_files = changing is not None and any(
         _is_served(class_, extra) for class_ in opened.classes
     )
+    addresses = ", ".join(opened.addresses)
     notes = [
         *opened.notes,
         *(_failing(opened.session, load.variants[0], site, extra.files) if asks_files else []),
-        *_address_notes(opened.addresses),
+        *([f"on the sandbox's loopback link: {addresses}"] if addresses else []),
         *file_notes(opened.classes, extra.files),
         *asked_notes(extra.asked, {**_unloaded(site, extra), **load.above}),
         *load.notes,
@@ -290,7 +288,7 @@ def _put_in_place(
         view=merge_views([side.view() for side in sides]),
     )
     files = _files(session, site, own)
-    classes = _replayed(site, replay, sandbox.directory)
+    classes = replayed_classes(site, replay, sandbox.directory)
     variants = _variants(site, sides, _start(lab, starts))
     variants += [replace(variants[1], name=rival.name) for rival in rivals]
     headed = with_worker_header(trees) if changing is None else ({}, {})
@@ -299,7 +297,7 @@ def _put_in_place(
         addresses,
         variants,
         shown=changing or _seen(variants, [{}, site.planned, *(r.planned for r in rivals)], headed),
-        outgoing=_outgoing(trees),
+        outgoing=plan_outgoing_of_all(trees),
         sockets=places.sockets,
         echoes=changing is not None,
     )
@@ -308,7 +306,7 @@ def _put_in_place(
         *prefix_notes(prefixes),
         *absent_notes(places.absent),
         *stub_notes(made, trees),
-        *unseen_log_notes(_device_logs(site)),
+        *unseen_log_notes(entry.error_log for entry in site.entries),
         *([f"{HEADER} with the worker's id is added to each response"] if all(headed) else []),
     ]
     has_silent = bool(made.stubs.silent) or any(map(unspoken, trees))
@@ -416,37 +414,6 @@ def _plans(
     return plans
 
 
-def _device_logs(site: SitePair) -> list[str]:
-    """The error logs that are character devices, such as a terminal."""
-    logs = dict.fromkeys(entry.error_log for entry in site.entries)
-    return [log for log in logs if log is not None and Path(log).is_char_device()]
-
-
-def _address_notes(addresses: Sequence[str]) -> list[str]:
-    return [f"on the sandbox's loopback link: {', '.join(addresses)}"] if addresses else []
-
-
-def _replay(
-    sandbox: Sandbox, site: SitePair, *, has_lab: bool, scale: float | None
-) -> Replay | None:
-    """The requests of a manifest, for files in the lab; None to replay them as recorded."""
-    load, entry = site.load, site.entry
-    if not load.manifest or not has_lab or entry.root is None:
-        if load.hashed:
-            raise UsageError(
-                f"{load.manifest}: its paths are hashed, so no server has them",
-                hint="use --lab, which makes files of those sizes, or record it with --keep-paths",
-            )
-        return None
-    placing = Placing(
-        entry.url_prefix,
-        entry.index_file,
-        load.hashed,
-        (lambda _: False) if load.hashed else passes_of(site.trees[1], entry.server),
-    )
-    return make_replay(Path(load.manifest), sandbox.directory, placing, scale=scale)
-
-
 def _shape(site: SitePair, own: Sequence[ServedFile], replay: Replay | None) -> Shape:
     root = site.entry.root or ""
     if replay is not None:
@@ -510,12 +477,6 @@ def _nothing_loaded(
     )
 
 
-def _outgoing(trees: Sequence[ConfTree]) -> list[Outgoing]:
-    """The servers that any tree sends requests to, each once."""
-    every = [outgoing for tree in trees for outgoing in plan_outgoing(tree)]
-    return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in every}.values())
-
-
 def _files(session: Session, site: SitePair, own: Sequence[ServedFile]) -> list[ServedFile]:
     root = site.entry.root
     if root is None:
@@ -531,22 +492,6 @@ def _on_disk(
     if directory != site.entry.root:
         return served_files(directory)
     return lab_files(session, directory) if session.lab.disks else own
-
-
-def _replayed(site: SitePair, replay: Replay | None, directory: Path) -> list[ScenarioClass]:
-    """The classes, with the requests of a manifest that can be replayed."""
-    manifest = site.load.manifest
-    if replay:
-        manifest = replay.manifest
-    elif manifest:
-        passes = [
-            passes_of(tree, entry.server)
-            for tree, entry in zip(site.trees, site.entries, strict=True)
-        ]
-        manifest = without_foreign_lengths(
-            Path(manifest), directory, lambda path: any(is_passed(path) for is_passed in passes)
-        )
-    return [replace(item, manifest=manifest) if item.manifest else item for item in site.classes]
 
 
 def _seen(

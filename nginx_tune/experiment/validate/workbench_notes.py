@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from shlex import quote
 
 import msgspec
@@ -20,7 +21,9 @@ from nginx_tune.documents.lab import Lab
 from nginx_tune.documents.loadplan import LoadPlan
 from nginx_tune.documents.scenario import ScenarioClass
 from nginx_tune.documents.units import bytes_text, plural
-from nginx_tune.experiment.operations import MadeEnvironment
+from nginx_tune.experiment.operations import (
+    MadeEnvironment,
+)
 from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.lab.disk_models import describe_disk
 from nginx_tune.nginx.lab.operation import Outgoing, UpstreamProtocol
@@ -155,12 +158,13 @@ def absent_notes(directories: Sequence[str]) -> list[str]:
     ]
 
 
-def unseen_log_notes(devices: Iterable[str]) -> list[str]:
-    """Notes on error logs that are devices."""
+def unseen_log_notes(logs: Iterable[str | None]) -> list[str]:
+    """Notes on error logs that are character devices, such as a terminal."""
     return [
         f"error_log {path} is a device, which keeps nothing: error lines, pool overflows and "
         "refused connections are not seen"
-        for path in devices
+        for path in dict.fromkeys(logs)
+        if path is not None and Path(path).is_char_device()
     ]
 
 
@@ -243,6 +247,12 @@ def plan_outgoing(tree: ConfTree) -> list[Outgoing]:
         if not _is_own(address, listened) and address.path not in own_sockets
     }
     return list(found.values())
+
+
+def plan_outgoing_of_all(trees: Sequence[ConfTree]) -> list[Outgoing]:
+    """The servers that any tree sends requests to, each once."""
+    every = [outgoing for tree in trees for outgoing in plan_outgoing(tree)]
+    return list({(o.protocol, o.name, o.address, o.port, o.path): o for o in every}.values())
 
 
 def unspoken(tree: ConfTree) -> list[str]:

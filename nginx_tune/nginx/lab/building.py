@@ -21,8 +21,9 @@ from nginx_tune.host.program import die_with_parent
 from nginx_tune.host.programs import own_module, start_text_program
 from nginx_tune.nginx.lab.disk_models import describe_disk, model_of
 from nginx_tune.nginx.lab.disk_server import ServerRequest
-from nginx_tune.nginx.lab.disks import Contents, Image, Loop, copy_image, obtain_image
+from nginx_tune.nginx.lab.disks import Loop
 from nginx_tune.nginx.lab.enclosure import Enclosure
+from nginx_tune.nginx.lab.images import Contents, Image, copy_image, obtain_image
 from nginx_tune.nginx.lab.network import (
     SERVER_ADDRESS,
     Certificate,
