@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from situations import decide_without_break_evens
 
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
+from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned
 from nginx_tune.documents.base import encode
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts

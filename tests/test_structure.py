@@ -54,8 +54,8 @@ EDGES = {
     "measure/load": {"probe", "target"},
     "observe/inspect": {"disks", "live_facts"},
     "experiment": {
-        "one_run", "held_clients", "inside", "rehearsing", "scratch_server", "session", "store",
-        "survey", "trial",
+        "one_run", "held_clients", "held_requests", "inside", "rehearsing", "scratch_server",
+        "session", "store", "survey", "trial",
     },
     "experiment/validate": {"replay", "workbench", "validation"},
     "experiment/scenario": {"files"},

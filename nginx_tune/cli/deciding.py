@@ -48,10 +48,10 @@ from nginx_tune.cli.options import (
 )
 from nginx_tune.conf.served import served_directories
 from nginx_tune.conf.tree import ConfTree, Maps
+from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned
 from nginx_tune.decide.cache_layout import not_known
 from nginx_tune.decide.defaults import DEFAULT_CACHE_DIR
 from nginx_tune.decide.engine import case_of, situation_of
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
 from nginx_tune.documents.base import decode_tables
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.described_host import DescribedHost

@@ -1,7 +1,8 @@
-"""Parts of a decision: numbers with their provenance, nginx's build, settings, commands."""
+"""Parts of decisions: numbers with their provenance, CPUs and link, nginx's build, commands."""
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import textwrap
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision, DecisionId, DirectiveContext, Evidence, Setting
 from nginx_tune.documents.facts import Facts, Nginx
+from nginx_tune.documents.facts_machine import DECLARED
 from nginx_tune.documents.units import bytes_text, number_text, seconds_text
 
 
@@ -147,3 +149,60 @@ def validate_command(facts: Facts) -> str:
     running = facts.nginx.running
     now = (running.conf_path if running else None) or facts.nginx.conf_path
     return f"{PROVES_A_FILE}{shlex.quote(now or '/etc/nginx/nginx.conf')}"
+
+
+MAX_WORKERS = 512
+
+
+def effective_cpus(facts: Facts) -> Quantity:
+    """CPU time that nginx can use, in CPUs."""
+    cpu = facts.cpu
+    value = cpu.effective or cpu.online
+    return Quantity("cpu.effective" if cpu.effective else "cpu.online", value, "CPUs")
+
+
+def wanted_workers(facts: Facts) -> int:
+    """Worker processes to configure: one for each usable CPU."""
+    cpus = effective_cpus(facts).value
+    return 1 if cpus is None else max(1, min(MAX_WORKERS, math.ceil(cpus)))
+
+
+def fastest_link(facts: Facts) -> Quantity:
+    """Speed of the fastest link, in bytes per second."""
+    links = [
+        link
+        for link in facts.network.links
+        if link.speed_bits_per_second and link.kind not in ("loopback", "veth")
+    ]
+    first = max(links, key=lambda link: link.speed_bits_per_second or 0, default=None)
+    value = first.speed_bits_per_second / 8 if first and first.speed_bits_per_second else None
+    is_declared = first is not None and first.speed_reason == DECLARED
+    source: Provenance = "declared" if is_declared else "measured"
+    return Quantity("network.links speed", value, "bytes/s", source)
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Values of a configuration that will not change; the other decisions are made to fit them.
+
+    Some decisions are not applied: they are blocked, have no place, or are excluded (``--except``).
+    Decisions that depend on them must then fit the current value, such as one worker instead of 24.
+    A value that will change as decided is None, empty or False here.
+    """
+
+    workers: int | None = None
+    """Worker processes."""
+    no_pools: str = ""
+    """The line for thread pools that will not be written, with the reason; empty if none."""
+    connections: int | None = None
+    """``worker_connections``."""
+    descriptors: int | None = None
+    """Descriptors that a worker may open."""
+    open_files: int | None = None
+    """Files that the caches of a worker keep open."""
+    no_sendfile: bool = False
+    """True if files are copied through nginx's memory everywhere."""
+
+
+ALL_AS_DECIDED = Pinned()
+"""Nothing is pinned."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from nginx_tune.decide.answer import effective_cpus
 from nginx_tune.decide.model.blocking import (
     BOUND_BY_DISKS,
     DISK_READ_CPU_SECONDS,
@@ -17,7 +18,7 @@ from nginx_tune.decide.model.blocking import (
 )
 from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.sending import ENCRYPTED_BYTES_PER_SECOND, MEMORY_BYTES_PER_SECOND
-from nginx_tune.decide.situation import Situation, effective_cpus
+from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import BindingResource, Resource
 

@@ -13,6 +13,7 @@ from nginx_tune.decide.answer import (
     setting,
     validate_command,
 )
+from nginx_tune.decide.bodies import BUFFERS, DIRECT_BUFFER_BYTES, output_bytes
 from nginx_tune.decide.model.cache import (
     DirectForecast,
     DirectInputs,
@@ -23,7 +24,6 @@ from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.pool import CACHE_SHARE_FOR_COLD
 from nginx_tune.decide.model.reads import USUAL_READ_AHEAD_BYTES, turn_bytes
 from nginx_tune.decide.pool_plan import PoolPlan
-from nginx_tune.decide.sendfile import BUFFERS, DIRECT_BUFFER_BYTES, output_bytes
 from nginx_tune.decide.sensitivity import find_flip
 from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.storage import OWN_READ_AHEAD
@@ -134,7 +134,7 @@ def decide_directio(s: Situation, plan: PoolPlan) -> Decision:
             ),
             *(
                 [setting("directio", "http", "directio_alignment", "4k", reason="XFS needs it")]
-                if _on_xfs(s)
+                if any(place.filesystem == "xfs" for place in s.facts.storage.paths)
                 else []
             ),
             setting(
@@ -229,10 +229,6 @@ def _thresholds(s: Situation) -> Iterator[tuple[int, DirectInputs]]:
 def _group(buckets: Sequence[SizeBucket]) -> FileGroup | None:
     files, total = sum(b.files for b in buckets), sum(b.bytes for b in buckets)
     return FileGroup(float(files), float(total)) if files and total else None
-
-
-def _on_xfs(s: Situation) -> bool:
-    return any(p.filesystem == "xfs" for p in s.facts.storage.paths)
 
 
 def _predicted(f: DirectForecast) -> list[Predicted]:

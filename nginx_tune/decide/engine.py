@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from nginx_tune.decide.accepting import decide_accept, decide_backlog, decide_reuseport
 from nginx_tune.decide.access_log import decide_access_log
-from nginx_tune.decide.answer import FACTS_COMMAND, LEARN_COMMAND, Quantity
+from nginx_tune.decide.answer import ALL_AS_DECIDED, FACTS_COMMAND, LEARN_COMMAND, Pinned, Quantity
+from nginx_tune.decide.bodies import decide_gzip, decide_ktls, decide_output_buffers
 from nginx_tune.decide.cache_fetches import decide_cache_misses, decide_cache_updates, decide_slice
 from nginx_tune.decide.cache_layout import decide_cache_key, decide_cache_layout
 from nginx_tune.decide.carried import WIDEST
@@ -28,12 +29,8 @@ from nginx_tune.decide.observed import with_observation
 from nginx_tune.decide.open_file_cache import decide_open_file_cache, open_files
 from nginx_tune.decide.pool_plan import PoolPlan, plan_pools, with_places, workers_for_disks
 from nginx_tune.decide.pool_sizes import decide_per_disk_pools, decide_thread_pool_size
-from nginx_tune.decide.protocols import decide_gzip, decide_http2, decide_http3, decide_ktls
-from nginx_tune.decide.sendfile import (
-    decide_output_buffers,
-    decide_sendfile,
-    decide_sendfile_max_chunk,
-)
+from nginx_tune.decide.protocols import decide_http2, decide_http3
+from nginx_tune.decide.sendfile import decide_sendfile, decide_sendfile_max_chunk
 from nginx_tune.decide.sensitivity import (
     DATA,
     FLIPS,
@@ -43,7 +40,7 @@ from nginx_tune.decide.sensitivity import (
     moved_documents,
     with_break_evens,
 )
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned, Situation
+from nginx_tune.decide.situation import Situation
 from nginx_tune.decide.thread_pools import decide_aio_write, decide_thread_pools
 from nginx_tune.decide.upstreams import decide_streaming, decide_upstream_keepalive
 from nginx_tune.decide.workers import decide_connections, decide_file_limits, decide_workers

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from nginx_tune.decide.answer import effective_cpus
 from nginx_tune.decide.bindings import FACTOR, find_bindings, most_at_best, sent_bytes
 from nginx_tune.decide.carried import P99, WIDEST, carried, is_prediction, seconds_at, servers
 from nginx_tune.decide.descriptors import plan_descriptors
 from nginx_tune.decide.model.blocking import BOUND_BY_DISKS
 from nginx_tune.decide.objectives import time_goal
-from nginx_tune.decide.situation import Situation, effective_cpus
+from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.decisions import BindingResource, Resource
 from nginx_tune.documents.units import (
     bytes_text,

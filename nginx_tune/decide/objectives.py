@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nginx_tune.decide.model.answers import AnswerGoal, Statistic
+from nginx_tune.documents.decisions import Evidence
 from nginx_tune.documents.workload import Objective
 
 WAIT_SHARE = 0.1
@@ -45,6 +46,12 @@ class Aim(NamedTuple):
     def text(self) -> str:
         """The decisive objective; empty if there is none."""
         return self.limit_text or self.quantity_text
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        """The decisive objective as evidence; empty if there is none."""
+        fact = "workload.objectives"
+        return [Evidence(fact=fact, value=self.text, provenance="declared")] * bool(self.text)
 
 
 class TimeGoal(NamedTuple):

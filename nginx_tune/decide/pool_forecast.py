@@ -1,4 +1,4 @@
-"""Predicted effects of thread pools, as numbers with ranges.
+"""Predicted effects of thread pools, as numbers with ranges, and their break-evens.
 
 A range covers the assumed inputs from one extreme to the other, varied together, and the model's
 own error as measured in experiments.
@@ -12,6 +12,9 @@ from dataclasses import replace
 
 from msgspec.structs import replace as replace_struct
 
+from nginx_tune.decide.answer import (
+    Quantity,
+)
 from nginx_tune.decide.model.blocking import (
     BUSY_HOST_SECONDS,
     Prediction,
@@ -30,9 +33,20 @@ from nginx_tune.decide.model.inputs import (
 )
 from nginx_tune.decide.model.names import least_name_reads, open_blocked_ratio
 from nginx_tune.decide.model.sending import asked_of_way
-from nginx_tune.decide.pool_plan import PoolPlan, corners
+from nginx_tune.decide.pool_plan import (
+    PoolPlan,
+    corners,
+    judge_pools,
+    turns_text,
+)
+from nginx_tune.decide.sensitivity import find_flip, moved_situation
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.decisions import Predicted
+from nginx_tune.documents.base import MOST_COUNT
+from nginx_tune.documents.decisions import (
+    BreakEven,
+    DecisionVerdict,
+    Predicted,
+)
 
 _HOT_FACTOR = 3.0
 """The model's error in the time of a hot request, as a factor. Measurements by hand and in the
@@ -371,3 +385,78 @@ def _span(metric: str, cases: list[float], factor: float) -> Predicted:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
+
+
+def find_break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
+    """The facts at whose other values the verdict on pools changes, each with that value."""
+    blocked = s.seen.blocked_without_pools
+    if blocked is not None:
+        return _measured_break_even(s, i, blocked)
+    if s.is_moved:  # only the verdict is needed
+        return []
+    verdict = judge_pools(s).verdict
+    concurrency = s.concurrency if i.cold_concurrency is None else s.cold_concurrency
+    found = []
+    for quantity in (s.dataset_bytes, s.page_cache, s.rate, concurrency):
+        now = quantity.value
+        if not now:
+            continue
+
+        def verdict_at(value: float, fact: str = quantity.fact) -> DecisionVerdict | None:
+            return _verdict_at(s, fact, value)
+
+        # For a fact derived from others, the verdict differs at ``now``: it cannot be varied alone.
+        value = find_flip(verdict_at, now, verdict)
+        if value is None or value > MOST_COUNT:
+            continue
+        up = value > now
+        other = _verdict_at(s, quantity.fact, value * (1.001 if up else 1 / 1.001))
+        if other is None:
+            continue
+        found.append(
+            BreakEven(
+                fact=quantity.fact,
+                value=value,
+                unit=quantity.unit,
+                now=now,
+                above=other if up else verdict,
+                below=verdict if up else other,
+            )
+        )
+    return found
+
+
+def _verdict_at(s: Situation, fact: str, value: float) -> DecisionVerdict | None:
+    moved = moved_situation(s, fact, value)
+    return None if moved is None else judge_pools(moved).verdict
+
+
+def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> list[BreakEven]:
+    """The break-even in the share of blocked time; a measured 0 counts as 10^-6."""
+    value = find_flip(lambda b: predict_measured(i, min(1.0, b)).pools_pay, max(blocked, 1e-6))
+    if value is None or not 0 < value < 1:
+        return []
+    fact = s.seen.blocked.fact
+    return [BreakEven(fact=fact, value=value, now=blocked, above="enable", below="disable")]
+
+
+def flip_text(b: BreakEven) -> str:
+    """A break-even in words, beside the current value."""
+    at, now = Quantity(b.fact, b.value, b.unit).text, Quantity(b.fact, b.now, b.unit).text
+    if "enable" in (b.above, b.below):
+        change = f"pools pay {'above' if b.above == 'enable' else 'below'}"
+    else:
+        up = b.value > b.now
+        change = f"{str(b.above if up else b.below).replace('_', ' ')} {'above' if up else 'below'}"
+    return f"{b.fact}: {change} {at}; you have {now}"
+
+
+def pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
+    """For ``flips_when``: the effect of clients that keep pace; empty if the verdict stays."""
+    if i.clients_keep_pace or measured(s):
+        return []
+    fast = predict(replace(i, clients_keep_pace=True))
+    if not fast.turns_are_felt or predict(i).pools_pay:
+        return []
+    change = "pools pay where clients take large responses as fast as nginx sends"
+    return [f"concurrency.clients_keep_pace: {change}; {turns_text(fast)} behind them"]

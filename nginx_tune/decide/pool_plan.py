@@ -362,9 +362,7 @@ def pools_lose_less(s: Situation) -> bool:
     demand = (s.dataset_bytes, s.exponent, s.concurrency if s.rate.value is None else s.rate)
     if any(quantity.provenance == "assumed" for quantity in demand):
         return False
-    if not s.dataset_bytes.value or s.dataset_bytes.value < _NEAR * (
-        s.page_cache.value or math.inf
-    ):
+    if (s.dataset_bytes.value or 0.0) < _NEAR * (s.page_cache.value or math.inf):
         return False
     cases = [p, *(predict(replace(i, disk=i.disk.scaled(f))) for f in i.disk.plausible_factors)]
     price = OFFLOAD_SECONDS * p.tasks_per_request * p.margin

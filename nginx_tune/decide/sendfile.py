@@ -1,4 +1,4 @@
-"""File bytes to the socket: ``sendfile``, ``sendfile-max-chunk``, ``output-buffers``."""
+"""File bytes to the socket without a copy: ``sendfile``, ``sendfile-max-chunk``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from nginx_tune.decide.answer import Quantity, known, not_applicable, setting, validate_command
+from nginx_tune.decide.bodies import LARGE_BUFFER_BYTES, output_bytes
 from nginx_tune.decide.model.blocking import BUSY_HOST_SECONDS
 from nginx_tune.decide.model.disk import ModelDisk
-from nginx_tune.decide.model.reads import BUFFER_BYTES, SENDFILE_CHUNK_BYTES
+from nginx_tune.decide.model.reads import SENDFILE_CHUNK_BYTES
 from nginx_tune.decide.model.sending import ENCRYPTED_BYTES_PER_SECOND, chunk_wait_seconds
 from nginx_tune.decide.objectives import Aim
 from nginx_tune.decide.pool_plan import PoolPlan
@@ -189,7 +190,7 @@ def _for_the_disk(s: Situation, plan: PoolPlan, chunk: int, *, bounded: bool) ->
     transfer = chunk / s.disk.bytes_per_second
     longest = longest_transfer(s.disk, s.aim)
     aimed = f" ({s.aim.text})" if chunk != chunk_bytes(s.disk) else ""
-    evidence = aim_evidence(s) + known(
+    evidence = s.aim.evidence + known(
         Quantity("disk read latency", s.disk.latency_seconds, "s", s.disk.provenance),
         Quantity("disk bandwidth", s.disk.bytes_per_second, "bytes/s", s.disk.provenance),
         Quantity("time of one cold chunk (model)", hold, "s", s.disk.provenance),
@@ -436,105 +437,5 @@ def longest_transfer(disk: ModelDisk, aim: Aim = NO_AIM) -> float:
     return usual if aim.wait_seconds is None else min(usual, aim.wait_seconds)
 
 
-def aim_evidence(s: Situation) -> list[Evidence]:
-    """The decisive objective as evidence; empty if there is none."""
-    if not s.aim.text:
-        return []
-    return [Evidence(fact="workload.objectives", value=s.aim.text, provenance="declared")]
-
-
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
-
-
-BUFFERS = 2
-LARGE_BUFFER_BYTES = 256 << 10
-"""Largest buffer with the kernel's read-ahead; a larger one gains next to nothing."""
-DIRECT_BUFFER_BYTES = 1 << 20
-"""Largest buffer without read-ahead, where each disk read is one buffer long."""
-BUFFERS_MEMORY_SHARE = 0.05
-"""Share of the page cache that the output buffers of all transfers may take."""
-
-
-def output_bytes(s: Situation, largest: int) -> int:
-    """Size of an output buffer: a power of two up to ``largest`` for which there is memory.
-
-    Over TLS the loop must also be able to encrypt the buffer in the time that objectives allow.
-    """
-    cache, peak = s.page_cache.value or 0.0, s.concurrency.value or 0.0
-    room = BUFFERS_MEMORY_SHARE * cache / max(1.0, peak) / BUFFERS
-    if s.tls and s.aim.wait_seconds is not None:
-        room = min(room, s.aim.wait_seconds * ENCRYPTED_BYTES_PER_SECOND)
-    size = BUFFER_BYTES
-    while size * 2 <= min(room, largest):
-        size *= 2
-    return size
-
-
-def _or_time(s: Situation) -> str:
-    return f", or the objective is short ({s.aim.limit_text})" if s.aim.limit_text else ""
-
-
-def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
-    """``output-buffers``: read size where sendfile cannot be used.
-
-    TLS, gzip and HTTP/3 need the bytes in nginx's memory, so files are read one buffer at a time:
-    8 MB take 245 reads, each a pool task, with the default of ``2 32k``, and 16 with buffers of
-    512 KiB. Larger buffers pay only with a pool, since without one a larger read blocks the loop
-    for longer. Each transfer has two of them in memory. Over TLS the loop encrypts a whole buffer
-    in one turn; where an objective limits a time, that turn takes at most a tenth of it.
-    """
-    folder = s.shared_folder
-    copies = f"sendfile is off on {folder}" if folder else "sendfile is off"
-    is_off = folder is not None or s.stays.no_sendfile
-    if s.kind == "proxy" or not (s.tls or is_off or (s.cleartext_http2 and plan.on)):
-        return not_applicable(
-            "output-buffers",
-            "Files are sent with sendfile, which uses no buffers.",
-            flips="the site has TLS",
-        )
-    if not plan.on:
-        return not_applicable(
-            "output-buffers",
-            (f"{copies}, but reads" if is_off else "Reads")
-            + " stay in the event loop, which larger ones would block for longer.",
-            flips="thread-pools is enabled",
-        )
-    mean, cache, peak = s.object_bytes, s.page_cache, s.concurrency
-    evidence = aim_evidence(s) + known(mean, cache, peak)
-    size = output_bytes(s, min(LARGE_BUFFER_BYTES, int(mean.value or 0)))
-    if size == BUFFER_BYTES:
-        return Decision(
-            id="output-buffers",
-            verdict="keep",
-            summary=f"The default of 2 32k: objects are small, memory is short{_or_time(s)}.",
-            evidence=evidence,
-            confidence="medium",
-            flips_when=["objects are larger than 64 KiB and memory has room for larger buffers"],
-        )
-    tasks = BUFFER_BYTES / size
-    text = nginx_size(size)
-    return Decision(
-        id="output-buffers",
-        verdict="raise",
-        summary=f"{BUFFERS} {text}: files are read one buffer at a time, each a pool task.",
-        settings=[
-            setting(
-                "output-buffers",
-                "http",
-                "output_buffers",
-                str(BUFFERS),
-                text,
-                reason=f"files are read one buffer at a time: 1/{1 / tasks:.0f} of the pool tasks",
-            )
-        ],
-        evidence=evidence,
-        predicted=[
-            Predicted(
-                metric="ratio(pool tasks a response)", low=tasks, expected=tasks, high=tasks * 2
-            )
-        ],
-        confidence="medium",
-        flips_when=["the site drops TLS" if s.tls else "sendfile can be used"],
-        risks=[f"each transfer holds up to {nginx_size(size * BUFFERS)} of memory"],
-    )

@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from nginx_tune.decide.answer import Build, Quantity, build_of
+from nginx_tune.decide.answer import (
+    ALL_AS_DECIDED,
+    Build,
+    Pinned,
+    Quantity,
+    build_of,
+    effective_cpus,
+    fastest_link,
+    wanted_workers,
+)
 from nginx_tune.decide.cache_growth import (
     KEYS_SHARE,
     UNKNOWN_DISK,
@@ -19,7 +28,7 @@ from nginx_tune.decide.cache_growth import (
 )
 from nginx_tune.decide.model.blocking import Prediction, predict
 from nginx_tune.decide.model.cache import PopularityClass, curve_classes, zipf_classes
-from nginx_tune.decide.model.disk import ModelDisk, disk_models, disks_together, network_files
+from nginx_tune.decide.model.disk import ModelDisk, disks_together
 from nginx_tune.decide.model.inputs import BlockingInputs, CacheAge, since_empty
 from nginx_tune.decide.model.reads import (
     SENDFILE_CHUNK_BYTES,
@@ -37,6 +46,9 @@ from nginx_tune.decide.storage import (
     classes_of_places,
     data_paths,
     directories_of,
+    disks_under,
+    knee_of,
+    models_under,
     on_network,
     on_shared_folder,
     page_waste_bytes,
@@ -47,57 +59,14 @@ from nginx_tune.decide.storage import (
 )
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.facts import Disk, Facts
-from nginx_tune.documents.facts_machine import DECLARED
-from nginx_tune.documents.facts_storage import IN_MEMORY, NETWORK_FILESYSTEMS
+from nginx_tune.documents.facts_storage import IN_MEMORY
 from nginx_tune.documents.observation import Observation
 from nginx_tune.documents.site import Site
 from nginx_tune.documents.workload import Kind, Workload
 
-MAX_WORKERS = 512
-
-
-def effective_cpus(facts: Facts) -> Quantity:
-    """CPU time that nginx can use, in CPUs."""
-    cpu = facts.cpu
-    value = cpu.effective or cpu.online
-    return Quantity("cpu.effective" if cpu.effective else "cpu.online", value, "CPUs")
-
-
-def wanted_workers(facts: Facts) -> int:
-    """Worker processes to configure: one for each usable CPU."""
-    cpus = effective_cpus(facts).value
-    return 1 if cpus is None else max(1, min(MAX_WORKERS, math.ceil(cpus)))
-
-
-@dataclass(frozen=True)
-class Pinned:
-    """Values of a configuration that will not change; the other decisions are made to fit them.
-
-    Some decisions are not applied: they are blocked, have no place, or are excluded (``--except``).
-    Decisions that depend on them must then fit the current value, such as one worker instead of 24.
-    A value that will change as decided is None, empty or False here.
-    """
-
-    workers: int | None = None
-    """Worker processes."""
-    no_pools: str = ""
-    """The line for thread pools that will not be written, with the reason; empty if none."""
-    connections: int | None = None
-    """``worker_connections``."""
-    descriptors: int | None = None
-    """Descriptors that a worker may open."""
-    open_files: int | None = None
-    """Files that the caches of a worker keep open."""
-    no_sendfile: bool = False
-    """True if files are copied through nginx's memory everywhere."""
-
-
-ALL_AS_DECIDED = Pinned()
-"""Nothing is pinned."""
-
 _OF_THE_HOST = (
     "seen", "build", "workers", "page_cache", "data_paths", "disk", "disks_by_path", "disk_knee",
-    "read_ahead_bytes", "link_bytes_per_second", "others_replace_files", "_disks", "_asked_places",
+    "read_ahead_bytes", "link_bytes_per_second", "others_replace_files", "disks", "_asked_places",
     "_sizes",
 )  # fmt: skip
 """Cached properties that stay valid for another workload with the same kind and the same requests
@@ -204,24 +173,14 @@ class Situation:
         return self._together(requests_by_disk(self.data_paths, asked))
 
     def _together(self, shares: Mapping[str, float]) -> ModelDisk:
-        models = self._models(self._disks, self.data_paths)
+        models = self._models(self.disks, self.data_paths)
         # The model of disks that were measured together has the names of all of them.
         each = [sum(shares.get(name, 0.0) for name in model.name.split("+")) for model in models]
         return disks_together(models, each)
 
     def _models(self, disks: Sequence[Disk], places: Sequence[DataPath]) -> list[ModelDisk]:
-        """Models of the disks; an unmeasured network file system has a model of its own."""
-        names = {
-            name
-            for place in places
-            if place.filesystem in NETWORK_FILESYSTEMS
-            for name in place.leaf_disks or [place.path]
-        }
-        measured = {disk.name for disk in disks if disk.curve is not None}
-        local = [disk for disk in disks if disk.name not in names - measured]
-        way = self.link_bytes_per_second.value
-        remote = [network_files(name, way) for name in sorted(names - measured)]
-        return [*disk_models(local, self.facts.storage.shared_curves), *remote]
+        curves = self.facts.storage.shared_curves
+        return models_under(disks, places, curves, self.link_bytes_per_second.value)
 
     @cached_property
     def _asked_places(self) -> tuple[AskedPlace, ...]:
@@ -241,48 +200,25 @@ class Situation:
         ]
 
     @cached_property
-    def _disks(self) -> list[Disk]:
-        known = {d.name: d for d in self.facts.storage.disks}
+    def disks(self) -> list[Disk]:
+        """The disks under the data."""
+        storage = self.facts.storage
         beside = self.site.roots if self.kind == "cache" and self.site.serves_files else []
-        read = [*self.data_paths, *data_paths(beside, self.facts.storage)]
-        names = {name for path in read for name in path.leaf_disks if name in known}
-        scanned = {d.path for d in self.facts.datasets}
-        if not names and self.network_filesystem is None:
-            for place in self.facts.storage.paths:
-                if place.path in scanned:
-                    names.update(name for name in place.leaf_disks if name in known)
-        if not names and len(known) == 1 and self.network_filesystem is None:
-            names = set(known)
-        return [known[name] for name in sorted(names)]
+        read = [*self.data_paths, *data_paths(beside, storage)]
+        if self.network_filesystem is not None:
+            return disks_under(read, storage)
+        return disks_under(read, storage, scanned={d.path for d in self.facts.datasets})
 
     @cached_property
     def disk_knee(self) -> int | None:
         """Concurrent reads that the disks under the data serve; None unless all were measured."""
-        names = {disk.name for disk in self._disks}
-        knees = [
-            part.curve.knee_depth or 1
-            for part in self.facts.storage.shared_curves
-            if part.disks and names >= set(part.disks)
-        ]
-        shared = {name for part in self.facts.storage.shared_curves for name in part.disks}
-        for disk in self._disks:
-            if disk.name in shared:
-                continue
-            if disk.curve is None:
-                return None
-            knees.append(disk.curve.knee_depth or 1)
-        return max(1, sum(knees)) if knees else None
+        return knee_of(self.disks, self.facts.storage.shared_curves)
 
     @cached_property
     def read_ahead_bytes(self) -> int:
         """Largest read-ahead window under the data: of the mounted devices, else of their disks."""
         mounted = max((p.read_ahead_bytes or 0 for p in self.data_paths), default=0)
-        return mounted or max((d.read_ahead_bytes or 0 for d in self._disks), default=0)
-
-    @property
-    def disks(self) -> list[Disk]:
-        """The disks under the data."""
-        return self._disks
+        return mounted or max((d.read_ahead_bytes or 0 for d in self.disks), default=0)
 
     @cached_property
     def network_filesystem(self) -> str | None:
@@ -292,12 +228,12 @@ class Situation:
     @property
     def on_volumes(self) -> bool:
         """True if one of the disks under the data is behind a network."""
-        return any(disk.class_ == "network" for disk in self._disks)
+        return any(disk.class_ == "network" for disk in self.disks)
 
     @property
     def disks_are_typed(self) -> bool:
         """True if the speed of the disks follows from their class, to within a small factor."""
-        kinds = {disk.class_ for disk in self._disks}
+        kinds = {disk.class_ for disk in self.disks}
         return bool(kinds) and kinds <= {"hdd", "ssd", "nvme", "card", "memory"}
 
     @cached_property
@@ -498,16 +434,7 @@ class Situation:
     @cached_property
     def link_bytes_per_second(self) -> Quantity:
         """Speed of the fastest link."""
-        links = [
-            link
-            for link in self.facts.network.links
-            if link.speed_bits_per_second and link.kind not in ("loopback", "veth")
-        ]
-        first = max(links, key=lambda link: link.speed_bits_per_second or 0, default=None)
-        value = first.speed_bits_per_second / 8 if first and first.speed_bits_per_second else None
-        is_declared = first is not None and first.speed_reason == DECLARED
-        source: Provenance = "declared" if is_declared else "measured"
-        return Quantity("network.links speed", value, "bytes/s", source)
+        return fastest_link(self.facts)
 
     def popularity_classes(
         self, dataset_bytes: float, exponent: float | None = None

@@ -7,7 +7,7 @@ share of requests.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
@@ -19,11 +19,17 @@ from nginx_tune.decide.model.cache import (
     missed_shares,
     zipf_classes,
 )
+from nginx_tune.decide.model.disk import ModelDisk, disk_models, network_files
 from nginx_tune.decide.model.inputs import BlockingInputs, usable_objects
 from nginx_tune.decide.model.reads import SizeGroup, size_groups
 from nginx_tune.documents.base import Provenance
-from nginx_tune.documents.facts import Dataset, PathStorage, Storage
-from nginx_tune.documents.facts_storage import IN_MEMORY, NETWORK_FILESYSTEMS, is_shared_folder
+from nginx_tune.documents.facts import Dataset, Disk, PathStorage, Storage
+from nginx_tune.documents.facts_storage import (
+    IN_MEMORY,
+    NETWORK_FILESYSTEMS,
+    SharedCurve,
+    is_shared_folder,
+)
 
 
 class DataPath(NamedTuple):
@@ -115,6 +121,61 @@ def replaced_by_others(paths: Sequence[str], storage: Storage) -> bool:
         if above and max(above, key=lambda one: one[0])[1] in NETWORK_FILESYSTEMS:
             return True
     return False
+
+
+def disks_under(
+    places: Sequence[DataPath], storage: Storage, *, scanned: Collection[str] | None = None
+) -> list[Disk]:
+    """The disks of the directories, by name.
+
+    If none is known, the disks of the ``scanned`` directories, or else the host's only disk. None
+    for ``scanned``: the data is on a network file system, so no disk of the host counts.
+    """
+    known = {disk.name: disk for disk in storage.disks}
+    names = {name for path in places for name in path.leaf_disks if name in known}
+    if not names and scanned is not None:
+        paths = (place for place in storage.paths if place.path in scanned)
+        names = {name for place in paths for name in place.leaf_disks if name in known}
+        if not names and len(known) == 1:
+            names = {*known}
+    return [known[name] for name in sorted(names)]
+
+
+def knee_of(disks: Sequence[Disk], shared_curves: Sequence[SharedCurve]) -> int | None:
+    """Concurrent reads that disks serve; None unless all were measured, alone or together."""
+    names = {disk.name for disk in disks}
+    knees = [
+        part.curve.knee_depth or 1
+        for part in shared_curves
+        if part.disks and names >= set(part.disks)
+    ]
+    shared = {name for part in shared_curves for name in part.disks}
+    for disk in disks:
+        if disk.name in shared:
+            continue
+        if disk.curve is None:
+            return None
+        knees.append(disk.curve.knee_depth or 1)
+    return max(1, sum(knees)) if knees else None
+
+
+def models_under(
+    disks: Sequence[Disk],
+    places: Sequence[DataPath],
+    shared_curves: Sequence[SharedCurve],
+    link_bytes_per_second: float | None,
+) -> list[ModelDisk]:
+    """Models of the disks; an unmeasured network file system has a model of its own."""
+    names = {
+        name
+        for place in places
+        if place.filesystem in NETWORK_FILESYSTEMS
+        for name in place.leaf_disks or [place.path]
+    }
+    measured = {disk.name for disk in disks if disk.curve is not None}
+    local = [disk for disk in disks if disk.name not in names - measured]
+    remote = [network_files(name, link_bytes_per_second) for name in sorted(names - measured)]
+    return [*disk_models(local, shared_curves), *remote]
 
 
 OWN_READ_AHEAD = NETWORK_FILESYSTEMS | {"zfs", "btrfs"}

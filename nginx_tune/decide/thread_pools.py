@@ -21,17 +21,19 @@ from nginx_tune.decide.model.blocking import (
     Prediction,
     find_ceiling,
     predict,
-    predict_measured,
 )
 from nginx_tune.decide.model.inputs import BlockingInputs
 from nginx_tune.decide.model.sending import asked_of_way
 from nginx_tune.decide.model.volumes import volume_name
 from nginx_tune.decide.pool_forecast import (
+    find_break_evens,
+    flip_text,
     forecast_blocking,
     forecast_cost,
     forecast_gain,
     is_overrun,
     measured,
+    pace_flip,
     prediction_of,
 )
 from nginx_tune.decide.pool_plan import (
@@ -40,19 +42,15 @@ from nginx_tune.decide.pool_plan import (
     corners,
     disks_decide,
     flips_on_assumptions,
-    judge_pools,
     looks_through_disks,
     measure_disks,
-    turns_text,
 )
-from nginx_tune.decide.sensitivity import find_flip, moved_situation
+from nginx_tune.decide.sensitivity import find_flip
 from nginx_tune.decide.situation import Situation
-from nginx_tune.documents.base import MOST_COUNT, Provenance
+from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import (
-    BreakEven,
     Confidence,
     Decision,
-    DecisionVerdict,
     Evidence,
     HostSetting,
     Predicted,
@@ -113,7 +111,7 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         return _measure_first(s, plan)
     if judgement.verdict == "not_enough_evidence":
         return _undecided(s, judgement.reason)
-    break_evens = _break_evens(s, s.blocking_inputs)
+    break_evens = find_break_evens(s, s.blocking_inputs)
     inputs, prediction = s.blocking_inputs, prediction_of(s, s.blocking_inputs)
     effect = forecast_gain(s, inputs, plan) if plan.on else forecast_cost(s, inputs, prediction)
     predicted = [*effect, *forecast_blocking(s, inputs, prediction)]
@@ -127,9 +125,9 @@ def decide_thread_pools(s: Situation, plan: PoolPlan) -> Decision:
         predicted=predicted,
         confidence=_confidence(s, s.blocking_inputs),
         flips_when=[
-            *map(_flip_text, break_evens),
+            *map(flip_text, break_evens),
             *_flip_of_disks(s),
-            *_pace_flip(s, s.blocking_inputs),
+            *pace_flip(s, s.blocking_inputs),
         ]
         or [_NO_FLIP],
         break_evens=break_evens,
@@ -182,7 +180,7 @@ def _flip_of_disks(s: Situation) -> list[str]:
 def _measure_first(s: Situation, plan: PoolPlan) -> Decision:
     """A proposal of pools, if they would pay but an assumed input could flip the verdict."""
     inputs = s.blocking_inputs
-    break_evens = [] if inputs is None else _break_evens(s, inputs)
+    break_evens = [] if inputs is None else find_break_evens(s, inputs)
     predicted = [] if inputs is None else forecast_blocking(s, inputs, prediction_of(s, inputs))
     return Decision(
         id="thread-pools",
@@ -192,7 +190,7 @@ def _measure_first(s: Situation, plan: PoolPlan) -> Decision:
         evidence=[*(_evidence(s, s.prediction) if s.prediction else []), *_build_evidence(s)],
         predicted=predicted,
         confidence="low",
-        flips_when=[_flip_text(b) for b in break_evens] or [_NO_FLIP],
+        flips_when=[flip_text(b) for b in break_evens] or [_NO_FLIP],
         break_evens=break_evens,
         risks=_overrun(s, inputs),
         next_command=plan.judgement.next_command,
@@ -384,79 +382,6 @@ def _origin(s: Situation) -> Provenance:
     provenances = {i.provenance for i in inputs}
     order: tuple[Provenance, ...] = ("assumed", "declared", "learnt")
     return next((p for p in order if p in provenances), "measured")
-
-
-def _break_evens(s: Situation, i: BlockingInputs) -> list[BreakEven]:
-    blocked = s.seen.blocked_without_pools
-    if blocked is not None:
-        return _measured_break_even(s, i, blocked)
-    if s.is_moved:  # only the verdict is needed
-        return []
-    verdict = judge_pools(s).verdict
-    concurrency = s.concurrency if i.cold_concurrency is None else s.cold_concurrency
-    found = []
-    for quantity in (s.dataset_bytes, s.page_cache, s.rate, concurrency):
-        now = quantity.value
-        if not now:
-            continue
-
-        def verdict_at(value: float, fact: str = quantity.fact) -> DecisionVerdict | None:
-            return _verdict_at(s, fact, value)
-
-        # For a fact derived from others, the verdict differs at ``now``: it cannot be varied alone.
-        value = find_flip(verdict_at, now, verdict)
-        if value is None or value > MOST_COUNT:
-            continue
-        up = value > now
-        other = _verdict_at(s, quantity.fact, value * (1.001 if up else 1 / 1.001))
-        if other is None:
-            continue
-        found.append(
-            BreakEven(
-                fact=quantity.fact,
-                value=value,
-                unit=quantity.unit,
-                now=now,
-                above=other if up else verdict,
-                below=verdict if up else other,
-            )
-        )
-    return found
-
-
-def _verdict_at(s: Situation, fact: str, value: float) -> DecisionVerdict | None:
-    moved = moved_situation(s, fact, value)
-    return None if moved is None else judge_pools(moved).verdict
-
-
-def _measured_break_even(s: Situation, i: BlockingInputs, blocked: float) -> list[BreakEven]:
-    """The break-even in the share of blocked time; a measured 0 counts as 10^-6."""
-    value = find_flip(lambda b: predict_measured(i, min(1.0, b)).pools_pay, max(blocked, 1e-6))
-    if value is None or not 0 < value < 1:
-        return []
-    fact = s.seen.blocked.fact
-    return [BreakEven(fact=fact, value=value, now=blocked, above="enable", below="disable")]
-
-
-def _flip_text(b: BreakEven) -> str:
-    at, now = Quantity(b.fact, b.value, b.unit).text, Quantity(b.fact, b.now, b.unit).text
-    if "enable" in (b.above, b.below):
-        change = f"pools pay {'above' if b.above == 'enable' else 'below'}"
-    else:
-        up = b.value > b.now
-        change = f"{str(b.above if up else b.below).replace('_', ' ')} {'above' if up else 'below'}"
-    return f"{b.fact}: {change} {at}; you have {now}"
-
-
-def _pace_flip(s: Situation, i: BlockingInputs) -> list[str]:
-    """For ``flips_when``: the effect of clients that keep pace; empty if the verdict stays."""
-    if i.clients_keep_pace or measured(s):
-        return []
-    fast = predict(replace(i, clients_keep_pace=True))
-    if not fast.turns_are_felt or predict(i).pools_pay:
-        return []
-    change = "pools pay where clients take large responses as fast as nginx sends"
-    return [f"concurrency.clients_keep_pace: {change}; {turns_text(fast)} behind them"]
 
 
 def _confidence(s: Situation, i: BlockingInputs) -> Confidence:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nginx_tune.decide.answer import FACTS_COMMAND, Quantity, known, setting, validate_command
+from nginx_tune.decide.answer import (
+    FACTS_COMMAND,
+    MAX_WORKERS,
+    Quantity,
+    effective_cpus,
+    known,
+    setting,
+    validate_command,
+    wanted_workers,
+)
 from nginx_tune.decide.descriptors import (
     BOUND_BY_LIMIT,
     USUAL_SOFT_LIMIT,
@@ -23,7 +32,7 @@ from nginx_tune.decide.model.pool import MAX_THREADS_ALL_WORKERS
 from nginx_tune.decide.open_file_cache import open_files
 from nginx_tune.decide.pool_plan import PoolPlan
 from nginx_tune.decide.protocols import slots_of_a_client
-from nginx_tune.decide.situation import MAX_WORKERS, Situation, effective_cpus, wanted_workers
+from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.base import Provenance
 from nginx_tune.documents.decisions import Decision, Evidence, HostSetting
 from nginx_tune.documents.facts import Cpu, Limits

@@ -8,22 +8,30 @@ one counts as closed.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
-import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from nginx_tune.documents.loadplan import Target
 from nginx_tune.documents.rehearsal import HeldConnections, HeldKind
+from nginx_tune.experiment.held_requests import (
+    ANSWER_SECONDS,
+    READ_BYTES,
+    EndedError,
+    HeadOfAnswer,
+    StaleError,
+    connected,
+    end_of,
+    read_head,
+    reason_of,
+    request_again,
+    request_first,
+    request_head,
+    request_once,
+)
 from nginx_tune.experiment.operations import HeldClient
-from nginx_tune.experiment.survey import client_line, request_headers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,20 +39,15 @@ if TYPE_CHECKING:
 
 _PERIOD_SECONDS = 0.25
 """The interval of activity on a connection."""
-_READ_BYTES = 4096
 _WRITE_BYTES = 1024
-_RECEIVE_BUFFER_BYTES = 8192
-_ANSWER_SECONDS = 10.0
 _ALIVE_BYTES = 32 << 20
 """More bytes than kernel buffers hold. A client that has read this many reads from a live
 process."""
 _EARLY_SECONDS = 0.7
 """The time for a server to refuse an upload before reading it."""
 _SWITCHING = 101
-_WITHOUT_BODY = (204, 304)
 _REFUSED = 400
 _TOKEN = b"rehearsal-echo!\n"
-_LOCAL = ("127.0.0.1", 0)
 _OPEN_SECONDS = 10.0
 _RETRY_SECONDS = 0.15
 """The least time until an opening that a limit refused is tried again."""
@@ -55,27 +58,6 @@ _ENDING: tuple[HeldKind, ...] = ("download", "silent")
 _LOOK_SECONDS = 0.01
 _MOST_CANCELS = 10
 _CANCEL_SECONDS = 0.3
-
-
-class EndedError(Exception):
-    """The server ended the connection; ``lost`` if a request was in progress.
-
-    ``refused`` is the status that refused to open it.
-    """
-
-    def __init__(self, why: str, *, lost: bool, refused: int = 0) -> None:
-        super().__init__(why)
-        self.why = why
-        self.lost = lost
-        self.refused = refused
-
-
-class StaleError(Exception):
-    """A kept connection ended before a byte of the answer, so the request is retried.
-
-    The server may have closed it as idle while the request was in flight. Browsers and the load
-    retry too (RFC 9112, section 9.3.1).
-    """
 
 
 @dataclass
@@ -98,213 +80,35 @@ class ClientState:
     lost_at: list[float] = field(default_factory=list)
 
 
-def reason_of(error: BaseException) -> str:
-    """The reason for a connection's end, in a few words."""
-    if isinstance(error, ConnectionRefusedError):
-        return "refused"
-    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
-        return "reset"
-    if isinstance(error, asyncio.IncompleteReadError):
-        return "cut off"
-    if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
-        return f"no answer within {_ANSWER_SECONDS:g} s"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS fails: {error.reason or error}"
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-
-
-_Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@contextlib.asynccontextmanager
-async def _connected(client: HeldClient) -> AsyncIterator[_Streams]:
-    reader, writer = await asyncio.wait_for(_connect(client.target), _ANSWER_SECONDS)
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
-
-
-async def _connect(target: Target) -> _Streams:
-    loop = asyncio.get_running_loop()
-    is_unix = target.unix is not None
-    family = socket.AF_UNIX if is_unix else socket.AF_INET6 if ":" in target.address else None
-    connection = socket.socket(family or socket.AF_INET)
-    try:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
-        connection.setblocking(False)
-        place = target.unix if target.unix is not None else (target.address, target.port)
-        await loop.sock_connect(connection, place)
-        if target.proxy_protocol is not None:
-            ends = (_LOCAL, _LOCAL)
-            if not is_unix:
-                ends = (connection.getsockname()[:2], connection.getpeername()[:2])
-            await loop.sock_sendall(connection, client_line(*ends))
-        context = None
-        if target.tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return await asyncio.open_connection(
-            sock=connection,
-            limit=2 * _READ_BYTES,
-            ssl=context,
-            server_hostname=target.host.partition(":")[0] if context else None,
-        )
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _head(client: HeldClient, method: str = "GET", *lines: str) -> bytes:
-    own = [f"{name}: {value}" for name, value in request_headers(client.target)]
-    return "\r\n".join([f"{method} {client.url} HTTP/1.1", *own, *lines, "", ""]).encode()
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    status: int
-    length: int | None
-    """Bytes of the body; None if chunked, -1 if it ends with the connection."""
-    keeps: bool
-
-
-async def _read_head(
-    reader: asyncio.StreamReader, seconds: float | None = _ANSWER_SECONDS, first: bytes = b""
-) -> _Answer:
-    """The head of a response; ``first`` is the part already read.
-
-    Errors: ValueError for a response that is not HTTP, IncompleteReadError, TimeoutError, OSError.
-    """
-    head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), seconds)
-    status_line, *lines = head.decode("latin-1").split("\r\n")
-    words = status_line.split()
-    if not status_line.startswith("HTTP/") or len(words) < 2 or not words[1].isdigit():  # noqa: PLR2004
-        raise ValueError("the answer is not HTTP")
-    pairs = (line.partition(":") for line in lines)
-    fields = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    status = int(words[1])
-    length: int | None = -1
-    if status in _WITHOUT_BODY:
-        length = 0
-    elif fields.get("content-length", "").isdigit():
-        length = int(fields["content-length"])
-    elif fields.get("transfer-encoding", "").lower() == "chunked":
-        length = None
-    return _Answer(status, length, fields.get("connection", "").lower() != "close")
-
-
-async def _request(client: HeldClient, streams: _Streams) -> _Answer:
-    """Make a request and read the whole response; returns its head.
-
-    Errors: EndedError if the server ends the connection.
-    """
-    try:
-        await _send_request(client, streams[1])
-        return await _read_answer(streams[0])
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise _ended_in_request(error) from None
-
-
-async def _request_again(client: HeldClient, streams: _Streams) -> None:
-    """Make another request on a connection that has already had a response.
-
-    Errors: StaleError if no byte of a response comes, EndedError if only a part does.
-    """
-    reader, writer = streams
-    try:
-        await _send_request(client, writer)
-        first = await asyncio.wait_for(reader.read(1), _ANSWER_SECONDS)
-    except ConnectionError:
-        raise StaleError from None
-    if not first:
-        raise StaleError
-    try:
-        await _read_answer(reader, first)
-    except (asyncio.IncompleteReadError, ConnectionError) as error:
-        raise _ended_in_request(error) from None
-
-
-async def _send_request(client: HeldClient, writer: asyncio.StreamWriter) -> None:
-    writer.write(_head(client))
-    await writer.drain()
-
-
-async def _read_answer(reader: asyncio.StreamReader, first: bytes = b"") -> _Answer:
-    answer = await _read_head(reader, first=first)
-    await asyncio.wait_for(_skip_body(reader, answer), _ANSWER_SECONDS)
-    return answer
-
-
-def _ended_in_request(error: BaseException) -> EndedError:
-    return EndedError(f"{reason_of(error)} during a request", lost=True)
-
-
-async def _request_first(client: HeldClient, streams: _Streams) -> None:
-    """Make the first request on a connection that is to be kept open."""
-    answer = await _request(client, streams)
-    if not answer.keeps or answer.length == -1:
-        raise EndedError("the server does not keep connections alive", lost=False)
-
-
-async def _skip_body(reader: asyncio.StreamReader, answer: _Answer) -> None:
-    if answer.length is None:
-        while (size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16)) > 0:
-            await _skip(reader, size + 2)
-        await reader.readuntil(b"\r\n")
-    elif answer.length >= 0:
-        await _skip(reader, answer.length)
-    else:
-        while await reader.read(_READ_BYTES):
-            pass
-
-
-async def _skip(reader: asyncio.StreamReader, size: int) -> None:
-    while size > 0:
-        part = await reader.read(min(size, _READ_BYTES))
-        if not part:
-            raise asyncio.IncompleteReadError(b"", size)
-        size -= len(part)
-
-
-async def _end_of(reader: asyncio.StreamReader, seconds: float | None) -> bool:
-    """True if the server closes an idle connection within some seconds; None waits forever."""
-    try:
-        return not await asyncio.wait_for(reader.read(1), seconds)
-    except asyncio.TimeoutError:
-        return False
-    except ConnectionError:
-        return True
-
-
 async def _idle(record: ClientState, is_open: Callable[[], None]) -> None:
-    async with _connected(record.client) as streams:
-        await _request_first(record.client, streams)
+    async with connected(record.client) as streams:
+        await request_first(record.client, streams)
         is_open()
-        while not await _end_of(streams[0], None):
+        while not await end_of(streams[0], None):
             pass
         raise EndedError("closed", lost=False)
 
 
 async def _silent(record: ClientState, is_open: Callable[[], None]) -> None:
     """Connect and send nothing; at the end, make a request."""
-    async with _connected(record.client) as streams:
+    async with connected(record.client) as streams:
         is_open()
         while not record.hurries:
-            if await _end_of(streams[0], _PERIOD_SECONDS):
+            if await end_of(streams[0], _PERIOD_SECONDS):
                 raise EndedError("closed before its request", lost=True)
-        await _request(record.client, streams)
+        await request_once(record.client, streams)
 
 
 async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
     """Make requests, on a new connection after the old one was closed."""
     while True:
         try:
-            async with _connected(record.client) as streams:
-                await _request_first(record.client, streams)
+            async with connected(record.client) as streams:
+                await request_first(record.client, streams)
                 record.reconnects += record.opened_once
                 is_open()
-                while not await _end_of(streams[0], _PERIOD_SECONDS):
-                    await _request_again(record.client, streams)
+                while not await end_of(streams[0], _PERIOD_SECONDS):
+                    await request_again(record.client, streams)
         except StaleError:
             record.retried += 1
         except EndedError as ended:
@@ -327,32 +131,32 @@ async def _keepalive(record: ClientState, is_open: Callable[[], None]) -> None:
 async def _websocket(record: ClientState, is_open: Callable[[], None]) -> None:
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13",
                "Sec-WebSocket-Key: cmVoZWFyc2FsLWtleS0xMg==")  # fmt: skip
-    async with _connected(record.client) as (reader, writer):
-        writer.write(_head(record.client, "GET", *upgrade))
-        answer = await _read_head(reader)
+    async with connected(record.client) as (reader, writer):
+        writer.write(request_head(record.client, "GET", *upgrade))
+        answer = await read_head(reader)
         if answer.status != _SWITCHING:
             why = f"answers {answer.status} to the upgrade"
             raise EndedError(why, lost=False, refused=answer.status)
         is_open()
         while True:
             writer.write(_TOKEN)
-            echo = await asyncio.wait_for(reader.readexactly(len(_TOKEN)), _ANSWER_SECONDS)
+            echo = await asyncio.wait_for(reader.readexactly(len(_TOKEN)), ANSWER_SECONDS)
             if echo != _TOKEN:
                 raise EndedError("wrong echo", lost=True)
             await asyncio.sleep(_PERIOD_SECONDS)
 
 
 async def _download(record: ClientState, is_open: Callable[[], None]) -> None:
-    async with _connected(record.client) as (reader, writer):
-        writer.write(_head(record.client))
-        answer = await _read_head(reader)
+    async with connected(record.client) as (reader, writer):
+        writer.write(request_head(record.client))
+        answer = await read_head(reader)
         if answer.status >= _REFUSED or (answer.length or 0) <= 0:
             raise EndedError(f"answers {answer.status} without a body of known length", lost=False)
         left = answer.length or 0
         hurried = 0
         is_open()
         while left > 0:
-            part = await reader.read(min(left, _READ_BYTES))
+            part = await reader.read(min(left, READ_BYTES))
             if not part:
                 raise EndedError("cut off", lost=True)
             left -= len(part)
@@ -365,12 +169,12 @@ async def _download(record: ClientState, is_open: Callable[[], None]) -> None:
 async def _upload(record: ClientState, is_open: Callable[[], None]) -> None:
     """Send a body slowly; the server has to wait for all of it."""
     client = record.client
-    async with _connected(client) as (reader, writer):
-        writer.write(_head(client, "POST", f"Content-Length: {client.bytes}"))
-        answered = asyncio.ensure_future(_read_head(reader, None))
+    async with connected(client) as (reader, writer):
+        writer.write(request_head(client, "POST", f"Content-Length: {client.bytes}"))
+        answered = asyncio.ensure_future(read_head(reader, None))
         try:
             await _send(client, writer, answered, is_open)
-            answer = await asyncio.wait_for(answered, _ANSWER_SECONDS)
+            answer = await asyncio.wait_for(answered, ANSWER_SECONDS)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             raise EndedError(reason_of(error), lost=record.is_open) from None
         finally:
@@ -382,7 +186,7 @@ async def _upload(record: ClientState, is_open: Callable[[], None]) -> None:
 async def _send(
     client: HeldClient,
     writer: asyncio.StreamWriter,
-    answered: asyncio.Future[_Answer],
+    answered: asyncio.Future[HeadOfAnswer],
     is_open: Callable[[], None],
 ) -> None:
     left = client.bytes

@@ -51,7 +51,7 @@ def render_host_toml(facts: Facts) -> bytes:
     """A description of the host, as TOML, from which the same decisions follow."""
     import tomli_w  # noqa: PLC0415  # only for this format
 
-    from nginx_tune.decide.described import describe  # noqa: PLC0415
+    from nginx_tune.decide.describing import describe  # noqa: PLC0415
 
     tables = _without_defaults(msgspec.to_builtins(describe(facts)))
     del tables["schema"]

@@ -10,10 +10,11 @@ import pytest
 from rows import each_row
 from situations import GIBIBYTE, MEBIBYTE, host, load, measured, nginx, scanned, site, two_sizes
 
+from nginx_tune.decide.bodies import decide_output_buffers
 from nginx_tune.decide.engine import situation_of
 from nginx_tune.decide.objectives import aim_of
 from nginx_tune.decide.pool_plan import plan_pools
-from nginx_tune.decide.sendfile import decide_output_buffers, decide_sendfile_max_chunk
+from nginx_tune.decide.sendfile import decide_sendfile_max_chunk
 from nginx_tune.decide.situation import Situation
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.site import SiteTls

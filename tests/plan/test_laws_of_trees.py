@@ -19,8 +19,8 @@ from nginx_tune.cli.plan import Made, audited, settle_choice
 from nginx_tune.conf.tree import parse_text
 from nginx_tune.conf.values import is_alike
 from nginx_tune.decide import engine
+from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned
 from nginx_tune.decide.defaults import complete_site
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
 from nginx_tune.documents.facts import Facts

@@ -34,7 +34,7 @@ from nginx_tune.conf.workers import (
     descriptors_in,
     workers_in,
 )
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned
+from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts
 from nginx_tune.documents.plan import Hunk

@@ -19,7 +19,7 @@ from nginx_tune.cli.main import cli
 from nginx_tune.documents.base import decode
 from nginx_tune.documents.facts import Nginx
 from nginx_tune.documents.scenario import Claim, RowClaim, Scenarios, SourceRow, SourceRows
-from nginx_tune.experiment.scenario import run
+from nginx_tune.experiment.scenario import variants
 from nginx_tune.experiment.scenario.files import list_scenarios, read_source_rows
 from nginx_tune.report.rule_page import rules_by_id
 from nginx_tune.report.scenario import (
@@ -122,16 +122,16 @@ def table(*rows: SourceRow) -> SourceRows:
 def test_claims_that_this_host_cannot_try_are_counted_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, "check_nginx", lambda *_: "nginx")
+    monkeypatch.setattr(variants, "check_nginx", lambda *_: "nginx")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     scenarios = [SCENARIOS["accept-lasting"], SCENARIOS["thread-pools"]]
-    (one,) = run.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=True)
+    (one,) = variants.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=True)
     assert (one.scenario, one.reason) == ("accept-lasting", "nginx 1.18 is not installed")
     old = {variant.name for variant in scenarios[0].variants if variant.series}
     of_old = {claim.name for claim in scenarios[0].claims if old & {claim.variant, claim.against}}
     assert set(one.claims) == of_old
-    assert not [*run.untried_claims(scenarios, Nginx(version="1.18.0"), is_root=True)]
-    assert len([*run.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=False)]) == 2
+    assert not [*variants.untried_claims(scenarios, Nginx(version="1.18.0"), is_root=True)]
+    assert len([*variants.untried_claims(scenarios, Nginx(version="1.22.1"), is_root=False)]) == 2
     text = render_source_rows(SourceRows(claims=20, untried=[one]))
     left = 20 - len(one.claims)
     assert (

@@ -29,10 +29,10 @@ from nginx_tune.conf.tree import ConfTree
 from nginx_tune.conf.upstreams import upstreams
 from nginx_tune.conf.values import parameter, parse_bytes
 from nginx_tune.conf.workers import connections_in, descriptors_in, kept_open, workers_in
+from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned, wanted_workers
 from nginx_tune.decide.defaults import log_of_build, plausible_facts
 from nginx_tune.decide.engine import Case, case_of
 from nginx_tune.decide.model.connections import DEFAULT_CONNECTIONS
-from nginx_tune.decide.situation import ALL_AS_DECIDED, Pinned, wanted_workers
 from nginx_tune.documents.decisions import Decision, DecisionId, Decisions
 from nginx_tune.documents.facts import Facts, Nginx
 from nginx_tune.documents.site import CacheBounds, Site, SiteTls, Upstream

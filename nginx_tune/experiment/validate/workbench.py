@@ -301,12 +301,13 @@ def _put_in_place(
         sockets=places.sockets,
         echoes=changing is not None,
     )
+    logs = [entry.error_log for entry in site.entries if entry.error_log is not None]
     notes = [
         *place_notes(session.lab, places.covers, places.overlays, is_root=os.geteuid() == 0),
         *prefix_notes(prefixes),
         *absent_notes(places.absent),
         *stub_notes(made, trees),
-        *unseen_log_notes(entry.error_log for entry in site.entries),
+        *unseen_log_notes(log for log in logs if Path(log).is_char_device()),
         *([f"{HEADER} with the worker's id is added to each response"] if all(headed) else []),
     ]
     has_silent = bool(made.stubs.silent) or any(map(unspoken, trees))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from shlex import quote
 
 import msgspec
@@ -158,13 +157,12 @@ def absent_notes(directories: Sequence[str]) -> list[str]:
     ]
 
 
-def unseen_log_notes(logs: Iterable[str | None]) -> list[str]:
-    """Notes on error logs that are character devices, such as a terminal."""
+def unseen_log_notes(devices: Iterable[str]) -> list[str]:
+    """Notes on error logs that are character devices, such as a terminal, each once."""
     return [
         f"error_log {path} is a device, which keeps nothing: error lines, pool overflows and "
         "refused connections are not seen"
-        for path in dict.fromkeys(logs)
-        if path is not None and Path(path).is_char_device()
+        for path in dict.fromkeys(devices)
     ]
 
 
