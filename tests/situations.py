@@ -241,7 +241,7 @@ def without_break_evens() -> Iterator[None]:
     """Decisions without what takes nearly all of their time, for tests that do not look at it."""
     with (
         patch.object(engine, "with_break_evens", _as_decided),
-        patch.object(thread_pools, "_break_evens", _none),
+        patch.object(thread_pools, "find_break_evens", _none),
     ):
         yield
 

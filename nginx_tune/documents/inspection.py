@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 from nginx_tune.documents.base import Document, Part
 from nginx_tune.documents.facts_storage import DiskProbe
 from nginx_tune.documents.measured_class import Latency
@@ -16,6 +18,8 @@ class Answer(Part, frozen=True, kw_only=True):
     """The value, whose type depends on the question: text (``{"base64": …}`` if not UTF-8), a list
     of names, a number, or the parts of a process result, of links or of a dataset."""
     error: str | None = None
+    refused: str | UnsetType = UNSET
+    """The reason why root must not run a program that is there; absent for other answers."""
 
 
 class Request(Part, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from nginx_tune import __version__
 from nginx_tune.host.collect_here import Here
 from nginx_tune.host.kernel import SYSCTLS
 from nginx_tune.host.parse_nginx import COMMS, NAMES
+from nginx_tune.host.programs import RefusedProgramError
 from nginx_tune.host.redaction import escaped, from_bytes, redact_answers
 from nginx_tune.host.trust import acts_as_root, foreign_link
 
@@ -92,10 +93,10 @@ class Collector:
             answer = ask()
         except Exception as error:  # noqa: BLE001  # any error is the answer
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None)
-            self.answers[escaped(question)] = {
-                "value": None,
-                "error": escaped(reason or str(error)),
-            }
+            kept = {"value": None, "error": escaped(reason or str(error))}
+            if isinstance(error, RefusedProgramError):
+                kept["refused"] = escaped(error.why)
+            self.answers[escaped(question)] = kept
             return None
         self.answers[escaped(question)] = {"value": to_value(answer), "error": None}
         return answer

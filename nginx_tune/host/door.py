@@ -18,12 +18,16 @@ from nginx_tune.errors import UndecidedError
 
 
 class HostReadError(UndecidedError):
-    """The error for an unreadable part of the host; ``reason`` is the short cause."""
+    """The error for an unreadable part of the host; ``reason`` is the short cause.
 
-    def __init__(self, question: str, reason: str) -> None:
+    ``refused`` is the reason why a program that is there must not be run; empty for other errors.
+    """
+
+    def __init__(self, question: str, reason: str, *, refused: str = "") -> None:
         super().__init__(f"{question}: {reason}")
         self.question = question
         self.reason = reason
+        self.refused = refused
 
 
 class ProgramResult(NamedTuple):

@@ -172,4 +172,4 @@ def _read_up_to(descriptor: int, limit_bytes: int) -> bytes:
 
 def _refuse(question: str, error: OSError | ValueError) -> NoReturn:
     reason = getattr(error, "strerror", None) or str(error)
-    raise HostReadError(question, reason) from None
+    raise HostReadError(question, reason, refused=getattr(error, "why", "")) from None

@@ -42,6 +42,14 @@ class ProgramError(OSError):
     """The error for a program that is missing or must not be run."""
 
 
+class RefusedProgramError(ProgramError):
+    """The error for a program that root must not run; ``why`` is the reason."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("refusing to run this program as root: " + why)
+        self.why = why
+
+
 _vouched: Set[str] = set()
 
 
@@ -77,7 +85,7 @@ def find_program(name: str) -> str:
                 return candidate
             refused = refused or why
     if refused:
-        raise ProgramError("refusing to run this program as root: " + refused)
+        raise RefusedProgramError(refused)
     where = "in a system directory" if acts_as_root() else "on PATH or in an sbin directory"
     raise ProgramError("not found " + where)
 
@@ -110,7 +118,7 @@ def check_program(path: str) -> None:
     """Check that a program may be run. Errors: ProgramError with the reason."""
     why = why_not_run(path)
     if why:
-        raise ProgramError("refusing to run this program as root: " + why)
+        raise RefusedProgramError(why)
 
 
 def clean_environment(extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
@@ -183,7 +191,7 @@ def _hold(path: str) -> int:
     why = distrust_opened("/proc/self/fd/{}".format(held)) if acts_as_root() else ""
     if why:
         os.close(held)
-        raise ProgramError("refusing to run this program as root: " + why)
+        raise RefusedProgramError(why)
     return held
 
 

@@ -66,7 +66,9 @@ class RecordingHost:
         try:
             answer = ask(*args, **kwargs)
         except HostReadError as error:
-            self.answers[question] = Answer(error=escaped(error.reason))
+            self.answers[question] = Answer(
+                error=escaped(error.reason), refused=escaped(error.refused) or msgspec.UNSET
+            )
             raise
         self.answers[question] = Answer(value=to_value(answer))
         return answer
@@ -161,7 +163,7 @@ class RecordedHost:
         if answer is None:
             raise HostReadError(question, "not in the capture")
         if answer.error is not None:
-            raise HostReadError(question, answer.error)
+            raise HostReadError(question, answer.error, refused=answer.refused or "")
         try:
             return convert(answer.value)
         except (msgspec.ValidationError, binascii.Error, ValueError):

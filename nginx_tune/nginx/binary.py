@@ -227,10 +227,12 @@ def _installed(host: Host, chosen: Eligibility | None) -> list[NginxCandidate]:
     found: list[NginxCandidate] = []
     known = set() if chosen is None else {chosen.master.binary, _real(host, chosen.master.binary)}
     for name in NAMES:
-        path = attempt(host.find_program, name)
-        if isinstance(path, Missing):
-            if reason := path.reason.partition(" as root: ")[2]:
-                found.append(NginxCandidate(binary=name, source="installed", reason=reason))
+        try:
+            path = host.find_program(name)
+        except HostReadError as error:
+            if error.refused:
+                why = error.refused
+                found.append(NginxCandidate(binary=name, source="installed", reason=why))
             continue
         if path in known or _real(host, path) in known:
             continue

@@ -243,9 +243,13 @@ def test_without_a_trusted_one_nothing_is_run(
     directory = str(stranger.program.parent)
     monkeypatch.setattr(programs, "DIRECTORIES", (directory,))
     monkeypatch.setattr(programs, "NGINX_DIRECTORIES", ())
-    nginx, gaps = read_nginx(LiveHost())
+    recording = RecordingHost(LiveHost())
+    nginx, gaps = read_nginx(recording)
     assert nginx.binary is None
     assert "--nginx" in gaps["/binary"]
+    (refused,) = [found for found in nginx.candidates if found.source == "installed"]
+    assert refused.reason.endswith("can be written by everyone")
+    assert read_nginx(RecordedHost(recording.answers))[0].candidates == nginx.candidates
     with pytest.raises(MissingToolError, match="no nginx found here may be run"):
         runnable_program(nginx)
     assert set(stranger.ran_as()) == {NOBODY}
