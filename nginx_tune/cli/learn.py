@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import msgspec
 
-from nginx_tune.cli.learnt import PRIVATE, write_learnt
 from nginx_tune.cli.options import (
     KINDS,
     Whole,
@@ -18,18 +18,20 @@ from nginx_tune.cli.options import (
     prefix_option,
 )
 from nginx_tune.conf.tree import ConfTree, Maps
-from nginx_tune.documents.learning import LearnPlan
+from nginx_tune.decide.workload.learnt import learnt_workload, manifest_of
+from nginx_tune.documents.learning import LearnPlan, encode_manifest
 from nginx_tune.documents.workload import Kind
 from nginx_tune.errors import ExitStatus, MissingToolError, UsageError, worst
 from nginx_tune.host.paths import absolute_path
-from nginx_tune.observe.access_logs import LogFiles, read_logs
+from nginx_tune.observe.access_logs import Learnt, LogFiles, read_logs
 from nginx_tune.observe.kept_partials import KeptLogs, LearnJob, learn_kept, refuse_plain
 from nginx_tune.observe.log_configuration import Places, choose_format
 from nginx_tune.observe.log_partials import Merged, pack_partial, partial_of, read_key
 from nginx_tune.observe.object_storage import find_logs, is_url
-from nginx_tune.report.terminal.output import RESULT_FILE, output_options, write_file
+from nginx_tune.report.terminal.output import RESULT_FILE, output_options, tell_written, write_file
 from nginx_tune.report.terminal.saying import progress_printer, say
-from nginx_tune.report.terminal.writer import SCREEN_FORMATS
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
+from nginx_tune.report.workload import workload_blocks
 
 _PLACES = 1 << 16
 """Size of the sample of requests whose locations are found; a share's standard error is ≤ 0.3 %."""
@@ -216,3 +218,29 @@ def _learn_by(engine: str, kept: KeptLogs, *, is_plain_allowed: bool) -> Merged:
         ) from None
     address = engine.partition("=")[2] or None
     return learn_by_dask(kept, address, is_plain_allowed=is_plain_allowed)
+
+
+PRIVATE = 0o600
+
+
+def write_learnt(
+    learnt: Learnt,
+    plan: LearnPlan,
+    manifest_path: str | None,
+    formats: tuple[str, ...],
+    output: str | None,
+) -> ExitStatus:
+    """Write the workload, and the manifest if one is requested; returns the exit status."""
+    workload = learnt_workload(
+        learnt.tally, learnt.timeline, learnt.popularity, plan, learnt.places
+    )
+    if manifest_path is not None:
+        data = encode_manifest(*manifest_of(learnt.tally, learnt.timeline, plan))
+        if manifest_path.endswith(".gz"):
+            data = gzip.compress(data, mtime=0)
+        write_file(Path(manifest_path), data, mode=PRIVATE)
+    write_screen(lambda: workload_blocks(workload), workload, formats, output)
+    tell_written("the workload", formats, output)
+    for reason in learnt.broken:
+        say(f"{reason}: only the part before that was read")
+    return ExitStatus.USAGE if learnt.broken else ExitStatus.OK

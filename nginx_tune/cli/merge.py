@@ -81,7 +81,7 @@ def _merge_partials(
     formats: tuple[str, ...],
     output: str | None,
 ) -> ExitStatus:
-    from nginx_tune.cli.learnt import PRIVATE, write_learnt  # noqa: PLC0415
+    from nginx_tune.cli.learn import PRIVATE, write_learnt  # noqa: PLC0415
     from nginx_tune.observe.log_partials import (  # noqa: PLC0415
         merge_results,
         pack_partial,

@@ -18,9 +18,9 @@ from nginx_tune.cli.options import (
 )
 from nginx_tune.cli.signals import as_interrupt
 from nginx_tune.errors import ExitStatus, UsageError
-from nginx_tune.report.terminal.output import is_screen, output_options, write_result
+from nginx_tune.report.terminal.output import output_options, write_result
 from nginx_tune.report.terminal.saying import progress_printer
-from nginx_tune.report.terminal.writer import SCREEN_FORMATS, screen_bytes, write_screen
+from nginx_tune.report.terminal.writer import SCREEN_FORMATS, write_screen
 
 
 @click.group()
@@ -55,7 +55,6 @@ def list_command(*, rows: bool, formats: tuple[str, ...], output: str | None) ->
 def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
     from msgspec.structs import replace  # noqa: PLC0415  # heavy imports stay here
 
-    from nginx_tune.documents.base import encode  # noqa: PLC0415
     from nginx_tune.experiment.scenario.files import (  # noqa: PLC0415
         list_scenarios,
         read_source_rows,
@@ -64,7 +63,6 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
     from nginx_tune.host.live import LiveHost  # noqa: PLC0415
     from nginx_tune.nginx.binary import read_nginx  # noqa: PLC0415
     from nginx_tune.report.scenario import (  # noqa: PLC0415
-        render_source_rows,
         render_source_rows_markdown,
         source_rows_screen,
     )
@@ -76,16 +74,13 @@ def _write_rows(formats: tuple[str, ...], output: str | None) -> None:
         claims=sum(len(scenario.claims) for scenario in scenarios),
         untried=[*untried_claims(scenarios, nginx, is_root=os.geteuid() == 0)],
     )
-    renderers = {
-        "console": lambda: (
-            screen_bytes(source_rows_screen(table), formats, output)
-            if is_screen(output)
-            else render_source_rows(table).encode()
-        ),
-        "json": lambda: encode(table),
-        "md": lambda: render_source_rows_markdown(table).encode(),
-    }
-    write_result(renderers, formats, output)
+    write_screen(
+        lambda: source_rows_screen(table),
+        table,
+        formats,
+        output,
+        md=lambda: render_source_rows_markdown(table).encode(),
+    )
 
 
 @command.command("show")

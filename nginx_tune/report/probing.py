@@ -259,7 +259,7 @@ def _title(one: LatencyHistogram) -> str:
     if one.variant:
         said += f", {one_line(one.variant)}"
     if one.variant and one.runs:
-        said += f", {one.runs} run" + ("" if one.runs == 1 else "s")
+        said += f", {plural(one.runs, 'run')}"
     if one.left_out:
         said += f" ({one.left_out} more discarded and left out)"
     return said

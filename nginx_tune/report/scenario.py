@@ -5,7 +5,6 @@ A run shows our figures beside the source's and the predictions, then the verdic
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -26,9 +25,10 @@ from nginx_tune.documents.scenario import (
     VariantCause,
     VariantSpec,
 )
+from nginx_tune.documents.units import plural
 from nginx_tune.report.quantities import measured_text, predicted_text
 from nginx_tune.report.screen import Line, Screen, ScreenBlock, ScreenPart, Table, plain_text
-from nginx_tune.report.text import align, markdown_table, number_text, one_line
+from nginx_tune.report.text import markdown_table, number_text, one_line
 from nginx_tune.report.verdict import environment_block, particulars, verdict_sentence
 
 _STAND_INS = {
@@ -219,11 +219,6 @@ def _arrivals(arrivals: Arrivals) -> str:
 
 
 _HEAD = ("row", "fact", "source", "shown", "by")
-_SHARES = (("fact", 3), ("figure", 2), ("by", 4))
-"""The widths of these columns, as shares of the width that the two narrow columns leave."""
-_NARROW = len("row  ") + len("shown  ") + 2 * len("  ")
-_WIDTH = 120
-"""The width in columns if the output is not a terminal."""
 
 
 def source_rows_screen(rows: SourceRows) -> Screen:
@@ -234,24 +229,6 @@ def source_rows_screen(rows: SourceRows) -> Screen:
         [Line(first, "answer"), *(Line(text, "note") for text in others)],
         [Table([_HEAD, *cells])],
     ]
-
-
-def render_source_rows(rows: SourceRows) -> str:
-    """The source rows as a table, with cells folded to a fixed width."""
-    room = _WIDTH - _NARROW
-    whole = sum(share for _, share in _SHARES)
-    widths = [room * share // whole for _, share in _SHARES]
-    lines: list[Sequence[str]] = [_HEAD]
-    for row in rows.rows:
-        fact, figure, by = (
-            textwrap.wrap(text, cells, break_on_hyphens=False, break_long_words=False) or [""]
-            for text, cells in zip((row.fact, row.figure, _by(row)), widths, strict=True)
-        )
-        for number in range(max(len(fact), len(figure), len(by))):
-            first = (row.row, row.shown) if not number else ("", "")
-            cells = [part[number] if number < len(part) else "" for part in (fact, figure, by)]
-            lines.append((first[0], cells[0], cells[1], first[1], cells[2]))
-    return align(lines) + "\n" + _rows_summary(rows)
 
 
 def render_source_rows_markdown(rows: SourceRows) -> str:
@@ -265,17 +242,13 @@ def _by(row: SourceRow, *, claims: bool = False) -> str:
     parts = []
     for name in row.scenarios:
         of_it = [claim.name for claim in row.claims if claim.scenario == name]
-        said = f"“{'”, “'.join(of_it)}”" if claims else _rows_count(len(of_it))
+        said = f"“{'”, “'.join(of_it)}”" if claims else plural(len(of_it), "claim")
         parts.append(f"{name}: {said}" if claims else f"{name} ({said})")
     if row.set_up:
         parts.append(f"set-up of {', '.join(row.set_up)}")
     parts += row.commands
     text = "; ".join(parts)
     return f"{text}. {row.missing}" if row.missing and text else text or row.missing
-
-
-def _rows_count(number: int) -> str:
-    return f"{number} claim" + ("" if number == 1 else "s")
 
 
 def _rows_summary(rows: SourceRows) -> str:
@@ -286,7 +259,7 @@ def _rows_summary(rows: SourceRows) -> str:
     if not rows.claims:
         return text
     left = sum(len(scenario.claims) for scenario in rows.untried)
-    text += f"{rows.claims - left} of {_rows_count(rows.claims)} can be tried on this host\n"
+    text += f"{rows.claims - left} of {plural(rows.claims, 'claim')} can be tried on this host\n"
     by_reason: dict[str, list[str]] = {}
     for scenario in rows.untried:
         by_reason.setdefault(scenario.reason, []).append(
@@ -323,7 +296,7 @@ def scenario_sentence(run: ScenarioRun) -> str:
     if not shown:
         return verdict_sentence(run.verdict)
     if not is_judged(run):
-        claims = f"interrupted: {_count(len(shown), 'claim')} not judged"
+        claims = f"interrupted: {plural(len(shown), 'claim')} not judged"
         return f"{one_line(run.name)}: {claims}. {verdict_sentence(run.verdict)}"
     if held == len(shown):
         claims = f"all {held} claims hold" if held > 1 else "the claim holds"
@@ -347,12 +320,8 @@ def count_outside(run: ScenarioRun) -> str:
     if not judged:
         return ""
     if outside:
-        return f"{outside} of {_count(len(judged), 'prediction')} outside the stated range"
-    return f"{_count(len(judged), 'prediction')} inside the stated range"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+        return f"{outside} of {plural(len(judged), 'prediction')} outside the stated range"
+    return f"{plural(len(judged), 'prediction')} inside the stated range"
 
 
 def _predictions(run: ScenarioRun) -> Screen:

@@ -14,6 +14,7 @@ import msgspec
 from nginx_tune.documents.base import schema_of
 from nginx_tune.documents.measurement import Capacity
 from nginx_tune.documents.scenario import ExperimentSpec
+from nginx_tune.documents.units import plural
 from nginx_tune.documents.verdict import Environment, GateResult, MetricVerdict, Verdict
 from nginx_tune.errors import UsageError
 from nginx_tune.measure.proof.comparison import COST, TOO_FEW
@@ -44,11 +45,6 @@ def settles_text(metric: MetricVerdict) -> str:
     if needed <= metric.pairs:  # the estimate is too low: so many pairs were run
         return "a few more pairs may settle it"
     return f"about {needed} pairs would settle it"
-
-
-def pairs_text(count: int) -> str:
-    """``1 pair``, ``6 pairs``."""
-    return f"{count} pair{'' if count == 1 else 's'}"
 
 
 def _claim(verdict: Verdict) -> str:
@@ -118,16 +114,12 @@ def _fewest(verdict: Verdict) -> int:
 
 def _worse(verdict: Verdict) -> str:
     """The metrics that make the candidate worse; empty if something else does, such as failures."""
-    names = [metric.name for metric in verdict.metrics if metric.name in _named(verdict.reason)]
-    return "; ".join(_against(metric) for metric in verdict.metrics if metric.name in names)
-
-
-def _named(reason: str) -> set[str]:
-    return {part.partition(": ")[0] for part in reason.split("; ")}
+    named = {part.partition(": ")[0] for part in verdict.reason.split("; ")}
+    return "; ".join(_against(metric) for metric in verdict.metrics if metric.name in named)
 
 
 def _basis(metric: MetricVerdict) -> str:
-    pairs = pairs_text(metric.pairs)
+    pairs = plural(metric.pairs, "pair")
     return pairs if metric.level is None else f"{pairs}, {percent_text(metric.level, 2)} interval"
 
 
@@ -269,7 +261,7 @@ def _environment(environment: Environment) -> ScreenBlock:
         f"nginx {environment.nginx_version}" if environment.nginx_version else "",
         f"kernel {environment.kernel_release}" if environment.kernel_release else "",
         _lab_text(environment),
-        pairs_text(environment.pairs),
+        plural(environment.pairs, "pair"),
         f"{environment.discarded_pairs} discarded" if environment.discarded_pairs else "",
         f"seed {environment.seed}",
     ]

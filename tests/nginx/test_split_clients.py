@@ -11,10 +11,9 @@ from tiers import dice
 from unprivileged import let_all_see
 
 from nginx_tune.documents.lab import Lab, LabDisk
-from nginx_tune.experiment.scenario.workload import share_out
+from nginx_tune.experiment.scenario.workload import even_part, murmur_hash2, part_of, share_out
 from nginx_tune.measure.load.classes import ServedFile
 from nginx_tune.nginx.instance import start_instance
-from nginx_tune.nginx.split_clients import even_part, murmur_hash2, part_of
 
 CONF = """\
 worker_processes 1;

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from nginx_tune.documents.measured_class import ClassMeasurement
 from nginx_tune.documents.measurement import Measurement
-from nginx_tune.documents.units import percent_text
+from nginx_tune.documents.units import percent_text, plural
 from nginx_tune.documents.verdict import BetterWhen, Outcome
 from nginx_tune.measure.proof.latency import Reading
 from nginx_tune.measure.proof.metrics import Metric
@@ -260,7 +260,7 @@ def _outcome_of_ratios(
     pairs = len(comparison.log_ratios)
     fewest = fewest_pairs(alpha=bar.alpha)
     if pairs < fewest:
-        return "inconclusive", f"{_count(pairs, 'pair')}; at least {fewest} {TOO_FEW}"
+        return "inconclusive", f"{plural(pairs, 'pair')}; at least {fewest} {TOO_FEW}"
     interval = signed_rank_interval(comparison.log_ratios, bar.alpha)
     if interval is None:
         return "inconclusive", "no interval"
@@ -294,7 +294,7 @@ def _outcome_of_differences(
     if p is None:
         if len(pairs) < fewest_pairs(alpha=alpha):
             needed = f"at least {fewest_pairs(alpha=alpha)} {TOO_FEW}"
-            return "inconclusive", f"{_count(len(pairs), 'pair')}; {needed}"
+            return "inconclusive", f"{plural(len(pairs), 'pair')}; {needed}"
         return "no_difference", "the same in every pair"
     zeros = sum(value <= 0 for pair in pairs for value in pair)
     reason = f"no ratio: zero in {zeros} of {2 * len(pairs)} runs"
@@ -310,10 +310,6 @@ def is_noise(log_ratios: Sequence[float], margin: float, floor: float) -> bool:
 
 def _direction(comparison: MetricPairs, change: float) -> Outcome:
     return "better" if (change > 0) is (comparison.metric.better_when == "higher") else "worse"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 COST = "server.cpu_seconds_per_request"

@@ -11,6 +11,7 @@ from nginx_tune.documents.findings import Findings
 from nginx_tune.documents.measured_class import ClassMeasurement, Latency
 from nginx_tune.documents.measurement import Measurement
 from nginx_tune.documents.plan import Plan, PlannedFile
+from nginx_tune.documents.units import plural
 from nginx_tune.errors import UsageError
 from nginx_tune.report.findings import grouped, others_text, summary_text, unread_hint
 from nginx_tune.report.plan import count_changes, hunk_text, hunks_with_risks
@@ -160,7 +161,7 @@ def plan_screen(plan: Plan, here: Mapping[str, str] | None = None) -> Screen:
     count = count_changes(plan)
     answer = "Nothing is to be changed."
     if count:
-        answer = f"{_many(count, 'line')} in {_many(len(plan.files), 'file')} to be changed."
+        answer = f"{plural(count, 'line')} in {plural(len(plan.files), 'file')} to be changed."
     return [
         [Line(answer, "answer")],
         *(_file(file, (here or {}).get(file.path)) for file in plan.files),
@@ -261,10 +262,6 @@ def _checked(file: PlannedFile, here: str | None) -> Line:
 def _listed(heading: str, lines: list[str]) -> ScreenBlock:
     parts: list[ScreenPart] = [Line(heading, "heading"), *map(Line, lines)]
     return parts if lines else []
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def _place(file: str, line: int | None) -> str:

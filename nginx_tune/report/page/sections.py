@@ -55,7 +55,7 @@ from nginx_tune.report.screen import Screen
 from nginx_tune.report.search import search_screen
 from nginx_tune.report.size import sizing_screen
 from nginx_tune.report.text import number_text, one_line, shown_path
-from nginx_tune.report.verdict import columns_of, pairs_text, verdict_screen
+from nginx_tune.report.verdict import columns_of, verdict_screen
 from nginx_tune.report.workload import workload_screen
 
 Plot = RatioPlot | CurvePlot | SharesPlot
@@ -181,7 +181,7 @@ def _basis(verdict: Verdict) -> str:
     environment = verdict.environment
     parts = [
         f"Failed: {', '.join(gates)}" if gates else "",
-        f"{pairs_text(environment.pairs)}, {environment.discarded_pairs or 'none'} discarded",
+        f"{plural(environment.pairs, 'pair')}, {environment.discarded_pairs or 'none'} discarded",
         f"Not measured: {', '.join(unmeasured)}" if unmeasured else "",
         ("No body was cut short" if are_whole else "BODIES WERE CUT SHORT") if cut else "",
         f"{plural(len(verdict.warnings), 'warning')} below" if verdict.warnings else "",
