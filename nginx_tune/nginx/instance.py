@@ -141,6 +141,10 @@ class BareInstance(RunningNginx):
         return _children(self.pid)
 
 
+_START_SECONDS = 10.0
+"""The time for a server to accept and to have its workers."""
+
+
 def start_bare(
     argv: Sequence[str],
     *,
@@ -149,7 +153,6 @@ def start_bare(
     workers: int,
     cpus: Sequence[int] = (),
     ahead: bool = False,
-    patience_seconds: float = 10.0,
 ) -> BareInstance:
     """Start a server other than nginx and wait until it accepts and has all its workers.
 
@@ -157,7 +160,7 @@ def start_bare(
     """
     process = _spawn(list(argv), stderr_path, (), cpus, ahead=ahead, sandbox=None).process
     instance = BareInstance(process, stderr_path)
-    deadline = time.monotonic() + patience_seconds
+    deadline = time.monotonic() + _START_SECONDS
     while len(instance.workers()) < workers or not _accepts(address):
         if instance.has_ended() or time.monotonic() > deadline:
             instance.stop()
@@ -178,7 +181,6 @@ def start_instance(
     cpus: Sequence[int] = (),
     ahead: bool = False,
     sandbox: Prepared | None = None,
-    patience_seconds: float = 10.0,
     stays: bool = True,
 ) -> RunningNginx:
     """Start nginx and wait until it accepts connections.
@@ -199,7 +201,7 @@ def start_instance(
             process, stderr_path, first=started.first, entrance=started.entrance
         )
         try:
-            _wait_ready(instance, address, patience_seconds)
+            _wait_ready(instance, address)
             if not foreground and sandbox is None:
                 _check_stays(instance)
         except ConfigurationError as error:
@@ -279,8 +281,8 @@ def _go_ahead() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, _FOREMOST)
 
 
-def _wait_ready(instance: RunningNginx, address: SocketPlace, patience_seconds: float) -> None:
-    deadline = time.monotonic() + patience_seconds
+def _wait_ready(instance: RunningNginx, address: SocketPlace) -> None:
+    deadline = time.monotonic() + _START_SECONDS
     while True:
         instance.check()
         with (

@@ -56,11 +56,11 @@ class ResolvedUrl(NamedTuple):
     path: str
 
 
-def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> ResolvedUrl:
+def resolve_url(url: str, tls: Tls = _TLS) -> ResolvedUrl:
     """The target and path of a URL; ``tls`` is for https.
 
     IPv4 addresses are preferred, since most test servers listen only there. With a unix socket
-    (``unix``, or ``http://unix:/run/x.sock:/path`` as in nginx) no name is looked up.
+    (``http://unix:/run/x.sock:/path`` as in nginx) no name is looked up.
     Errors: UsageError for a malformed URL, a scheme other than http and https, an unknown name.
     """
     if _DROPPED.search(url):
@@ -68,10 +68,8 @@ def resolve_url(url: str, tls: Tls = _TLS, *, unix: str | None = None) -> Resolv
             f"{url!r} is not a URL: it has a line break, a tab or a leading space",
             hint="write %0A, %0D, %09 and %20 for them in a path",
         )
-    named = _UNIX_URL.fullmatch(url)
-    if named is not None:
-        if unix is not None:
-            raise UsageError(f"'{url}' names a unix socket, so --unix must be left out")
+    unix: str | None = None
+    if (named := _UNIX_URL.fullmatch(url)) is not None:
         url, unix = f"{named[1]}://localhost{named[3] or '/'}", named[2]
     try:
         parts = urlsplit(url)

@@ -130,19 +130,19 @@ class Loop:
         number = os.fstat(self._descriptor).st_rdev
         return f"{os.major(number)}:{os.minor(number)}"
 
-    def wait_unmounted(self, *, patience_seconds: float = _UNMOUNT_SECONDS) -> None:
+    def wait_unmounted(self) -> None:
         """Wait until its file system is not mounted in any mount namespace.
 
         A namespace made while the file system was mounted has its own mount, which keeps the file
         system in memory. A tracer has one: bpftrace ends a second after its last answer.
-        Errors: UndecidedError after ``patience_seconds``. Source: a mounted file system has its
+        Errors: UndecidedError after ``_UNMOUNT_SECONDS``. Source: a mounted file system has its
                 device exclusively (bd_may_claim(), block/bdev.c).
         """
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + _UNMOUNT_SECONDS
         while _is_mounted(self.device):
             if time.monotonic() > deadline:
                 raise UndecidedError(
-                    f"{self.device}: unmounted here, but after {patience_seconds:g} s still "
+                    f"{self.device}: unmounted here, but after {_UNMOUNT_SECONDS:g} s still "
                     "mounted in another mount namespace, so names stay in memory",
                     hint="end the programs that use the lab's files: a tracer, a shell of nsenter",
                 )

@@ -72,9 +72,7 @@ def deepest(disk_class: DiskClass, leaves: int) -> int:
     return _DEEPEST_PARALLEL if parallel else _DEEPEST
 
 
-def plan_disk(
-    paths: Sequence[str], *, read_bytes: int, depth: int, seconds: float, seed: int = 1
-) -> DiskPlan:
+def plan_disk(paths: Sequence[str], *, read_bytes: int, depth: int, seconds: float) -> DiskPlan:
     """A plan that takes ``seconds``, including the time to open files.
 
     Sequential reads first, then random reads of nginx's size at depths 1, 2, 4 … up to ``depth``,
@@ -92,7 +90,6 @@ def plan_disk(
     return DiskPlan(
         paths=list(paths),
         steps=[_timed(step, weight * unit) for step, weight in wanted],
-        seed=seed,
         open_seconds=opening,
         caps=DiskCaps(seconds=seconds - opening),
     )
