@@ -410,7 +410,7 @@ def test_the_product_s_own_requests_are_left_out_and_counted(
     assert (found["requests"], found["lines"]) == (len(others), len(lines))
     assert found["rejected"] == [{"reason": "own", "lines": len(own)}]
     said = run_cli("learn", log, *form, "-f", "console").stdout
-    assert "left out: 2 lines of nginx-tune's own requests" in said
+    assert "left out: 2 lines with nginx-tune's own requests" in said
     log.write_text("".join(lines[:2]))
     refused = run_cli("learn", log, *form)
     assert refused.returncode == 2
