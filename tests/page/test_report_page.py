@@ -371,10 +371,10 @@ def test_an_example_is_a_run_that_this_version_reads(page: Path) -> None:
     assert run.summary.name in row
 
 
-@pytest.mark.long
+@pytest.mark.thorough
 @each_row("page", EXAMPLES, ids=lambda page: page.stem)
 def test_an_example_has_the_words_of_this_version(page: Path) -> None:
-    """`make pictures` draws the pages again."""
+    """Before a release, since `make pictures`, which draws them again, writes a megabyte."""
 
     def words(text: str) -> list[str]:
         return re.sub(r"<[^>]*>", " ", text[: text.index('class="document"')]).split()
