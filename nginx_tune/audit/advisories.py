@@ -24,6 +24,7 @@ from typing import NamedTuple
 from nginx_tune.audit.context import Context, parse_version
 from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.known_directives import Version, read_table
+from nginx_tune.conf.scopes import Scope
 
 _CAPTURE = re.compile(r"\$\{?[1-9]")
 _NUMBERED = re.compile(r"\$[0-9]")
@@ -151,13 +152,28 @@ def _capture_before_map(context: Context) -> Iterator[Directive]:
         )
 
 
-def _capture_in_proxied(context: Context) -> Iterator[Directive]:
-    """A numbered capture in a value that is sent to an upstream."""
+def _capture_in_subrequest(context: Context) -> Iterator[Directive]:
+    """A numbered capture that the subrequest of a slice or of a background update sends upstream.
+
+    Source: ngx_http_regex_exec, which kept r->ncaptures when it allocated r->captures again.
+    """
     names = [name for name in context.names if name.partition("_")[0] in _PROXY_MODULES]
     lines = (line for name in names for line in context.lines_by_name[name])
-    with_capture = {line for line in lines if any(map(_CAPTURE.search, line.args))}
+    with_capture = {
+        line
+        for line in lines
+        if any(map(_CAPTURE.search, line.args)) and not line.name.endswith("_purge")
+    }
     for scope in context.scopes if with_capture else ():
-        yield from (line for line in scope.own.block or [] if line in with_capture)
+        for line in (one for level in scope.chain for one in level.block or []):
+            if line in with_capture and _has_subrequests(scope, line.name.partition("_")[0]):
+                yield line
+
+
+def _has_subrequests(scope: Scope, module: str) -> bool:
+    is_cached = scope.value(f"{module}_cache", "off") != "off"
+    is_updated = is_cached and scope.value(f"{module}_cache_background_update", "off") == "on"
+    return is_updated or scope.value("slice", "0") != "0"
 
 
 def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
@@ -205,7 +221,7 @@ def _adds_arguments(rewrite: Directive) -> bool:
 _PROXY_MODULES = frozenset({"proxy", "fastcgi", "uwsgi", "scgi", "grpc"})
 _SHAPES: dict[str, Callable[[Context], Iterator[Directive]]] = {
     "capture-before-map": _capture_before_map,
-    "capture-in-proxied": _capture_in_proxied,
+    "capture-in-subrequest": _capture_in_subrequest,
     "rewrite-nested-captures": _rewrite_nested_captures,
     "rewrite-arguments-before-capture": _rewrite_arguments_before_capture,
 }

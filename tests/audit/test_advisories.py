@@ -67,6 +67,12 @@ def cves(server: str, version: str, *, machine: str = "x86_64", outer: str = "",
         ("location ~ (.*) { slice 1m; proxy_set_header A $1; proxy_pass http://a; }", "1.30.3",
          {"CVE-2026-60005"}),
         ("location / { slice 1m; proxy_pass http://a; }", "1.30.3", set()),
+        ("slice 1m; location ~ (.*) { slice 0; proxy_set_header A $1; proxy_pass http://a; }",
+         "1.30.3", set()),
+        (("proxy_cache_background_update on; location ~ (.*) { proxy_cache c; "
+         "proxy_set_header A $1; proxy_pass http://a; }"), "1.30.3", {"CVE-2026-60005"}),
+        ("proxy_cache_background_update on; location ~ (.*) { fastcgi_cache_purge c $1; }",
+         "1.30.3", set()),
     ],
 )  # fmt: skip
 def test_an_advisory_needs_its_version_and_its_condition(

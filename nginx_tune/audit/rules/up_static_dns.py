@@ -27,7 +27,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         yield Hit(
             lines[0],
             f'"{host}" is resolved when nginx starts, and not again until a reload',
-            [written(lines[0]), counted("lines with the name", len(lines))],
+            [written(lines[0])] + [counted("lines with this name", len(lines))] * (len(lines) > 1),
             fix=_OLDER if is_older else "",
         )
 
