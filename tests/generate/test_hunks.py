@@ -167,8 +167,8 @@ def file_of(hunks: list[Hunk], new: bytes = NEW) -> PlannedFile:
     ("hunks", "line", "said"),
     [
         ([replace(HUNKS[0], start_byte=-1), HUNKS[1]], 2, "has no start"),
-        ([replace(HUNKS[0], line=3), HUNKS[1]], 3, "is in line 2"),
-        ([HUNKS[0], replace(HUNKS[0], line=4), HUNKS[1]], 2, "is in line 2"),
+        ([replace(HUNKS[0], line=3), HUNKS[1]], 3, "changes line 2"),
+        ([HUNKS[0], replace(HUNKS[0], line=4), HUNKS[1]], 2, "changes line 2"),
         ([replace(HUNKS[0], start_byte=12), HUNKS[1]], 2, "differs from"),
         ([replace(HUNKS[0], after="accept_mutex off; "), HUNKS[1]], 2, "differs from"),
         ([HUNKS[1], HUNKS[0]], 5, "differs from"),
