@@ -164,6 +164,7 @@ def test_a_revision_has_the_links_of_the_host_by_the_map(
     assert ["sendfil" in one["message"] for one in found["suppressed"]] == [True]
 
 
+@pytest.mark.needs("root")
 def test_roots_git_obeys_no_one_else_s_repository(run_cli: Run, site: Path, tmp_path: Path) -> None:
     site.write_text(SITE % BAD)
     _git(tmp_path, "init", "-q")

@@ -165,7 +165,10 @@ def test_the_diff_is_for_patch_and_reads_in_markdown(tmp_path: Path) -> None:
     old = {one.source.file: one.source.data for one in tree.parsed}
     diff = render_plan_diff(plan, old)
     patched = subprocess.run(
-        ["patch", "-p1", "-d", "/", "-o", "-"], input=diff, capture_output=True, check=True
+        ["patch", f"-p{len(tmp_path.parts)}", "-d", tmp_path, "-o", "-"],
+        input=diff,
+        capture_output=True,
+        check=True,
     )
     assert patched.stdout == changes.files[0].content
     for patch in (diff, render_plan_diff(plan, old, verbose=True)):

@@ -124,8 +124,8 @@ def test_a_diff_has_its_bytes_and_the_runner_is_told_to_listen_to_none(tree: Pat
     )
     assert _PAUSE.search(told.decode())
     assert told.split(b"\n", 1)[1].rsplit(b"\n", 2)[0] + b"\n" == bare
-    took = subprocess.run(["patch", "-p1", "-d", "/", "-o", "-"], input=told, capture_output=True,
-                          check=False)  # fmt: skip
+    patch = ["patch", f"-p{len(tree.parts)}", "-d", tree, "-o", "-"]
+    took = subprocess.run(patch, input=told, capture_output=True, check=False)
     assert took.returncode == 0, took.stderr
     with (tree / "kept").open("wb") as file:
         subprocess.run(asked, check=True, stdout=file, env=runner)

@@ -185,6 +185,7 @@ def test_the_probes_lines_are_steps() -> None:
 
 def test_a_terminal_that_is_gone_ends_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     discarded: list[object] = []
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one has no display
     monkeypatch.setattr("nginx_tune.report.terminal.live_view.discard", discarded.append)
     view, file = _view(80)
     view.tell("words")
