@@ -225,7 +225,7 @@ def test_the_next_best_kind_is_taken_and_said() -> None:
     assert lab.disks[0].kind == "limited"
     assert lab.disks[0].reads_per_second == 125
     assert notes == [
-        "disk1 is limited instead of modelled (no /dev/fuse): it has a plateau and no knee"
+        "disk1 is limited instead of modelled (no /dev/fuse): its curve has a plateau and no knee"
     ]
     lab, notes = settle_kinds(Lab(disks=[LIMITED]), no_models="", no_limits="no blkio")
     assert lab.disks[0].kind == "modelled"
