@@ -149,5 +149,5 @@ def test_no_result_takes_the_place_of_a_file_that_was_changed(
     assert run_cli("history", "--state-dir", state, "-o", site.root / "h").returncode == 0
     for file in (site.conf, changed):
         run = run_cli("observe", "--pid", str(site.pid), "--duration", "1s", "-o", file)
-        assert (run.returncode, "overwritten" in run.stderr) == (2, True), run.stderr
+        assert (run.returncode, "would overwrite it" in run.stderr) == (2, True), run.stderr
     assert changed.read_text() == text

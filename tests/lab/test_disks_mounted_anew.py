@@ -17,7 +17,7 @@ from pathlib import Path
 from nginx_tune.documents.lab import Lab, LabData, LabDisk
 from nginx_tune.errors import UndecidedError
 from nginx_tune.nginx.lab.building import LabDisks
-from nginx_tune.nginx.lab.disks import Loop
+from nginx_tune.nginx.lab import disks as lab_disks
 from nginx_tune.nginx.lab.enclosure import Enclosure
 from nginx_tune.sandbox.kernel_calls import enter_mounts
 
@@ -45,7 +45,7 @@ holder = subprocess.Popen(
     preexec_fn=lambda: enter_mounts(enclosure.covers.namespace),
 )
 holder.stdout.readline()
-Loop.wait_unmounted.__kwdefaults__["patience_seconds"] = 2.0
+lab_disks._UNMOUNT_SECONDS = 2.0
 try:
     disks.make_names_cold()
     said["cold"] = reads_of_a_look()

@@ -42,7 +42,7 @@ def test_a_url_is_measured_in_a_closed_or_an_open_loop(nginx: Nginx, run_cli: Ru
 def test_the_table_tells_what_was_not_measured(nginx: Nginx, run_cli: RunCli) -> None:
     run = run_cli("probe", nginx.url("/1k"), "--allow-live", "--rate", "100", *SHORT)
     assert run.returncode == 0, run.stderr
-    assert ": fewer than 10 samples lie beyond it" in run.stdout
+    assert ": fewer than 10 samples beyond the quantile" in run.stdout
     assert "last byte, from the send" in run.stdout
     assert run.stderr == ""
 

@@ -17,7 +17,7 @@ FAULTS = {
     "relative mount": ("/srv/disk1", "srv/disk1", "lab.disks.mount"),
     "mount of all": ("/srv/disk1", "/", "lab.disks.mount"),
     "mount above": ("/srv/disk1", "/srv/../etc", "lab.disks.mount"),
-    "a path for a name": ('"disk1"', '"../x"', "lab.disks: no name"),
+    "a path for a name": ('"disk1"', '"../x"', "lab.disks: not a valid name"),
     "no pairs": ("pairs = 8", "pairs = 0", "pairs"),
     "no such function": ("total.truncated == 0", "nonsense(x) =", "no function 'nonsense'"),
     "no such metric": ('"server.cpu_seconds_per_request"', '"foo"', "unknown metric 'foo'"),
