@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from functools import cache
+from itertools import starmap
 from pathlib import Path
 from random import Random
 
@@ -54,10 +55,14 @@ PASSED_OVER = {"ls-reuseport-old-bugs", "vr-known-vulnerability"}
 """Rules that no line cures: where not to run nginx -t, and what the version itself has."""
 
 
-def _pool_without_threads() -> tuple[Facts, Workload, Site]:
-    """A host for which a smaller pool was written while ``aio threads`` was only proposed."""
-    rng = Random("20261130 audit agrees")
-    return [drawn(rng) for _ in range(631)][-1]
+FOUND = {"20261130 audit agrees": 630, "20261201 audit agrees": 1083}
+"""Hosts that failed, as seed and number: one had a smaller pool while ``aio threads`` was only
+proposed, the other had threads while the pools of its disks were only proposed."""
+
+
+def _found(seed: str, number: int) -> tuple[Facts, Workload, Site]:
+    rng = Random(seed)
+    return [drawn(rng) for _ in range(number + 1)][-1]
 
 
 @cache
@@ -65,7 +70,7 @@ def situations() -> list[tuple[int, Facts, Site, Decisions]]:
     """Drawn hosts whose sites can be generated, with what is decided for them."""
     rng, found = dice("audit agrees"), []
     hosts = [drawn(rng) for _ in range(COUNT)]
-    for number, (facts, workload, given) in enumerate([*hosts, _pool_without_threads()]):
+    for number, (facts, workload, given) in enumerate([*hosts, *starmap(_found, FOUND.items())]):
         if len(given.roots) > MOST_IN_A_CHAIN and not given.root_prefixes:
             continue
         complete = complete_site(given, facts, workload.kind)

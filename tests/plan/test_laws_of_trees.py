@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from drawn_trees import drawn_host, drawn_tree
 from msgspec.structs import replace
-from situations import without_break_evens
+from situations import GIBIBYTE, MEBIBYTE, dataset, host, without_break_evens
 from tiers import REPEAT, dice, draws
 
 from nginx_tune.audit.registry import ALL
@@ -23,7 +23,7 @@ from nginx_tune.decide.answer import ALL_AS_DECIDED, Pinned
 from nginx_tune.decide.defaults import complete_site
 from nginx_tune.decide.workload.profiles import workload_for
 from nginx_tune.documents.decisions import Decisions
-from nginx_tune.documents.facts import Facts
+from nginx_tune.documents.facts import Facts, Limits
 from nginx_tune.documents.findings import Finding
 from nginx_tune.documents.plan import Hunk
 from nginx_tune.documents.site import Site
@@ -100,10 +100,28 @@ def says_nothing_new(hunk: Hunk) -> bool:
     return len(before) == len(after) > 1 and all(map(is_alike, before, after))
 
 
+MORE_CONNECTIONS = """worker_rlimit_nofile 65535;
+events { worker_connections 65535; }
+http {
+    sendfile on;
+    open_file_cache max=1000;
+    access_log off;
+    server { listen 80; location / { root /srv/1; } }
+}
+"""
+"""More connections than are decided, which leave a cache of open files no descriptors."""
+LITTLE_MEMORY = host(
+    memory_bytes=GIBIBYTE,
+    datasets=[dataset(20 * GIBIBYTE, MEBIBYTE)],
+    limits=Limits(nofile_soft=65536, nofile_hard=65536, nr_open=1 << 20),
+)
+"""A host on which such a cache pays."""
+
+
 def test_plan_recommend_and_audit_agree(tmp_path: Path) -> None:
     rng, broken, changed = dice("laws of trees"), list[str](), Counter[str]()
-    for number in range(COUNT):
-        text, facts = drawn_tree(rng), drawn_host(rng)
+    trees = [(drawn_tree(rng), drawn_host(rng)) for _ in range(COUNT)]
+    for number, (text, facts) in enumerate([*trees, (MORE_CONNECTIONS, LITTLE_MEMORY)]):
         path = tmp_path / f"{number}.conf"
         path.write_text(text, encoding="utf-8")
         made = settle_choice(held_of(text, facts, str(path)), (), (), annotates=False)

@@ -297,9 +297,9 @@ class Solver:
             no_pools = self._why_no_pools(held, done)
         connections = known.connections
         if connections is None and "connections" not in written:
-            connections = _less(
-                connections_in(tree, DEFAULT_CONNECTIONS), _number(left, "worker_connections")
-            )
+            own = connections_in(tree, DEFAULT_CONNECTIONS)
+            wanted = _number(left, "worker_connections")
+            connections = None if wanted in (None, own) else own
         descriptors = known.descriptors
         if descriptors is None and "file-limits" not in written:
             descriptors = _less(self._descriptors(), _number(left, "worker_rlimit_nofile"))

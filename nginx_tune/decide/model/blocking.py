@@ -191,7 +191,7 @@ def predict(i: BlockingInputs) -> Prediction:
             wait = min(wait, turn)
     elif saturates and not in_flight:  # the queue grows without bound
         hold_seen, blocked = closed_hold, 1.0
-        full = max(closed_hold, i.workers / i.disk.reads_per_second(read_bytes))
+        full = max(closed_hold, _crowded_hold(i))
         wait = _open_wait(i, _SATURATED, full, missing).mean_seconds
     else:
         hold_seen, wait = closed_hold, turn
@@ -420,7 +420,7 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
             tests/model/test_model_simulated.py.
     """
     reads, turns, heads = i.holds_per_miss, i.turns_per_miss, max(1.0, i.disk.heads)
-    on_end = min(reads, mean_pieces(i.object_bytes, i.sizes, i.longest_hold_bytes))
+    on_end = _on_end(i)
     files_per_second = reads_per_second / reads
     latency = i.disk.moving_latency_seconds
     transfer = reads * i.hold_bytes / i.disk.bytes_per_second
@@ -448,6 +448,27 @@ def open_reads(i: BlockingInputs, reads_per_second: float) -> tuple[float, float
             break
     blocked = active_loops / total / i.workers
     return blocked * i.workers / reads_per_second, blocked
+
+
+def _crowded_hold(i: BlockingInputs) -> float:
+    """Time for which one cold read blocks its loop while all loops read without a pause.
+
+    It is the limit of ``open_reads`` for many files: a head that serves several loops moves to
+    another file after each turn. So no read that the disk keeps up with takes longer.
+    """
+    reads, heads = i.holds_per_miss, max(1.0, i.disk.heads)
+    positions = i.turns_per_miss if i.workers > 1 else _on_end(i)
+    transfer = i.object_bytes / i.disk.bytes_per_second
+    files_per_second = min(
+        min(i.workers, heads) / (i.disk.moving_latency_seconds * positions + transfer),
+        i.disk.bound_of(i.object_bytes, reads),
+    )
+    return i.workers / (files_per_second * reads)
+
+
+def _on_end(i: BlockingInputs) -> float:
+    """Pieces of one cold object between which its loop turns to other transfers."""
+    return min(i.holds_per_miss, mean_pieces(i.object_bytes, i.sizes, i.longest_hold_bytes))
 
 
 def apart_ratio(i: BlockingInputs, files_per_second: float) -> float:
