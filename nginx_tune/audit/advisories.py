@@ -153,9 +153,10 @@ def _capture_before_map(context: Context) -> Iterator[Directive]:
 
 
 def _capture_in_subrequest(context: Context) -> Iterator[Directive]:
-    """A numbered capture that the subrequest of a slice or of a background update sends upstream.
+    """Directives of proxy modules with a numbered capture, where nginx makes subrequests.
 
-    Source: ngx_http_regex_exec, which kept r->ncaptures when it allocated r->captures again.
+    It makes them for slices and for background cache updates.
+    Source: ngx_http_regex_exec, which reallocated r->captures but left the old r->ncaptures.
     """
     names = [name for name in context.names if name.partition("_")[0] in _PROXY_MODULES]
     lines = (line for name in names for line in context.lines_by_name[name])
@@ -191,7 +192,7 @@ def _rewrite_nested_captures(context: Context) -> Iterator[Directive]:
 
 
 def _rewrite_arguments_before_capture(context: Context) -> Iterator[Directive]:
-    """A rewrite that adds arguments, before a set or if line with a capture.
+    """Rewrites that add arguments, before a set or if line with a capture.
 
     Source: ngx_http_script_regex_end_code, which left e->is_args set.
     """

@@ -160,7 +160,7 @@ def _foreign_module(context: Context) -> str | None:
 
 
 def _module_built(context: Context) -> str | None:
-    """The module, in words, of a directive that only the hand-kept list has; else None."""
+    """The module, in words, of a directive that only the hand-kept list has; otherwise None."""
     names = (kind.name for kind in context.kinds)
     name = next((name for name in names if not rows_of(name) and is_listed(name)), None)
     return None if name is None else f'another module next to that of "{name}"'

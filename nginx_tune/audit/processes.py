@@ -104,7 +104,7 @@ def descriptors_needed(context: Context, connections: int, open_files: int = 0) 
 
 
 def and_at_start(context: Context) -> str:
-    """A phrase for logs and listeners, if they need many descriptors; else empty."""
+    """A phrase for logs and listeners, if they need many descriptors; otherwise empty."""
     descriptors = sum(kept_open(context.tree))
     return f" and {descriptors} logs and listeners" if descriptors > RESERVE else ""
 

@@ -246,9 +246,9 @@ def notices_of(
     answered: frozenset[str],
     today: str | None,
 ) -> Iterator[tuple[Rule, Hit]]:
-    """The faults of a comment, found after all rules ran.
+    """The faults of a comment, found after all rules have run.
 
-    ``answered`` lists the rules that had all facts.
+    ``answered`` lists the rules that had all the facts they need.
     """
     unknown = [rule for rule in suppression.rules if rule not in known_rules]
     if not suppression.rules:

@@ -129,7 +129,9 @@ def _why_untried(
             return plain(error.message)
         meant = None if subject.facts is None else subject.facts.nginx.nginx_version
         if meant not in {None, nginx.nginx_version}:
-            return f"it is for nginx {plain(str(meant))}, but this host has {nginx.nginx_version}"
+            return (
+                f"the facts have nginx {plain(str(meant))}, but this host has {nginx.nginx_version}"
+            )
     return "" if test.accepted else "nginx -t rejects it without the fixes too"
 
 

@@ -243,7 +243,7 @@ def named_subject(
         replaced = read_planned(plan, plan_path, ConfigurationFiles(host), prefix=prefix).files
     if pid is not None and (conf == "-" or facts_source not in {None, "live"}):
         raise click.UsageError(
-            "--pid names a process of this host: it does not go with - or --facts FILE"
+            "--pid names a process of this host and cannot be combined with - or --facts FILE"
         )
     tests = runs_test or diff_base is not None
     given = read_bytes("-") if conf == "-" else None
@@ -253,11 +253,13 @@ def named_subject(
         kind = "crossplane" if is_payload(dump) else "nginx -T"
         what = "a dump on standard input" if conf == "-" else f"{named}, the output of {kind},"
         if maps:
-            raise click.UsageError(f"{what} already names all files: it does not go with --map")
+            raise click.UsageError(
+                f"{what} already has all files and cannot be combined with --map"
+            )
         if runs_test or diff_base is not None or facts_source == "live":
             raise click.UsageError(
-                f"{what} has no files on this host: it does not go with --test, --diff-base, "
-                "--facts live"
+                f"{what} has no files on this host and cannot be combined with --test, "
+                "--diff-base or --facts live"
             )
         name = "standard input" if conf == "-" else str(named)
         return _read_dumped(host, dump, prefix=prefix, facts=facts, replaced=replaced, name=name)

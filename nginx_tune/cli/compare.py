@@ -110,7 +110,9 @@ def _compare(documents: Sequence[Compared], primary: str | None) -> Comparison |
     runs = [document for document in documents if isinstance(document, KeptRun)]
     windows = [document for document in documents if not isinstance(document, KeptRun)]
     if len(runs) > 2:  # noqa: PLR2004  # a control
-        raise UsageError("runs have their baseline as control: --control is for observations")
+        raise UsageError(
+            "--control is only for observations; the baseline of a run is its control already"
+        )
     if runs:
         return compare_runs(runs[0], runs[1], primary_metric=primary)
     control = (windows[2], windows[3]) if windows[2:] else None

@@ -50,7 +50,7 @@ from nginx_tune.report.terminal.saying import say
 from nginx_tune.report.text import plain, shown_path
 
 _SHOWN = 3
-"""Most includes that a message names; it only counts the others."""
+"""Maximum number of includes that a message names; it only counts the others."""
 
 
 def read_configuration(
@@ -78,7 +78,7 @@ def read_configuration(
     full = full_path(path, prefix)
     if os.path.exists(full) and not os.path.isfile(full):  # noqa: PTH110, PTH113
         raise UsageError(
-            f"{path}: no regular file",
+            f"{path}: not a regular file",
             hint="save the configuration in a file, since it is read twice",
         )
     try:
@@ -149,9 +149,9 @@ def _tell_includes(tree: ConfTree, path: str) -> None:
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         shown = plain(", ".join(names[:_SHOWN]))
         say(
-            f"{plain(as_utf8(path))}: includes read on this machine, empty if nothing matches: "
-            f"{shown}{more}",
-            "it is not the configuration of this host's nginx",
+            f"{plain(as_utf8(path))}: these includes were looked up on this machine, and count as "
+            f"empty where nothing matches: {shown}{more}",
+            "this is not the configuration of this host's nginx",
         )
 
 
@@ -367,8 +367,8 @@ def read_planned(
     apart = {*tree.files} ^ {*before, *plan.reads} if to_run else set()
     if names := sorted(path for path in apart if posixpath.basename(path) not in STOCK_FILES):
         raise UndecidedError(
-            f"{name}: it was made for a checkout: nginx would not read the same files here, such "
-            f"as {shown_path(names[0])}",
+            f"{name}: this plan was made for a checkout, and the set of files that nginx reads "
+            f"here is different, for example {shown_path(names[0])}",
             hint="make the plan on the host of that configuration",
         )
     return Planned(

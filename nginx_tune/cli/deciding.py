@@ -66,7 +66,7 @@ from nginx_tune.report.terminal.saying import say
 
 _MOST_DATASETS = 32
 _MOST_PATHS = 256
-"""Most paths to inspect, since a configuration may have hundreds of servers."""
+"""Maximum number of paths to inspect, since a configuration may have hundreds of servers."""
 
 
 class FilledSite(NamedTuple):

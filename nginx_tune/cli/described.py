@@ -54,7 +54,7 @@ def read_described(
             raise UsageError(f"--{option}: {path} already has {name}", hint="give one of them")
     described = replace(found, **given)
     if path and described == DescribedHost():
-        raise UsageError(f"{path}: describes nothing", hint='such as: cpus = 8, memory = "16G"')
+        raise UsageError(f"{path}: describes no host", hint='such as: cpus = 8, memory = "16G"')
     try:  # an invalid figure is refused before anything else is read
         described_facts(described)
         # The mean size that a bandwidth needs may be in the workload, which is read later.

@@ -90,7 +90,7 @@ def command(
         raise click.UsageError("give a NAME or --list")
     for option, value in (("--workload", workload_path), ("-c", conf_path), ("-p", prefix)):
         if value is not None and facts_path is None:
-            raise click.UsageError(f"{option} goes with --facts")
+            raise click.UsageError(f"{option} needs --facts")
     name = None if name is None else _meant(subject_of(name))
     steps = None
     if facts_path is not None:
@@ -120,7 +120,7 @@ def _sweep(
     from nginx_tune.report.decisions import decision_pages  # noqa: PLC0415
 
     if name not in decision_pages():
-        raise UsageError("--facts goes with a decision", hint="such as thread-pools")
+        raise UsageError("--facts needs the name of a decision", hint="such as thread-pools")
     named: dict[str, Any] = {**given, "kind": None, "site_path": None, "nginx_binary": None}
     named |= dict.fromkeys(("datasets", "roots", "cache_dirs"), ())
     if conf_path is None:

@@ -174,7 +174,7 @@ def decode_one_of(
     try:
         found = msgspec.json.decode(data, type=_Header).schema
     except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: no document of nginx-tune: {error}") from None
+        raise UsageError(f"{source}: not a document of nginx-tune: {error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{source}: not JSON: {error}") from None
     family = found.rpartition("/")[0]
@@ -224,7 +224,7 @@ def refuse_document(name: str) -> None:
     if found is None:
         return
     kind = found[1].decode()
-    hint = f"a plan goes with --plan {name}" if kind == "plan" else "name a configuration"
+    hint = f"name a plan with --plan {name}" if kind == "plan" else "name a configuration"
     raise UsageError(f"{name}: a {kind} document of nginx-tune, not a configuration", hint=hint)
 
 
@@ -277,7 +277,7 @@ def read_lab_plan(
     is_facts = is_file and not str(spec).endswith(".toml")
     if scale is not None and not is_facts and not (replays and spec is not None):
         raise UsageError(
-            "--scale goes with --lab FACTS, or with --manifest and any lab",
+            "--scale needs --lab FACTS, or --manifest and any lab",
             hint="name a facts file with --lab",
         )
     if spec is None:

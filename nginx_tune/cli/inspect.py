@@ -268,8 +268,8 @@ def _refuse_together(
     if capture_path and host_path:
         raise UsageError("--capture and --host exclude each other")
     if capture_path == "-":
-        raise UsageError("--capture needs a file: standard output is for the facts")
+        raise UsageError("--capture needs a file, since the facts go to standard output")
     if with_config and not capture_path:
         raise UsageError("--with-config needs a capture", hint="add --capture FILE")
     if disks and host_path:
-        raise UsageError("--disks measures this host: it does not go with --host")
+        raise UsageError("--disks measures this host and cannot be combined with --host")

@@ -167,7 +167,7 @@ def _read_conf(
     """The named configuration, and the exit status if includes of it were not read."""
     if conf is None:
         if maps or accepted:
-            raise UsageError("--map and --accept-missing are about the files of -c CONF: name it")
+            raise UsageError("--map and --accept-missing need -c CONF")
         return None, ExitStatus.OK
     from nginx_tune.cli.configurations import (  # noqa: PLC0415  # only with -c
         full_path,

@@ -71,7 +71,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 """The commands by purpose, for ``--help``."""
 
 _MOST_OWNERS = 3
-"""The most commands that a message names as having an option."""
+"""Maximum number of commands that a message lists as having an option."""
 
 
 _FLAG = re.compile(r"-v+|-q|--verbose|--quiet|--(?:no-)?color")

@@ -51,11 +51,15 @@ def command(
 
     if any(is_url(file) or is_partial(file) for file in files):
         if histograms:
-            raise UsageError("--histogram is for measurements, these are partial results of learn")
+            raise UsageError(
+                "--histogram is only for measurements, but these files are partial results of learn"
+            )
         return _merge_partials(files, partial_path, manifest_path, formats, output)
     for option in (partial_path and "--partial", manifest_path and "--manifest"):
         if option:
-            raise UsageError(f"{option} is for partial results of learn, these are measurements")
+            raise UsageError(
+                f"{option} is only for partial results of learn, but these files are measurements"
+            )
     from nginx_tune.cli.inputs import read_document  # noqa: PLC0415  # heavy imports stay here
     from nginx_tune.documents.measurement import Measurement  # noqa: PLC0415
     from nginx_tune.measure.proof.merge import (  # noqa: PLC0415
@@ -91,7 +95,9 @@ def _merge_partials(
 
     for form in formats:
         if form.partition("=")[0] not in {"console", "json"}:
-            raise UsageError(f"-f {form} is for measurements, these are partial results of learn")
+            raise UsageError(
+                f"-f {form} is only for measurements, but these files are partial results of learn"
+            )
     learnt, result = merge_results(read_result(found.name) for found in find_logs(files))
     partial = result.partial
     if manifest_path is not None and not partial.plan.most_requests:

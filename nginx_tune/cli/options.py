@@ -360,7 +360,7 @@ def _vouch(*binaries: str) -> None:
     from nginx_tune.host import programs  # noqa: PLC0415  # only with the option
 
     if not binaries:
-        raise UsageError("--trust is for a program named with --nginx", hint="name it with --nginx")
+        raise UsageError("--trust has no program to trust", hint="name it with --nginx")
     for binary in binaries:
         places = [binary] if "/" in binary else [f"{p}/{binary}" for p in programs.search_path()]
         for place in places:

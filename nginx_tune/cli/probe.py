@@ -81,9 +81,13 @@ def command(
             histograms=histograms,
         )
     if requires:
-        raise UsageError("--require is for one run; a search has its --objective")
+        raise UsageError(
+            "--require cannot be combined with --objective, which a search is judged by"
+        )
     if plan.start_at_unix_seconds is not None or histograms:
-        raise UsageError("--start-at and --histogram are for one run, not for a search")
+        raise UsageError(
+            "--start-at and --histogram cannot be combined with --objective, which makes many runs"
+        )
     return _search(ctx, plan, objectives, formats=formats, output=output)
 
 
@@ -226,7 +230,7 @@ def _read_plan(
         return plan_of(what, load, stripe=stripe, start_at=start_at)
     if given:
         raise UsageError(
-            f"{next(iter(given.values()))} goes with a URL; a load plan has its own",
+            f"{next(iter(given.values()))} needs a URL; a load plan has its own",
             hint="a URL begins with http://",
         )
     if what != "-" and not Path(what).exists() and _URL_WITHOUT_SCHEME.fullmatch(what):

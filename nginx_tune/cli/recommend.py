@@ -60,7 +60,7 @@ def command(
     """The settings that help on this host, with evidence, prediction, break-even and risk."""
     if (maps or accept_missing) and conf_path is None:
         option = "--map" if maps else "--accept-missing"
-        raise click.UsageError(f"{option} is about the files of -c CONF: name it")
+        raise click.UsageError(f"{option} needs -c CONF")
     missing = NONE_MISSING
     if conf_path is None:
         inputs = read_inputs(ctx, **named)

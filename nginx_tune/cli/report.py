@@ -35,7 +35,7 @@ def command(*, files: tuple[str, ...], formats: tuple[str, ...], output: str | N
     if is_screen(output) and formats in {(), ("html",)}:
         named = " ".join(map(shlex.quote, files))
         raise UsageError(
-            "a page is for a browser, not for a terminal",
+            "a page is HTML and is not written to a terminal",
             hint=f"nginx-tune report {named} -o report.html",
         )
     from nginx_tune.report.page.render import (  # noqa: PLC0415  # heavy imports stay here

@@ -52,7 +52,11 @@ def command(
     state = state_of(state_dir)
     if recover:
         if change is not None or leaves:
-            raise UsageError("--recover is for all unfinished changes", hint="give it alone")
+            raise UsageError(
+                "--recover covers all unfinished changes and cannot be combined with an ID or "
+                "--leave",
+                hint="give it alone",
+            )
         done = [recovered.journal for recovered in recover_all(LiveHost(), state)]
         write_done(done, formats, output, none="no change was left unfinished")
         return

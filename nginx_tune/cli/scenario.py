@@ -157,7 +157,7 @@ def run_command(  # one parameter an option
         )
     if against_nginx:
         raise UsageError(
-            "--against-nginx is for experiments from 'validate --dry-run'",
+            "--against-nginx needs an experiment from 'validate --dry-run', but this is a scenario",
             hint='a variant of a scenario names its nginx itself: series = "1.30"',
         )
     clock = Clock()

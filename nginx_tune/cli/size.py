@@ -121,7 +121,10 @@ def _prices(texts: tuple[str, ...]) -> Prices:
         elif name in _PRICED:
             of_disk[name] = float(amount)
         else:
-            raise UsageError(f"--price {text}: no such thing", hint=f"memory, {', '.join(_PRICED)}")
+            raise UsageError(
+                f"--price {text}: only memory and classes of disks have prices",
+                hint=f"memory, {', '.join(_PRICED)}",
+            )
     return Prices(of_memory, of_disk)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_RUN_SECONDS = 0.1
 _FEWEST_PAIRS = 6
-"""The fewest pairs that can show a difference (docs/proof.md)."""
+"""Minimum number of pairs that can show a difference (docs/proof.md)."""
 _MOST_SECONDS = 600.0
 
 
@@ -250,14 +250,10 @@ def _refuse_contradictions(ctx: click.Context, asked: _Asked, against_nginx: str
     elif not (asked.plan_path or asked.candidate or against_nginx):
         raise UsageError("no candidate configuration", hint="nginx-tune validate CONF")
     if asked.starts and not asked.lab:
-        raise UsageError(
-            "--starts goes with --lab", hint="the memory of this machine is not changed"
-        )
+        raise UsageError("--starts needs --lab", hint="the memory of this machine is not changed")
     given = ctx.get_parameter_source("speed")
     if asked.manifest is None and given is click.core.ParameterSource.COMMANDLINE:
-        raise UsageError(
-            "--speed goes with --manifest", hint="it is the speed of recorded requests"
-        )
+        raise UsageError("--speed needs --manifest", hint="it is the speed of recorded requests")
     if parse_duration(asked.duration) < _SHORTEST_RUN_SECONDS:
         raise UsageError(
             f"--duration {asked.duration} is too short to measure anything",
@@ -283,7 +279,7 @@ def _refuse_beside_search(asked: _Asked, against_nginx: str | None) -> None:
     }
     if name := next((name for name, value in others.items() if value), ""):
         raise UsageError(
-            f"{name} does not go with --search",
+            f"{name} cannot be combined with --search",
             hint="a search compares candidates of its own with today's configuration",
         )
 
@@ -349,7 +345,7 @@ def _load_named(asked: _Asked) -> SiteLoad:
     head = read_manifest_head(Path(asked.manifest))
     if head is None:
         raise UsageError(
-            f"{asked.manifest}: no manifest", hint="nginx-tune learn LOG --manifest FILE"
+            f"{asked.manifest}: not a manifest", hint="nginx-tune learn LOG --manifest FILE"
         )
     return replay_load(
         absolute_path(asked.manifest),

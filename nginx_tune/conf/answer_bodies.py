@@ -123,7 +123,7 @@ def text_filter(scope: Scope) -> Directive | None:
 
 
 def conversion(scope: Scope) -> Directive | None:
-    """The ``source_charset`` line if text may be converted to another charset; else None.
+    """The ``source_charset`` line if text may be converted to another charset; otherwise None.
 
     A response with a Content-Encoding is not converted, and its charset is not named. Without
     ``charset``, the upstream may request a conversion by ``X-Accel-Charset``.

@@ -12,9 +12,9 @@ from fnmatch import translate
 from functools import lru_cache
 
 MOST_DIRECTORIES = 4096
-"""The most directories that one pattern may search; real ones search a few."""
+"""Maximum number of directories that one pattern may search; real ones search a few."""
 MOST_NAMES = 200_000
-"""The most names that one pattern may be compared with."""
+"""Maximum number of names that one pattern may be compared with."""
 
 
 class TooWideError(Exception):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 Version = tuple[int, ...]
 
 MOST_ARGUMENTS = 7
-"""The most arguments of a directive. Source: NGX_CONF_MAX_ARGS is 8, counting the name."""
+"""Maximum number of arguments of a directive. Source: NGX_CONF_MAX_ARGS is 8, counting the name."""
 
 
 _FOREIGN = re.compile(
@@ -199,7 +199,7 @@ def seen_versions() -> list[str]:
 
 
 _SLIP = 0.91
-"""The least difflib ratio to a name in the table from which a name counts as misspelt."""
+"""Minimum difflib ratio to a name in the table from which a name counts as misspelt."""
 
 
 def nearest(name: str, cutoff: float = 0.8) -> str | None:

@@ -342,9 +342,9 @@ class ArgumentFault(NamedTuple):
     """An argument that nginx rejects."""
 
     since: Version = ()
-    """The release that added the parameter, if the version is older; else empty."""
+    """The release that added the parameter, if the version is older; otherwise empty."""
     gone: Version | None = None
-    """The first release without the parameter, if it was removed before the version; else None."""
+    """The first release without the parameter, if it was removed; otherwise None."""
 
     @property
     def is_unknown(self) -> bool:

@@ -21,10 +21,10 @@ from nginx_tune.conf.scopes import Scope, http_blocks
 from nginx_tune.conf.tree import ConfTree
 
 MOST_VALUES = 1024
-"""The most values of one text; beyond them the text counts as open."""
+"""Maximum number of values of one text; beyond them the text counts as open."""
 
 MOST_STEPS = 10_000
-"""The most variables followed for one text: nested maps can multiply without limit."""
+"""Maximum number of variables followed for one text: nested maps can multiply without limit."""
 
 DEEPEST = 40
 """The deepest chain of variables in maps and ``set`` lines; beyond it the value is open. Each step
@@ -277,7 +277,7 @@ def _percent(text: str) -> float:
 
 
 MOST_WORDS = 64
-"""The most alternatives of one group."""
+"""Maximum number of alternatives of one group."""
 AN_ADDRESS = "192.0.2.1"
 """A placeholder for any address (RFC 5737)."""
 _A_NUMBER = "1"

@@ -143,7 +143,7 @@ def virtual_servers(tree: ConfTree) -> list[VirtualServers]:
 
 
 def default_servers(tree: ConfTree) -> dict[Directive, str]:
-    """The default servers, each with one address of which it is the default.
+    """The default servers, each with one address for which it is the default.
 
     Source: ngx_http_add_addresses, ngx_http_add_server.
     """
@@ -235,7 +235,7 @@ _LONGEST = 200
 """Maximum length of a sample: nested repeats multiply as well."""
 _WORD = "any"
 _CANDIDATES = "a0-_/.A%~+ ,:@"
-"""Characters of which a character class usually matches one."""
+"""Candidates for a character class, which usually matches one of them."""
 _OF_ESCAPE = {"d": "1", "w": "a", "S": "a", "D": "a", "W": "-", "s": " "}
 _NO_WIDTH = frozenset("bBAzZG")
 _OF_CAPTURE = re.compile(r"\?(?::|P?<\w+>|'\w+'|\|)")

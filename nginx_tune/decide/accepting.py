@@ -99,11 +99,11 @@ CONTENDED_PER_SECOND = 5_000.0
 value is assumed: the figures that nginx published for ``reuseport`` (1.9.1) come from 36 workers at
 full speed."""
 TOLERABLE_WAIT_SECONDS = 1e-3
-"""The most that an even spread may add to the mean wait."""
+"""Longest time that an even spread may add to the mean wait, in seconds."""
 MOST_BLOCKED = 0.05
 MANY_WORKERS = 8
 """Number of workers from which an uneven spread matters (before nginx 1.21.6). With 4 workers, the
-busiest took 77 to 100 % of the connections as measured. In row C5 of the sources, p99 fell by a
+busiest took 77 to 100 % of the connections as measured. In source row C5, p99 fell by a
 third."""
 TESTED_SAFELY = (1, 13, 4)
 """First version whose ``nginx -t`` opens no reuseport sockets. In older versions it accepts
@@ -339,7 +339,8 @@ LARGEST_BACKLOG = 65535
 BURST = 2.0
 """Ratio of the arrivals in a bad second to their mean in the busy hour."""
 STALL_SECONDS = 1.0
-"""Longest time without an accept for which the queue should suffice (C2: stalls of 1 s)."""
+"""Longest time without an accept for which the queue should suffice, in seconds (source row C2:
+stalls of 1 s)."""
 
 
 def decide_backlog(s: Situation, _plan: PoolPlan) -> Decision:

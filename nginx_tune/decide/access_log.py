@@ -20,7 +20,7 @@ _IN_A_CONTAINER: Final = (
     "nginx runs in a container, where the log may be a link to a pipe; it was not examined"
 )
 MOST_BUFFERED = 64
-"""Most logs that get a buffer. Together these buffers take 4 MiB in each worker."""
+"""Maximum number of logs that get a buffer. Together these buffers take 4 MiB in each worker."""
 
 
 def decide_access_log(s: Situation, _plan: PoolPlan) -> Decision:

@@ -99,7 +99,7 @@ def build_of(nginx: Nginx) -> Build:
 
 
 MAX_REASON = 160
-"""Most characters of a reason in a comment; a longer reason is cut between words."""
+"""Maximum number of characters of a reason in a comment; a longer reason is cut between words."""
 FACTS_COMMAND = "nginx-tune inspect --dataset DIR -f json -o facts.json"
 BUILD_COMMAND = "nginx-tune inspect --nginx BIN --dataset DIR -f json -o facts.json"
 LEARN_COMMAND = "nginx-tune learn ACCESS_LOG -f json -o workload.json"

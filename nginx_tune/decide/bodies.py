@@ -272,7 +272,8 @@ def decide_output_buffers(s: Situation, plan: PoolPlan) -> Decision:
                 "output_buffers",
                 str(BUFFERS),
                 text,
-                reason=f"files are read one buffer at a time: 1/{1 / tasks:.0f} of the pool tasks",
+                reason="each buffer takes one pool task, and these are "
+                f"{1 / tasks:.0f} times as large as the default ones",
             )
         ],
         evidence=evidence,

@@ -278,7 +278,7 @@ def described_workload(described: DescribedHost, given: Workload | None = None) 
 
 def _once(word: str, known: object) -> None:
     if known:
-        raise UsageError(f"{word}: the workload has it already", hint="give one of them")
+        raise UsageError(f"{word}: already in the workload", hint="give one of them")
 
 
 def _memory(described: DescribedHost) -> Memory:

@@ -44,7 +44,7 @@ SMALLEST_DIRECT_BYTES = 1 << 20
 WORTH_RATIO = 0.75
 """Share of the disk's current work from which directio does not pay."""
 LEAST_DIRECT_BUFFER_BYTES = 256 << 10
-"""Least output buffer with directio: smaller reads without read-ahead waste a disk with seeks."""
+"""Minimum output buffer with directio: smaller reads without read-ahead waste a disk with seeks."""
 _MOST_BYTES = 1 << 62
 _MOST_TIMES = 1e6
 

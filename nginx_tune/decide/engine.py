@@ -278,7 +278,7 @@ _WRITTEN_TOGETHER: dict[str, tuple[Decide, ...]] = {
     "hot_and_cold": (decide_thread_pools, decide_thread_pool_size),
     "per_disk": (decide_per_disk_pools,),
 }
-"""By mode of a pool plan, the decisions of which nginx needs all lines or none."""
+"""By mode of a pool plan, the decisions whose lines nginx needs together or not at all."""
 
 
 def _settled(s: Situation, plan: PoolPlan, others: Sequence[Elsewhere]) -> PoolPlan:

@@ -213,7 +213,7 @@ def _beyond_disks(s: Situation) -> str:
 
 
 def _beyond(s: Situation, found: list[BindingResource]) -> str:
-    """A sentence on link, CPUs or clients that are too slow for the demand; else empty."""
+    """A sentence on link, CPUs or clients that are too slow for the demand; otherwise empty."""
     for binding in found:
         most = (FACTOR if binding.provenance == "assumed" else 1.0) * binding.requests_per_second
         if binding.resource in {"disks", "memory"} or (s.rate.value or 0.0) <= most:

@@ -172,8 +172,8 @@ HALF_FULL: Final = 0.5
 """Filled share of an accept queue to report, since a queue that is half full at a random moment is
 seldom empty."""
 MANY_INTERRUPTS: Final = 4
-"""Least interrupts of a device with several queues; a device with a single queue has at most
-three."""
+"""Minimum number of interrupts of a device with several queues; a device with a single queue has at
+most three."""
 _SHAPERS = frozenset({"tbf", "htb", "hfsc", "cbq", "cake", "netem", "drr", "qfq", "taprio"})
 """Queue disciplines that, at the root of a link, limit or delay all of its traffic."""
 

@@ -1,7 +1,7 @@
 """Figures of an observation of the running server, in the terms of the model.
 
 Observed values replace assumed values, but neither learnt nor declared values. Load average, iowait
-and virtual size are left out: all three rise even when thread pools help (A6).
+and virtual size are left out: all three rise even when thread pools help (source row A6).
 """
 
 from __future__ import annotations

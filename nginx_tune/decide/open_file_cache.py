@@ -35,15 +35,15 @@ from nginx_tune.documents.site import Site
 from nginx_tune.documents.units import percent_text
 
 WORTH_RATIO = 0.2
-"""Least share of opens that the cache must save. With a smaller share, most entries are evicted
+"""Minimum share of opens that the cache must save. With a smaller share, most entries are evicted
 unused."""
 WORTH_OF_REQUEST = 0.05
-"""Least share of a request's time in the loop that the cache must save; less is noise."""
+"""Minimum share of a request's time in the loop that the cache must save; less is noise."""
 WORTH_OF_LOOP = 1e-3
-"""Least share of a loop's time to save at a known rate, which is the time of 200 warm opens a
+"""Minimum share of a loop's time to save at a known rate, which is the time of 200 warm opens a
 second."""
 FEWEST_ENTRIES = 1000
-"""Least number of entries, since a site grows and unused entries take no memory."""
+"""Minimum number of entries, since a site grows and unused entries take no memory."""
 INACTIVE = "60s"
 VALID_SECONDS = 3
 """``open_file_cache_valid``: time in seconds for which clients may still get a replaced or removed

@@ -172,14 +172,14 @@ def _pools(s: Situation, judgement: PoolJudgement, independence: Independence) -
 
 
 def most_workers(disks: int) -> int:
-    """Most workers with a pool for each of ``disks`` disks, by the limit on all threads."""
+    """Maximum number of workers that can have a pool for each disk, by the limit on all threads."""
     return MAX_THREADS_ALL_WORKERS // (disks * SMALLEST_DISK_POOL)
 
 
 _THREADS_EACH = 8
-"""Threads per disk from which more workers are better than more threads: half of the source's
-number (A16); the factor of a half is chosen. With more workers, a name lookup, which no thread can
-do, blocks a smaller part of the loops."""
+"""Threads per disk from which more workers are better than more threads: half of the number in
+source row A16; the factor of a half is chosen. With more workers, a name lookup, which no thread
+can do, blocks a smaller part of the loops."""
 _CPU_ROOM = 4.0
 """Ratio of the CPU time that workers are given to the computed CPU time. It leaves room for peaks,
 compression, cache fills and other requests, and is chosen, not measured."""

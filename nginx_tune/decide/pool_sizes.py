@@ -101,7 +101,7 @@ def _default_fits(s: Situation, plan: PoolPlan) -> Decision:
 
 
 def _overflowing(s: Situation, plan: PoolPlan) -> Decision:
-    """The decision if a pool's queue was full and tasks were refused (A14)."""
+    """The decision if a pool's queue was full and tasks were refused (source row A14)."""
     refused = s.seen.pool_overflow
     reason = f"{refused.text} observed, each a truncated response with status 200"
     return Decision(

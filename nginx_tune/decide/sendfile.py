@@ -110,7 +110,7 @@ def decide_sendfile(s: Situation, plan: PoolPlan) -> Decision:
 
 
 SMALLEST_CHUNK_BYTES = 512 << 10
-"""Smallest chunk, the source's value (A3); smaller chunks only add system calls."""
+"""Smallest chunk, the value of source row A3; smaller chunks only add system calls."""
 SHORT_SECONDS = 5e-3
 """Longest transfer that hardly delays other requests."""
 DEFAULT_CHUNK_BYTES = SENDFILE_CHUNK_BYTES

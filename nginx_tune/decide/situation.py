@@ -123,7 +123,7 @@ class Situation:
 
     @property
     def is_freebsd(self) -> bool:
-        """True on FreeBSD, whose native AIO is good enough (A10)."""
+        """True on FreeBSD, whose native AIO is good enough (source row A10)."""
         return self.facts.kernel.system == "FreeBSD"
 
     @cached_property

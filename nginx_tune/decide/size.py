@@ -277,12 +277,12 @@ class HostSizes:
 
     @cached_property
     def _smallest(self) -> float:
-        """The least memory with which the host would still run."""
+        """Minimum memory with which the host would still run."""
         other = self.memory_bytes - (self.situation.page_cache.value or 0.0)
         return max(64.0 * (1 << 20), other / (1 - _LEAST_CACHE_SHARE))
 
     def _least_memory(self, column: DiskColumn, asked: float, end: RangeEnd) -> float | None:
-        """The least memory with which the host carries the rate; None if no memory suffices."""
+        """Minimum memory with which the host carries the rate; None if no memory suffices."""
         goal = goal_at(self.request.goal, end)
 
         def carries(memory_bytes: float) -> bool:

@@ -277,7 +277,7 @@ def _takes_own_aio(s: Situation) -> bool:
 
 
 def _own_aio(s: Situation, reason: str) -> Decision:
-    """The decision for ``aio on``, which FreeBSD has instead of thread pools (A10)."""
+    """The decision for ``aio on``, which FreeBSD has instead of thread pools (source row A10)."""
     why = "FreeBSD's own asynchronous I/O; no thread pools needed"
     line = setting("thread-pools", "location", "aio", "on", reason=why)
     is_known = s.build.flags is not None

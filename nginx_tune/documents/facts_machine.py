@@ -32,8 +32,8 @@ class Kernel(Part, frozen=True, kw_only=True):
 
 
 _FEW_PERIODS = 100
-"""The fewest periods for which the share of throttled periods is computed. By default a period is
-a tenth of a second."""
+"""Minimum number of periods for which the share of throttled periods is computed. By default a
+period is a tenth of a second."""
 
 
 class Throttled(Part, frozen=True, kw_only=True):

@@ -117,18 +117,18 @@ class LearnPlan(Document, frozen=True, kw_only=True, tag="nginx-tune/learnplan/1
     with_query: bool = False
     """True if requests that differ only in the query are for different objects."""
     most_objects: int = 1 << 18
-    """Most objects to count one by one; of any further objects, only a sample by hash is
-    counted."""
+    """Maximum number of objects to count one by one; of any further objects, only a sample by hash
+    is counted."""
     most_lines: int = 1 << 19
-    """Most requests for objects to keep; if there are more, a sample by the hash of their lines is
-    kept."""
+    """Maximum number of requests for objects to keep; if there are more, a sample by the hash of
+    their lines is kept."""
     most_seconds: int = 1 << 24
-    """Most seconds to count one by one (half a year). If the logs cover a longer time, seconds are
-    counted in pairs, then in fours, and so on."""
+    """Maximum number of seconds to count one by one (half a year). If the logs cover a longer time,
+    seconds are counted in pairs, then in fours, and so on."""
     most_requests: int = 0
-    """Most requests to keep for a manifest."""
+    """Maximum number of requests to keep for a manifest."""
     most_places: int = 0
-    """Most requests to keep in order to find their locations."""
+    """Maximum number of requests to keep in order to find their locations."""
     keeps_paths: bool = False
     """True if the manifest's requests keep their paths."""
     configuration: Configuration | None = None

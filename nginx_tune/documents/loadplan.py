@@ -184,8 +184,8 @@ class RequestClass(Part, frozen=True, kw_only=True):
     keepalive: bool = True
     """True if a connection serves more than one request."""
     read_bytes_per_second: Bytes | None = None
-    """The most bytes that a slow client reads from a connection in a second. With HTTP/2 the client
-    opens its windows at that pace, and reads data at once."""
+    """Maximum number of bytes that a slow client reads from a connection in a second. With HTTP/2
+    the client opens its windows at that pace, and reads data at once."""
     read_pace_of: Literal["stream", "connection"] = "stream"
     """The scope of the pace of a slow HTTP/2 client: each stream by itself, or all streams of a
     connection together."""

@@ -21,7 +21,7 @@ class Latency(Part, frozen=True, kw_only=True):
     censored: int = 0
     """Samples of requests that never finished or timed out; their age counts, as a lower bound."""
     censored_from_seconds: float | None = None
-    """The least age of a censored sample; quantiles below it are exact."""
+    """Minimum age of a censored sample in seconds; quantiles below it are exact."""
     at_least: list[str] = []
     """Quantiles (and ``max``) that are lower bounds because of censored samples."""
 
@@ -76,7 +76,7 @@ class Http2Streams(Part, frozen=True, kw_only=True):
     streams: int = 0
     """Requests sent, each on its own stream."""
     most_streams: int = 0
-    """Most concurrent streams of a connection."""
+    """Maximum number of concurrent streams of a connection."""
     mean_streams: float = 0.0
     """Mean number of streams of a connection when one is opened, including that one."""
     peer_limit: int | None = None

@@ -45,8 +45,8 @@ class WorkerUse(Part, frozen=True, kw_only=True):
     virtual_bytes: int | None = None
     """Address space at the end, with the stacks of pool threads, which take little real memory."""
     connections_max: int | None = None
-    """Most TCP connections to clients and upstreams in any of the samples, which are taken once a
-    second."""
+    """Maximum number of TCP connections to clients and upstreams in any of the samples, which are
+    taken once a second."""
     connections: float | None = None
     """Established client connections: mean of the first and the last moment of the window."""
     connection_ratio: float | None = None

@@ -68,8 +68,8 @@ class Cause(Part, frozen=True, kw_only=True):
 
 
 FEWEST_REQUESTS = 100
-"""Least number of requests (or loop turns, if requests are not counted) that counts as traffic. The
-causes examine the slowest tenth, which is then ten requests."""
+"""Minimum number of requests (or loop turns, if requests are not counted) that counts as traffic.
+The causes examine the slowest tenth, which is then ten requests."""
 FEWEST_CPU_SECONDS = 0.005
 """CPU time of a hundred small responses, for windows without counts of requests or loop turns."""
 

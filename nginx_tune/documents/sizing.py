@@ -61,8 +61,9 @@ class SizedHost(Part, frozen=True, kw_only=True):
     hit_ratio: Ratio
     """Share of requests from the page cache."""
     origin_per_second: Number | None = None
-    """Requests to a cache's origin at the wanted or the carried rate; null where the total size of
-    the requested objects is unknown."""
+    """Requests per second to a cache's origin at the wanted rate, or at the expected
+    ``carried_per_second`` if no rate is wanted; null if the site is not a cache, or if the size of
+    its objects is unknown."""
     seconds: SizeRange | None = None
     """The objective's time at the wanted rate, or the p99 without an objective; null without a
     rate, if the rate is not sustained, or for a range of more than a factor of ten."""
@@ -106,7 +107,7 @@ class Sizing(Document, frozen=True, kw_only=True, tag="nginx-tune/sizing/1"):
     asked_provenance: Provenance = "assumed"
     columns: list[DiskChoice] = []
     hosts: list[SizedHost] = []
-    """Hosts by memory from the least, and in the order of ``columns`` for each."""
+    """Hosts by memory in ascending order, and in the order of ``columns`` for each."""
     with_pools_per_second: Number = 0.0
     """The load that this host carries with thread pools."""
     without_pools_per_second: Number = 0.0

@@ -122,7 +122,7 @@ class Verdict(Document, frozen=True, kw_only=True, tag="nginx-tune/verdict/1"):
     metrics: list[MetricVerdict] = []
     gates: list[GateResult] = []
     warnings: list[str] = []
-    """Warnings that did not discard a run."""
+    """Warnings that did not cause a run to be discarded."""
     looks: int = 1
     """Number of interim analyses; each may use only its share of the allowed error."""
     lost: list[str] = []

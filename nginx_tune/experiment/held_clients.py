@@ -50,7 +50,7 @@ _REFUSED = 400
 _TOKEN = b"rehearsal-echo!\n"
 _OPEN_SECONDS = 10.0
 _RETRY_SECONDS = 0.15
-"""The least time until an opening that a limit refused is tried again."""
+"""Minimum time until an opening that a limit refused is tried again."""
 _MOST_RETRIES = 30
 _HURRY_SECONDS = 3.0
 _ENDING: tuple[HeldKind, ...] = ("download", "silent")

@@ -292,7 +292,7 @@ def _bind_anywhere() -> None:
 
 
 class ShownFiles:
-    """The covered files, with the bytes that each variant sees."""
+    """Files hidden by mounted copies, whose contents are switched from variant to variant."""
 
     def __init__(self) -> None:
         self._plain: dict[str, bytes] = {}
@@ -306,7 +306,7 @@ class ShownFiles:
         directory: Path,
         enclosure: Enclosure,
     ) -> None:
-        """Cover the files of all variants by copies in a directory; missing ones are empty.
+        """Mount copies from a directory over the files of all variants; missing files are empty.
 
         ``of_variant``: by variant, the bytes of files by path.
         """

@@ -386,7 +386,8 @@ def _behind(directive: Directive, claim: tuple[int, str] | None = None) -> Edit:
 _READ_BYTES = 128 << 10
 """The kernel's usual read-ahead: what sendfile() from a cold page cache reads."""
 _LONG_READ_BYTES = 512 << 10
-"""The most bytes that nginx reads at once: ``sendfile_max_chunk`` of the plain configuration."""
+"""Maximum number of bytes that nginx reads at once: ``sendfile_max_chunk`` of the plain
+configuration."""
 _SMALL_READ_BYTES = 4096
 
 

@@ -169,7 +169,7 @@ def _read_model(host: Host) -> str | Missing:
 
 POLICIES = "/sys/devices/system/cpu/cpufreq"
 MOST_POLICIES = 1024
-"""The most policies to read; many drivers have one for each CPU."""
+"""Maximum number of policies to read; many drivers have one for each CPU."""
 
 
 def read_governors(host: Host) -> list[str] | Missing:
@@ -258,7 +258,7 @@ def read_steal_ratio(host: Host) -> float | Missing:
 
 
 MOST_INTERRUPTS = 1024
-"""The most interrupts of a device to read."""
+"""Maximum number of interrupts of a device to read."""
 _TOP = "/sys/devices"
 
 

@@ -109,9 +109,9 @@ def _idle_io_priority() -> Iterator[None]:
 SAMPLE_FILES = 4096
 """The number of files whose pages in the page cache are counted."""
 MOST_LINKED = 100_000
-"""The most files with several names to remember until all names were found."""
+"""Maximum number of files with several names to remember until all names were found."""
 DEEPEST = 128
-"""The most levels of directories to enter; each has an open descriptor."""
+"""Maximum number of levels of directories to enter; each has an open descriptor."""
 _CHECKED_EVERY = 64
 _REPORTED_EVERY = 50_000
 _FEW = 30

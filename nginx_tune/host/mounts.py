@@ -18,7 +18,7 @@ from nginx_tune.host.parse_proc import membership_for, parse_membership
 from nginx_tune.host.parse_storage import Mount, is_inside, parse_mountinfo
 
 _MOST_STEPS = 200
-"""The most steps of a path; the kernel follows 40 links."""
+"""Maximum number of components to resolve in a path; the kernel follows 40 links."""
 
 
 class View(NamedTuple):

@@ -40,7 +40,7 @@ fixed ethtool answers."""
 _NOMINAL_DRIVERS = {"vmxnet3": "vmxnet3 reports a nominal speed, not the host's uplink"}
 
 MOST_QUEUES = 256
-"""The most queues of each direction to read."""
+"""Maximum number of queues of each direction to read."""
 
 
 def read_network(host: Host, declared: Mapping[str, int]) -> tuple[Network, Gaps]:
@@ -258,7 +258,7 @@ def _read_conntrack(host: Host, process: str) -> tuple[int | Missing, int | Miss
 
 
 MOST_DESCRIPTORS = 4096
-"""The most descriptors of a master to read; its listening sockets are among the first."""
+"""Maximum number of descriptors of a master to read; its listening sockets are among the first."""
 
 
 def ask_listening(host: Host, pid: int | None) -> Listening | Missing:

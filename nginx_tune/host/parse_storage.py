@@ -293,7 +293,7 @@ def classify_filesystem(filesystem: str) -> Classification | None:
 
 
 _MOST_SIZES = 1 << 16
-"""The most distinct sizes to count exactly, in a few megabytes of memory."""
+"""Maximum number of distinct sizes to count exactly, in a few megabytes of memory."""
 _BITS = 9
 """The leading bits of a size to keep if there are more sizes: exact to 0.2 %."""
 

@@ -23,7 +23,7 @@ _OVERLAYFS = 0x794C7630
 _ZFS = 0x2FC12FC1
 _SEED = 1
 _FEW_FILES = 30
-"""The least number of checked files for a ratio, unless the whole sample is smaller."""
+"""Minimum number of checked files for a ratio, unless the whole sample is smaller."""
 _NO_CACHESTAT = frozenset({errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP, errno.EINVAL})
 
 ResidencyMethod = Literal["cachestat", "mincore"]

@@ -30,7 +30,7 @@ from nginx_tune.host.parse_storage import (
 )
 
 _MAX_DEPTH = 32
-"""The most levels of devices; a recorded host may contain a cycle."""
+"""Maximum number of levels of devices; a recorded host may contain a cycle."""
 
 _SYSTEM_DIRECTORIES = (
     "/boot", "/dev", "/efi", "/etc", "/proc", "/root", "/run", "/snap", "/sys", "/tmp", "/usr",  # noqa: S108

@@ -27,7 +27,8 @@ _MOST_LINKS = 40
 _MOST_LIBRARIES = 256
 _NOSUID = 2
 _LONGEST_PART = 1 << 20
-"""The most bytes to read at once from a file, since its own size fields are not trusted."""
+"""Maximum number of bytes to read at once from a file, since its own size fields are not
+trusted."""
 _LIBRARY_DIRECTORIES = ("/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib")
 
 
@@ -60,7 +61,7 @@ def distrust_directory(path: str) -> str:
 
 
 def distrust_place(path: str) -> str:
-    """The reason why others could change or replace this user's files at a path; else empty.
+    """The reason why others could change or replace this user's files at a path; otherwise empty.
 
     Unlike for programs, a directory with the sticky bit, such as /tmp, is accepted: everyone may
     create files in it, but only their owner may rename or remove them.
@@ -233,7 +234,10 @@ class _Looker:
 
     @staticmethod
     def _brought(path: str, status: os.stat_result, before: Optional[int]) -> str:
-        """The reason why an ordinary user may have mounted a step's file system; else empty."""
+        """The reason to suspect that an ordinary user mounted the file system at ``path``.
+
+        Empty if nothing suggests it.
+        """
         if before is None or status.st_dev == before or stat.S_ISLNK(status.st_mode):
             return ""
         if not _is_nosuid(path) or _is_nosuid("/"):
@@ -248,7 +252,7 @@ def _is_nosuid(path: str) -> bool:
 def _steps(path: str) -> Iterator[Tuple[str, os.stat_result]]:
     """The directories and links on a path, and finally the file itself.
 
-    Errors: OSError for a missing step.
+    Errors: OSError for a directory, link or file that is missing.
     """
     yield "/", os.lstat("/")
     done = ""

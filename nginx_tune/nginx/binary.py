@@ -270,7 +270,7 @@ def runnable_program(nginx: Nginx) -> str:
     chosen = next((found for found in nginx.candidates if found.chosen), None)
     if chosen is not None:
         raise UndecidedError(
-            f"{chosen.binary} is not run: {chosen.reason}", hint="name one with --nginx"
+            f"{chosen.binary} may not be run: {chosen.reason}", hint="name one with --nginx"
         )
     refused = next((f"{found.binary}: {found.reason}" for found in nginx.candidates), "")
     raise MissingToolError(

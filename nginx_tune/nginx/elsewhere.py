@@ -29,7 +29,7 @@ from nginx_tune.nginx.subject import ConfigurationFiles, is_of_host
 _MOST_LINKS = 40
 """The kernel's limit on links in a path (path_resolution(7))."""
 _MOST_DIRECTORIES = 300
-"""The most directories to search for files that a map would find."""
+"""Maximum number of directories to search for files that a map would find."""
 _MOST_UP = 3
 _MOST_PROPOSED = 3
 _NOT_LOOKED_IN = frozenset({"node_modules", "vendor"})
@@ -110,7 +110,7 @@ class FilesElsewhere(NamedTuple):
 
 
 def _repository(directory: str) -> str:
-    """The nearest directory above, or the directory itself, with a Git repository; else empty."""
+    """The nearest directory with a Git repository, at or above the given one; otherwise empty."""
     above = [directory]
     while above[-1] != posixpath.dirname(above[-1]):
         above.append(posixpath.dirname(above[-1]))

@@ -27,7 +27,8 @@ _LOOK_SECONDS = 0.002
 """The polling interval; nginx starts in about 10 ms."""
 _IDLE_LOOKS = 5
 _MOST_SAID = 1 << 20
-"""The most characters of standard error to read, since a module can write without limit."""
+"""Maximum number of characters of standard error to read, since a module can write without
+limit."""
 _MASTER = "nginx: master process"
 _FOREMOST = -20
 """The lowest nice value."""
@@ -266,7 +267,7 @@ def _spawn(
             if entrance is not None:
                 entrance.close()
             raise MissingToolError(
-                f"{argv[0]}: no such nginx", hint="install nginx or name it with --nginx"
+                f"{argv[0]}: no such file", hint="install nginx or name it with --nginx"
             ) from None
 
 
@@ -302,9 +303,9 @@ def _wait_ready(instance: RunningNginx, address: SocketPlace) -> None:
 
 
 def _is_binding(instance: RunningNginx) -> bool:
-    """True while nginx retries to bind another address that is in use.
+    """True while nginx keeps trying to bind another address, which is in use.
 
-    nginx tries five times and then ends.
+    It exits after five attempts.
     Source: ngx_open_listening_sockets.
     """
     return " bind() to " in instance.stderr() and not _title(instance.pid).startswith(

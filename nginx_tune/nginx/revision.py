@@ -26,7 +26,7 @@ _FOREIGN = (
     "for all users: git config --system --add safe.directory {}"
 )
 _MOST_LINKS = 40
-"""Most links that the kernel follows (path_resolution(7))."""
+"""Maximum number of links that the kernel follows (path_resolution(7))."""
 
 
 class _Entry(NamedTuple):

@@ -22,7 +22,7 @@ from nginx_tune.host.paths import absolute_path, climbed
 from nginx_tune.host.programs import is_vouched_for, why_not_run
 
 MOST_BYTES = 256 << 20
-"""The most bytes of a configuration file; maps and lists of addresses make some very large."""
+"""Maximum size of a configuration file, in bytes; maps and lists of addresses make some large."""
 _NAME_ONE = "name a configuration file"
 
 

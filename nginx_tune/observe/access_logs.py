@@ -39,7 +39,7 @@ from nginx_tune.measure.load.probe import find_probe
 from nginx_tune.observe.object_storage import StoredLog, is_url, open_object
 
 LONGEST_LINE_BYTES = 1 << 16
-"""The most bytes of a line to read, as in the executable (``probes/src/learn/mod.rs``)."""
+"""Maximum number of bytes of a line to read, as in the executable (``probes/src/learn/mod.rs``)."""
 _BLOCK_BYTES = 1 << 20
 _GZIP, ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"
 _OF_KERNEL = ("/proc/", "/sys/")

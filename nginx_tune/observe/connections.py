@@ -48,7 +48,7 @@ def count_connections(log: BinaryIO, *, start: int) -> dict[str, int]:
 
 
 _MOST_HELD_DESCRIPTORS = 200_000
-"""The most descriptors to read over all workers, at about 2 µs each."""
+"""Maximum number of descriptors to read over all workers, at about 2 µs each."""
 
 
 def count_held(workers: Sequence[int], ports: AbstractSet[int]) -> dict[int, int] | None:
@@ -92,9 +92,9 @@ _STATES = 1 << ESTABLISHED | 1 << SYN_SENT | 1 << CLOSE_WAIT
 _WITH_INFO = 1 << (2 - 1)
 _SECONDS = 2.0
 _MOST_DESCRIPTORS = 20_000
-"""The most descriptors to read in one sample over all workers, at about 2 µs each."""
+"""Maximum number of descriptors to read in one sample over all workers, at about 2 µs each."""
 _MOST_SOCKETS = 50_000
-"""The most sockets in the whole namespace."""
+"""Maximum number of sockets in the whole namespace."""
 
 
 class WaitingLook(NamedTuple):

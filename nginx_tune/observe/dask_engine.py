@@ -47,7 +47,7 @@ _CONNECT_SECONDS = 10
 _WORKER_SECONDS = 30
 """The time to wait for a scheduler to have a worker."""
 _WIDTH = 8
-"""The most partial results that one task adds up, and the most that remain for this process."""
+"""Maximum number of partial results that one task adds up, and that remain for this process."""
 
 
 class _JobPlugin(WorkerPlugin):  # type: ignore[misc]  # its types are not ours to check

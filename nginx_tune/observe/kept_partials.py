@@ -43,7 +43,7 @@ _NAME = b"nginx-tune part"
 _SUFFIX = ".partial"
 _LOOPBACK = re.compile(r"(localhost|127(\.[0-9]{1,3}){3}|\[::1\])(:[0-9]+)?/?$")
 _SHOWN_LOGS = 3
-"""The most logs whose first refused lines are reported."""
+"""Maximum number of logs whose first refused lines are reported."""
 
 
 class LearnJob(NamedTuple):

@@ -373,7 +373,7 @@ _CALL = re.compile(r"(?:[\w ]{1,60}: )?\w+\([^()]*\)")
 """The start of a message about a call. Other messages quote what an upstream or a script wrote."""
 _PATTERNS = [(known, re.compile(known.pattern)) for known in LOG_MESSAGES]
 _MOST_KNOWN = 1 << 14
-"""The most messages whose meaning is cached; only few are frequent."""
+"""Maximum number of messages whose meaning is cached; only few are frequent."""
 MOST_MESSAGES = 64
 """Limit on the messages listed in a document. The list could grow long, since a message about
 upstreams is listed once per upstream address."""

@@ -175,8 +175,8 @@ def sweep_tracing() -> list[str]:
 
 
 _EVENTS_PER_SECOND = 20_000
-"""The most events to read. Reading them takes about 5 % of a CPU. In a server so busy, 0.1 s shows
-enough turns."""
+"""Maximum number of events to read. Reading them takes about 5 % of a CPU. In a server so busy, 0.1
+s shows enough turns."""
 _POLL_SECONDS = 0.02
 _BUFFER_KIB = 1024
 """The buffer of each CPU holds the events of the busiest server between two polls."""

@@ -120,7 +120,8 @@ def _count(value: int | None) -> str:
 
 MOST_OTHERS = 8
 MOST_PROCESSES = 4
-"""Most process ids in a line, since a host with containers may run a program many times."""
+"""Maximum number of process ids in a line, since a host with containers may run a program many
+times."""
 
 
 def choice_lines(nginx: Nginx) -> list[str]:

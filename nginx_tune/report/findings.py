@@ -32,7 +32,7 @@ from nginx_tune.report.text import (
 Sources = Mapping[str, Sequence[tuple[str, str]]]
 """The lines of each file: as they are, to find a place, and without secrets, to show them."""
 PLACES_SHOWN = 5
-"""The most findings of one rule that are shown; the rest is counted."""
+"""Maximum number of findings of one rule that are shown; the rest is counted."""
 _LEAST_WIDTH = 40
 
 _COLORS: dict[Severity, str] = {"error": "31", "warning": "33", "advice": "36", "info": "2"}
@@ -105,7 +105,7 @@ def unparsed_lines(findings: Findings) -> list[str]:
 
 
 LINES_SHOWN = 10
-"""The most findings that are shown where the report itself is in a file."""
+"""Maximum number of findings that are shown where the report itself is in a file."""
 
 
 def finding_lines(findings: Sequence[Finding], file: str) -> list[str]:
@@ -250,7 +250,7 @@ def _wrapped(text: str, width: int | None) -> str:
 
 
 MARKDOWN_PLACES = 20
-"""The most findings of one rule that are shown; the rest is counted."""
+"""Maximum number of findings of one rule that are shown; the rest is counted."""
 
 
 def render_findings_markdown(findings: Findings) -> bytes:
@@ -328,7 +328,7 @@ def _markdown_place(file: str, line: int) -> str:
 
 
 WIDEST = 100
-"""Most columns of a line that are shown; a longer line is cut around the mark."""
+"""Maximum number of columns of a line that are shown; a longer line is cut around the mark."""
 _FEWEST_COLUMNS = 24
 _WORD = re.compile(r"[^\s;{}\"']+")
 
@@ -376,7 +376,7 @@ def _nearest(text: str, word: str, wanted: int) -> int:
 
 _QUOTED = re.compile(r'"[^"]*"')
 _FEWEST_GROUPED = 3
-"""The least number of findings in one entry."""
+"""Minimum number of findings in one entry."""
 _MOST_NAMED = 12
 
 

@@ -28,10 +28,10 @@ _UNIT = re.compile(
 """A space between a number and its unit, or inside ``2 – 3`` or ``4 × hdd``."""
 _GAP = re.compile(r"\S(\s{2,})(?=\S)")
 LEAST_CELL = 26
-"""Least columns for the last cell beside the others; with less it is put below them."""
+"""Minimum number of columns for the last cell beside the others; with less it is put below them."""
 _HANG = 2
 _PAGE_WIDTH = 80
-"""The least width to which the paragraphs of a page are filled."""
+"""Minimum width to which the paragraphs of a page are filled."""
 _LONG_LINE = 40
 
 

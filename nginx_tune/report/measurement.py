@@ -59,7 +59,7 @@ _ERROR_WORDS = {
 
 
 def measured_screen(measurement: Measurement, asked: str = "", gates: ScreenBlock = ()) -> Screen:
-    """Each class in a sentence, the doubts, counts and latencies, then the load."""
+    """One sentence for each class, gates, flags, counts, latencies, failures, and the load."""
     classes = {one_line(name): item for name, item in measurement.classes.items()}
     return [
         _answer(classes),
@@ -258,7 +258,7 @@ def _maximum(sample: LatencySample) -> str:
 
 
 def _at_least(sample: LatencySample, value: float | None) -> str | None:
-    """The value as a lower bound (``≥``), if unfinished requests lie at or below it; else None."""
+    """The value as a lower bound (``≥``) if unfinished requests lie at or below it, or None."""
     start = sample.censored_from_seconds
     if value is None or not sample.censored or start is None or value < start:
         return None

@@ -34,7 +34,7 @@ def table_of(
 
 
 def shape_of(latency: Latency) -> str:
-    """The distribution from the least to the greatest value, in bins of equal ratio.
+    """The distribution from the minimum to the maximum value, in bins of equal ratio.
 
     Heights are the square roots of the shares, so that every bin with a sample is visible. Empty if
     all values are equal, or there are none.

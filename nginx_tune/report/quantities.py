@@ -18,7 +18,7 @@ from nginx_tune.report.text import (
 )
 
 _MANY = 10.0
-"""Least ratio that is not shown as a percentage."""
+"""Minimum ratio that is not shown as a percentage."""
 _HUGE = 1e9
 
 _TEXT: dict[Unit, Callable[[float], str]] = {

@@ -219,7 +219,7 @@ def _cell(host: SizedHost) -> str:
 
 
 def _boundaries(sizing: Sizing) -> ScreenBlock:
-    """The least memory of each choice of disks for the requested rate."""
+    """Minimum memory of each choice of disks for the requested rate."""
     if not any(boundary.memory_bytes for boundary in sizing.boundaries):
         return []
     asked = f"{number_text(sizing.asked_per_second)}/s"

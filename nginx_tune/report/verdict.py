@@ -105,7 +105,7 @@ def _unsettled(verdict: Verdict, primary: MetricVerdict, cost: MetricVerdict | N
 
 
 def _fewest(verdict: Verdict) -> int:
-    """The fewest pairs for an outcome.
+    """Minimum number of pairs for an outcome.
 
     An interim analysis, which may spend only a part of the 5 %, needs more.
     """
@@ -133,7 +133,8 @@ def _gate_words(gates: list[GateResult]) -> str:
 
 
 _MOST_ALIKE = 8
-"""Most rows for metrics that do not differ; if there are more, the metrics are only named."""
+"""Maximum number of rows for metrics that do not differ; if there are more, the metrics are only
+named."""
 _MOST_PAIRS = 100
 """The largest value of ``validate --pairs``."""
 _MINUTE = 60.0
@@ -382,7 +383,7 @@ def _is_idle(metric: MetricVerdict, verdict: Verdict) -> bool:
 
 
 def _too_few(verdict: Verdict) -> str:
-    """A note if there are too few pairs for any outcome; else empty."""
+    """A note if there are too few pairs for any outcome; otherwise empty."""
     counts = {metric.pairs for metric in verdict.metrics if metric.pairs}
     told = [metric for metric in verdict.metrics if TOO_FEW in metric.reason]
     if len(counts) != 1 or not told or any(m.outcome != "inconclusive" for m in verdict.metrics):

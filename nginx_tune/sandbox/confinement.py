@@ -80,9 +80,9 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 _OWN_NUMBERS_SINCE = (6, 14)
 _LEAST_NUMBERS = 301
-"""Fewest process ids of a namespace: RESERVED_PIDS plus one."""
+"""Minimum number of process ids of a namespace: RESERVED_PIDS plus one."""
 _LEAST_NUMBERS_PER_CPU = 8
-"""Fewest process ids for each possible CPU: PIDS_PER_CPU_MIN."""
+"""Minimum number of process ids for each possible CPU: PIDS_PER_CPU_MIN."""
 _PID_MAX = Path("/proc/sys/kernel/pid_max")
 _USUAL_STACK_BYTES = 8 << 20
 _LEAST_DESCRIPTORS = 1024

@@ -80,7 +80,7 @@ def test_other_files_are_refused(conf: Path, tmp_path: Path) -> None:
         _examine(conf, conf)
     fifo = conf.with_name("fifo")
     os.mkfifo(fifo)
-    with pytest.raises(RefusedError, match="no regular file"):
+    with pytest.raises(RefusedError, match="not a regular file"):
         _examine(fifo, conf, before=sha256(b""))
     with pytest.raises(RefusedError, match="relative"):
         _examine(Path("relative"), conf)

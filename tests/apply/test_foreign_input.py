@@ -173,7 +173,7 @@ def test_a_journal_that_is_no_file_is_told(root: Path, run_cli: RunCli) -> None:
     os.mkfifo(change.directory / "journal")
     for command in ("history", "rollback", "confirm"):
         said = run_cli(command, "--state-dir", state.path, timeout=20)
-        assert (said.returncode, "no regular file" in said.stderr) == (2, True), said
+        assert (said.returncode, "not a regular file" in said.stderr) == (2, True), said
     (change.directory / "journal").unlink()
     change.directory.rmdir()
     change.directory.write_text("")

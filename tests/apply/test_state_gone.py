@@ -118,7 +118,9 @@ def test_workers_without_a_master_are_no_old_configuration(
         until(lambda: not is_alive(master))
 
     amid_watch(monkeypatch, kill)
-    with pytest.raises(StuckError, match=rf"process {master} has ended without its workers \("):
+    with pytest.raises(
+        StuckError, match=rf"process {master} has exited and left workers running \("
+    ):
         site.apply({"conf.d/site.conf": site.server('return 200 "new\\n";')})
     assert snapshot(site.tree) == before
     assert site.ask() == "new\n"

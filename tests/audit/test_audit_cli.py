@@ -237,7 +237,9 @@ def test_fixes_that_nginx_refuses_are_left_out(run_cli: RunCli, conf: Path, tmp_
     assert untried.stdout == run.stdout
     assert "not tried with this tree: --no-test" in untried.stderr
     other = ("--nginx-version", "1.31.1", "--fix-diff")
-    assert "it is for nginx 1.31.1, but this host has 1." in run_cli("audit", conf, *other).stderr
+    assert (
+        "the facts have nginx 1.31.1, but this host has 1." in run_cli("audit", conf, *other).stderr
+    )
     dump = f"# configuration file {conf}:\n{conf.read_text()}"
     dumped = run_cli("audit", "-", "--fix-diff", stdin=dump)
     assert "not tried with this tree: a dump has no files here" in dumped.stderr

@@ -101,7 +101,7 @@ def test_the_screen_is_as_wide_as_the_terminal(
     ("words", "status", "said"),
     [
         (["--price", "memory=3"], 2, "memory=AMOUNT/SIZE"),
-        (["--price", "tape=3"], 2, "no such thing"),
+        (["--price", "tape=3"], 2, "only memory and classes of disks"),
         (["--price", "ssd=-1"], 2, "CLASS=AMOUNT"),
         (["--objective", "p99 >= 5ms"], 2, "not an upper limit on the time"),
         (["--objective", "hot.errors == 0"], 2, "complete response"),

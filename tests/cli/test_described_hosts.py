@@ -149,7 +149,7 @@ def test_what_is_no_size_is_refused_by_its_place(text: str) -> None:
         ("--cpus 8 --dataset /usr", "--dataset scans this host"),
         ("--disk hdd:4:8TB --data 40TB", "the 4 disks hold 29.1 TiB"),
         ("--cpus 8 --data 1G --mean-size 2G", "more than all of the data"),
-        ("--host /dev/null", "describes nothing"),
+        ("--host /dev/null", "describes no host"),
     ],
 )
 def test_a_wrong_line_is_one_line(run_cli: Run, line: str, said: str) -> None:

@@ -54,8 +54,8 @@ def test_explain_shows_it(run_cli: Run, tmp_path: Path) -> None:
 @each_row(
     ("arguments", "said"),
     [
-        (["thread-pools", "--workload", "/no"], "--workload goes with --facts"),
-        (["hot.p99", "--facts", "/no"], "--facts goes with a decision"),
+        (["thread-pools", "--workload", "/no"], "--workload needs --facts"),
+        (["hot.p99", "--facts", "/no"], "--facts needs the name of a decision"),
         (["thread-pools", "--facts", "/no"], "cannot read"),
     ],
 )

@@ -242,7 +242,7 @@ def test_disks_are_this_hosts(run_cli: RunCli, tmp_path: Path) -> None:
     host = capture_file("three-disk-node", tmp_path)
     said = run_cli("inspect", "--host", host, "--disks")
     assert said.returncode == 2
-    assert "does not go with --host" in said.stderr
+    assert "cannot be combined with --host" in said.stderr
 
 
 def test_ctrl_c_ends_inspect_with_what_was_measured(data: Path) -> None:

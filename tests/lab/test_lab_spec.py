@@ -103,8 +103,14 @@ def test_a_fault_of_a_toml_file_is_named() -> None:
             "dirty_bytes: only for a writable disk, at least 1048576",
         ),
         ({"memory_bytes": 4096}, "memory_bytes: below"),
-        ({"tcp": {"net.ipv4.ip_forward": "1"}}, "tcp.net.ipv4.ip_forward: no such setting"),
-        ({"tcp": {"net.ipv4.tcp_rmem": "4096"}}, "tcp.net.ipv4.tcp_rmem: no such setting"),
+        (
+            {"tcp": {"net.ipv4.ip_forward": "1"}},
+            "tcp.net.ipv4.ip_forward: the lab cannot set this to '1'",
+        ),
+        (
+            {"tcp": {"net.ipv4.tcp_rmem": "4096"}},
+            "tcp.net.ipv4.tcp_rmem: the lab cannot set this to '4096'",
+        ),
         ({"topology": "ring"}, "Invalid enum value 'ring'"),
         ({"data": [{"disk": "a", "files": 1, "file_bytes": 1}]}, "data: no disk 'a'"),
         (
@@ -254,7 +260,7 @@ def test_the_command_line_names_a_class_a_file_or_facts(tmp_path: Path, run_cli:
         assert plan is not None
         assert plan(shape).lab.name.startswith(name)
     assert read_lab_plan(None, None) is None
-    with pytest.raises(UsageError, match="--scale goes with"):
+    with pytest.raises(UsageError, match="--scale needs"):
         read_lab_plan("hdd", 0.1)
     toml.write_text("disks = 3")
     for value in ("nan", "-inf"):

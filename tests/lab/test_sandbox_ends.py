@@ -114,7 +114,7 @@ def test_the_lab_is_built_and_gone(lab: Lab) -> None:
 def test_an_error_inside_is_raised_outside_with_its_words() -> None:
     with (
         Sandbox(MODULE_INSIDE) as sandbox,
-        pytest.raises(UndecidedError, match=r"/: nginx writes there and .* is mounted in it"),
+        pytest.raises(UndecidedError, match=r"/: nginx writes to it, but .* is mounted below it"),
     ):
         Session(sandbox, MODELLED, binary="/usr/sbin/nginx", covers=[], overlays=["/"])
     check_clean(os.getpid())

@@ -185,9 +185,9 @@ def test_a_log_that_broke_off_stays_broken(site: Site, run_cli: Any) -> None:
         (["learn", "LOG", "--partial", "out", "--log-format", FULL], "--partial needs --key-file"),
         (["learn", "LOG", "--key-file", "short", "--log-format", FULL], "too short for a secret"),
         (["learn", "LOG", "--key-file", "gone", "--log-format", FULL], "gone: cannot read"),
-        (["merge", "PART", "--histogram", "text"], "--histogram is for measurements"),
+        (["merge", "PART", "--histogram", "text"], "--histogram is only for measurements"),
         (["merge", "PART", "--manifest", "m"], "hold no requests to replay"),
-        (["merge", "short", "--partial", "out"], "--partial is for partial results"),
+        (["merge", "short", "--partial", "out"], "--partial is only for partial results"),
     ],
 )
 def test_options_that_do_not_fit(site: Site, run_cli: Any, command: list[str], said: str) -> None:

@@ -123,7 +123,7 @@ def test_a_rejected_configuration_has_the_words_of_nginx(tmp_path: Path, port: i
 
 
 def test_a_binary_that_is_not_there(tmp_path: Path, port: int) -> None:
-    with pytest.raises(MissingToolError, match="no such nginx"):
+    with pytest.raises(MissingToolError, match="no such file"):
         start_instance(
             "/nowhere/nginx",
             write(tmp_path, port),

@@ -166,7 +166,7 @@ def test_it_can_be_looked_at_by_its_pid(stranger: Stranger) -> None:
     assert not nginx.may_run
     assert nginx.running is not None
     assert nginx.running.pid == stranger.pid
-    with pytest.raises(UndecidedError, match="not run"):
+    with pytest.raises(UndecidedError, match="may not be run"):
         runnable_program(nginx)
     assert set(stranger.ran_as()) == {NOBODY}
 

@@ -90,8 +90,8 @@ def test_what_cannot_be_run_is_one_line(run_cli: RunCli) -> None:
         (["http://127.0.0.1/", "--rate", "1e9", "--allow-live"], "above the cap of 200000"),
         (["/no/such/plan.json"], "cannot read"),
         (["/dev/null"], "not JSON"),
-        (["/dev/null", "--rate", "5"], "--rate goes with a URL"),
-        (["/dev/null", "-k"], "--insecure goes with a URL"),
+        (["/dev/null", "--rate", "5"], "--rate needs a URL"),
+        (["/dev/null", "-k"], "--insecure needs a URL"),
     ):
         run = run_cli("probe", *arguments)
         assert run.returncode == 2, (arguments, run.stdout)

@@ -140,7 +140,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "connections of one request over QUIC": (
         {"classes": [msgspec.structs.replace(H3, keepalive=False)], "lab": IN_TLS},
-        "for HTTP/1.1 only",
+        "keepalive = false needs HTTP/1.1",
     ),
     "QUIC in cleartext": (
         {"classes": [H3], "lab": IN_TLS, "variants": [ExtraVariant(name="other", cleartext=True)]},
@@ -160,7 +160,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "slow clients over QUIC": (
         {"classes": [msgspec.structs.replace(H3, read_bytes_per_second=9)], "lab": IN_TLS},
-        "slow clients are for HTTP/1.1 and HTTP/2",
+        "slow clients need HTTP/1.1 or HTTP/2",
     ),
     "connections of nobody": (
         {"classes": [msgspec.structs.replace(H3, http3=None, connections_of="other")]},

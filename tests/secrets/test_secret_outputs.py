@@ -140,7 +140,7 @@ ERRORS = [
     'nginx did not start: invalid parameter "@S@" in /nowhere/nginx.conf:3',
     'nginx did not start: unknown "@S@" variable',
     '/usr/sbin/nginx -t rejects it: invalid value "@S@" in /nowhere/nginx.conf:3',
-    'the stub ended: invalid URL prefix in "http://a:@S@@b"',
+    'the stub has exited: invalid URL prefix in "http://a:@S@@b"',
 ]
 
 

@@ -304,7 +304,7 @@ def test_documents_of_two_kinds_are_refused(
         ((run_id, seen), f"{run_id} is a stored run and {seen} is an observation: {two}"),
         ((load, run_id), f"{load} is a measurement and {run_id} is a stored run: {two}"),
         ((seen, seen, "--control", seen, load), f"{load} is a measurement: {two}"),
-        ((run_id, run_id, "--control", run_id, run_id), "--control is for observations"),
+        ((run_id, run_id, "--control", run_id, run_id), "--control is only for observations"),
         ((run_id, other), f"{other}: nginx-tune's runs document, which cannot be compared"),
     ):
         said = run_cli("compare", *arguments, env=state)

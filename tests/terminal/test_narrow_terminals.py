@@ -152,7 +152,7 @@ def test_a_plan_on_a_terminal_breaks_no_word_of_its_reasons(seen: Path) -> None:
 
 def test_a_page_is_not_poured_into_a_terminal(seen: Path) -> None:
     lines = _on_terminal(80, "report", str(seen / "seen.json"))
-    assert lines[0] == "nginx-tune: a page is for a browser, not for a terminal"
+    assert lines[0] == "nginx-tune: a page is HTML and is not written to a terminal"
     assert "-o report.html" in lines[-1]
     program = [sys.executable, "-m", "nginx_tune", "report", str(seen / "seen.json")]
     piped = subprocess.run(program, capture_output=True, check=True).stdout

@@ -205,7 +205,7 @@ def test_the_answer_is_a_plan_with_its_proof(run_cli: RunCli, tmp_path: Path) ->
 def test_what_does_not_go_with_a_search(run_cli: RunCli, option: str, value: str) -> None:
     result = run_cli("validate", "x.conf", "--search", *filter(None, (option, value)))
     assert result.returncode == 2
-    assert f"{option} does not go with --search" in result.stderr
+    assert f"{option} cannot be combined with --search" in result.stderr
 
 
 LAB = """

@@ -84,4 +84,4 @@ def test_this_machines_memory_is_left_as_it_is(run_cli: RunCli, tmp_path: Path) 
     conf.write_text(CONF)
     refused = run_cli("validate", conf, "--against", twin(conf), "--starts", "cold")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "--starts goes with --lab" in refused.stderr
+    assert "--starts needs --lab" in refused.stderr

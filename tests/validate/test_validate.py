@@ -143,7 +143,7 @@ def test_bad_input_is_one_line(run_cli: RunCli, site: Path) -> None:
         (("plain.conf", "--against", "gone.conf"), 2, "gone.conf: cannot read: No such file"),
         (("plain.conf", "-c", "plain.conf"), 2, "CONF is given twice"),
         (("plain.conf", "--against", "./plain.conf"), 2, "both the candidate and the baseline"),
-        (("plain.conf", "--against", "twin.conf", "--speed", "5"), 2, "goes with --manifest"),
+        (("plain.conf", "--against", "twin.conf", "--speed", "5"), 2, "--speed needs --manifest"),
         (("plain.conf", "--against", "twin.conf", "--duration", "1ms"), 2, "too short"),
         (("plain.conf", "--against", "twin.conf", "--seed", "-1"), 2, "--seed"),
         (("plain.conf", "--against", "twin.conf", "--require", "hot.p98 < 1"), 2, "hot.p98"),

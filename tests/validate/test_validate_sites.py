@@ -232,7 +232,7 @@ def test_what_cannot_be_asked_for_is_one_line(run_cli: RunCli, site: Path) -> No
     hashed = manifest(site, "hashed", [("/0123456789abcdef", 10)])
     for arguments, said in (
         (("--manifest", hashed), "paths are hashed"),
-        (("--manifest", site), "no manifest"),
+        (("--manifest", site), "not a manifest"),
         (("--manifest", site.parent / "none"), "cannot read"),
         (("--workload", site), "not JSON"),
         (("--manifest", hashed, "--workload", hashed), "exclude each other"),

@@ -59,7 +59,7 @@ def _modifier_and_name(location: Directive) -> tuple[str, str]:
 
 
 def _without_prefix(scope: Scope) -> str:
-    """The kind of block, if it has no fixed prefix that a URI could replace; else empty."""
+    """The kind of block, if it has no fixed prefix that a URI could replace; otherwise empty."""
     if scope.kind == "if":
         return "inside an if"
     if scope.kind != "location":

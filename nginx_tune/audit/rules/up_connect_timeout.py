@@ -36,10 +36,10 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
 
 
 def _answers_at_once(context: Context, server: str) -> bool:
-    """True if a connection succeeds or fails at once, or the target is not known.
+    """True if connecting succeeds or fails at once, as on this host, or if the target is unknown.
 
-    Unix sockets and the loopback are on this host. A part of a configuration may name an upstream
-    of the main file.
+    A target on this host is a Unix socket or the loopback. An unknown one is a placeholder, or a
+    bare name in a part of a configuration: the main file may define an upstream of that name.
     """
     host = host_of(server)
     is_elsewhere = context.tree.is_part and "." not in host and ":" not in server

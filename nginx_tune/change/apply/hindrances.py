@@ -4,7 +4,7 @@
 - The files on the disk differ from those that nginx runs: a reload would also load edits by others.
   nginx does not report which files it has read. So the ``ctime`` of each file is compared with the
   start of the workers, and that of each directory in which an include pattern matches. ``ctime``
-  cannot be set, so it reveals copies that keep their times, renames and links. ``apply`` itself
+  cannot be set, so it reveals renames, links, and copies that preserve timestamps. ``apply`` itself
   changes these times without a reload when it takes a change back or removes an old file.
   Therefore it records the files that nginx has read.
 - Other users could have written files that ``nginx -T`` reads or loads: a loaded module runs code.

@@ -142,7 +142,7 @@ class Journal:
         except OSError as error:
             raise RefusedError(f"{path}: not trusted: {error.strerror}") from None
         status = os.fstat(descriptor)
-        why = "" if stat.S_ISREG(status.st_mode) else "no regular file"
+        why = "" if stat.S_ISREG(status.st_mode) else "not a regular file"
         why = why or fault(self.directory.lstat()) or fault(status)
         if why:
             os.close(descriptor)

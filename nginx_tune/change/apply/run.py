@@ -161,7 +161,7 @@ def apply_change(
     state.prepare()
     with state.locked():
         for done in recover(host, state):
-            onlooker.say(f"change {done.journal.id} was unfinished and is taken back")
+            onlooker.say(f"change {done.journal.id} was unfinished and has been taken back")
         check_unfinished(state)
         check_package_managers()
         return _Change(host, state, wish, onlooker).run(proposed, reads)

@@ -53,7 +53,7 @@ def read_found(directory: int, name: str) -> RegularFile | None:
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise ValueError("no regular file")
+            raise ValueError("not a regular file")
         # Before the content, since reading that can change the time of the last read.
         attributes = read_attributes(descriptor)
         content = file.read(MOST_BYTES + 1) or b""

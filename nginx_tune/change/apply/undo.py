@@ -180,8 +180,8 @@ def _check_orphans(host: Host, story: Story, begin: Begin, master: Process) -> N
     if left and (story.may_be_loaded or not old.issuperset(left)):
         numbers = " ".join(map(str, left))
         raise StuckError(
-            f"the old files are back, but the nginx master process {master.pid} has ended without "
-            f"its workers ({numbers}): they still serve, perhaps with the new configuration",
+            f"the old files are back, but the nginx master process {master.pid} has exited and "
+            f"left workers running ({numbers}), which may still serve the new configuration",
             hint=f"end them (kill -QUIT {numbers}) and start nginx",
         )
 

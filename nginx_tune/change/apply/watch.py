@@ -138,7 +138,7 @@ def _glanced_at(lasting: _Lasting) -> Iterator[_Lasting]:
 
 ANSWER_SECONDS = 10.0
 _MOST_BODY_BYTES = 1 << 20
-"""The most bytes of an answer to read: enough to show that it arrives."""
+"""Maximum number of bytes of an answer to read: enough to show that it arrives."""
 _REQUESTS_BEFORE = 5
 _FAILURES = 2
 """Failures in a row that count as an error, since a single request may hit an old worker as it

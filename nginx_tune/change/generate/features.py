@@ -112,7 +112,7 @@ def _check_value(name: str, value: str) -> None:
 
 
 def check_features(site: Site, kind: Kind) -> None:
-    """Check that a site of the kind can have its features.
+    """Check that the site's features are possible for this kind of site.
 
     Errors: UsageError that names the feature.
     """
@@ -244,7 +244,7 @@ _BODY_SHARE: Final = 0.2
 
 
 def _upload_signs(workload: Workload) -> str:
-    """Signs of uploads: methods with bodies, or long requests for small responses; else empty."""
+    """Signs of uploads: methods with bodies, or long requests for small responses; or empty."""
     methods = workload.traffic.methods if workload.traffic else {}
     share = sum(methods.get(method, 0.0) for method in _BODIES)
     if share >= _BODY_SHARE:

@@ -42,7 +42,7 @@ PLAIN_SETTINGS = (
     Setting(context="http", directive="sendfile", args=["on"]),
     Setting(context="http", directive="sendfile_max_chunk", args=["512k"]),
 )
-"""Settings of a plain configuration, without thread pools, as in the sources (row A3)."""
+"""Settings of a plain configuration, without thread pools, as in source row A3."""
 DEFAULT_TLS_LISTEN = "443"
 
 

@@ -302,10 +302,10 @@ _SERVER_OPTION = re.compile(
     re.ASCII,
 )
 MOST_CHAINED = 10
-"""Most roots to search in turn, since a request may have ten internal redirects
+"""Maximum number of roots to search in turn, since a request may have ten internal redirects
 (NGX_HTTP_MAX_URI_CHANGES in ngx_http_named_location)."""
 MOST = 256
-"""Most entries in one list of a site."""
+"""Maximum number of entries in one list of a site."""
 
 
 def check_site(site: Site) -> None:
@@ -414,8 +414,8 @@ def _check_root_prefixes(site: Site) -> None:
     for prefix in prefixes:
         if not prefix.startswith("/") or prefix in ("/healthz", "/nginx_status"):
             raise UsageError(f"root_prefixes: {prefix[:60]!a} is not a prefix of a URL path")
-    if len(set(prefixes)) < len(prefixes):
-        raise UsageError("root_prefixes: a prefix is given twice")
+    if twice := _given_twice(prefixes):
+        raise UsageError(f"root_prefixes: the prefix {twice[:60]!a} is given twice")
     if set(prefixes) & set(site.hot_locations):
         raise UsageError("root_prefixes: a prefix is also a hot location")
 
@@ -425,8 +425,8 @@ def _check_locations(name: str, prefixes: Sequence[str]) -> None:
     for prefix in prefixes:
         if not prefix.startswith("/") or prefix in ("/", "/healthz", "/nginx_status"):
             raise UsageError(f"{name}: {prefix[:60]!a} is not a location below /")
-    if len(set(prefixes)) < len(prefixes):
-        raise UsageError(f"{name}: a location is given twice")
+    if twice := _given_twice(prefixes):
+        raise UsageError(f"{name}: the location {twice[:60]!a} is given twice")
 
 
 def _check_upstreams(upstreams: Sequence[Upstream]) -> None:
@@ -442,8 +442,13 @@ def _check_upstreams(upstreams: Sequence[Upstream]) -> None:
                 _check(option, _SERVER_OPTION, "upstreams", "an option of nginx's server")
         if all("backup" in server.split() for server in upstream.servers):
             raise UsageError(f"upstreams: {upstream.name} has only backup servers")
-    if len({u.name.lower() for u in upstreams}) < len(upstreams):
-        raise UsageError("upstreams: a name is given twice")
+    names = [upstream.name.lower() for upstream in upstreams]
+    if twice := _given_twice(names):
+        raise UsageError(f"upstreams: the name {twice[:60]!a} is given twice")
+
+
+def _given_twice(names: Sequence[str]) -> str:
+    return next((name for name in names if names.count(name) > 1), "")
 
 
 def _check_count(field: str, values: Sequence[object], *, least: int = 0) -> None:

@@ -40,8 +40,8 @@ _UNSAID = {
 }
 """Values of nginx's defaults, for comparison with a setting if there is no line."""
 LITTLE_TO_CALL = 0.9
-"""The least ratio of an existing chunk to the decided one for which the existing chunk stays.
-Beyond it, a larger chunk would only save system calls."""
+"""Minimum ratio of an existing chunk to the decided one for which the existing chunk stays. Beyond
+it, a larger chunk would only save system calls."""
 _AS_IT_STANDS = frozenset(
     {"proxy_cache_key", "proxy_cache_use_stale", "proxy_cache_revalidate", "proxy_cache_lock"}
 )

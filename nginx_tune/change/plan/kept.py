@@ -55,7 +55,7 @@ _KEPT_BY_DEFAULT = (1, 29, 7)
 
 
 def own_connection(scope: Scope, *, closes_by_default: bool = True) -> Directive | None:
-    """The line because of which a location stays without keepalive; None if there is none.
+    """The line that keeps a location without keepalive; None if there is none.
 
     ``upgrade`` is for WebSockets; an origin may need ``close`` or HTTP/1.0; unbuffered bodies
     cannot be sent again. With ``closes_by_default``, nginx closes connections (before 1.29.7).

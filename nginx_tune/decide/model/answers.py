@@ -287,7 +287,7 @@ class Server:
 
     @property
     def most_per_second(self) -> float:
-        """The least of the bounds."""
+        """The lowest of the bounds, in requests per second."""
         return min(self.bounds.values())
 
     def carries(self, goal: AnswerGoal | None, *, over: float = 0.0) -> float:

@@ -401,7 +401,7 @@ def cpu_ratio(
 
 
 _MOST_FILES = 128
-"""Least number of concurrent files up to which the sum is computed, unless its terms vanish."""
+"""Smallest number of concurrent files up to which the sum is computed, unless its terms vanish."""
 _NEGLIGIBLE = 1e-9
 
 
@@ -491,7 +491,8 @@ def _spread(files: int, loops: int) -> tuple[float, float, float]:
     the chance that another file is on another loop.
 
     Workers do not share a listen queue evenly: the kernel wakes the last waiter first, and a
-    keepalive connection stays with its worker (B2, B3). Every division counts as equally likely.
+    keepalive connection stays with its worker (source rows B2 and B3). Every division counts as
+    equally likely.
 
     Source: Bose-Einstein statistics, Feller, An Introduction to Probability Theory 1 (1968), II.5
             and V.2 (Polya's urn).
@@ -519,8 +520,8 @@ def find_ceiling(i: BlockingInputs, p: Prediction) -> Ceiling:
     """The bound that is reached first.
 
     If hot and cold clients are separate, hot clients do not wait for a disk, and fill the link or
-    the memory bandwidth (A6: 9.5 of 10 Gbit/s, little of it from the disks). Otherwise the ratio of
-    hits to misses is that of the requests, and the disks limit both.
+    the memory bandwidth (source row A6: 9.5 of 10 Gbit/s, little of it from the disks). Otherwise
+    the ratio of hits to misses is that of the requests, and the disks limit both.
     """
     send = Ceiling("copying from memory", i.workers * MEMORY_BYTES_PER_SECOND)
     if i.link_bytes_per_second is not None and i.link_bytes_per_second < send.bytes_per_second:

@@ -31,7 +31,8 @@ dentry; other file systems' inodes are about as large."""
 _EXACT_RANKS = 32
 _GROUP_GROWTH = 1.25
 _STEPS = 100
-"""Most steps of Newton's method, which converges slowly if the cache holds nearly all objects."""
+"""Maximum number of steps of Newton's method, which converges slowly if the cache holds nearly all
+objects."""
 _PRECISE = 1e-12
 _TWO_LISTS = 0.25
 """Position of Linux's page cache between an LRU list (0) and the most popular objects (1)."""

@@ -16,7 +16,7 @@ CONNECTION_BYTES = 432
 """Bytes of a slot: ngx_connection_t and two ngx_event_t, allocated by ngx_event_process_init()."""
 SLOTS_MEMORY_SHARE = 0.1
 RESERVE = 64
-"""The least number of descriptors for logs, listeners, channels and nginx itself."""
+"""Minimum number of descriptors for logs, listeners, channels and nginx itself."""
 NEARLY = 0.9
 """Share of the needed descriptors that is enough, since not all connections are busy at once."""
 _STEP = 1024

@@ -77,12 +77,12 @@ class ModelDisk:
         return self.latency_seconds + read_bytes / self.bytes_per_second
 
     def reads_per_second(self, read_bytes: float) -> float:
-        """Most cold reads of a size that the disk finishes a second."""
+        """Maximum number of cold reads of a size that the disk finishes a second."""
         reads = self.heads / self.read_seconds(read_bytes)
         return min(reads, self.bound_of(read_bytes))
 
     def bound_of(self, read_bytes: float, reads: float = 1.0) -> float:
-        """Most objects of a size that can be read per second, each in ``reads`` reads."""
+        """Maximum number of objects of a size to read per second, each in ``reads`` reads."""
         by_bytes = self.most_bytes_per_second / max(read_bytes, 1.0)
         return min(by_bytes, self.most_reads_per_second / reads)
 
@@ -165,13 +165,13 @@ TYPICAL: dict[DiskClass, ModelDisk] = {
 """Typical disks by class: positioning time and bandwidth of 7200-rpm drives, data-sheet latency of
 SATA and NVMe flash, one data-centre round trip; for a card the figures of its class (SD Application
 Performance A1: 1500 random reads a second, one command at a time; UHS-I). The spread of flash
-covers its rare stalls (the sources, C2: under 100 µs on average, outliers up to a second).
+allows for rare stalls (source row C2: under 100 µs on average, outliers up to a second).
 
-Bounds: SATA of 6 Gbit/s, 8b/10b coded, carries 600 MB/s, and Samsung's data sheet of the PM893 has
-550 MB/s and 98,000 reads; PCIe 3.0 x4 carries 3.9 GB/s, and the data sheet of the PM983 has 3.2
-and 540,000; a volume of unknown type has the baseline of gp3 (Amazon EBS User Guide), a virtual
-disk that of pd-balanced (Google Cloud, Persistent Disk performance): the defaults of both clouds. A
-hard disk has one head."""
+Upper bounds: SATA at 6 Gbit/s with 8b/10b coding carries 600 MB/s; the data sheet of Samsung's
+PM893 gives 550 MB/s and 98,000 reads a second. PCIe 3.0 x4 carries 3.9 GB/s; the data sheet of the
+PM983 gives 3.2 GB/s and 540,000 reads a second. A network volume of unknown type gets the baseline
+of gp3 (Amazon EBS User Guide), and a virtual disk that of pd-balanced (Google Cloud, Persistent
+Disk performance): each is the default of its cloud. A hard disk has one head."""
 
 NETWORK_FILES = _typical("network files", 1, 125, heads=64, spread=3)
 """A network file system: a round trip and a server's read; one connection of 1 Gbit/s, unless the
@@ -246,10 +246,10 @@ _STANDS_OUT = 10.0
 the tail of usual read times."""
 _LEAST_STALL_SECONDS = 0.05
 """Assumed length of the shortest stall. A shorter delay affects a single read on one channel (a
-retry, a pause of one die), and other reads overtake it. A stall of a whole disk is longer (the
-sources, C2: up to a second)."""
+retry, a pause of one die), and other reads overtake it. A stall of a whole disk is longer
+(source row C2: up to a second)."""
 _LEAST_STALLED = 1e-3
-"""The least share of time in stalls that a probe can detect."""
+"""Minimum share of time in stalls that a probe can detect."""
 
 
 def _spread(point: CurvePoint, typical: float) -> float:

@@ -32,7 +32,7 @@ from nginx_tune.decide.model.disk import ModelDisk
 from nginx_tune.decide.model.reads import SizeGroup, mean_pieces
 
 _LESS_ROOM = 0.9
-"""Ratio of the least page cache for files to the expected one, since its other users vary."""
+"""Ratio of the smallest page cache for files to the expected one, since its other users vary."""
 COUNTED = 200
 """Typical number of requests in a measurement: runs of some seconds have 70 to 1000."""
 _COUNTED_SECONDS = 10.0
@@ -79,8 +79,8 @@ class BlockingInputs:
     goes_on_bytes: float = 0.0
     """Bytes that a loop without pools reads in a row, if more than one read; else 0."""
     sendfile_bytes: float = 0.0
-    """Most bytes of one ``sendfile()`` to a fast client; 0 without sendfile, or if ``read_bytes``
-    is the limit."""
+    """Maximum number of bytes of one ``sendfile()`` to a fast client; 0 without sendfile, or if
+    ``read_bytes`` is the limit."""
     rate_per_second: float | None = None
     others_per_second: float = 0.0
     """Requests that read no file, in addition to ``rate_per_second``."""
@@ -209,9 +209,9 @@ def usable_objects(i: BlockingInputs) -> float:
 
 
 def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
-    """The inputs with the least and the greatest page cache that files may get.
+    """The inputs with the smallest and the largest page cache that files may get.
 
-    The least is a tenth below the expected size, the greatest is the whole limit.
+    The smallest is a tenth below the expected size, the largest is the whole limit.
     """
     all_of_it = i.footprint_bytes * i.objects / i.dataset_bytes / FITS_RATIO
     return (
@@ -221,10 +221,11 @@ def room_range(i: BlockingInputs) -> tuple[BlockingInputs, BlockingInputs]:
 
 
 def hit_range(i: BlockingInputs) -> tuple[float, float]:
-    """The least and the greatest plausible share of hits.
+    """The minimum and the maximum plausible share of hits.
 
-    The least is that of an LRU list in the least page cache, the greatest that of Linux's two lists
-    in the greatest page cache. The sampling error of a measurement widens the range on both sides.
+    The minimum is that of an LRU list in the smallest page cache, the maximum that of Linux's two
+    lists in the largest page cache. The sampling error of a measurement widens the range on both
+    sides.
     """
     less, more = room_range(i)
     room = usable_objects(less)
@@ -310,7 +311,7 @@ def _requests_for(i: BlockingInputs, objects: float) -> float:
 
 
 def time_factors(i: BlockingInputs) -> tuple[float, float]:
-    """Bounds on the ratio of the time in cold reads to its mean.
+    """Bounds on the time in cold reads, as factors on its mean.
 
     One case in twenty is below the lower bound, and one is above the upper.
 
@@ -336,15 +337,16 @@ def time_factors(i: BlockingInputs) -> tuple[float, float]:
 
 
 def turn_factors(i: BlockingInputs) -> tuple[float, float]:
-    """Bounds on the ratio of the wait behind answers sent in one turn to its mean.
+    """Bounds on the wait behind answers that are sent in one turn, as factors on its mean.
 
     One case in twenty is beyond each bound, as in ``time_factors``.
 
     The chance that an event meets a turn is in proportion to the turn's length, and on average it
     waits for half of the turn. So the wait grows with the square of a file's size: the few largest
     files, by chance popular or not, cause nearly all of it.
-    Source: drawn-5309-036, one file in eight of 47 MB among small ones: small answers took 0.32 to
-            0.89 ms in four blocks, where the mean of all orders of the files says 1.0.
+    Source: drawn-5309-036 (benchmarks/regret), where one file in eight has 47 MB and the others are
+            small: small answers took 0.32 to 0.89 ms in four runs; the model, which
+            averages over all orders of popularity, predicts 1.0 ms.
     """
     if not i.sizes:
         return 1.0, 1.0

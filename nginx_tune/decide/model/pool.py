@@ -9,7 +9,7 @@ pool for the hot locations.
 
 A pool does not distinguish disks: reads of a slow disk gradually occupy its threads, and reads of
 the other disks wait for a thread. With a pool for each disk, reads only wait for their own disk
-(the sources, A16).
+(source row A16).
 
 Source of the model of a shared pool: asymptotic bounds of closed queueing networks (Denning and
         Buzen, The Operational Analysis of Queueing Network Models, ACM Computing Surveys 10(3),
@@ -26,24 +26,25 @@ from typing import NamedTuple
 
 DEFAULT_THREADS = 32
 DEFAULT_QUEUE = 65536
-"""Queue of the pool ``default``. Source: ngx_thread_pool_init_conf(); row A13 of the sources."""
+"""Queue of the pool ``default``. Source: ngx_thread_pool_init_conf(); source row A13."""
 PER_DISK_THREADS = 16
-"""Threads of a disk's own pool. Source: row A16 of the sources."""
+"""Threads of a disk's own pool (source row A16)."""
 MAX_THREADS = 128
-"""Most threads of a pool in one worker. With more threads, switching and page-cache churn cost more
-than waiting. With one worker, 160 threads served 2.5 requests a second, and no pool 4."""
+"""Maximum number of threads of a pool in one worker. With more threads, switching and page-cache
+churn cost more than waiting. With one worker, 160 threads served 2.5 requests a second, and no pool
+4."""
 MAX_THREADS_ALL_WORKERS = 2048
-"""Most threads of all workers, since each has an 8-MiB virtual stack and counts against the
-cgroup's pids.max."""
+"""Maximum number of threads of all workers, since each has an 8-MiB virtual stack and counts
+against the cgroup's pids.max."""
 CACHE_SHARE_FOR_COLD = 0.5
 """Largest share of the page cache for the read-ahead windows of concurrent cold reads, which would
 otherwise evict hot files."""
 SMALLEST_POOL = 4
 SMALLEST_DISK_POOL = 2
-"""Least threads of a disk's own pool in each worker."""
+"""Minimum number of threads of a disk's own pool in each worker."""
 THREADS_PER_KNEE = 16
 """Threads of all workers for each concurrent read of the disks above which the audit reports the
-pool. 512 threads on four disks performed well (the sources, A6, A16)."""
+pool. 512 threads on four disks performed well (source rows A6 and A16)."""
 _STEP = 16
 
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from nginx_tune.documents.facts import SizeBucket
 
 CHUNK_BYTES = 512 << 10
-"""``sendfile_max_chunk`` of the source's baseline (A3)."""
+"""``sendfile_max_chunk`` of the baseline of source row A3."""
 SENDFILE_CHUNK_BYTES = 2 << 20
 """nginx's default of ``sendfile_max_chunk`` from 1.21.4 on, the most bytes that one ``sendfile()``
 to a fast client reads from the disk in a row. Older versions have no bound."""

@@ -17,7 +17,7 @@ _MEGABYTE = 1e6
 _MEBIBYTE = 1 << 20
 _GIBIBYTE = 1 << 30
 _LEAST_BYTES = 4096.0
-"""Least bytes a second that may be declared, which is one read."""
+"""Minimum number of bytes a second that may be declared, which is one read."""
 
 
 class VolumeType(NamedTuple):

@@ -7,7 +7,7 @@ a few reads a second block loops for much of the stalled time.
 
 With one listen queue, a connection waits only while all workers are busy (M/M/k, with Allen and
 Cunneen's correction for the spread of service times). With a queue for each worker (``reuseport``)
-a connection waits for one particular worker (M/G/1). Source: rows B2-B4 of the sources.
+a connection waits for one particular worker (M/G/1; source rows B2 to B4).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from nginx_tune.documents.workload import CurveShare
 CURVE_SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 0.995,
                 0.999, 1.0)  # fmt: skip
 _FEWEST_REQUESTS = 30
-"""Least requests of an object to be part of the fit, since the order of rarer objects is chance."""
+"""Minimum number of requests of an object to be part of the fit, since the order of rarer objects
+is chance."""
 _ORDER_BIAS = 0.005
 """Error of the exponent because objects are sorted by counts instead of true popularity, from
 simulations with exponents from 0.5 to 1.1."""

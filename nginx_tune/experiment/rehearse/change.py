@@ -227,8 +227,8 @@ _TIMEOUT_SECONDS = 10.0
 FRESH = "fresh"
 """The class that opens a connection for each request."""
 _LEAST_DOWNLOAD_BYTES = 1 << 20
-"""Least size of a download. A smaller download may fit into kernel buffers, so that nginx would be
-done at once."""
+"""Minimum size of a download. A smaller download may fit into kernel buffers, so that nginx would
+be done at once."""
 _UPLOAD_BYTES = 512 << 10
 _ANSWERED = list(range(200, 400))
 """Statuses of served and redirected requests."""

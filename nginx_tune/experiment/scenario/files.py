@@ -281,11 +281,11 @@ def _check_protocol(scenario: Scenario, item: ScenarioClass, check: Ensure) -> N
     )
     check(
         (item.http2 is None and item.http3 is None) or item.keepalive,
-        "classes: keepalive is for HTTP/1.1 only",
+        "classes: keepalive = false needs HTTP/1.1",
     )
     check(
         item.http3 is None or item.read_bytes_per_second is None,
-        "classes: slow clients are for HTTP/1.1 and HTTP/2 only",
+        "classes: slow clients need HTTP/1.1 or HTTP/2",
     )
 
 

@@ -30,7 +30,8 @@ _MOST_FILES = 40_000
 _LEAST_MEMORY_BYTES = 96 * _MIB
 _MOST_BYTES_PER_SECOND = 200e6
 _MOST_REQUESTS_PER_SECOND = 4000.0
-"""The highest rate at which the lab, which shares the machine with its load, is not the limit."""
+"""The highest rate at which the lab, which shares the machine with the load generator, is not the
+bottleneck."""
 _MOST_LINK_BITS_PER_SECOND = 2 * 10**9
 _FEWEST_ANSWERS = 1500
 """Answers needed for the 99th percentile of a class, with a margin."""

@@ -251,7 +251,7 @@ def declare_popularity(scenario: Scenario) -> Popularity:
 
 
 def requested_mean_bytes(scenario: Scenario) -> float | None:
-    """The mean size over requests, if all classes have rates; else None."""
+    """The mean size over requests, if all classes have rates; otherwise None."""
     reading = [c for c in scenario.classes if c.source not in WITHOUT_FILE]
     files = _files_by_disk(scenario.lab)
     rates = [c.arrivals.rate_per_second for c in reading]

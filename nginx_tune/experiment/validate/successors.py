@@ -156,7 +156,7 @@ def lost_content(
 def moved_content(
     baseline: Response, candidate: Response, *, before: SuccessorKind, after: SuccessorKind
 ) -> str:
-    """The reason not to compare a place if only one variant passes it on; else empty."""
+    """The reason not to compare a place if only one variant passes it on; otherwise empty."""
     if {before, after} != {"files", "passed"} or baseline.status != candidate.status:
         return ""
     if baseline.digest == candidate.digest:

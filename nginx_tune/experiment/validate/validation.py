@@ -335,7 +335,7 @@ class FirstRuns:
                 )
 
     def _fault(self, variant: str, item: LoadClass, target: Target) -> str:
-        """The first URL of a class with an unexpected answer, and this answer; else empty.
+        """The first URL of a class with an unexpected answer, and this answer; otherwise empty.
 
         The result is also empty for HTTP/3, and for HTTP/2 without TLS, which single requests do
         not support.

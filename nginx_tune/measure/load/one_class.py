@@ -23,9 +23,9 @@ from nginx_tune.documents.loadplan import (
 from nginx_tune.errors import UsageError
 
 OPEN_LOOP_CONNECTIONS = 1000
-"""The most connections of an open loop. They are so many that arrivals never wait for a free one,
-and few enough for a host's usual 28,000 local ports and nginx's usual 1,024 connections per
-worker."""
+"""Maximum number of connections of an open loop. They are so many that arrivals never wait for a
+free one, and few enough for a host's usual 28,000 local ports and nginx's usual 1,024 connections
+per worker."""
 
 CLOSED_LOOP_USERS = 10
 
@@ -33,7 +33,7 @@ MULTIPLEXED_CONNECTIONS = 32
 """Connections of an open loop over HTTP/2 or HTTP/3; each stays with one worker."""
 
 MULTIPLEXED_STREAMS = 100
-"""The most streams per connection of an open loop, as in browsers."""
+"""Maximum number of streams per connection of an open loop, as in browsers."""
 
 MULTIPLEXED_USERS = 10
 """Users per connection of a closed loop."""
@@ -149,7 +149,7 @@ def _class_with_streams(target: Target, path: str, load: Load) -> LoadClass:
     if load.http3:
         _require_quic(target)
     if load.keepalive != Keepalive():
-        raise UsageError(f"--keepalive is for HTTP/1.1 and excludes {option}")
+        raise UsageError(f"--keepalive needs HTTP/1.1 and cannot be combined with {option}")
     arrivals = _arrivals(load)
     if arrivals.kind == "closed":
         connections = load.connections or CLOSED_LOOP_USERS

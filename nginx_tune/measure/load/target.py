@@ -79,7 +79,9 @@ def resolve_url(url: str, tls: Tls = _TLS) -> ResolvedUrl:
     default_port = _PORTS.get(parts.scheme)
     if default_port is None:
         raise UsageError(
-            f"'{url}': the probe supports http and https, not {parts.scheme or 'this'}",
+            f"'{url}': the probe supports http and https, not {parts.scheme}"
+            if parts.scheme
+            else f"'{url}': the URL has no scheme; the probe supports http and https",
             hint="give a URL such as http://127.0.0.1:8080/file",
         )
     if not host:

@@ -195,8 +195,8 @@ def _complete(pairs: list[tuple[float | None, float | None]]) -> Series | None:
 
 
 _FEWEST_OF_A_TREND = 7
-"""The fewest seconds in which a trend is sought. With fewer seconds and several classes, chance
-alone gives any order too often."""
+"""Minimum number of seconds in which a trend is sought. With fewer seconds and several classes,
+chance alone gives any order too often."""
 _ALPHA = 0.01
 _WORTH = 1.10
 """The smallest trend that matters, as the ratio of the last third to the first."""
@@ -232,7 +232,7 @@ def _inversions(size: int) -> list[int]:
 
 
 def warmup_seconds(run: Measurement) -> int | None:
-    """The fewest seconds to cut at the start so that no class has a trend in the rest.
+    """Minimum number of seconds to cut at the start so that no class has a trend in the rest.
 
     None if even the last half has one; at least seven seconds must remain.
     """

@@ -37,8 +37,8 @@ _MAX_PAYLOAD_BYTES = 8 << 20
 _MAX_DIGITS = 5
 _MAX_VALUE = (1 << 63) - 1
 _MAX_COUNTER_BYTES = 9
-"""The most bytes of a counter. The ninth byte of a LEB128 number holds eight bits, so nine bytes
-carry 64."""
+"""Maximum number of bytes of a counter. The ninth byte of a LEB128 number holds eight bits, so nine
+bytes carry 64."""
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,7 @@ def read_open_per_blocked(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_pool_threads(runs: Sequence[Measurement]) -> Reading:
-    """The most pool threads of a worker: all threads but its main thread."""
+    """Maximum number of pool threads of a worker: all threads but its main thread."""
     counted = [[w.threads for w in run.server.workers] for run in runs]
     known = [[number for number in numbers if number is not None] for numbers in counted]
     if not known or not all(known):
@@ -240,7 +240,7 @@ def read_disk_reads_per_open(runs: Sequence[Measurement]) -> Reading:
 
 
 def read_most_disk_reads(runs: Sequence[Measurement]) -> Reading:
-    """The most disk reads of one call of open()."""
+    """Maximum number of disk reads of one call of open()."""
     if not runs or not all(run.server.open_disk_reads for run in runs):
         return Reading(None, "the disk reads of open() were not counted")
     return Reading(float(max(int(n) for run in runs for n in run.server.open_disk_reads)))

@@ -64,8 +64,9 @@ class Objectives:
 
 
 def parse_objective(texts: Sequence[str], classes: Iterable[str]) -> Objectives:
-    """The objective of some expressions; without a class (``p99 <= 50ms``) one is for every class.
+    """The objective that the expressions state.
 
+    An expression without a class, such as ``p99 <= 50ms``, applies to every class.
     Errors: UsageError for an expression that cannot be read, names an unknown metric, compares
             variants, or bounds a metric from its worse side.
     """

@@ -80,7 +80,7 @@ def _differences(first: Sequence[float], second: Sequence[float]) -> list[float]
 
 
 _FEWEST_PAIRS = 4
-"""The fewest pairs on each side. With fewer pairs no rank sum is significant at 0.05."""
+"""Minimum number of pairs on each side. With fewer pairs no rank sum is significant at 0.05."""
 
 
 class _Compared(NamedTuple):

@@ -304,7 +304,7 @@ _MOSTLY_FAILED = 0.5
 
 
 def failing_class(runs: PairedRuns) -> str:
-    """A sentence on a class that fails more with the candidate in every pair; else empty."""
+    """A sentence on a class that fails more with the candidate in every pair; otherwise empty."""
     for name in runs.classes:
         shares = [
             (_failed_share(pair.baseline, name), _failed_share(pair.candidate, name))

@@ -31,7 +31,7 @@ TODAY = "baseline"
 """The variant that is the current configuration."""
 RECOMMENDED = "recommended"
 MOST_CANDIDATES = 8
-"""The most candidates, besides the current configuration and the recommendation."""
+"""Maximum number of candidates, besides the current configuration and the recommendation."""
 _ROUNDS = (1, 1, 2)
 """Rounds of each step; the last entry holds for all further steps."""
 _FINALISTS = 2

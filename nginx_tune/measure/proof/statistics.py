@@ -42,7 +42,8 @@ ALPHA = 0.05
 """The significance level, which is the share of wrong differences."""
 
 _EXACT_FLIPS = 32
-"""Most values for which all sign patterns are counted, as two halves of at most 2^16 sums."""
+"""Maximum number of values for which all sign patterns are counted, as two halves of at most 2^16
+sums."""
 _SAMPLED_FLIPS = 20_000
 _ROUNDING = 1e-9
 """The relative rounding error of a sum in another order."""
@@ -163,7 +164,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def fewest_pairs(tests: int = 1, alpha: float = ALPHA) -> int:
-    """The fewest pairs with which a result can be significant: 6 for one test at 0.05.
+    """Minimum number of pairs with which a result can be significant: 6 for one test at 0.05.
 
     With n pairs, the smallest two-sided p-value is 2 / 2^n.
     """
@@ -201,7 +202,7 @@ def pairs_needed(
 
 
 _EXACT_PAIRS = 13
-"""Most pairs for which all 2^12 swaps are counted; the other half mirrors them."""
+"""Maximum number of pairs for which all 2^12 swaps are counted; the other half mirrors them."""
 _SAMPLED_TOSSES = 4_096
 
 
@@ -255,9 +256,10 @@ def _strengths(values: Sequence[float], seed: int) -> list[float]:
 
 
 FEWEST_SECONDS = 20
-"""The fewest seconds of a series. With fewer seconds there are too few stretches to resample."""
+"""Minimum number of seconds of a series. With fewer seconds there are too few stretches to
+resample."""
 _MOST_POINTS = 600
-"""The most points of a series; a longer one is shortened by summing equal stretches."""
+"""Maximum number of points of a series; a longer one is shortened by summing equal stretches."""
 _RESAMPLES = 4000
 _SHORTEST_STRETCH = 5
 

@@ -241,7 +241,11 @@ def _compare(name: str, runs: PairedRuns, classes: Sequence[str]) -> MetricPairs
 
 
 def _unjudged(metric: MetricVerdict, comparison: MetricPairs) -> MetricVerdict:
-    """The metric, not judged if it only explains, or if the mix of requests hides the cost."""
+    """The metric, marked as not judged if it is for explanation only or is not comparable.
+
+    A cost without a difference is not comparable if the configurations answered different mixes of
+    requests.
+    """
     if metric.name in _EXPLAINING:
         return _not_judged(metric, "for explanation only: the verdict depends on what clients see")
     if isinstance(comparison, CostComparison) and metric.outcome not in ("better", "worse"):

@@ -122,7 +122,7 @@ class LabDisks:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """The path of each disk for the lab's own process, by its path for nginx."""
+        """By mount point as nginx sees it, the path by which the lab's process reaches the disk."""
         covers = self._enclosure.covers
         return {mounted.disk.mount: covers.path(mounted.name) for mounted in self._mounted}
 
@@ -302,7 +302,8 @@ class Topology:
         if not port:
             self._origin.kill()
             errors = "" if self._origin.stderr is None else self._origin.stderr.read().strip()
-            raise UndecidedError(f"the origin ended: {errors.splitlines()[-1] if errors else ''}")
+            why = errors.splitlines()[-1] if errors else "no message"
+            raise UndecidedError(f"the origin has exited: {why}")
         return f"{LOOPBACK}:{port}"
 
 

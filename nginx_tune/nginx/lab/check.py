@@ -21,8 +21,8 @@ _MOST_CHANNELS = 1024
 _MOST_SECONDS = 60.0
 _LEAST_MEMORY_BYTES = 16 << 20
 _LEAST_DIRTY_BYTES = 1 << 20
-"""Least limit of unwritten data. Below a few hundred pages, the kernel admits only one writer at a
-time."""
+"""Lowest valid limit of unwritten data. Below a few hundred pages, the kernel admits only one
+writer at a time."""
 DiskClassName = Literal["hdd", "ssd", "nvme", "memory"]
 
 
@@ -44,7 +44,10 @@ def check_lab(lab: Lab, place: str) -> None:
 def _faults(lab: Lab) -> list[str]:
     names = [disk.name for disk in lab.disks]
     found = _where(
-        (len(set(names)) < len(names), "disks: a name is given twice"),
+        *(
+            (names.count(name) > 1, f"disks: the name {name!a} is given twice")
+            for name in dict.fromkeys(names)
+        ),
         (
             lab.memory_bytes is not None and lab.memory_bytes < _LEAST_MEMORY_BYTES,
             f"memory_bytes: below {_LEAST_MEMORY_BYTES}, which nginx itself needs",
@@ -56,7 +59,10 @@ def _faults(lab: Lab) -> list[str]:
         ),
         (lab.seed < 0, "seed: below 0"),
         *(
-            (not _TCP_VALUES.get(name, _NOTHING).fullmatch(value), f"tcp.{name}: no such setting")
+            (
+                not _TCP_VALUES.get(name, _NOTHING).fullmatch(value),
+                f"tcp.{name}: the lab cannot set this to {value[:60]!a}",
+            )
             for name, value in lab.tcp.items()
         ),
         (

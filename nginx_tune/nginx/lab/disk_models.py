@@ -237,7 +237,7 @@ LIMITS: dict[str, tuple[int | None, int | None]] = {
     "nvme": (1_500 * MIB, 80_000),
     "memory": (None, None),
 }
-"""Limits in bytes and reads per second. The hdd row is the sources' four-disk array (A2) as one
+"""Limits in bytes and reads per second. The hdd row is the four-disk array of source row A2 as one
 worker saw it on the development machine; the other rows are typical plateaus of their class."""
 
 MODELS: dict[str, DiskModel] = {
@@ -262,7 +262,8 @@ CLASSES = tuple(LIMITS)
 
 
 MOST_READS_PER_SECOND = 25_000
-"""The most reads per second of a modelled disk: its single-process server cannot answer more."""
+"""Maximum number of reads per second of a modelled disk: its single-process server cannot answer
+more."""
 
 
 class Settled(NamedTuple):

@@ -55,7 +55,7 @@ STATFS, RELEASE, FSYNC, FLUSH, INIT, INTERRUPT, DESTROY, BATCH_FORGET = (
 )  # fmt: skip
 UNANSWERED = frozenset({FORGET, BATCH_FORGET, INTERRUPT})
 NOT_SUPPORTED = errno.ENOSYS
-"""The error after which the kernel no longer sends an operation."""
+"""The error after which the kernel no longer sends that operation."""
 
 
 class ServerRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -142,8 +142,9 @@ class Loop:
         while _is_mounted(self.device):
             if time.monotonic() > deadline:
                 raise UndecidedError(
-                    f"{self.device}: unmounted here, but after {_UNMOUNT_SECONDS:g} s still "
-                    "mounted in another mount namespace, so names stay in memory",
+                    f"{self.device}: still mounted in another mount namespace "
+                    f"{_UNMOUNT_SECONDS:g} s after it was unmounted here, so its file names and "
+                    "inodes stay cached",
                     hint="end the programs that use the lab's files: a tracer, a shell of nsenter",
                 )
             time.sleep(_LOOK_SECONDS)

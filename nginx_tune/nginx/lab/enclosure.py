@@ -206,7 +206,7 @@ class Enclosure:
         )
         if inside is not None:
             raise UndecidedError(
-                f"{directory}: nginx writes there and {inside} is mounted in it",
+                f"{directory}: nginx writes to it, but {inside} is mounted below it",
                 hint="let it write its logs, pid and temporary files to a separate directory",
             )
         self.copy(directory, written)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     pass
 
 CACHE_BYTES = 8 << 30
-"""The most bytes that all images may take; the least recently used ones are removed first."""
+"""Maximum size of all images, in bytes; the least recently used ones are removed first."""
 _LAYOUT = 1
 _LAYOUT_WITH_ROOM = 2
 _ROOM_BYTES_PER_INODE = 16 << 10

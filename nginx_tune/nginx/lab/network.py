@@ -39,7 +39,7 @@ SERVER_ADDRESS, CLIENT_ADDRESS = "198.18.0.1", "198.18.0.2"
 _SERVER_END, _CLIENT_END = "lab-server", "lab-clients"
 _CLONE_NEWNET = 0x40000000
 _LEAST_BURST_BYTES = 256 << 10
-"""The least size of the bucket: segments of up to 64 KiB must fit into it."""
+"""Minimum size of the bucket: segments of up to 64 KiB must fit into it."""
 _TURN_SECONDS = 0.004
 """Time that fills the bucket, which is a tick of the kernel's clock."""
 _MOST_WAIT = "50ms"

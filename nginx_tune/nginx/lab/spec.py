@@ -23,7 +23,8 @@ from nginx_tune.nginx.lab.disk_models import CLASSES, LIMITS, MIB, MODELS
 _USUAL_DATA_BYTES = 1 << 30
 """The default amount of data in a lab; it is written within seconds."""
 _LEAST_MEMORY_BYTES = 64 << 20
-"""Least memory of a lab: nginx, its buffers and the kernel's own memory take a few tens of MiB."""
+"""Minimum memory of a lab: nginx, its buffers and the kernel's own memory take a few tens of
+MiB."""
 _USUAL_FILE_BYTES = 4 << 20
 _MOST_FILES = 20_000
 

@@ -31,7 +31,7 @@ _FCGI_END, _FCGI_STDIN, _FCGI_STDOUT = 3, 5, 6
 _FCGI_HEADER = struct.Struct("!BBHHBx")
 _UWSGI_HEADER = struct.Struct("<BHB")
 _ENDLESS = 1 << 24
-"""The most bytes of an unfinished request."""
+"""Maximum number of bytes of an unfinished request."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

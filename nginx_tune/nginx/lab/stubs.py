@@ -244,7 +244,8 @@ def _run_stubs(endpoints: Sequence[Endpoint], cpus: Sequence[int]) -> None:
     if process.stdout is None or process.stdout.readline() != "ready\n":
         process.kill()
         errors = "" if process.stderr is None else process.stderr.read().strip()
-        raise UndecidedError(f"the stub ended: {errors.splitlines()[-1] if errors else ''}")
+        why = errors.splitlines()[-1] if errors else "no message"
+        raise UndecidedError(f"the stub has exited: {why}")
 
 
 def _settle(process: subprocess.Popen[bytes] | subprocess.Popen[str], cpus: Sequence[int]) -> None:

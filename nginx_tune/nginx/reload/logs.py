@@ -19,7 +19,7 @@ from nginx_tune.nginx.reload.workers import Process
 
 _MOST_LOG_BYTES = 4 << 20
 _MOST_BEFORE_BYTES = 32 << 20
-"""The most bytes of a log and its rotated logs, unpacked, to search for known faults."""
+"""Maximum number of bytes of a log and its rotated logs, unpacked, to search for known faults."""
 _ROTATED = r"[.-][0-9]+(?:\.gz)?"
 """The end of the name of a rotated log. Source: logrotate(8), dateext and compress."""
 _MOST_ROTATED = 15

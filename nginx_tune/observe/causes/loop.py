@@ -25,7 +25,7 @@ from nginx_tune.observe.causes.parts import (
 )
 
 BLOCKED_RATIO = 0.05
-"""The least share of time in waits for disks that is a cause. One arrival in twenty then finds the
+"""Minimum share of time in waits for disks that is reported. One arrival in twenty then finds the
 loop blocked, which affects the p95."""
 _CLEAR_OF_ERROR = 2.0
 """The number of standard errors by which a sampled share must exceed zero."""

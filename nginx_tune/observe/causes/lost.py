@@ -11,9 +11,9 @@ from nginx_tune.documents.units import percent_text, seconds_text
 from nginx_tune.observe.causes.parts import CauseWindow, figures
 
 _SHARE = 0.01
-"""The least share of requests that matters: upstreams sometimes close a kept connection in use."""
+"""Minimum share of requests that matters: upstreams sometimes close a kept connection in use."""
 _FEWEST = 5
-"""The fewest lines that matter if the number of requests is unknown."""
+"""Minimum number of lines that matter if the number of requests is unknown."""
 _SHOWN = 3
 
 

@@ -192,16 +192,16 @@ def _often_seen(variant: str, runs: list[list[Cause]]) -> list[VariantCause]:
 
 
 _FEWEST_WAITING = 1.0
-"""The least mean number of requests waiting at the same time that is a cause."""
+"""Fewer waiting requests than this, on average, are not reported as a cause."""
 _UNEVEN = 2.0
 _FEWEST_CONNECTIONS = 20
 _FEWEST_LOOKS = 3
 _OFTEN = 0.5
-"""The least share of samples with a wait: during a single stall, a sample shows every client
+"""Minimum share of samples with a wait: during a single stall, a sample shows every client
 waiting."""
 _AT_WORK = 0.25
 _CURRENT = 8
-"""The least median of an accept queue that matters: even with a free loop, a few connections
+"""Minimum median of an accept queue that matters, in connections: even with a free loop, a few
 wait."""
 _MUCH = 0.5
 """The share of a CPU at which half of the arrivals find the loop busy."""
@@ -220,12 +220,12 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
     parts = []
     if slow:
         parts.append(
-            f"{number_text(asked)} upstream connections at a time waited for an answer, for "
-            f"{seconds_text(waiting.upstream_seconds)} so far on average (longest: "
+            f"on average {number_text(asked)} upstream connections were waiting for an answer, and "
+            f"had waited {seconds_text(waiting.upstream_seconds)} so far on average (longest: "
             f"{seconds_text(waiting.upstream_longest_seconds)})"
         )
     if unreached:
-        parts.append(f"{number_text(connecting)} at a time were still connecting")
+        parts.append(f"on average {number_text(connecting)} were still connecting")
     return Cause(
         id="slow-upstream",
         summary=f"{_loops(window)}; requests wait for upstreams: {', and '.join(parts)}; to see "
@@ -245,20 +245,18 @@ def slow_upstream(window: CauseWindow) -> Cause | None:
 
 
 def _likely_upstream(window: CauseWindow, waiting: Waiting) -> Cause | None:
-    """True if a wait is expected to last beyond the allowed time.
+    """The cause of unexplained waits, if unclear upstream connections may account for half of them.
 
-    On average, a sample sees a wait when half of it is over.
+    An unclear connection is either busy or idle.
     """
     left = _unexplained(window)
     if left is None or waiting.upstreams_unclear < max(_FEWEST_WAITING, 0.5 * left):
         return None
     return Cause(
         id="slow-upstream",
-        summary=f"{_loops(window)}; {number_text(left)} requests at a time wait, for "
-        f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
-        f"{seconds_text(waiting.client_longest_seconds)}). "
-        f"{number_text(waiting.upstreams_unclear)} kept upstream connections may hold them; to "
-        "know, log $upstream_header_time and $upstream_response_time",
+        summary=f"{_loops(window)}; {_waiting_text(left, waiting)}. They may be waiting on "
+        f"{number_text(waiting.upstreams_unclear)} upstream connections that are either busy or "
+        "idle; to find out, log $upstream_header_time and $upstream_response_time",
         confidence="medium",
         evidence=figures(
             ("client connections that wait for an answer, mean", waiting.clients_waiting, ""),
@@ -314,9 +312,7 @@ def slow_resolver(window: CauseWindow) -> Cause | None:
         return None
     text = f"{failures:,} names could not be resolved" if failures else ""
     if left is not None:
-        text += f"{'; ' if text else ''}{number_text(left)} requests at a time wait, for "
-        text += f"{seconds_text(waiting.client_seconds)} so far on average (longest: "
-        text += f"{seconds_text(waiting.client_longest_seconds)}), and no upstream was asked"
+        text += f"{'; ' if text else ''}{_waiting_text(left, waiting)}, and no upstream was asked"
     return Cause(
         id="slow-resolver",
         summary=f"{_loops(window)}; {text}: nginx resolves names per request (resolver), and a "
@@ -344,8 +340,8 @@ def slow_disk_in_pools(window: CauseWindow) -> Cause | None:
     busy = (waiting.pool_busy_ratio or 0.0) * waiting.pool_threads
     return Cause(
         id="slow-disk-in-pools",
-        summary=f"{_loops(window)}; {number_text(waiting.clients_waiting)} requests at a time "
-        f"wait, and {number_text(busy)} of {waiting.pool_threads:.0f} pool threads are at work: "
+        summary=f"{_loops(window)}; on average {number_text(waiting.clients_waiting)} requests "
+        f"wait and {number_text(busy)} of {waiting.pool_threads:.0f} pool threads are at work: "
         "requests wait for the disks behind the pools, and no setting of the loops changes that",
         confidence="medium",
         evidence=figures(
@@ -387,11 +383,7 @@ def not_known(window: CauseWindow) -> Cause | None:
             f"average, and the longest turn took {longest_text(turns)}"
         )
     if left is not None and waiting is not None:
-        parts.append(
-            f"{number_text(left)} requests at a time wait, for "
-            f"{seconds_text(waiting.client_seconds)} so far on average, but not for loops, "
-            "upstreams or pools"
-        )
+        parts.append(f"{_waiting_text(left, waiting)}, but not for loops, upstreams or pools")
     busiest = max((w.main_thread_cpu_seconds or 0.0) for w in window.server.workers)
     parts += [
         f"{number_text(listener.accept_queue_median)} connections were in the accept queue at "
@@ -452,6 +444,15 @@ def _unexplained(window: CauseWindow) -> float | None:
     if left < max(_FEWEST_WAITING, 0.5 * waiting.clients_waiting):
         return None
     return None if loops is not None and window.exceeds(loops) else left
+
+
+def _waiting_text(left: float, waiting: Waiting) -> str:
+    """The number of unexplained waits, and the time for which all clients have waited."""
+    return (
+        f"on average {number_text(left)} requests wait without another known cause; waiting "
+        f"clients have waited {seconds_text(waiting.client_seconds)} so far on average (longest: "
+        f"{seconds_text(waiting.client_longest_seconds)})"
+    )
 
 
 def _loops(window: CauseWindow) -> str:

@@ -164,7 +164,7 @@ def longest_text(turns: LoopTurn) -> str:
 
 
 def measured(turns: LoopTurn, name: str) -> float | None:
-    """A quantile with enough turns beyond it, which may be a lower bound; else None."""
+    """A quantile with enough turns beyond it, which may be a lower bound; otherwise None."""
     return read_statistic([LatencySample(turns)], name).value
 
 

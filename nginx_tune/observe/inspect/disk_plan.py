@@ -281,7 +281,7 @@ def _through(place: PathStorage, storage: Storage) -> str:
 _LEAST_BEYOND = 10
 """The number of reads that must lie beyond a quantile."""
 _LEAST_DEVICE_RATIO = 0.9
-"""The least share of the bytes read that must come from a block device."""
+"""Minimum share of the bytes read that must come from a block device."""
 _MOST_CPU_RATIO = 0.8
 _UNACCOUNTED = ("9p", "fuse", "virtiofs", "zfs")
 """File systems whose reads the kernel does not count for any device."""

@@ -30,8 +30,8 @@ DISK_SECONDS = 10.0
 _FINDING_SECONDS = 2.0
 """Time to find files."""
 _LEAST_BYTES = 64 << 20
-"""The fewest bytes of files. Fewer bytes would fit into the disk's own cache, so the device is read
-instead."""
+"""Minimum size of all files, in bytes. Less data would fit into the disk's own cache, so the device
+is read instead."""
 
 
 class ProbedDisks(NamedTuple):
@@ -143,7 +143,7 @@ def _source(target: DiskTarget) -> _Source:
 
 
 def _why_closed(device: str) -> str:
-    """The reason why a device cannot be opened, else empty.
+    """The reason why a device cannot be opened, otherwise empty.
 
     A container may forbid what its mode permits.
     """
@@ -173,7 +173,7 @@ def _progress(name: str, line: dict[str, Any]) -> Step:
 
 
 LEAST_FILE_BYTES = 4096
-"""The fewest bytes of a file: direct reads, which bypass the page cache, need whole blocks."""
+"""Minimum size of a file, in bytes: direct reads need whole blocks."""
 MOST_FILES = 512
 _MOST_SEEN = 200_000
 

@@ -33,8 +33,8 @@ bounds, which suffice for a large dataset."""
 MOST_DATASETS = 32
 MOST_PATHS = 256
 MOST_LOGS = 8
-"""The most error logs to read, starting with those of the main context. Only the end of a log is
-read."""
+"""Maximum number of error logs to read, starting with those of the main context. Only the end of a
+log is read."""
 
 
 def gather_live_facts(

@@ -65,7 +65,7 @@ class Subjects(NamedTuple):
     workers: list[int]
     error_logs: tuple[str, ...] = ()
     unread: str = ""
-    """The reason why the configuration, which names the logs, was not read; else empty."""
+    """The reason why the configuration, which names the logs, was not read; otherwise empty."""
     disks: tuple[str, ...] = ()
     """Names of the disks as in /proc/diskstats."""
     status_page: StatusPage | Missing = NOT_ASKED

@@ -441,7 +441,7 @@ def plan_round_trips(looks: Iterable[WaitingLook | Missing]) -> RoundTrips | Non
 
 
 def _quantile(ascending: Sequence[float], q: float) -> float | None:
-    """The least value with a share ``q`` at or below it; null if too few lie beyond it."""
+    """Smallest value with a share ``q`` at or below it; null if too few lie beyond it."""
     rank = math.ceil(q * len(ascending))
     return ascending[rank - 1] if len(ascending) - rank >= _LEAST_BEYOND else None
 

@@ -207,7 +207,7 @@ class ServerWatch:
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _MOST_LOG_BYTES = 64 << 20
-"""The most bytes of a log to read in a window; an overflowing pool writes about 3 MB/s."""
+"""Maximum number of bytes of a log to read in a window; an overflowing pool writes about 3 MB/s."""
 
 
 class LogWindow:

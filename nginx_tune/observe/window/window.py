@@ -176,8 +176,8 @@ def plan_quota(window: Window) -> Quota | None:
 _LOAD_SECONDS = 60.0
 """Decay time of the first load average. Source: EXP_1 in linux/sched/loadavg.h."""
 _LEAST_LOAD_SECONDS = 6.0
-"""The shortest window for a host load. It holds two counts of tasks, which the kernel makes every
-five seconds (LOAD_FREQ)."""
+"""The shortest window for an estimate of the host's load. It holds two counts of tasks, which the
+kernel makes every five seconds (LOAD_FREQ)."""
 
 
 def plan_host_load(window: Window) -> float | None:

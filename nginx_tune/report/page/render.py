@@ -157,7 +157,7 @@ def _unfolded(screen: Screen) -> Screen:
 
 COMPRESSED_FROM_BYTES = 16_384
 LIMIT_BYTES = 256 << 20
-"""Most bytes to unpack from a page, since a page may come from anybody."""
+"""Maximum number of bytes to unpack from a page, since a page may come from anybody."""
 
 _JSON = "json"
 _BZIP2 = "x-bzip2-base85"

@@ -34,7 +34,7 @@ _EFFECTS = {
 
 
 def measurement_screen(measurement: Measurement) -> Screen:
-    """The result of each class in a sentence, a table of all classes, then the doubts."""
+    """A sentence on each class, the flags, a table of all classes, failures, and the load."""
     answer = "; ".join(_sentence(name, item) for name, item in measurement.classes.items())
     head = ("class", "intended", "answered", "per second", "failed", *_SHOWN)
     rows = [head, *(_class_row(name, item) for name, item in measurement.classes.items())]

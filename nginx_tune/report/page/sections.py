@@ -112,7 +112,9 @@ def section_of(document: Document, here: Mapping[str, str] | None = None) -> Sec
     make = _SECTIONS.get(type(document))
     if make is None:
         name = type(document).__name__
-        raise UsageError(f"a report shows no {name} document", hint=f"it shows {kinds_text()}")
+        raise UsageError(
+            f"a report cannot show a {name} document", hint=f"it can show {kinds_text()}"
+        )
     if isinstance(document, Plan):
         return _plan(document, here)
     return make(document)

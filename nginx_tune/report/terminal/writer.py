@@ -42,13 +42,13 @@ _NOTHING = "–"
 """The text of an empty cell; a stacked row leaves such a cell out."""
 _GAP = 2
 _FEWEST_FOLDED = 3
-"""Least number of notes that are folded away into one line."""
+"""Minimum number of notes that are folded away into one line."""
 _SHORT_CELL = 24
 """Longest cell, in characters, that shares a line of a stacked row with others."""
 _TALLEST = 4
-"""Most lines of a cell that is still readable beside its neighbours."""
+"""Maximum number of lines of a cell that is still readable beside its neighbours."""
 _FEW = 4
-"""The largest number of columns in a table without a head of which all may be folded. With more
+"""Maximum number of columns that may all be folded, in a table without a head. With more
 columns, the cells of a row cannot be told apart."""
 _STYLES = {"answer": "bold", "heading": "bold", "warning": "yellow", "note": "dim", "text": ""}
 _WORDS = {

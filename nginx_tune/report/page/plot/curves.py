@@ -22,9 +22,9 @@ from nginx_tune.report.facts import named_curves
 from nginx_tune.report.text import bytes_text, number_text, one_line, percent_text, seconds_text
 
 _MOST_DECADES_OF_STEPS = 2.0
-"""Most decades of a logarithmic axis that also has ticks at 2 and 5."""
+"""Maximum number of decades of a logarithmic axis that also has ticks at 2 and 5."""
 _LINEAR_DECADES = 0.6
-"""Most decades of a logarithmic axis whose ticks are evenly spaced values."""
+"""Maximum number of decades of a logarithmic axis whose ticks are evenly spaced values."""
 _FEWEST_LINEAR = 3
 _MOST_TICKS = 7
 
@@ -156,7 +156,7 @@ def spread(curves: Sequence[CurveLine], height_rem: float) -> list[CurveLine]:
 _NANOSECONDS = 1e9
 _STEPS_PER_NINE = 24
 _FEWEST_BEYOND = 10
-"""The least number of samples beyond a point of a curve. With fewer samples, the place of the point
+"""Minimum number of samples beyond a point of a curve. With fewer samples, the place of the point
 is mostly chance."""
 _NAMES = {1.0: "p90", 2.0: "p99", 3.0: "p99.9", 4.0: "p99.99", 5.0: "p99.999"}
 _FIRST_NINES = -math.log10(0.9)
@@ -275,7 +275,7 @@ def _curve(
 
 
 _LEAST_SPAN = 8.0
-"""The least ratio between the ends of an axis; a rate that varies by a tenth then looks level."""
+"""Minimum ratio between the ends of an axis; a rate that varies by a tenth then looks level."""
 
 _Values = dict[str, Sequence[tuple[int, float]]]
 """Points (depth, value) by the name of their curve."""
@@ -372,7 +372,8 @@ def line_plot(
 
 
 _LEAST_MISS_RATIO = 1e-3
-"""Least miss ratio of a plot. A smaller ratio is drawn here, since a logarithmic axis has no 0."""
+"""Minimum miss ratio of a plot. A smaller ratio is drawn here, since a logarithmic axis has no
+0."""
 
 
 def sizing_plots(sizing: Sizing) -> list[CurvePlot]:

@@ -24,7 +24,7 @@ from nginx_tune.report.text import one_line, percent_text
 Tone = Literal["good", "bad", "plain"]
 _TONES: dict[str, Tone] = {"better": "good", "worse": "bad"}
 _LEAST_SPAN = (0.8, 1.25)
-"""The least range of the axis. It keeps a difference of a tenth of a percent from looking large."""
+"""Minimum range of the axis. It keeps a difference of a tenth of a percent from looking large."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _row(mark: Mark, axis: LogAxis) -> RatioRow:
 
 
 _MOST_SHOWN = 16
-"""Most workers in a bar; all others are one piece."""
+"""Maximum number of workers with a piece of their own in a bar; the others share one piece."""
 
 
 @dataclass(frozen=True)

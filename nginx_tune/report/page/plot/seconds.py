@@ -28,7 +28,7 @@ from nginx_tune.report.page.plot.curves import (
 from nginx_tune.report.text import number_text, one_line, seconds_text
 
 _MOST_POINTS = 300
-"""Most points across a plot; in a longer run, a point is several seconds."""
+"""Maximum number of points across a plot; in a longer run, a point is several seconds."""
 _FEWEST_SECONDS = 3
 _MOST_VARIANTS_WITH_MEDIAN = 3
 _STEPS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
