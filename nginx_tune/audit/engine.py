@@ -13,6 +13,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -194,7 +195,7 @@ def _as_findings(
 
     seen: Counter[str] = Counter()
 
-    secrets = TreeSecrets(context.tree)
+    secrets = TreeSecrets(context.tree, own_words=_own_words())
 
     def numbered(finding: Finding) -> Finding:
         seen[finding.fingerprint] += 1
@@ -218,6 +219,16 @@ def _as_findings(
             for finding, _, reason in silent_findings
         ],
     )
+
+
+@cache
+def _own_words() -> frozenset[str]:
+    """The words of the rules' texts, lowercase: messages are made of them."""
+    texts = (text for rule in ALL for text in (rule.title, rule.why, rule.fix, rule.about))
+    return frozenset(word for text in texts for word in _OWN_WORD.findall(text.lower()))
+
+
+_OWN_WORD = re.compile(r"\b[a-z]{4,}\b")
 
 
 def _edits(
@@ -264,7 +275,7 @@ def _finding(rule: Rule, hit: Hit, context: Context, secrets: TreeSecrets) -> Fi
         block_line=_block_line(hit.place),
         message=secrets.hide(as_utf8(hit.message)),
         why=hit.why or rule.why,
-        evidence=list(_evidence(hit, secrets)),
+        evidence=list(_evidence(hit, context.facts, secrets)),
         fix=secrets.hide(hit.fix) if hit.fix else rule.fix,
         fingerprint=_fingerprint(rule, hit, context.tree.path),
     )
@@ -277,8 +288,12 @@ def _block_line(place: Directive) -> int:
     return outer.source.place(outer.start)[0]
 
 
-def _evidence(hit: Hit, secrets: TreeSecrets) -> Iterator[Evidence]:
+def _evidence(hit: Hit, facts: Facts, secrets: TreeSecrets) -> Iterator[Evidence]:
+    is_read = facts.nginx.version is not None and not facts.declared
     for evidence in hit.evidence:
+        if evidence.fact == "nginx.nginx_version" and not is_read:
+            yield replace(evidence, provenance="declared")
+            continue
         fact = as_utf8(evidence.fact)
         if isinstance(evidence.value, str):
             yield replace(evidence, fact=fact, value=secrets.hide(as_utf8(evidence.value)))

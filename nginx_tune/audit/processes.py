@@ -16,7 +16,7 @@ from nginx_tune.conf.directive import Directive
 from nginx_tune.conf.logs import main_error_logs
 from nginx_tune.conf.upstreams import host_of, is_loopback
 from nginx_tune.conf.values import parse_count
-from nginx_tune.conf.workers import files_a_connection, kept_open, single_process
+from nginx_tune.conf.workers import kept_open, open_files_share, single_process
 from nginx_tune.decide.model.connections import (
     DEFAULT_CONNECTIONS,
     PORTS_FACT,
@@ -70,6 +70,12 @@ def fitting_workers(context: Context) -> KnownNumber | MissingFacts:
     )
 
 
+def usable_cpus(context: Context) -> str:
+    """The effective CPUs in words; a quota may be a part of a CPU."""
+    number = f"{context.facts.cpu.effective:.3g}"
+    return f"{number} CPU{'' if number == '1' else 's'}"
+
+
 def worker_connections(context: Context) -> KnownNumber | MissingFacts:
     """The connections of one worker."""
     if context.tree.is_part:
@@ -100,7 +106,8 @@ def descriptors_needed(context: Context, connections: int, open_files: int = 0) 
     Listeners with ``reuseport`` count once, because the number of workers may not be known.
     """
     at_start = held_at_start(*kept_open(context.tree), 1)
-    return connections * (1 + files_a_connection(context.tree)) + at_start + open_files
+    files = ceil(connections * open_files_share(context.tree))
+    return connections + files + at_start + open_files
 
 
 def and_at_start(context: Context) -> str:

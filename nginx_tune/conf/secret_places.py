@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
 
-from nginx_tune.conf.known_directives import is_known, nearest, rows_of
+from nginx_tune.conf.known_directives import is_known, nearest, rows_of, slip_of
 from nginx_tune.conf.secret_values import (
     REDACTED,
     SECRET_NAME,
@@ -186,7 +186,15 @@ def _shower(name: str) -> _Show:
     rows = rows_of(name)
     if any(row.is_own or "geoip2" in row.module for row in rows):
         return _plain
-    return _plain if name in _OPENED else _strict
+    if name in _OPENED:
+        return _plain
+    meant = None if rows else slip_of(name)
+    return _misspelt if meant is not None and _shower(meant) is _plain else _strict
+
+
+def _misspelt(args: Arguments, names: Names) -> Arguments:
+    """Arguments of a misspelt directive that would show all of them: numbers are shown."""
+    return tuple(arg if arg.isdecimal() else strict_value(arg, names) for arg in args)
 
 
 def _plain(args: Arguments, _names: Names) -> Arguments:

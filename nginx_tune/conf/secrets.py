@@ -158,14 +158,16 @@ quotation."""
 class TreeSecrets:
     """Hides the secrets of a configuration in other texts."""
 
-    def __init__(self, tree: ConfTree) -> None:
+    def __init__(self, tree: ConfTree, *, own_words: Collection[str] = ()) -> None:
+        """``own_words``: lowercase words of our messages, replaced only as a whole quotation."""
         self._tree = tree
+        self._own_words = own_words
 
     def hide(self, text: str) -> str:
         """``text`` without the configuration's secrets, and without what looks like a secret."""
         text = redact_text(text)
         for literal in self._in(text):
-            if _WEAK.fullmatch(literal):
+            if _WEAK.fullmatch(literal) or literal.rstrip(".,;:!?").lower() in self._own_words:
                 text = text.replace(f'"{literal}"', f'"{REDACTED}"')
             else:
                 text = re.sub(_delimited(literal), REDACTED, text)

@@ -77,6 +77,28 @@ def open_file_caches(tree: ConfTree) -> dict[Directive, int]:
     }
 
 
+def open_files_share(tree: ConfTree) -> float:
+    """The files that may be open for each connection slot: 0, 0.5 or 1.
+
+    A connection that is sent a file, also from a cache, has one more descriptor. A proxied request
+    has two slots, its client and its upstream, and perhaps a temporary file. Generated responses
+    have no file, and a QUIC stream has a slot without a descriptor, which makes up for its file.
+    Source: ngx_http_upstream_send_response(), ngx_http_read_client_request_body(),
+    ngx_quic_create_stream().
+    """
+    if any(address.is_quic for address in listeners(tree)):
+        return 0
+    every = scopes(tree)
+    passed = passes(every, Variables(tree))
+    taken = {one.scope.own for one in passed}
+    rooted = (scope for scope in every if scope.effective("root") or scope.effective("alias"))
+    if served_paths(tree) or not all(
+        scope.own in taken or sends_no_files(scope) for scope in rooted
+    ):
+        return 1
+    return 0 if all(map(_buffers_nothing, passed)) else 0.5
+
+
 def files_a_connection(tree: ConfTree) -> int:
     """1 if a connection may also need a descriptor for a file, else 0.
 

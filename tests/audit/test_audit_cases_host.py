@@ -142,6 +142,67 @@ def test_case(name: str) -> None:
     assert outcome(rule, text, facts) == expected
 
 
+def _nearly_full() -> Facts:
+    facts = linux()
+    network = replace(facts.network, conntrack_entries=240_000, conntrack_limit=262_144)
+    return replace(facts, network=network)
+
+
+ANSWERS = conf(
+    'listen 80; location / { proxy_pass http://a; } location /b { return 429 "no more requests."; }'
+)
+PASSING = "listen 80; location / { proxy_pass http://127.0.0.1:81; %s}"
+UNBUFFERED = "proxy_buffering off; proxy_request_buffering off;"
+FULL = "worker_connections 1024;"
+QUIC = conf("listen 443 quic;")
+SSL_UPSTREAM = conf("location / { proxy_pass https://a.example; }")
+DECLARED = replace(Facts(), nginx=Nginx(product="nginx", nginx_version="1.26.3"))
+
+
+@each_row(
+    ("rule", "text", "facts", "said"),
+    [
+        ("lim-conntrack-full", ANSWERS, _nearly_full(), "one entry for many requests."),
+        ("lim-nofile-lt-2x", conf(events=FULL), linux(), "1024 connections (with a file for each)"),
+        (
+            "lim-nofile-lt-2x", conf(PASSING % "", events=FULL), linux(),
+            "1024 connections (with a temporary file for each proxied request) need about 1555",
+        ),
+        (
+            "lim-nofile-lt-2x", conf(PASSING % UNBUFFERED, events=FULL), linux(),
+            "1024 connections need about 1043",
+        ),
+        (
+            "lim-nofile-lt-2x", conf("listen 80; location / { return 200; }", events=FULL), linux(),
+            "1024 connections need about 1043",
+        ),
+        (
+            "lim-workers-cgroup", conf(main="worker_processes auto;"),
+            linux(cpus=8, effective_cpus=2.5), "may use only 2.5 CPUs",
+        ),
+        ("lim-workers-one", conf(), linux(cpus=2, effective_cpus=1.5), "one of 1.5 CPUs"),
+        ("log-debug-prod", conf(main="error_log /e debug;"), None, "advice if nginx is built"),
+        (
+            "cf-parameter-unknown", QUIC, linux(version="1.26.3"),
+            'emerg "the "quic" parameter requires ngx_http_v3_module". Remove the whole line',
+        ),
+        ("cf-parameter-unknown", QUIC, linux(version="1.22.1"), "Remove the whole line"),
+        ("vr-known-vulnerability", SSL_UPSTREAM, DECLARED, "1.29.5 or later, or to a package"),
+        ("vr-known-vulnerability", SSL_UPSTREAM, DECLARED, "nginx.nginx_version is declared"),
+        (
+            "vr-known-vulnerability", SSL_UPSTREAM, linux(version="1.26.3"),
+            "nginx.nginx_version is measured",
+        ),
+    ],
+)  # fmt: skip
+def test_a_finding_says(rule: str, text: str, facts: Facts | None, said: str) -> None:
+    rules = [one for one in ALL if one.id == rule]
+    (found, *_) = audit(parse_text(text), facts, rules).findings
+    origins = (f"{one.fact} is {one.provenance}" for one in found.evidence)
+    whole = " ".join((found.severity, found.message, found.why, found.fix, *origins))
+    assert said in whole
+
+
 LIMITS = tuple(rule for rule in ALL if rule.id.startswith(("lim-", "io-open-cache-fd")))
 
 

@@ -329,7 +329,7 @@ def test_the_fix_beside_an_upgrade_header_keeps_websockets() -> None:
     )
     (rule,) = (one for one in ALL if one.id == "up-keepalive-http10")
     (found,) = audit(parse_text(conf), linux(), [rule]).findings
-    assert 'map $http_upgrade $connection_upgrade { default upgrade; "" ""; }' in found.fix
+    assert found.fix.startswith('In the map of $connection (nginx.conf:1), write "" instead of')
     assert outcome(rule.id, conf.replace("'' close", '"" ""'), linux()) == 0
 
 
@@ -342,7 +342,11 @@ _MAP = "map $http_upgrade $connection { default upgrade; '' close; }"
 
 @each_row(
     ("location", "said"),
-    [(_UPGRADE, 'default upgrade; "" ""; }'), ("", 'proxy_set_header Connection "";')],
+    [
+        (_UPGRADE, 'In the map of $connection (nginx.conf:1), write "" instead of close'),
+        (_UPGRADE.replace("$connection", "$http_connection"), 'default upgrade; "" ""; }'),
+        ("", 'Connection ""; next to the other proxy_set_header lines of that block'),
+    ],
 )
 def test_a_pool_ends_no_websockets(location: str, said: str) -> None:
     (rule,) = (one for one in ALL if one.id == "up-keepalive-missing")

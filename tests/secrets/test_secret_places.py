@@ -266,6 +266,21 @@ def test_a_table_in_a_file_of_its_own(tmp_path: Path, drawn_secrets: list[str]) 
             _assert_absent(secret, str(one), "a directive")
 
 
+@each_row(
+    ("line", "shown"),
+    [
+        ("worker_connection 1024", "worker_connection 1024"),
+        ("worker_connection hunter2secret", "worker_connection redacted"),
+        ("auth_jwt_kye 10241024", "auth_jwt_kye redacted"),
+        ("set_wrod 10241024", "set_wrod redacted"),
+    ],
+)
+def test_a_number_of_a_misspelt_directive_shows_if_the_right_one_shows_it(
+    line: str, shown: str
+) -> None:
+    assert str(parse_text(f"{line};").main.directives[0]) == shown
+
+
 def test_the_fingerprint_tells_nothing_of_a_secret() -> None:
     """A hash of a short secret is soon guessed."""
     prints = set()

@@ -58,6 +58,8 @@ def _judge(
                 directive,
                 f'"quic" needs an nginx built {_QUIC_FLAG}',
                 [Evidence(fact="nginx.flags", value=f"no {_QUIC_FLAG}")],
+                why=_WHY_QUIC,
+                fix=_FIX_QUIC,
             )
 
 
@@ -90,9 +92,15 @@ def _hit(context: Context, directive: Directive, argument: str, fault: ArgumentF
         directive,
         f'"{argument}" of "{directive.name}" {verb} nginx {release}',
         [Evidence(fact="nginx.nginx_version", value=context.facts.nginx.nginx_version)],
+        fix=_FIX_QUIC if argument == "quic" else "",
     )
 
 
+_WHY_QUIC = 'nginx does not start: emerg "the "quic" parameter requires ngx_http_v3_module".'
+_FIX_QUIC = (
+    "Remove the whole line (without the word it may repeat another listen), or install nginx "
+    f"1.25.0 or later that is built {_QUIC_FLAG}."
+)
 _CONF = "events {} http { server { listen 443 quic reuseport; add_header Alt-Svc 'h3=\":443\"'; } }"
 
 RULE = Rule(
@@ -100,7 +108,7 @@ RULE = Rule(
     severity="error",
     title="a parameter that this nginx does not know",
     why='nginx does not start: emerg "invalid parameter".',
-    fix="Correct the name, remove it, or install a version that has it.",
+    fix="Correct the parameter, remove it, or install a version of nginx that knows it.",
     sources=(
         "nginx: src/http/ngx_http_core_module.c, ngx_http_core_listen",
         "nginx: src/http/ngx_http_upstream.c, ngx_http_upstream_server",

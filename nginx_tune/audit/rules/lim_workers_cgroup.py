@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
-from nginx_tune.audit.processes import fitting_workers, lacking, worker_count
+from nginx_tune.audit.processes import fitting_workers, lacking, usable_cpus, worker_count
 from nginx_tune.audit.rule import Example, Rule, linux
 
 
@@ -20,8 +20,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
     if workers.value > fitting.value + 1:  # one more costs almost nothing
         yield Hit(
             place,
-            f"auto starts {workers.value} workers, but nginx may use only {fitting.value} "
-            f"CPU{'' if fitting.value == 1 else 's'}",
+            f"auto starts {workers.value} workers, but nginx may use only {usable_cpus(context)}",
             [workers.evidence, fitting.evidence],
             fix=f"Set worker_processes {fitting.value}; where hosts differ in their limits, the "
             "script that starts nginx can write this line.",

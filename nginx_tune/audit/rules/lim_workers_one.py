@@ -4,7 +4,13 @@ from collections.abc import Iterator
 
 from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts
-from nginx_tune.audit.processes import fitting_workers, lacking, main_place, worker_count
+from nginx_tune.audit.processes import (
+    fitting_workers,
+    lacking,
+    main_place,
+    usable_cpus,
+    worker_count,
+)
 from nginx_tune.audit.rule import Example, Rule, linux
 from nginx_tune.conf.workers import why_one_worker
 
@@ -32,7 +38,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         removal = "Set " if place.name != "master_process" else f"Remove {place}; then set "
         yield Hit(
             place,
-            f"a single worker uses one of {fitting.value} CPUs",
+            f"a single worker uses one of {usable_cpus(context)}",
             [workers.evidence, fitting.evidence],
             fix=f"{removal}worker_processes {'auto' if automatic else fitting.value}; in the main "
             f"context{'' if reason is None else f', unless this is the reason: {reason.why}'}.",

@@ -29,9 +29,14 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 why=_WHY_OFF,
             )
         elif can_debug and _is_debug(line):
-            message = "each request writes dozens of lines to this log"
-            condition = " if nginx is built --with-debug" if context.flags is None else ""
-            yield Hit(line, message + condition, [written(line)])
+            is_known = context.flags is not None
+            yield Hit(
+                line,
+                f"{'' if is_known else 'if nginx is built --with-debug, '}each request writes "
+                "dozens of lines to this log",
+                [written(line)],
+                severity=None if is_known else "advice",
+            )
 
 
 def _error_logs(context: Context) -> Iterator[Directive]:
@@ -76,8 +81,8 @@ RULE = Rule(
     ),
     proof="proven",
     proven_on=("1.18", "1.22", "1.26", "1.30"),
-    about="A build without --with-debug writes no debug lines; if that is known, the level is not "
-    "reported.",
+    about="A build without --with-debug writes no debug lines: if that is known, the level is not "
+    "reported; if the build is not known, the finding is advice.",
     bad=Example(_CONF % "/var/log/nginx/error.log debug"),
     good=Example(_CONF % "/var/log/nginx/error.log warn"),
     check=check,

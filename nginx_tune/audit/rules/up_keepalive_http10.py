@@ -27,8 +27,12 @@ REUSES_SINCE = (1, 29, 7)
 
 FIX_WITH_UPGRADE = (
     'map $http_upgrade $connection_upgrade { default upgrade; "" ""; } in http, and here '
-    "proxy_http_version 1.1; and proxy_set_header Connection $connection_upgrade; (no header for "
-    "ordinary requests, and WebSockets keep working)."
+    "proxy_http_version 1.1; and proxy_set_header Connection $connection_upgrade; beside "
+    "proxy_set_header Upgrade (no header for ordinary requests, and WebSockets keep working)."
+)
+NEXT_TO_OTHERS = (
+    "next to the other proxy_set_header lines of that block: a block with its own inherits none "
+    "from outside."
 )
 
 
@@ -67,7 +71,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                     f'upstream "{name}" keeps idle connections, but requests from here never reuse '
                     f"one: {fault[0]}",
                     fault[1],
-                    fix=_fix(passed, plain),
+                    fix=_fix(context, passed, plain),
                     why="" if fault[0] == _OLD_PROTOCOL else _WHY_CLOSED,
                 )
     if needs_version:
@@ -82,9 +86,9 @@ def _needs_plain(passed: Pass) -> Directive | None:
     return stays_at_1_0(passed.scope)
 
 
-def _fix(passed: Pass, plain: Directive | None) -> str:
+def _fix(context: Context, passed: Pass, plain: Directive | None) -> str:
     """The fix for a location; ``plain`` is the line that needs uncompressed responses."""
-    fix = FIX_WITH_UPGRADE if passes_upgrade(passed) else _FIX if plain is not None else ""
+    fix = fix_of_headers(context, [passed]) or (_FIX if plain is not None else "")
     if plain is None:
         return fix
     return (
@@ -101,6 +105,30 @@ def passes_upgrade(passed: Pass) -> bool:
     """True if the location may be for WebSockets, whose connections are not reused anyway."""
     line = sent_header(passed.scope, passed.module, "upgrade")
     return line is not None and line.args[1] != ""
+
+
+def fix_of_headers(context: Context, users: list[Pass]) -> str:
+    """The fix of the Connection header, if a map sets it or Upgrade is passed on; else empty."""
+    for user in users:
+        header = sent_header(user.scope, user.module, "connection")
+        for table in _maps_of(context, header):
+            lines = table.block.directives if table.block is not None else []
+            for line in lines:
+                if [arg.lower() for arg in line.args] == ["close"]:
+                    return (
+                        f"In the map of {table.args[1]} ({line.file}:{line.line}), write "
+                        '"" instead of close: then ordinary requests carry no Connection header, '
+                        "and WebSockets keep working. Where requests are passed on, set "
+                        "proxy_http_version 1.1; too."
+                    )
+    return FIX_WITH_UPGRADE if any(map(passes_upgrade, users)) else ""
+
+
+def _maps_of(context: Context, header: Directive | None) -> list[Directive]:
+    """The maps that make the value of a header."""
+    if header is None:
+        return []
+    return [one for one in context.client_lines("map") if one.args[1:] == header.args[1:]]
 
 
 def fault_of_reuse(
@@ -134,9 +162,9 @@ def _connection_values(
 
 def _closed(context: Context, passed: Pass, header: Directive | None) -> tuple[str, list[Evidence]]:
     if header is not None:
-        maps = [one for one in context.client_lines("map") if one.args[1:] == header.args[1:]]
         value = f" (the value of {header.args[1]})" if "$" in header.args[1] else ""
-        return f"they carry Connection: close{value}", [written(header), *map(written, maps)]
+        maps = map(written, _maps_of(context, header))
+        return f"they carry Connection: close{value}", [written(header), *maps]
     lost = lost_header(passed.scope, "proxy", "connection")
     if lost is None:
         return "they carry Connection: close", [default("Connection header", "close")]
@@ -153,8 +181,7 @@ _WHY_CLOSED = (
 )
 _FIX = (
     'Set proxy_http_version 1.1; and proxy_set_header Connection ""; where requests are passed '
-    "on, next to the other proxy_set_header lines of that block: a block with its own inherits "
-    "none from outside."
+    f"on, {NEXT_TO_OTHERS}"
 )
 
 _CONF = """

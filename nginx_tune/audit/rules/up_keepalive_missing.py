@@ -6,7 +6,7 @@ from nginx_tune.audit.context import Context
 from nginx_tune.audit.hit import Hit, MissingFacts, counted, default
 from nginx_tune.audit.processes import lacking_ports
 from nginx_tune.audit.rule import Example, Rule, linux
-from nginx_tune.audit.rules.up_keepalive_http10 import FIX_WITH_UPGRADE, passes_upgrade
+from nginx_tune.audit.rules.up_keepalive_http10 import NEXT_TO_OTHERS, fix_of_headers
 from nginx_tune.conf.answer_bodies import is_better_left
 from nginx_tune.conf.upstreams import (
     Pass,
@@ -43,7 +43,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 counted("locations that use it", len(users)),
                 *port_evidence,
             ],
-            fix=f"{_POOL} {FIX_WITH_UPGRADE}" if any(map(passes_upgrade, users)) else "",
+            fix=f"{_POOL} {headers}" if (headers := fix_of_headers(context, users)) else "",
             severity="advice" if upstream.is_loopback and not port_evidence else None,
         )
 
@@ -94,7 +94,8 @@ RULE = Rule(
     why="Before nginx 1.29.7 each request opens a TCP connection (and a TLS session) to the "
     "upstream: another round trip per request, and a local port that stays in use for a minute "
     "afterwards.",
-    fix=f'{_POOL} In its locations: proxy_http_version 1.1; and proxy_set_header Connection "";',
+    fix=f"{_POOL} Where requests are passed on: proxy_http_version 1.1; and proxy_set_header "
+    f'Connection ""; {NEXT_TO_OTHERS}',
     sources=(
         "https://nginx.org/en/docs/http/ngx_http_upstream_module.html#keepalive",
         "nginx change log, 1.29.7",
