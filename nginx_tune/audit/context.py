@@ -246,8 +246,9 @@ class Context:
 
     @cached_property
     def passes(self) -> list[Pass]:
-        """Every scope that passes requests to another server."""
-        return passes(self.scopes_that_set(*PASS_LINES), self.variables)
+        """Every scope that gets requests and passes them to another server."""
+        found = passes(self.scopes_that_set(*PASS_LINES), self.variables)
+        return [one for one in found if not _is_answered_before(one.scope)]
 
     @cached_property
     def passes_by_upstream(self) -> dict[str, list[Pass]]:
@@ -355,3 +356,27 @@ class Decided:
                 severity="info", fix=f"{decision.summary} To decide, run: {command}"
             )
         return hit
+
+
+def _is_answered_before(scope: Scope) -> bool:
+    """True if a ``return`` of the server answers every request before a location is chosen.
+
+    A named location is still reached, by error_page. Source: ngx_http_rewrite_handler,
+    ngx_http_named_location.
+    """
+    block = scope.server.block
+    if block is None or any(one.value.startswith("@") for one in scope.chain if one.args):
+        return False
+    for line in block.directives:
+        if line.name == "return":
+            return True
+        inner = [line] if line.block is None else line.block.directives
+        if line.name in {"if", "rewrite", "break"} and any(map(_ends_rewriting, inner)):
+            return False
+    return False
+
+
+def _ends_rewriting(line: Directive) -> bool:
+    return line.name == "break" or (
+        line.name == "rewrite" and not {"break", "last"}.isdisjoint(line.args[2:])
+    )

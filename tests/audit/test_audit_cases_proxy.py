@@ -66,6 +66,9 @@ HEALTH = (
     "location %s { proxy_pass http://u; %s } } }"
 )
 
+RETURNS = http(
+    "upstream u { server 10.0.0.1; } server { listen 80; %s location %s { proxy_pass http://u; } }"
+)
 HERE = "server 127.0.0.1:8080; server localhost:8081;"
 
 
@@ -115,6 +118,15 @@ CASES: dict[str, tuple[str, str, Facts | None, int | str]] = {
     ),
     "a server of this host named in the line and a port for each": (
         "up-literal-no-keepalive", proxy("").replace("//app", "//127.0.0.1:81"), short(26_000), 1,
+    ),
+    "no pool in a server that answers all itself": (
+        "up-keepalive-missing", RETURNS % ("if ($a) { return 404; } return 404;", "/"), linux(), 0,
+    ),
+    "no pool below a return that a break may skip": (
+        "up-keepalive-missing", RETURNS % ("if ($a) { break; } return 404;", "/"), linux(), 1,
+    ),
+    "no pool in the page of an error that the server returns": (
+        "up-keepalive-missing", RETURNS % ("error_page 503 @m; return 503;", "@m"), linux(), 1,
     ),
     "no pool for WebSockets alone": ("up-keepalive-missing", proxy(LIVES), linux(), 0),
     "a pool that is turned off": (

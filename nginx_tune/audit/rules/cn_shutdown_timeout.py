@@ -18,7 +18,7 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
         return
     for passed in context.passes:
         line = sent_header(passed.scope, passed.module, "upgrade")
-        if line is None or not line.args[1] or not _can_upgrade(passed) or _is_unused(passed):
+        if line is None or not line.args[1] or not _can_upgrade(passed):
             continue
         if context.profile == "strict" or _is_for_websockets(passed):
             yield Hit(
@@ -27,12 +27,6 @@ def check(context: Context) -> Iterator[Hit | MissingFacts]:
                 [written(line), default("worker_shutdown_timeout", "none")],
             )
             return
-
-
-def _is_unused(passed: Pass) -> bool:
-    """True if the server answers every request itself, before it looks for a location."""
-    servers = (around.block for around in passed.scope.chain if around.name == "server")
-    return any(block is not None and block.first("return") is not None for block in servers)
 
 
 def _can_upgrade(passed: Pass) -> bool:
