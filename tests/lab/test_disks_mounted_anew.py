@@ -90,4 +90,4 @@ def test_a_tracer_that_ends_late_is_waited_for(tmp_path: Path) -> None:
 
 def test_names_that_cannot_be_made_cold_are_told(tmp_path: Path) -> None:
     said = run(tmp_path, 30)
-    assert "after 2 s still mounted in another mount namespace" in str(said["error"])
+    assert "still mounted in another mount namespace 2 s after" in str(said["error"])
