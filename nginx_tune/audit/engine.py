@@ -223,7 +223,7 @@ def _as_findings(
 
 @cache
 def _own_words() -> frozenset[str]:
-    """The words of the rules' texts, lowercase: messages are made of them."""
+    """The lowercase words of the rules' texts, of which messages are made."""
     texts = (text for rule in ALL for text in (rule.title, rule.why, rule.fix, rule.about))
     return frozenset(word for text in texts for word in _OWN_WORD.findall(text.lower()))
 

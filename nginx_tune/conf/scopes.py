@@ -278,7 +278,10 @@ class Absence:
         return list(found) if found or is_open else None
 
     def doubts_new_line(self, block: Directive | None) -> list[Directive] | None:
-        """As ``doubts``, for a line to be added to a block, or to main if ``block`` is None."""
+        """Unread include lines that may already have a line that is to be added to a block.
+
+        None if there is no doubt. The block is main if ``block`` is None.
+        """
         if not self._lost and not self._is_part:
             return None
         outer = [()] if block is None else self._places.get(block, [()])

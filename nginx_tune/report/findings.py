@@ -63,7 +63,7 @@ def render_findings(
 
 
 def _kind(finding: Finding) -> tuple[str, ...]:
-    """What findings share that are shown with one reason and one fix."""
+    """The key of findings that are shown with one reason and one fix."""
     return (finding.severity, finding.rule, finding.why, finding.fix)
 
 

@@ -48,7 +48,10 @@ def configured_case(tree: ConfTree, facts: Facts, given: Workload | None = None)
 
 
 def site_of(tree: ConfTree, site: Site, nginx: Nginx) -> Site:
-    """As ``site_in``, with the configuration's roots if none are named, and the build's log."""
+    """The site of ``site_in``, completed from the configuration's roots and the build's access log.
+
+    The roots are added only if ``site`` names none.
+    """
     site = site_in(tree, site)
     own = roots_in(tree) if site.roots == Site().roots else []
     log = site.access_log or log_of_build(nginx)
